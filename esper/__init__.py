@@ -1,0 +1,23 @@
+"""Steer a PyTorch training run while it runs. Names resolve on first use, so that importing this loads no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from esper.client import Controller as Controller
+    from esper.session import Session as Session
+    from esper.session import attach as attach
+
+_HOMES = {"attach": "esper.session", "Session": "esper.session", "Controller": "esper.client"}
+
+__all__ = ["Controller", "Session", "attach"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'esper' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""How bytes travel: streams, groups, reclaim, dead letters. The only importer of redis."""

@@ -1,0 +1,1 @@
+"""The `esper` command."""

@@ -1,0 +1,67 @@
+"""What can go wrong, as types that carry the facts."""
+
+from __future__ import annotations
+
+
+class EsperError(Exception):
+    """Root of every error that Esper raises on purpose. Its text is one sentence: the value met, and what was expected."""
+
+
+class SettingError(EsperError):
+    """A setting, flag or file of the person at the keyboard does not fit."""
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        self.name, self.value, self.expected = name, value, expected
+        super().__init__(f"{name} is {value!r}; expected {expected}")
+
+
+class RefusedError(EsperError):
+    """A message was refused. `reason` is a ReasonCode number, `detail` the value met and what was expected."""
+
+    def __init__(self, reason: int, detail: str) -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(detail)
+
+
+class CommandFailedError(EsperError):
+    """A command was rejected, or a rank could not carry it out."""
+
+    def __init__(self, command_id: str, reason: str, detail: str, worker: str) -> None:
+        self.command_id, self.reason, self.detail, self.worker = command_id, reason, detail, worker
+        super().__init__(f"command {command_id}: {reason} (said by {worker}): {detail}")
+
+
+class UnansweredError(EsperError):
+    """A command was not answered in time."""
+
+    def __init__(self, command_id: str, waited_s: float, missing: list[str]) -> None:
+        self.command_id, self.waited_s, self.missing = command_id, waited_s, missing
+        super().__init__(f"command {command_id}: no answer after {waited_s:g} s from {', '.join(missing)}")
+
+
+class BusError(EsperError):
+    """Redis cannot do what is asked: gone, read-only, out of memory, or unfit."""
+
+
+class UnknownRunError(EsperError):
+    """No live run has this name or id."""
+
+    def __init__(self, run: str, known: list[str]) -> None:
+        self.run, self.known = run, known
+        super().__init__(f"no live run is called {run!r}; live runs: {', '.join(known) or 'none'}")
+
+
+class StaleLeaseError(EsperError):
+    """Entries in hand belong to another consumer by now; nothing was written."""
+
+    def __init__(self, stream: str, entry_id: str) -> None:
+        self.stream, self.entry_id = stream, entry_id
+        super().__init__(f"entry {entry_id} of {stream} is no longer pending for this consumer; nothing was written")
+
+
+class TrainingError(EsperError):
+    """The training process cannot go on as a rank of its run."""
+
+
+class RuntimeLostError(TrainingError):
+    """The runtime beside the trainer is gone, or no decision came in time."""

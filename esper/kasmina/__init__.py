@@ -1,0 +1,1 @@
+"""The executor (Kasmina): seeds, lifecycle gates, isolation, blending."""

@@ -1,0 +1,1 @@
+"""Blueprints of seeds (Urza's later library)."""

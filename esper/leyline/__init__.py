@@ -1,0 +1,1 @@
+"""The wire (Leyline): contracts, envelope, keys, replay. Pure, no I/O."""

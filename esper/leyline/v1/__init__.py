@@ -1,0 +1,1 @@
+"""Generated from proto/; see \`make proto\`."""

@@ -1,0 +1,135 @@
+from esper.leyline.v1 import barrier_pb2 as _barrier_pb2
+from esper.leyline.v1 import commands_pb2 as _commands_pb2
+from esper.leyline.v1 import enums_pb2 as _enums_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class OpenedCommand(_message.Message):
+    __slots__ = ("ref", "adaptation", "optimizer")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    ADAPTATION_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    ref: _barrier_pb2.CommittedCommand
+    adaptation: _commands_pb2.AdaptationCommand
+    optimizer: _commands_pb2.OptimizerCommand
+    def __init__(self, ref: _Optional[_Union[_barrier_pb2.CommittedCommand, _Mapping]] = ..., adaptation: _Optional[_Union[_commands_pb2.AdaptationCommand, _Mapping]] = ..., optimizer: _Optional[_Union[_commands_pb2.OptimizerCommand, _Mapping]] = ...) -> None: ...
+
+class CommitOrder(_message.Message):
+    __slots__ = ("commit", "commands")
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    commit: _barrier_pb2.BarrierCommit
+    commands: _containers.RepeatedCompositeFieldContainer[OpenedCommand]
+    def __init__(self, commit: _Optional[_Union[_barrier_pb2.BarrierCommit, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[OpenedCommand, _Mapping]]] = ...) -> None: ...
+
+class ToTrainer(_message.Message):
+    __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_STORED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_STORED_FIELD_NUMBER: _ClassVar[int]
+    ready: RuntimeReady
+    proposal: _barrier_pb2.BarrierProposal
+    commit: CommitOrder
+    abort: _barrier_pb2.BarrierAbort
+    rows_stored: RowsStored
+    failed: RuntimeFailed
+    report_stored: ReportStored
+    def __init__(self, ready: _Optional[_Union[RuntimeReady, _Mapping]] = ..., proposal: _Optional[_Union[_barrier_pb2.BarrierProposal, _Mapping]] = ..., commit: _Optional[_Union[CommitOrder, _Mapping]] = ..., abort: _Optional[_Union[_barrier_pb2.BarrierAbort, _Mapping]] = ..., rows_stored: _Optional[_Union[RowsStored, _Mapping]] = ..., failed: _Optional[_Union[RuntimeFailed, _Mapping]] = ..., report_stored: _Optional[_Union[ReportStored, _Mapping]] = ...) -> None: ...
+
+class RuntimeReady(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class RuntimeFailed(_message.Message):
+    __slots__ = ("sentence",)
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    sentence: str
+    def __init__(self, sentence: _Optional[str] = ...) -> None: ...
+
+class RowsStored(_message.Message):
+    __slots__ = ("through_sequence",)
+    THROUGH_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    through_sequence: int
+    def __init__(self, through_sequence: _Optional[int] = ...) -> None: ...
+
+class ReportStored(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ToRuntime(_message.Message):
+    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell", "event")
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    VOTE_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    heartbeat: _barrier_pb2.Heartbeat
+    vote: _barrier_pb2.BarrierVote
+    applied: RoundApplied
+    rows: TelemetryRows
+    farewell: _barrier_pb2.Heartbeat
+    event: EventRaised
+    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., event: _Optional[_Union[EventRaised, _Mapping]] = ...) -> None: ...
+
+class RoundApplied(_message.Message):
+    __slots__ = ("round", "receipts")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    receipts: _containers.RepeatedCompositeFieldContainer[_commands_pb2.CommandReceipt]
+    def __init__(self, round: _Optional[int] = ..., receipts: _Optional[_Iterable[_Union[_commands_pb2.CommandReceipt, _Mapping]]] = ...) -> None: ...
+
+class TelemetryRows(_message.Message):
+    __slots__ = ("incarnation", "first_sequence", "names", "timestamp_ns", "global_step", "values", "shed")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    SHED_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    first_sequence: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    timestamp_ns: _containers.RepeatedScalarFieldContainer[int]
+    global_step: _containers.RepeatedScalarFieldContainer[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    shed: int
+    def __init__(self, incarnation: _Optional[int] = ..., first_sequence: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., timestamp_ns: _Optional[_Iterable[int]] = ..., global_step: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ..., shed: _Optional[int] = ...) -> None: ...
+
+class EventRaised(_message.Message):
+    __slots__ = ("incarnation", "sequence", "global_step", "timestamp_ns", "level", "event", "attributes")
+    class AttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    sequence: int
+    global_step: int
+    timestamp_ns: int
+    level: _enums_pb2.TelemetryLevel
+    event: str
+    attributes: _containers.ScalarMap[str, str]
+    def __init__(self, incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., global_step: _Optional[int] = ..., timestamp_ns: _Optional[int] = ..., level: _Optional[_Union[_enums_pb2.TelemetryLevel, str]] = ..., event: _Optional[str] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""The aggregators (Narset): windows and mergeable statistics."""

@@ -1,0 +1,1 @@
+"""The controller's judge (Tamiyo): barrier rounds and command verdicts."""

@@ -1,0 +1,1 @@
+"""Scripts that a user would write."""

@@ -1,0 +1,1 @@
+"""Real processes, started and killed."""

@@ -1,0 +1,1 @@
+"""One file per process: settings, objects, serve."""

@@ -1,0 +1,45 @@
+# Sets up .venv on first use; afterwards each target starts at once. Override: make PYTHON=python3.12 TORCH=torch==2.14.0
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+READY := $(VENV)/.ready
+RUN := $(VENV)/bin
+PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-input
+PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
+
+.PHONY: demo test test-system check proto format clean
+
+demo: $(READY)
+	$(RUN)/esper demo
+
+test: $(READY)
+	$(RUN)/python -m pytest tests --ignore=tests/system
+
+test-system: $(READY)
+	$(RUN)/python -m pytest tests/system
+
+check: $(READY)
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/python -m pytest tests/test_proto_in_sync.py
+
+proto: $(READY)
+	$(RUN)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. $(PROTOS)
+
+format: $(READY)
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# torch first: it decides which build of the rest fits. The stamp is written last, so a broken set-up is begun anew.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$(PYTHON) is missing or too old; expected Python 3.11 or 3.12: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@echo "Setting up $(VENV); this takes a few minutes, once."
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "$(PYTHON) can't make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	$(PIP) "$(TORCH)" -c constraints.txt
+	$(PIP) -e '.[dev]' -c constraints.txt
+	@touch $@

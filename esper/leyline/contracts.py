@@ -58,10 +58,10 @@ from esper.leyline.v1.kernels_pb2 import (
 )
 from esper.leyline.v1.link_pb2 import (
     CommitOrder as CommitOrder,
-    EventRaised as EventRaised,
     OpenedCommand as OpenedCommand,
     ReportStored as ReportStored,
     RoundApplied as RoundApplied,
+    RowEvent as RowEvent,
     RowsStored as RowsStored,
     RuntimeFailed as RuntimeFailed,
     RuntimeReady as RuntimeReady,

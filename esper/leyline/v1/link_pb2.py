@@ -27,15 +27,15 @@ from esper.leyline.v1 import commands_pb2 as esper_dot_leyline_dot_v1_dot_comman
 from esper.leyline.v1 import enums_pb2 as esper_dot_leyline_dot_v1_dot_enums__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/link.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\x1a\x1c\x65sper/leyline/v1/enums.proto\"\xbc\x01\n\rOpenedCommand\x12/\n\x03ref\x18\x01 \x01(\x0b\x32\".esper.leyline.v1.CommittedCommand\x12\x39\n\nadaptation\x18\x02 \x01(\x0b\x32#.esper.leyline.v1.AdaptationCommandH\x00\x12\x37\n\toptimizer\x18\x03 \x01(\x0b\x32\".esper.leyline.v1.OptimizerCommandH\x00\x42\x06\n\x04\x62ody\"q\n\x0b\x43ommitOrder\x12/\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x1f.esper.leyline.v1.BarrierCommit\x12\x31\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x1f.esper.leyline.v1.OpenedCommand\"\x81\x03\n\tToTrainer\x12/\n\x05ready\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.RuntimeReadyH\x00\x12\x35\n\x08proposal\x18\x02 \x01(\x0b\x32!.esper.leyline.v1.BarrierProposalH\x00\x12/\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1d.esper.leyline.v1.CommitOrderH\x00\x12/\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x1e.esper.leyline.v1.BarrierAbortH\x00\x12\x33\n\x0brows_stored\x18\x05 \x01(\x0b\x32\x1c.esper.leyline.v1.RowsStoredH\x00\x12\x31\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x1f.esper.leyline.v1.RuntimeFailedH\x00\x12\x37\n\rreport_stored\x18\x07 \x01(\x0b\x32\x1e.esper.leyline.v1.ReportStoredH\x00\x42\t\n\x07message\"\x1e\n\x0cRuntimeReady\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"!\n\rRuntimeFailed\x12\x10\n\x08sentence\x18\x01 \x01(\t\"&\n\nRowsStored\x12\x18\n\x10through_sequence\x18\x01 \x01(\x04\"\x0e\n\x0cReportStored\"\xbc\x02\n\tToRuntime\x12\x30\n\theartbeat\x18\x01 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x04vote\x18\x02 \x01(\x0b\x32\x1d.esper.leyline.v1.BarrierVoteH\x00\x12\x31\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1e.esper.leyline.v1.RoundAppliedH\x00\x12/\n\x04rows\x18\x04 \x01(\x0b\x32\x1f.esper.leyline.v1.TelemetryRowsH\x00\x12/\n\x08\x66\x61rewell\x18\x05 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12.\n\x05\x65vent\x18\x06 \x01(\x0b\x32\x1d.esper.leyline.v1.EventRaisedH\x00\x42\t\n\x07message\"Q\n\x0cRoundApplied\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08receipts\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\x94\x01\n\rTelemetryRows\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\r\n\x05names\x18\x03 \x03(\t\x12\x14\n\x0ctimestamp_ns\x18\x04 \x03(\x04\x12\x13\n\x0bglobal_step\x18\x05 \x03(\x04\x12\x0e\n\x06values\x18\x06 \x03(\x01\x12\x0c\n\x04shed\x18\x07 \x01(\x04\"\x95\x02\n\x0b\x45ventRaised\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x13\n\x0bglobal_step\x18\x03 \x01(\x04\x12\x14\n\x0ctimestamp_ns\x18\x04 \x01(\x04\x12/\n\x05level\x18\x05 \x01(\x0e\x32 .esper.leyline.v1.TelemetryLevel\x12\r\n\x05\x65vent\x18\x06 \x01(\t\x12\x41\n\nattributes\x18\x07 \x03(\x0b\x32-.esper.leyline.v1.EventRaised.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/link.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\x1a\x1c\x65sper/leyline/v1/enums.proto\"\xbc\x01\n\rOpenedCommand\x12/\n\x03ref\x18\x01 \x01(\x0b\x32\".esper.leyline.v1.CommittedCommand\x12\x39\n\nadaptation\x18\x02 \x01(\x0b\x32#.esper.leyline.v1.AdaptationCommandH\x00\x12\x37\n\toptimizer\x18\x03 \x01(\x0b\x32\".esper.leyline.v1.OptimizerCommandH\x00\x42\x06\n\x04\x62ody\"q\n\x0b\x43ommitOrder\x12/\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x1f.esper.leyline.v1.BarrierCommit\x12\x31\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x1f.esper.leyline.v1.OpenedCommand\"\x81\x03\n\tToTrainer\x12/\n\x05ready\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.RuntimeReadyH\x00\x12\x35\n\x08proposal\x18\x02 \x01(\x0b\x32!.esper.leyline.v1.BarrierProposalH\x00\x12/\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1d.esper.leyline.v1.CommitOrderH\x00\x12/\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x1e.esper.leyline.v1.BarrierAbortH\x00\x12\x33\n\x0brows_stored\x18\x05 \x01(\x0b\x32\x1c.esper.leyline.v1.RowsStoredH\x00\x12\x31\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x1f.esper.leyline.v1.RuntimeFailedH\x00\x12\x37\n\rreport_stored\x18\x07 \x01(\x0b\x32\x1e.esper.leyline.v1.ReportStoredH\x00\x42\t\n\x07message\"\x1e\n\x0cRuntimeReady\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"!\n\rRuntimeFailed\x12\x10\n\x08sentence\x18\x01 \x01(\t\"&\n\nRowsStored\x12\x18\n\x10through_sequence\x18\x01 \x01(\x04\"\x0e\n\x0cReportStored\"\x8c\x02\n\tToRuntime\x12\x30\n\theartbeat\x18\x01 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x04vote\x18\x02 \x01(\x0b\x32\x1d.esper.leyline.v1.BarrierVoteH\x00\x12\x31\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1e.esper.leyline.v1.RoundAppliedH\x00\x12/\n\x04rows\x18\x04 \x01(\x0b\x32\x1f.esper.leyline.v1.TelemetryRowsH\x00\x12/\n\x08\x66\x61rewell\x18\x05 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x42\t\n\x07message\"Q\n\x0cRoundApplied\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08receipts\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\xc0\x01\n\rTelemetryRows\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\r\n\x05names\x18\x03 \x03(\t\x12\x14\n\x0ctimestamp_ns\x18\x04 \x03(\x04\x12\x13\n\x0bglobal_step\x18\x05 \x03(\x04\x12\x0e\n\x06values\x18\x06 \x03(\x01\x12\x0c\n\x04shed\x18\x07 \x01(\x04\x12*\n\x06\x65vents\x18\x08 \x03(\x0b\x32\x1a.esper.leyline.v1.RowEvent\"\xd0\x01\n\x08RowEvent\x12\x0b\n\x03row\x18\x01 \x01(\r\x12/\n\x05level\x18\x02 \x01(\x0e\x32 .esper.leyline.v1.TelemetryLevel\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12>\n\nattributes\x18\x04 \x03(\x0b\x32*.esper.leyline.v1.RowEvent.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'esper.leyline.v1.link_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EVENTRAISED_ATTRIBUTESENTRY']._loaded_options = None
-  _globals['_EVENTRAISED_ATTRIBUTESENTRY']._serialized_options = b'8\001'
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._loaded_options = None
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_options = b'8\001'
   _globals['_OPENEDCOMMAND']._serialized_start=145
   _globals['_OPENEDCOMMAND']._serialized_end=333
   _globals['_COMMITORDER']._serialized_start=335
@@ -51,13 +51,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTSTORED']._serialized_start=945
   _globals['_REPORTSTORED']._serialized_end=959
   _globals['_TORUNTIME']._serialized_start=962
-  _globals['_TORUNTIME']._serialized_end=1278
-  _globals['_ROUNDAPPLIED']._serialized_start=1280
-  _globals['_ROUNDAPPLIED']._serialized_end=1361
-  _globals['_TELEMETRYROWS']._serialized_start=1364
-  _globals['_TELEMETRYROWS']._serialized_end=1512
-  _globals['_EVENTRAISED']._serialized_start=1515
-  _globals['_EVENTRAISED']._serialized_end=1792
-  _globals['_EVENTRAISED_ATTRIBUTESENTRY']._serialized_start=1743
-  _globals['_EVENTRAISED_ATTRIBUTESENTRY']._serialized_end=1792
+  _globals['_TORUNTIME']._serialized_end=1230
+  _globals['_ROUNDAPPLIED']._serialized_start=1232
+  _globals['_ROUNDAPPLIED']._serialized_end=1313
+  _globals['_TELEMETRYROWS']._serialized_start=1316
+  _globals['_TELEMETRYROWS']._serialized_end=1508
+  _globals['_ROWEVENT']._serialized_start=1511
+  _globals['_ROWEVENT']._serialized_end=1719
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_start=1670
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_end=1719
 # @@protoc_insertion_point(module_scope)

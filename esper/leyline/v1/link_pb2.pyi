@@ -68,20 +68,18 @@ class ReportStored(_message.Message):
     def __init__(self) -> None: ...
 
 class ToRuntime(_message.Message):
-    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell", "event")
+    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     VOTE_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
-    EVENT_FIELD_NUMBER: _ClassVar[int]
     heartbeat: _barrier_pb2.Heartbeat
     vote: _barrier_pb2.BarrierVote
     applied: RoundApplied
     rows: TelemetryRows
     farewell: _barrier_pb2.Heartbeat
-    event: EventRaised
-    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., event: _Optional[_Union[EventRaised, _Mapping]] = ...) -> None: ...
+    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ...) -> None: ...
 
 class RoundApplied(_message.Message):
     __slots__ = ("round", "receipts")
@@ -92,7 +90,7 @@ class RoundApplied(_message.Message):
     def __init__(self, round: _Optional[int] = ..., receipts: _Optional[_Iterable[_Union[_commands_pb2.CommandReceipt, _Mapping]]] = ...) -> None: ...
 
 class TelemetryRows(_message.Message):
-    __slots__ = ("incarnation", "first_sequence", "names", "timestamp_ns", "global_step", "values", "shed")
+    __slots__ = ("incarnation", "first_sequence", "names", "timestamp_ns", "global_step", "values", "shed", "events")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +98,7 @@ class TelemetryRows(_message.Message):
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     SHED_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     first_sequence: int
     names: _containers.RepeatedScalarFieldContainer[str]
@@ -107,10 +106,11 @@ class TelemetryRows(_message.Message):
     global_step: _containers.RepeatedScalarFieldContainer[int]
     values: _containers.RepeatedScalarFieldContainer[float]
     shed: int
-    def __init__(self, incarnation: _Optional[int] = ..., first_sequence: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., timestamp_ns: _Optional[_Iterable[int]] = ..., global_step: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ..., shed: _Optional[int] = ...) -> None: ...
+    events: _containers.RepeatedCompositeFieldContainer[RowEvent]
+    def __init__(self, incarnation: _Optional[int] = ..., first_sequence: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., timestamp_ns: _Optional[_Iterable[int]] = ..., global_step: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ..., shed: _Optional[int] = ..., events: _Optional[_Iterable[_Union[RowEvent, _Mapping]]] = ...) -> None: ...
 
-class EventRaised(_message.Message):
-    __slots__ = ("incarnation", "sequence", "global_step", "timestamp_ns", "level", "event", "attributes")
+class RowEvent(_message.Message):
+    __slots__ = ("row", "level", "description", "attributes")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -118,18 +118,12 @@ class EventRaised(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
-    EVENT_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
-    incarnation: int
-    sequence: int
-    global_step: int
-    timestamp_ns: int
+    row: int
     level: _enums_pb2.TelemetryLevel
-    event: str
+    description: str
     attributes: _containers.ScalarMap[str, str]
-    def __init__(self, incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., global_step: _Optional[int] = ..., timestamp_ns: _Optional[int] = ..., level: _Optional[_Union[_enums_pb2.TelemetryLevel, str]] = ..., event: _Optional[str] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, row: _Optional[int] = ..., level: _Optional[_Union[_enums_pb2.TelemetryLevel, str]] = ..., description: _Optional[str] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -1,0 +1,130 @@
+"""Which decision takes effect before which step, and when a step must wait."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from esper.errors import TrainingError
+from esper.leyline import contracts as pb
+
+PROMISE_STEPS = 8
+_REMEMBERED_ROUNDS = 64
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What a vote says about pauses: `step` is the one that this rank stays before, 0 when nothing holds it."""
+
+    step: int
+
+    @property
+    def held(self) -> bool:
+        return self.step > 0
+
+
+@dataclass
+class Boundary:
+    """The rule of one rank's step boundary: votes asked for, promises given, orders to carry out.
+
+    Knows nothing of sockets, clocks or tensors. Messages come in stream order and may be repeated; a repeat of a
+    round that has taken effect is answered from memory, never carried out again.
+    """
+
+    promised_from: int | None = None
+    paused_before: int = 0
+    _asked: pb.BarrierProposal | None = None
+    _vote: pb.BarrierVote | None = None
+    _orders: deque[pb.CommitOrder] = field(default_factory=deque)
+    _decided: int = 0
+    _applied: OrderedDict[int, pb.RoundApplied] = field(default_factory=OrderedDict)
+
+    @property
+    def round_applied(self) -> int:
+        """Newest round whose decision has taken effect here."""
+        return next(reversed(self._applied), 0)
+
+    def on_proposal(self, proposal: pb.BarrierProposal) -> pb.BarrierVote | None:
+        """Note that a vote is asked for; return the vote already given when this is a repeat."""
+        if self._vote is not None and proposal.round == self._vote.round:
+            return self._vote
+        if proposal.round > self._decided:
+            self._asked = proposal
+        return None
+
+    def on_commit(self, order: pb.CommitOrder) -> pb.RoundApplied | None:
+        """Queue an order; return the receipts already given when this is a repeat."""
+        number = order.commit.round
+        if number in self._applied:
+            return self._applied[number]
+        if number > self._decided:
+            self._orders.append(order)
+            self._settle(number)
+        return None
+
+    def on_abort(self, abort: pb.BarrierAbort) -> None:
+        """Forget the round: its promise no longer binds."""
+        if abort.round > self._decided:
+            self._settle(abort.round)
+
+    def vote_asked(self) -> pb.BarrierProposal | None:
+        return self._asked
+
+    def voted(self, vote: pb.BarrierVote) -> None:
+        """Note the vote given, which promises not to begin `vote.step + 8` before the decision."""
+        self._asked, self._vote = None, vote
+        self.promised_from = vote.step
+
+    def hold(self) -> Hold:
+        """The pause that binds this rank, in force or committed for a step to come."""
+        step = self.paused_before
+        for order in self._orders:
+            change = pause_change(order)
+            if change is not None:
+                step = order.commit.effective_step if change else 0
+        return Hold(step)
+
+    def must_wait(self, step: int) -> bool:
+        """True where a promise forbids to begin `step` before the decision is read."""
+        return self.promised_from is not None and step >= self.promised_from + PROMISE_STEPS
+
+    def due(self, step: int) -> pb.CommitOrder | None:
+        """The next order that takes effect before `step`. Raises TrainingError where its step has gone by."""
+        if not self._orders or self._orders[0].commit.effective_step > step:
+            return None
+        order = self._orders.popleft()
+        if order.commit.effective_step < step:
+            raise TrainingError(
+                f"round {order.commit.round} takes effect before step {order.commit.effective_step}, "
+                f"but this rank stands before step {step}"
+            )
+        return order
+
+    def applied(self, order: pb.CommitOrder, receipts: list[pb.CommandReceipt]) -> pb.RoundApplied:
+        """Remember what was done, so that a repeat of the round is answered and not done again."""
+        change = pause_change(order)
+        if change is not None:
+            self.paused_before = order.commit.effective_step if change else 0
+        answer = pb.RoundApplied(round=order.commit.round, receipts=receipts)
+        self._applied[order.commit.round] = answer
+        while len(self._applied) > _REMEMBERED_ROUNDS:
+            self._applied.popitem(last=False)
+        return answer
+
+    def _settle(self, number: int) -> None:
+        self._decided = number
+        self.promised_from = None
+        if self._asked is not None and self._asked.round <= number:
+            self._asked = None
+
+
+def pause_change(order: pb.CommitOrder) -> bool | None:
+    """True where the order leaves the whole run paused, False where it resumes it, None where it says nothing."""
+    change: bool | None = None
+    for opened in order.commands:
+        match opened.adaptation.WhichOneof("command"):
+            case "pause_command" if not opened.adaptation.pause_command.seed_id:
+                change = not opened.adaptation.pause_command.resume
+            case "emergency_command" if opened.adaptation.emergency_command.level == pb.EmergencyLevel.EMERGENCY_HALT:
+                change = True
+    return change

@@ -1,1 +1,1 @@
-"""Generated from proto/; see \`make proto\`."""
+"""Generated from proto/; see `make proto`."""

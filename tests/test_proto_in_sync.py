@@ -1,0 +1,68 @@
+"""The committed code of the wire is what its definitions give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from esper.leyline import contracts
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "esper/leyline/v1"
+PROTOS = sorted((ROOT / "proto" / PACKAGE).glob("*.proto"))
+
+
+def compile_protos(*outputs: str) -> None:
+    includes = [f"-I{ROOT / 'proto'}", f"-I{files('grpc_tools') / '_proto'}"]
+    command = [sys.executable, "-m", "grpc_tools.protoc", *includes, *outputs, *map(str, PROTOS)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def generated(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / PACKAGE).glob("*_pb2.py*"))}
+
+
+def defined_in_proto(folder: Path) -> set[str]:
+    """Names of every message and enumeration, read by the compiler and not from our generated code."""
+    compile_protos(f"--descriptor_set_out={folder / 'all'}")
+    described = FileDescriptorSet.FromString((folder / "all").read_bytes())
+    messages = {message.name for file in described.file for message in file.message_type}
+    return messages | {enumeration.name for file in described.file for enumeration in file.enum_type}
+
+
+def test_the_committed_code_is_what_make_proto_writes(tmp_path: Path) -> None:
+    compile_protos(f"--python_out={tmp_path}", f"--pyi_out={tmp_path}")
+
+    assert generated(ROOT) == generated(tmp_path), "run `make proto` and commit what it writes"
+
+
+def test_contracts_names_every_message_and_enumeration(tmp_path: Path) -> None:
+    defined = defined_in_proto(tmp_path)
+
+    offered = {name for name in vars(contracts) if not name.startswith("_") and name != "annotations"}
+
+    assert offered == defined
+
+
+def test_every_message_that_reaches_redis_begins_with_the_version() -> None:
+    sealed = ["AdaptationCommand", "OptimizerCommand", "CommandReceipt", "BarrierProposal", "BarrierVote", "Heartbeat"]
+    sealed += ["BarrierCommit", "BarrierAbort", "TelemetryFrame", "AggregatedTelemetry", "EmergencySignal"]
+
+    versions = {name: getattr(contracts, name).DESCRIPTOR.fields_by_number[1].name for name in sealed}
+
+    assert versions == dict.fromkeys(sealed, "version")
+
+
+def test_no_file_of_the_wire_defines_an_enumeration_but_enums_proto() -> None:
+    homes: set[FileDescriptor] = {
+        kind.DESCRIPTOR.file for kind in vars(contracts).values() if hasattr(kind, "DESCRIPTOR")
+    }
+
+    defining = {home.name for home in homes if home.enum_types_by_name}
+
+    assert defining == {f"{PACKAGE}/enums.proto"}

@@ -1,0 +1,125 @@
+"""Clients for Redis: one that waits for entries, one that writes, neither of which ever repeats a command by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import redis.asyncio as library
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from esper.bus.faults import LostError, translated, without_password
+from esper.errors import BusError, SettingError
+
+SCHEMES = ("redis://", "rediss://", "unix://")
+CONNECT_S = 5.0
+WRITE_S = 10.0
+OLDEST_SERVER = (6, 2)
+
+
+def as_it_came(reply: Any, **_: Any) -> Any:
+    """The library drops XAUTOCLAIM's cursor when it parses the reply."""
+    return reply
+
+
+class Redis(library.Redis):
+    """The library's client; every failure of a command is a BusError, and the URL is known."""
+
+    url: str = ""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run one command, once."""
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError) as error:
+            raise translated(error, self.url) from error
+
+
+def client(url: str, socket_timeout: float | None) -> Redis:
+    """A client with the library's retries off: with them one XADD through a paused server became two entries.
+
+    RESP2, because its replies have one shape in every version of the library and of the server.
+    """
+    if not url.startswith(SCHEMES):
+        raise SettingError("ESPER_REDIS_URL", without_password(url), f"a URL that begins with {', '.join(SCHEMES)}")
+    options: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    try:
+        made: Any = Redis.from_url(
+            url,
+            decode_responses=False,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=socket_timeout,
+            socket_connect_timeout=CONNECT_S,
+            health_check_interval=0,
+            **options,
+        )
+    except ValueError as error:
+        raise SettingError("ESPER_REDIS_URL", without_password(url), f"a Redis URL ({error})") from error
+    made.url = url
+    made.set_response_callback("XAUTOCLAIM", as_it_came)
+    return cast(Redis, made)
+
+
+def reader(url: str) -> Redis:
+    """For blocking reads: no timeout of the socket's own; who reads sets a deadline above its BLOCK."""
+    return client(url, None)
+
+
+def writer(url: str) -> Redis:
+    """For everything else. A command that is not answered in ten seconds raises LostError; it may have taken effect."""
+    return client(url, WRITE_S)
+
+
+async def wait_ready(redis: Redis, patience_s: float = 10.0) -> None:
+    """Return once the server answers; raise what it last said when it doesn't in time."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            await redis.execute_command("PING")
+            return
+        except LostError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.05)
+
+
+async def check_server(redis: Redis) -> None:
+    """Refuse a server that is too old, read-only, or that may evict what was acknowledged."""
+    facts = await redis.info()
+    at, version = without_password(redis.url), str(facts["redis_version"])
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SERVER:
+        raise BusError(f"Redis at {at} is version {version}; expected 6.2 or newer")
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise BusError(f"Redis at {at} has maxmemory-policy {policy}, which may evict streams; expected noeviction")
+    if facts.get("role", "master") != "master":
+        raise BusError(f"Redis at {at} is a read-only replica; expected the primary's URL")
+
+
+async def server_ms(redis: Redis) -> int:
+    """The server's clock, in milliseconds since the epoch."""
+    seconds, microseconds = await redis.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+class ServerClock:
+    """The server's clock as of the last look, carried on by our monotonic one."""
+
+    def __init__(self) -> None:
+        self.offset_ms: int | None = None
+
+    async def look(self, redis: Redis) -> None:
+        """Read the server's clock; halfway through the round trip is when it was read."""
+        before = time.monotonic_ns()
+        there = await server_ms(redis)
+        self.offset_ms = there - (before + time.monotonic_ns()) // 2_000_000
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, by the server."""
+        if self.offset_ms is None:
+            raise BusError("the server's clock was asked for before it was looked at")
+        return self.offset_ms + time.monotonic_ns() // 1_000_000

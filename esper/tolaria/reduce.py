@@ -1,0 +1,97 @@
+"""One flat all-reduce of all seeds' gradients, over our own process group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from esper.errors import TrainingError
+
+
+class Trainee(Protocol):
+    """A seed, as far as its optimizer is concerned."""
+
+    @property
+    def seed_id(self) -> str: ...
+
+    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]: ...
+
+
+class SeedReducer:
+    """Means over the ranks of a process group; without a group every mean is the value itself."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self._group = group
+        self.world_size = 1 if group is None else group.size()
+
+    def reduce(self, seeds: Mapping[str, Trainee]) -> None:
+        """Replace each seed's gradients by their mean over all ranks, as DDP does.
+
+        Every rank must call this with the same seeds. The buffer is laid out by (seed id, parameter name), then one
+        flag per seed that says whether any rank had a gradient for it; a rank without one contributes zeros. A seed
+        for which no rank had any keeps none.
+        """
+        layout = [(seed_id, _in_order(seeds[seed_id])) for seed_id in sorted(seeds)]
+        if self._group is None or not any(parameters for _, parameters in layout):
+            return
+        flat = _flatten(layout)
+        self._sum(flat)
+        _unflatten(flat, layout, self.world_size)
+
+    def mean(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The mean over ranks, in float64 and in the shape given; for evidence, not for gradients."""
+        value = tensor.detach().to(torch.float64)
+        if self._group is None:
+            return value
+        value = value.clone()
+        self._sum(value)
+        return value / self.world_size
+
+    def _sum(self, flat: torch.Tensor) -> None:
+        try:
+            dist.all_reduce(flat, group=self._group)
+        except RuntimeError as error:
+            rank = dist.get_rank(self._group)
+            raise TrainingError(
+                f"rank {rank} could not reduce {flat.numel()} values with its peers: {error}"
+            ) from error
+
+
+Layout = list[tuple[str, list[torch.nn.Parameter]]]
+
+
+def _in_order(seed: Trainee) -> list[torch.nn.Parameter]:
+    return [parameter for _, parameter in sorted(seed.trainable(), key=lambda pair: pair[0])]
+
+
+def _flatten(layout: Layout) -> torch.Tensor:
+    everything = [parameter for _, parameters in layout for parameter in parameters]
+    dtype = _common_dtype(parameter.dtype for parameter in everything)
+    pieces = [_gradient(parameter).reshape(-1).to(dtype) for parameter in everything]
+    flags = [float(any(parameter.grad is not None for parameter in parameters)) for _, parameters in layout]
+    return torch.cat([*pieces, torch.tensor(flags, dtype=dtype, device=pieces[0].device)])
+
+
+def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def _common_dtype(dtypes: Iterable[torch.dtype]) -> torch.dtype:
+    common = torch.float32  # sums of halves over many ranks lose more than they save
+    for dtype in dtypes:
+        common = torch.promote_types(common, dtype)
+    return common
+
+
+def _unflatten(flat: torch.Tensor, layout: Layout, world_size: int) -> None:
+    flags = flat[flat.numel() - len(layout) :].tolist()
+    start = 0
+    for (_, parameters), flag in zip(layout, flags, strict=True):
+        for parameter in parameters:
+            piece = flat[start : start + parameter.numel()]
+            start += parameter.numel()
+            if flag:
+                parameter.grad = (piece / world_size).to(parameter.dtype).reshape(parameter.shape)

@@ -1,0 +1,99 @@
+"""Snapshots of a rank's training state, kept in memory and put back by a rollback."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.tolaria.bank import Bank, copy_all
+from esper.tolaria.digest import parameter_digest
+from esper.tolaria.optimizers import KeptOptimizers, Optimizers
+from esper.tolaria.reduce import Trainee
+
+
+@dataclass(frozen=True, slots=True)
+class Randomness:
+    """States of the generators that a training step draws from."""
+
+    cpu: torch.Tensor
+    cuda: list[torch.Tensor]
+    python: tuple[object, ...]
+
+    @classmethod
+    def now(cls) -> Randomness:
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        return cls(torch.get_rng_state(), cuda, random.getstate())
+
+    def put_back(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(self.cuda)
+        random.setstate(self.python)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a rollback to `step` puts back. `live` are the model's own tensors, `kept` their copies."""
+
+    step: int
+    digest: bytes
+    live: list[torch.Tensor]
+    kept: list[torch.Tensor]
+    optimizers: KeptOptimizers
+    randomness: Randomness
+    extra: object
+
+
+class Snapshots:
+    """The newest few snapshots of one rank. Knows nothing of the seeds beside the model: they come as `extra`."""
+
+    def __init__(self, model: torch.nn.Module, optimizers: Optimizers, capacity: int = 2) -> None:
+        self._model, self._optimizers, self._capacity = model, optimizers, capacity
+        self._taken: OrderedDict[int, Snapshot] = OrderedDict()
+        self._bank = Bank()
+
+    def take(self, step: int, extra: object = None) -> pb.SnapshotRef:
+        """Copy the state before `step`; a snapshot of the same step, or else the oldest over capacity, gives way."""
+        self._make_room(step)
+        live = [*self._model.parameters(), *self._model.buffers()]
+        digest = parameter_digest(self._model.named_parameters())
+        kept, optimizers = self._bank.keep(live), self._optimizers.snapshot(self._bank)
+        self._taken[step] = Snapshot(step, digest, live, kept, optimizers, Randomness.now(), extra)
+        return pb.SnapshotRef(step=step, digest=digest)
+
+    def refs(self) -> list[pb.SnapshotRef]:
+        return [pb.SnapshotRef(step=step, digest=taken.digest) for step, taken in sorted(self._taken.items())]
+
+    def restore(self, step: int, put_back: Callable[[object], Mapping[str, Trainee]] | None = None) -> object:
+        """Put the state before `step` back and return its `extra`.
+
+        `put_back(extra)` restores the seeds beside the model and returns them by id; their optimizers follow by name
+        of parameter. The snapshot stays. Hyperparameters, overrides, leases and step counters are not rewound.
+        """
+        taken = self._find(step)
+        copy_all(taken.live, taken.kept)
+        seeds = put_back(taken.extra) if put_back else {}
+        self._optimizers.restore(taken.optimizers, seeds)
+        taken.randomness.put_back()
+        return taken.extra
+
+    def _find(self, step: int) -> Snapshot:
+        if step not in self._taken:
+            known = ", ".join(map(str, sorted(self._taken))) or "none"
+            raise RefusedError(pb.ReasonCode.REASON_NO_SNAPSHOT, f"no snapshot of step {step}; kept: {known}")
+        return self._taken[step]
+
+    def _make_room(self, step: int) -> None:
+        if step in self._taken:
+            gone = self._taken.pop(step)
+        elif len(self._taken) >= self._capacity:
+            _, gone = self._taken.popitem(last=False)
+        else:
+            return
+        self._bank.give_up([*gone.kept, *gone.optimizers.tensors()])

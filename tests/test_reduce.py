@@ -1,0 +1,60 @@
+"""Seeds' gradients are averaged over ranks as numpy would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
+
+from esper.tolaria.reduce import SeedReducer
+from tests.test_optimizers import Seedling
+
+WORLD = 2
+
+
+def gradient(rank: int, seed: str) -> numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float32]]:
+    generator = numpy.random.default_rng([rank, *seed.encode()])
+    return generator.normal(size=(2, 2)).astype(numpy.float32)
+
+
+def train_one_step(rank: int, folder: str) -> None:
+    """Rank 1 has no gradient for `half`, no rank has one for `none`; rank 0 lists its seeds in another order."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD)
+    reducer = SeedReducer(dist.new_group())
+    names = ["both", "half", "none"] if rank else ["none", "half", "both"]
+    seeds = {name: Seedling(name) for name in names}
+    seeds["both"].weight.grad = torch.from_numpy(gradient(rank, "both"))
+    if rank == 0:
+        seeds["half"].weight.grad = torch.from_numpy(gradient(rank, "half"))
+    reducer.reduce(seeds)
+    mean = reducer.mean(torch.tensor([rank + 0.1, 3.0]))
+    torch.save({"mean": mean, **{name: seeds[name].weight.grad for name in names}}, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_gradients_of_two_processes_become_their_mean(tmp_path: Path) -> None:
+    spawn(train_one_step, (str(tmp_path),), nprocs=WORLD)  # type: ignore[no-untyped-call]
+
+    said = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(WORLD)]
+    both = (gradient(0, "both") + gradient(1, "both")) / numpy.float32(2)
+    half = gradient(0, "half") / numpy.float32(2)
+
+    for rank in range(WORLD):
+        assert numpy.array_equal(said[rank]["both"].numpy(), both)
+        assert numpy.array_equal(said[rank]["half"].numpy(), half)
+        assert said[rank]["none"] is None
+        assert said[rank]["mean"].dtype == torch.float64
+        assert numpy.allclose(said[rank]["mean"].numpy(), [0.6, 3.0], rtol=1e-7)
+
+
+def test_a_rank_alone_keeps_its_gradients_as_they_are() -> None:
+    seed = Seedling()
+    seed.has_gradient(0.3)
+    before = seed.weight.grad
+
+    SeedReducer().reduce({"s0": seed})
+
+    assert seed.weight.grad is before

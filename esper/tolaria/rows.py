@@ -35,6 +35,7 @@ class Rows:
     capacity: int = 8192
     shed: int = 0
     made: int = 0
+    non_finite: int = 0
     last: dict[str, float] = field(default_factory=dict)
     _fresh: deque[_Row] = field(default_factory=deque)
     _sent: deque[_Row] = field(default_factory=deque)
@@ -48,7 +49,7 @@ class Rows:
     def add(self, step: int, timestamp_ns: int, values: Mapping[str, Value]) -> None:
         """Keep a row; `values` are 0-dim tensors or floats by metric name."""
         self.made += 1
-        if len(self._fresh) + len(self._sent) >= self.capacity:
+        if self.unstored >= self.capacity:
             self.shed += 1
             return
         self._fresh.append(_Row(self.made - self.shed, timestamp_ns, step, values, self._events))
@@ -58,25 +59,39 @@ class Rows:
     def num_fresh(self) -> int:
         return len(self._fresh)
 
+    @property
+    def unstored(self) -> int:
+        """Rows not known to be on the stream."""
+        return len(self._fresh) + len(self._sent)
+
     def table(self) -> pb.TelemetryRows | None:
         """Rows not yet sent, as one message; None where there are none."""
-        rows = _contiguous(self._fresh)
+        rows = _alike(self._fresh)
         if not rows:
             return None
         read_tensors(rows)
         self.last = {name: float(value) for name, value in rows[-1].values.items()}
+        self._note_non_finite(rows)
         self._sent.extend(rows)
-        names = sorted({name for row in rows for name in row.values})
+        names = sorted(rows[0].values)
         return pb.TelemetryRows(
             incarnation=self.incarnation,
             first_sequence=rows[0].sequence,
             names=names,
             timestamp_ns=[row.timestamp_ns for row in rows],
             global_step=[row.step for row in rows],
-            values=[float(row.values.get(name, math.nan)) for row in rows for name in names],
+            values=[float(row.values[name]) for row in rows for name in names],
             shed=self.shed,
             events=[_placed(event, index) for index, row in enumerate(rows) for event in row.events],
         )
+
+    def _note_non_finite(self, rows: list[_Row]) -> None:
+        for row in rows:
+            bad = {name: str(value) for name, value in row.values.items() if not math.isfinite(float(value))}
+            if bad:
+                level = pb.TelemetryLevel.TELEMETRY_CRITICAL
+                row.events.append(pb.RowEvent(level=level, description="value.non_finite", attributes=bad))
+                self.non_finite += 1
 
     def stored(self, through_sequence: int) -> None:
         """Let go of the rows up to this number."""
@@ -96,9 +111,10 @@ def _placed(event: pb.RowEvent, index: int) -> pb.RowEvent:
     return placed
 
 
-def _contiguous(fresh: deque[_Row]) -> list[_Row]:
+def _alike(fresh: deque[_Row]) -> list[_Row]:
+    """Take the first rows that have the same columns, so that a table has no empty cell."""
     rows = [fresh.popleft()] if fresh else []
-    while fresh and fresh[0].sequence == rows[-1].sequence + 1:
+    while fresh and fresh[0].values.keys() == rows[0].values.keys():
         rows.append(fresh.popleft())
     return rows
 

@@ -1,0 +1,153 @@
+"""The trainer's end of the link to the runtime beside it."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from esper.errors import RuntimeLostError
+from esper.leyline import contracts as pb
+from esper.leyline.frames import FrameDecoder, encode
+
+CONTROL_FD, ROWS_FD = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD"
+_BUFFER_BYTES = 1 << 20
+
+
+class Link:
+    """Two socket pairs and the process at their other end. Knows no training, and never raises on a lost peer: `alive` says so.
+
+    One lane carries votes, receipts, heartbeats and decisions; the other carries measurements, so that a burst of
+    them never delays a vote. The process is exec'd, never forked; forked DataLoader workers close the descriptors.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._rows: socket.socket | None = None
+        self._unsent = b""
+        self.alive = False
+        self.num_starts = 0
+        os.register_at_fork(after_in_child=self._close_sockets)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the runtime, for tests and operators."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start the runtime process on two fresh socket pairs."""
+        self._close_sockets()
+        self._reap()
+        self._control, control_peer = socket.socketpair()
+        self._rows, rows_peer = socket.socketpair()
+        for end in (self._control, self._rows):
+            end.setblocking(False)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        lanes = {CONTROL_FD: str(control_peer.fileno()), ROWS_FD: str(rows_peer.fileno())}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "esper.workers.runtime"],
+            env={**self._environment, **lanes},
+            pass_fds=(control_peer.fileno(), rows_peer.fileno()),
+            stdin=subprocess.DEVNULL,
+        )
+        control_peer.close()
+        rows_peer.close()
+        self._decoder = FrameDecoder(pb.ToTrainer)
+        self._unsent, self.alive = b"", True
+        self.num_starts += 1
+
+    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
+        """Messages that have come, waiting up to `timeout_s` for the first."""
+        if self._control is None or not self.alive:
+            if timeout_s:
+                time.sleep(timeout_s)  # a held step waits for the respawn; nothing else wakes it
+            return []
+        if timeout_s and not select.select([self._control], [], [], timeout_s)[0]:
+            return []
+        return self._receive(self._control)
+
+    def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
+        """Send on the control lane; waits for room up to `timeout_s`, then counts the runtime as lost."""
+        view = memoryview(encode(message))
+        deadline = time.monotonic() + timeout_s
+        while view and self.alive and self._control is not None:
+            try:
+                view = view[self._control.send(view) :]
+            except BlockingIOError:
+                if not select.select([], [self._control], [], max(0.0, deadline - time.monotonic()))[1]:
+                    self.alive = False
+            except OSError:
+                self.alive = False
+
+    def rows_lane_free(self) -> bool:
+        """True once everything given to `send_rows` has left; never waits."""
+        self._push_rows()
+        return self.alive and not self._unsent
+
+    def send_rows(self, message: pb.ToRuntime) -> None:
+        """Hand over a table of rows; call only where `rows_lane_free`."""
+        self._unsent = encode(message)
+        self._push_rows()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Hang up and wait for the runtime to end; kill it where it doesn't."""
+        self._close_sockets()
+        self._reap(timeout_s)
+
+    def _receive(self, control: socket.socket) -> list[pb.ToTrainer]:
+        try:
+            data = control.recv(_BUFFER_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self.alive = False
+            return []
+        return self._decoder.feed(data)
+
+    def _push_rows(self) -> None:
+        while self._unsent and self.alive and self._rows is not None:
+            try:
+                self._unsent = self._unsent[self._rows.send(self._unsent) :]
+            except BlockingIOError:
+                return
+            except OSError:
+                self.alive = False
+
+    def _close_sockets(self) -> None:
+        for end in (self._control, self._rows):
+            if end is not None:
+                end.close()
+        self._control = self._rows = None
+        self.alive = False
+
+    def _reap(self, timeout_s: float = 0.0) -> None:
+        if self._process is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def await_ready(link: Link, timeout_s: float) -> str:
+    """Wait for the runtime's first word and return the run id. Raises RuntimeLostError with its own sentence."""
+    deadline = time.monotonic() + timeout_s
+    while link.alive and (left := deadline - time.monotonic()) > 0:
+        for message in link.poll(left):
+            match message.WhichOneof("message"):
+                case "ready":
+                    return message.ready.run_id
+                case "failed":
+                    raise RuntimeLostError(message.failed.sentence)
+    raise RuntimeLostError(f"the runtime beside the trainer was not ready within {timeout_s:g} s; its log says why")

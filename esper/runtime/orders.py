@@ -1,0 +1,131 @@
+"""Commits matched with the commands that they name."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from esper.bus.delivery import Delivery
+from esper.errors import TrainingError
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.leyline.seal import Opened
+
+EntryId = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Command:
+    opened: Opened
+    delivery: Delivery
+
+
+@dataclass
+class Orders:
+    """One rank's view of the logs: holds commands until a commit names or passes them, and commits until they are all here.
+
+    Knows neither Redis nor the trainer. Raises TrainingError where this rank would judge otherwise than a commit says.
+    """
+
+    _commands: dict[str, dict[EntryId, _Command]] = field(default_factory=lambda: {"commands": {}, "optimizer": {}})
+    _waiting: deque[tuple[pb.BarrierCommit, Delivery]] = field(default_factory=deque)
+    _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
+    _proposals: dict[int, Delivery] = field(default_factory=dict)
+    _refused: dict[tuple[str, EntryId], str] = field(default_factory=dict)
+    _decided: int = 0
+    _generation: int = 0
+
+    def on_command(self, log: str, opened: Opened, delivery: Delivery) -> list[pb.ToTrainer]:
+        """Hold a command; return the orders that waited for it."""
+        self._commands[log][entry_id(delivery.entry_id)] = _Command(opened, delivery)
+        return self._complete()
+
+    def on_refused(self, log: str, delivery: Delivery, why: str) -> None:
+        """Remember that this rank would not carry out an entry, should a commit name it."""
+        self._refused[log, entry_id(delivery.entry_id)] = why
+
+    def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> tuple[list[pb.ToTrainer], list[Delivery]]:
+        """Return what the trainer must hear, and what can be acknowledged at once."""
+        if self._is_old(proposal.round, proposal.roster_generation):
+            return [], [delivery]
+        self._proposals[proposal.round] = delivery
+        return [pb.ToTrainer(proposal=proposal)], []
+
+    def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> tuple[list[pb.ToTrainer], list[Delivery]]:
+        """The first decision of a round counts; its order goes out once every command it names is here."""
+        if self._is_old(commit.round, commit.roster_generation):
+            return [], [delivery]
+        self._decided = commit.round
+        if barrier_digest(commit.effective_step, commit.commands, commit.requests) != commit.digest:
+            raise TrainingError(f"the digest of round {commit.round} does not cover the commands that it names")
+        self._waiting.append((commit, delivery))
+        return self._complete(), []
+
+    def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> tuple[list[pb.ToTrainer], list[Delivery]]:
+        """An abort frees the trainer of its promise and is done with."""
+        if self._is_old(abort.round, abort.roster_generation):
+            return [], [delivery]
+        self._decided = abort.round
+        return [pb.ToTrainer(abort=abort)], [delivery, *self._proposals_through(abort.round)]
+
+    def on_applied(self, applied: pb.RoundApplied) -> list[Delivery]:
+        """What the round has settled: its decision, and every command that it named or passed over."""
+        return self._to_ack.pop(applied.round, [])
+
+    def _is_old(self, number: int, generation: int) -> bool:
+        self._generation = max(self._generation, generation)
+        return number <= self._decided or generation < self._generation
+
+    def _complete(self) -> list[pb.ToTrainer]:
+        ready = []
+        while self._waiting and (order := self._order(self._waiting[0][0])) is not None:
+            commit, delivery = self._waiting.popleft()
+            self._to_ack[commit.round] = [delivery, *self._proposals_through(commit.round), *self._judged(commit)]
+            ready.append(pb.ToTrainer(commit=order))
+        return ready
+
+    def _order(self, commit: pb.BarrierCommit) -> pb.CommitOrder | None:
+        order = pb.CommitOrder(commit=commit)
+        for ref in commit.commands:
+            held = self._commands[ref.stream].get(entry_id(ref.entry_id))
+            if held is None:
+                self._check_not_refused(commit, ref)
+                return None
+            if held.opened.digest != ref.envelope_digest:
+                raise TrainingError(f"round {commit.round} names other bytes for entry {ref.entry_id} of :{ref.stream}")
+            order.commands.append(_with_body(ref, held.opened))
+        return order
+
+    def _check_not_refused(self, commit: pb.BarrierCommit, ref: pb.CommittedCommand) -> None:
+        why = self._refused.get((ref.stream, entry_id(ref.entry_id)))
+        if why is not None:
+            raise TrainingError(f"round {commit.round} names entry {ref.entry_id} of :{ref.stream}, refused here: {why}")
+
+    def _judged(self, commit: pb.BarrierCommit) -> list[Delivery]:
+        named = {(ref.stream, entry_id(ref.entry_id)) for ref in commit.commands}
+        positions = {"commands": commit.commands_position, "optimizer": commit.optimizer_position}
+        done = []
+        for log, position in positions.items():
+            held = self._commands[log]
+            for at in [at for at in held if at <= entry_id(position) or (log, at) in named]:
+                done.append(held.pop(at).delivery)
+        return done
+
+    def _proposals_through(self, number: int) -> list[Delivery]:
+        return [self._proposals.pop(old) for old in sorted(self._proposals) if old <= number]
+
+
+def entry_id(text: str) -> EntryId:
+    """Comparable form of a stream entry's id; empty text stands before every entry."""
+    milliseconds, _, sequence = (text or "0-0").partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+def _with_body(ref: pb.CommittedCommand, opened: Opened) -> pb.OpenedCommand:
+    match opened.message:
+        case pb.AdaptationCommand() as adaptation:
+            return pb.OpenedCommand(ref=ref, adaptation=adaptation)
+        case pb.OptimizerCommand() as optimizer:
+            return pb.OpenedCommand(ref=ref, optimizer=optimizer)
+        case other:
+            raise TrainingError(f"entry {ref.entry_id} of :{ref.stream} holds a {type(other).__name__}, not a command")

@@ -1,0 +1,94 @@
+"""attach(): a model and its training loop joined to a run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+import torch
+import torch.distributed as dist
+
+from esper.errors import RuntimeLostError
+from esper.kasmina.executor import Executor
+from esper.kasmina.paired import Holdout
+from esper.runtime.link import Link, await_ready
+from esper.session.exchange import Exchange
+from esper.session.options import Place, SessionOptions
+from esper.session.portrait import Portrait
+from esper.session.session import Session
+from esper.tolaria.boundary import Boundary
+from esper.tolaria.fossils import FossilGradients
+from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.reduce import SeedReducer
+from esper.tolaria.rows import Rows
+from esper.tolaria.snapshot import Snapshots
+from esper.tolaria.states import TrainingStates
+from esper.tolaria.steering import Steering
+
+log = structlog.get_logger()
+
+READY_TIMEOUT_S = 10.0
+
+Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def attach(
+    model: torch.nn.Module,
+    *,
+    optimizer: torch.optim.Optimizer,
+    sites: Sequence[str],
+    run: str = "",
+    holdout: tuple[Batches, Loss] | None = None,
+    **options: Any,
+) -> Session:
+    """Join a model and its loop to a run; call once on every rank, after the model is built (and wrapped).
+
+    `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
+    and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
+    `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
+    for a site or an option that does not exist, RuntimeLostError where the runtime is not ready within 10 s.
+    """
+    chosen = SessionOptions.of(options)
+    rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    place = Place.of(chosen, rank, world_size)
+    link, run_id = _start_runtime(place, run, chosen)
+    boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
+    reducer = SeedReducer(dist.new_group() if world_size > 1 else None)
+    executor = Executor(
+        model,
+        sites,
+        run_id=run_id,
+        settings=chosen.settings,
+        reduce=reducer.mean,
+        holdout=Holdout(tuple(holdout[0]), holdout[1]) if holdout else None,
+    )
+    optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler)
+    fossils = FossilGradients(reducer.mean)
+    states = TrainingStates(Snapshots(model, optimizers), executor, fossils)
+    steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns)
+    portrait = Portrait(
+        place, model, list(sites), chosen.data, executor, optimizers, states, steering, boundary, rows
+    )
+    return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, chosen.steps_per_epoch)
+
+
+def _start_runtime(place: Place, run: str, options: SessionOptions) -> tuple[Link | None, str]:
+    environment = dict(os.environ) | {"ESPER_NAME": place.name, "ESPER_REGION": place.region}
+    if run:
+        environment["ESPER_RUN"] = run
+    environment |= options.environment
+    link = Link(environment)
+    link.start()
+    try:
+        return link, await_ready(link, READY_TIMEOUT_S)
+    except RuntimeLostError as error:
+        link.close()
+        if options.required:
+            raise
+        log.warning("training.unsteered", reason=str(error))
+        return None, environment.get("ESPER_RUN", "unsteered")

@@ -1,0 +1,104 @@
+"""What a trainer says to the runtime beside it, and hears from it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import structlog
+
+from esper.errors import TrainingError
+from esper.leyline import contracts as pb
+from esper.runtime.link import Link
+from esper.tolaria.boundary import Boundary
+from esper.tolaria.rows import Rows
+
+log = structlog.get_logger()
+
+FLUSH_STEPS, FLUSH_S = 32, 0.25
+HEARTBEAT_S = 0.5
+LONGEST_BACKOFF_S = 30.0
+
+
+@dataclass
+class Exchange:
+    """Joins the link with the boundary and the rows. A lost runtime is started anew while training goes on.
+
+    Without a link (attach(required=False)) everything said is dropped, and nothing is ever heard.
+    """
+
+    link: Link | None
+    boundary: Boundary
+    rows: Rows
+    report_stored: bool = False
+    _flush_at: float = 0.0
+    _revive_at: float = 0.0
+    _backoff_s: float = field(default=FLUSH_S)
+
+    def pump(self, timeout_s: float = 0.0) -> None:
+        """Take in what has come, waiting up to `timeout_s` for the first message."""
+        if self.link is None:
+            return
+        if not self.link.alive:
+            self._revive(self.link)
+        for message in self.link.poll(timeout_s):
+            self._hear(message)
+
+    def say(self, message: pb.ToRuntime) -> None:
+        """Send on the control lane."""
+        if self.link is not None:
+            self.link.send(message)
+
+    def flush_when_due(self, *, force: bool = False) -> None:
+        """Hand over the rows every 32 steps or 250 ms; what the lane has no room for stays and is counted."""
+        now = time.monotonic()
+        if self.link is None or not (force or self.rows.num_fresh >= FLUSH_STEPS or now >= self._flush_at):
+            return
+        self._flush_at = now + FLUSH_S
+        while self.link.rows_lane_free() and (table := self.rows.table()) is not None:
+            self.link.send_rows(pb.ToRuntime(rows=table))
+
+    def part(self, farewell: pb.Heartbeat, patience_s: float = 10.0) -> None:
+        """Say farewell, wait until Redis has it, and hang up."""
+        if self.link is None:
+            return
+        deadline = time.monotonic() + patience_s
+        self.say(pb.ToRuntime(farewell=farewell))
+        while self.link.alive and not self.report_stored and time.monotonic() < deadline:
+            self.pump(FLUSH_S)
+        if not self.report_stored:
+            log.error("report.lost", worker=farewell.worker, rows_unstored=self.rows.unstored)
+        self.link.close()
+
+    def store_rows(self, patience_s: float = 10.0) -> None:
+        """Wait until Redis has acknowledged every row."""
+        deadline = time.monotonic() + patience_s
+        while self.link is not None and self.rows.unstored and time.monotonic() < deadline:
+            self.flush_when_due(force=True)
+            self.pump(0.02)
+
+    def _hear(self, message: pb.ToTrainer) -> None:
+        match message.WhichOneof("message"):
+            case "proposal":
+                if (vote := self.boundary.on_proposal(message.proposal)) is not None:
+                    self.say(pb.ToRuntime(vote=vote))
+            case "commit":
+                if (answer := self.boundary.on_commit(message.commit)) is not None:
+                    self.say(pb.ToRuntime(applied=answer))
+            case "abort":
+                self.boundary.on_abort(message.abort)
+            case "rows_stored":
+                self.rows.stored(message.rows_stored.through_sequence)
+            case "report_stored":
+                self.report_stored = True
+            case "failed":
+                raise TrainingError(message.failed.sentence)
+
+    def _revive(self, link: Link) -> None:
+        if time.monotonic() < self._revive_at:
+            return
+        log.warning("runtime.lost", starts=link.num_starts, backoff_s=self._backoff_s)
+        self._backoff_s = min(LONGEST_BACKOFF_S, self._backoff_s * 2)
+        self._revive_at = time.monotonic() + self._backoff_s
+        link.start()
+        self.rows.send_again()

@@ -1,0 +1,52 @@
+"""What attach() may be told beyond the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+
+from esper.errors import SettingError
+from esper.kasmina.config import KasminaConfig
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Fields are keyword arguments of attach(). An empty name or region is read from ESPER_NAME or ESPER_REGION."""
+
+    scaler: torch.amp.GradScaler | None = None
+    steps_per_epoch: int = 0  # 0: the loop calls epoch_end() itself
+    required: bool = True  # False: train unsteered where the runtime is not ready
+    name: str = ""  # of this worker; default worker-<rank>
+    region: str = ""  # default r0
+    data: str = ""  # name of the data set, for the report
+    settings: KasminaConfig = field(default_factory=KasminaConfig)
+    environment: Mapping[str, str] = field(default_factory=dict)  # for the runtime process, over this one's
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> SessionOptions:
+        """Check the names; raises SettingError for one that is not a field."""
+        known = [each.name for each in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise SettingError("attach() option", name, f"one of {', '.join(known)}")
+        return cls(**options)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands in its run."""
+
+    name: str
+    region: str
+    rank: int
+    world_size: int
+
+    @classmethod
+    def of(cls, options: SessionOptions, rank: int, world_size: int) -> Place:
+        """Arguments win over the environment."""
+        name = options.name or os.environ.get("ESPER_NAME") or f"worker-{rank}"
+        return cls(name, options.region or os.environ.get("ESPER_REGION") or "r0", rank, world_size)

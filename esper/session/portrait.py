@@ -1,0 +1,107 @@
+"""What a rank says of itself: heartbeats, votes and its last report."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from esper.kasmina.executor import Executor
+from esper.kernels.blueprints import BLUEPRINTS
+from esper.leyline import contracts as pb
+from esper.session.options import Place
+from esper.tolaria.boundary import Boundary
+from esper.tolaria.digest import parameter_digest, strong_digest
+from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.rows import Rows
+from esper.tolaria.states import TrainingStates
+from esper.tolaria.steering import Steering
+
+
+@dataclass
+class Portrait:
+    """Reads the training state and changes nothing. Positions (`step`, `epoch`) are those of the next step to begin."""
+
+    place: Place
+    model: torch.nn.Module
+    sites: list[str]
+    data: str
+    executor: Executor
+    optimizers: Optimizers
+    states: TrainingStates
+    steering: Steering
+    boundary: Boundary
+    rows: Rows
+    notes: dict[str, float] = field(default_factory=dict)
+    steps_waited: int = 0
+
+    def heartbeat(self, step: int, epoch: int, *, barrier_due: bool = False, busy: int = 0) -> pb.Heartbeat:
+        """Position, seeds, newest loss and totals."""
+        return pb.Heartbeat(
+            version=1,
+            worker=self.place.name,
+            incarnation=self.rows.incarnation,
+            rank=self.place.rank,
+            world_size=self.place.world_size,
+            region=self.place.region,
+            step=step,
+            epoch=epoch,
+            busy=pb.BusyWith.BUSY_PAUSED if self.boundary.paused_before else busy,  # type: ignore[arg-type]
+            time_ns=time.time_ns(),
+            seeds=self.executor.states(),
+            sites=self.sites,
+            blueprints=[blueprint.manifest() for blueprint in BLUEPRINTS.values()],
+            loss=self.rows.last.get("loss", math.nan),
+            packets=self.rows.made,
+            shed=self.rows.shed,
+            round_applied=self.boundary.round_applied,
+            barrier_due=barrier_due,
+            hyperparameters=self.optimizers.hyperparameters(),
+            accuracy=self.notes.get("accuracy", math.nan),
+            steps_waited=self.steps_waited,
+        )
+
+    def vote(self, proposal: pb.BarrierProposal, step: int, epoch: int) -> pb.BarrierVote:
+        """Everything that a verdict needs: seeds, snapshots, optimizers, and a digest of every parameter."""
+        hold = self.boundary.hold()
+        return pb.BarrierVote(
+            version=1,
+            round=proposal.round,
+            roster_generation=proposal.roster_generation,
+            worker=self.place.name,
+            step=step,
+            epoch=epoch,
+            held=hold.held,
+            held_step=hold.step,
+            parameter_digest=parameter_digest(self.weights()),
+            seeds=self.executor.states(),
+            snapshots=self.states.refs(),
+            requests=self.executor.requests(),
+            optimizers=self.optimizers.generations,
+        )
+
+    def report(self, steps: int, epochs: int) -> pb.WorkerReport:
+        """What is left to say at the end."""
+        return pb.WorkerReport(
+            worker=self.place.name,
+            steps=steps,
+            epochs=epochs,
+            parameter_digest=strong_digest(self.weights()),
+            seeds=self.executor.reports(),
+            packets=self.rows.made,
+            shed=self.rows.shed,
+            commands_applied=self.steering.num_applied,
+            commands_failed=self.steering.num_failed,
+            notes=self.notes,
+            steps_waited=self.steps_waited,
+            data=self.data,
+        )
+
+    def weights(self) -> list[tuple[str, torch.Tensor]]:
+        """Parameters of the model and of the seeds beside it, by name."""
+        named: list[tuple[str, torch.Tensor]] = list(self.model.named_parameters())
+        for seed_id, seed in self.executor.seeds.items():
+            named += [(f"seed:{seed_id}.{name}", parameter) for name, parameter in seed.trainable()]
+        return named

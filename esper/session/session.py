@@ -1,0 +1,188 @@
+"""One rank of a run, as its training loop sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import structlog
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from esper.errors import RuntimeLostError
+from esper.leyline import contracts as pb
+from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
+from esper.session.portrait import Portrait
+
+log = structlog.get_logger()
+
+BARRIER_STEPS = 100
+DECISION_TIMEOUT_S = 30.0
+
+
+class Step:
+    """One optimizer step with all its micro-batches. Commands take effect on entry."""
+
+    __slots__ = ("_loss", "_session", "_started")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._loss: torch.Tensor | None = None
+        self._started = 0.0
+
+    def __enter__(self) -> Step:
+        self._loss = None
+        self._session.begin_step()
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self._session.end_step(self._loss, (time.perf_counter() - self._started) * 1e3)
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """Note the step's loss, a 0-dim tensor; it is read at the next flush, so that nothing synchronises here."""
+        self._loss = loss.detach()
+
+
+@dataclass
+class Session:
+    """Built by attach(). Steps count from 1 and never go back, not even on a rollback."""
+
+    portrait: Portrait
+    exchange: Exchange
+    optimizer: torch.optim.Optimizer
+    run_id: str
+    steps_per_epoch: int = 0
+    step_number: int = 1
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
+        self._step = Step(self)
+        self._beat_at = 0.0
+        self._report: pb.WorkerReport | None = None
+        self._hook: RemovableHandle = self.optimizer.register_step_post_hook(self._after_optimizer_step)
+        self._beat()
+
+    def step(self) -> Step:
+        """The next step, as a context manager: `with run.step() as step:`."""
+        return self._step
+
+    def epoch_end(self) -> None:
+        """Say that an epoch has ended; a barrier is due."""
+        self.epoch += 1
+        self._beat(barrier_due=True)
+
+    def note(self, **values: float) -> None:
+        """Remember figures of the training script (accuracy=0.93): they travel with telemetry and the last report."""
+        self.portrait.notes |= values
+
+    @contextmanager
+    def busy(self, what: int) -> Iterator[None]:
+        """Say that the loop will be away from its boundary (a pb.BusyWith), so that no round times out on it."""
+        self._beat(busy=what)
+        yield
+        self._beat()
+
+    def close(self) -> pb.WorkerReport:
+        """Send what is left, say farewell with a report, and end the runtime. The model stays as it is."""
+        if self._report is None:
+            self._hook.remove()
+            self.exchange.store_rows()
+            self._report = self.portrait.report(self.step_number - 1, self.epoch)
+            farewell = self.portrait.heartbeat(self.step_number, self.epoch)
+            farewell.report.CopyFrom(self._report)
+            self.exchange.part(farewell)
+        return self._report
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin_step(self) -> None:
+        """Carry out what takes effect before this step; wait only past a promise, or paused."""
+        self.exchange.pump()
+        waited_since = 0.0
+        while self._must_wait():
+            waited_since = waited_since or time.monotonic()
+            if self.exchange.boundary.paused_before:
+                waited_since = time.monotonic()  # a pause may last; only an undecided promise may not
+            elif time.monotonic() - waited_since > DECISION_TIMEOUT_S:
+                raise RuntimeLostError(self._overdue())
+            self.exchange.flush_when_due(force=True)
+            self._beat_when_due()
+            self.exchange.pump(FLUSH_S)
+        self.portrait.steps_waited += bool(waited_since)
+        self.executor.begin_step(self.step_number, self.epoch)
+
+    def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None:
+        """Keep the step's measurements and go on to the next."""
+        self.exchange.rows.add(self.step_number, time.time_ns(), self._values(loss, step_ms))
+        self.step_number += 1
+        self.exchange.flush_when_due()
+        if self.steps_per_epoch and (self.step_number - 1) % self.steps_per_epoch == 0:
+            self.epoch_end()
+        elif (self.step_number - 1) % BARRIER_STEPS == 0:
+            self._beat(barrier_due=True)
+        else:
+            self._beat_when_due()
+
+    def _values(self, loss: torch.Tensor | None, step_ms: float) -> dict[str, float | torch.Tensor]:
+        values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": float(self.optimizer.param_groups[0]["lr"])}
+        if loss is not None:
+            values["loss"] = loss
+            self.executor.note_loss(loss)
+        if "accuracy" in self.portrait.notes:
+            values["accuracy"] = self.portrait.notes["accuracy"]
+        return values
+
+    def _must_wait(self) -> bool:
+        """Vote if asked and carry out what is due; True where the step may not begin yet."""
+        boundary = self.exchange.boundary
+        if (proposal := boundary.vote_asked()) is not None:
+            vote = self.portrait.vote(proposal, self.step_number, self.epoch)
+            boundary.voted(vote)
+            self.exchange.say(pb.ToRuntime(vote=vote))
+        while (order := boundary.due(self.step_number)) is not None:
+            receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
+            self.exchange.say(pb.ToRuntime(applied=boundary.applied(order, receipts)))
+            _log_receipts(receipts)
+        return bool(boundary.paused_before) or boundary.must_wait(self.step_number)
+
+    def _overdue(self) -> str:
+        promised = self.exchange.boundary.promised_from
+        return (
+            f"no decision within {DECISION_TIMEOUT_S:g} s on the round voted for at step {promised}; "
+            f"step {self.step_number} was promised not to begin before it"
+        )
+
+    def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        learning = self.executor.learning()
+        if not learning:
+            return
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self.optimizers.reduce(learning)
+        self.executor.observe(gradients, self.step_number)
+        self.optimizers.step(self.step_number)
+
+    def _beat_when_due(self) -> None:
+        if time.monotonic() >= self._beat_at:
+            self._beat(barrier_due=bool(self.executor.requests()))
+
+    def _beat(self, *, barrier_due: bool = False, busy: int = 0) -> None:
+        self._beat_at = time.monotonic() + HEARTBEAT_S
+        heartbeat = self.portrait.heartbeat(self.step_number, self.epoch, barrier_due=barrier_due, busy=busy)
+        self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))
+
+
+def _log_receipts(receipts: Sequence[pb.CommandReceipt]) -> None:
+    for receipt in receipts:
+        tell: Callable[..., Any] = log.info if receipt.status == pb.ReceiptStatus.RECEIPT_APPLIED else log.warning
+        tell("command.carried_out", command=receipt.command_id, step=receipt.step, detail=receipt.detail)

@@ -1,0 +1,56 @@
+"""The whole training state of a rank, seeds included, taken and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from esper.leyline import contracts as pb
+from esper.tolaria.fossils import FossilGradients
+from esper.tolaria.reduce import Trainee
+from esper.tolaria.snapshot import Snapshots
+
+
+class SeedKeeper(Protocol):
+    """Seeds that can be kept and put back; a restore leaves a record in their history."""
+
+    @property
+    def seeds(self) -> Mapping[str, Trainee]: ...
+    def snapshot(self) -> object: ...
+    def restore(self, kept: object, step: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    seeds: object
+    fossils: list[torch.nn.Parameter]
+
+
+class TrainingStates:
+    """Joins the snapshots of the model with those of its seeds. Knows no commands."""
+
+    def __init__(self, snapshots: Snapshots, executor: SeedKeeper, fossils: FossilGradients) -> None:
+        self._snapshots, self._executor, self._fossils = snapshots, executor, fossils
+
+    def take(self, step: int) -> None:
+        """Keep the state before `step`."""
+        self._snapshots.take(step, _Beside(self._executor.snapshot(), self._fossils.adopted))
+
+    def restore(self, snapshot_step: int, step: int) -> None:
+        """Put back the state of `snapshot_step`; the run stands before `step` and goes on counting from there."""
+
+        def put_back(extra: object) -> Mapping[str, Trainee]:
+            assert isinstance(extra, _Beside)  # what take() gave
+            self._executor.restore(extra.seeds, step)
+            self._fossils.release()
+            self._fossils.adopt(extra.fossils)
+            return self._executor.seeds
+
+        self._snapshots.restore(snapshot_step, put_back)
+
+    def refs(self) -> list[pb.SnapshotRef]:
+        """The snapshots held, with the digests of their parameters."""
+        return self._snapshots.refs()

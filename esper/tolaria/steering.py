@@ -1,0 +1,147 @@
+"""A committed order carried out on the live training state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from esper.leyline import contracts as pb
+from esper.tolaria.fossils import FossilGradients
+from esper.tolaria.optimizers import OptimizerOutcome, Optimizers, Trainee
+
+
+class SeedOutcome(Protocol):
+    """What became of a seed operation on this rank."""
+
+    status: int
+    reason: int
+    detail: str
+    stage: int
+    gate: int
+    evidence: Mapping[str, float]
+    fossilized: Sequence[torch.nn.Parameter]
+    culled: bool
+
+
+class SeedExecutor(Protocol):
+    """The seeds of a model, as far as an order concerns them."""
+
+    @property
+    def seeds(self) -> Mapping[str, Trainee]: ...
+    def apply(self, command: pb.SeedCommand, step: int, epoch: int) -> SeedOutcome: ...
+    def request(self, request: pb.SeedRequest, step: int, epoch: int) -> SeedOutcome: ...
+    def pause(self, seed_id: str, paused: bool) -> SeedOutcome: ...
+    def set_breaker(self, command: pb.CircuitBreakerCommand, step: int, epoch: int) -> SeedOutcome: ...
+
+
+class StateKeeper(Protocol):
+    """Takes and restores the whole training state of this rank."""
+
+    def take(self, step: int) -> None: ...
+    def restore(self, snapshot_step: int, step: int) -> None: ...
+
+
+@dataclass
+class Steering:
+    """Carries out orders between two steps. Knows no sockets and no votes; every rank calls it before the same step."""
+
+    worker: str
+    executor: SeedExecutor
+    optimizers: Optimizers
+    states: StateKeeper
+    fossils: FossilGradients
+    clock_ns: Callable[[], int]
+    num_applied: int = 0
+    num_failed: int = 0
+
+    def carry_out(self, order: pb.CommitOrder, step: int, epoch: int) -> list[pb.CommandReceipt]:
+        """Apply every command of the order, then the requests taken over; return this rank's receipts, in order."""
+        if order.commit.snapshot:
+            self.states.take(step)
+        receipts = [self._receipt(opened, self._command(opened, step, epoch), order, step) for opened in order.commands]
+        for request in order.commit.requests:
+            self._follow_up(request.seed_id, request.operation, self.executor.request(request, step, epoch))
+        return receipts
+
+    def _command(self, opened: pb.OpenedCommand, step: int, epoch: int) -> SeedOutcome | OptimizerOutcome:
+        if opened.WhichOneof("body") == "optimizer":
+            return self.optimizers.apply(opened.optimizer, step, self.executor.seeds)
+        command = opened.adaptation
+        match command.WhichOneof("command"):
+            case "seed_command":
+                return self._seed(command.seed_command, step, epoch)
+            case "optimizer_adjustment":
+                return self.optimizers.adjust(command.optimizer_adjustment)
+            case "rollback_command":
+                self.states.restore(opened.ref.snapshot_step, step)
+                return _applied(f"rolled back to the snapshot of step {opened.ref.snapshot_step}")
+            case "pause_command" if command.pause_command.seed_id:
+                return self.executor.pause(command.pause_command.seed_id, not command.pause_command.resume)
+            case "pause_command" | "emergency_command":
+                return _applied("")  # the boundary holds or frees the run
+            case "circuit_breaker":
+                breaker = command.circuit_breaker
+                outcome = self.executor.set_breaker(breaker, step, epoch)
+                self._follow_up(breaker.seed_id, pb.SeedOperation.SEED_OP_UNKNOWN, outcome)
+                return outcome
+            case other:
+                return OptimizerOutcome(
+                    status=pb.ReceiptStatus.RECEIPT_FAILED,
+                    reason=pb.ReasonCode.REASON_NOT_SUPPORTED,
+                    detail=f"{other} is not supported yet",
+                )
+
+    def _seed(self, command: pb.SeedCommand, step: int, epoch: int) -> SeedOutcome:
+        outcome = self.executor.apply(command, step, epoch)
+        self._follow_up(command.seed_id, command.operation, outcome)
+        return outcome
+
+    def _follow_up(self, seed_id: str, operation: int, outcome: SeedOutcome) -> None:
+        """Keep optimizers in step with what became of the seed."""
+        if outcome.culled:
+            self.optimizers.drop(seed_id)
+        if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
+            return
+        if operation == pb.SeedOperation.SEED_OP_START_TRAINING and not self.optimizers.has(seed_id):
+            self.optimizers.create(self.executor.seeds[seed_id])
+        if operation == pb.SeedOperation.SEED_OP_FOSSILIZE:
+            self.optimizers.drop(seed_id)
+            self._join_host(list(outcome.fossilized))
+
+    def _join_host(self, parameters: list[torch.nn.Parameter]) -> None:
+        if parameters:
+            self.optimizers.add_to_host(parameters)
+            self.fossils.adopt(parameters)
+
+    def _receipt(
+        self, opened: pb.OpenedCommand, outcome: SeedOutcome | OptimizerOutcome, order: pb.CommitOrder, step: int
+    ) -> pb.CommandReceipt:
+        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+            self.num_applied += 1
+        else:
+            self.num_failed += 1
+        facts: dict[str, Any] = {}
+        if not isinstance(outcome, OptimizerOutcome):
+            facts = {"stage": outcome.stage, "gate": outcome.gate, "evidence": dict(outcome.evidence)}
+        return pb.CommandReceipt(
+            version=1,
+            command_id=opened.ref.command_id,
+            status=outcome.status,
+            reason=outcome.reason,
+            worker=self.worker,
+            step=step,
+            round=order.commit.round,
+            detail=outcome.detail,
+            entry_id=opened.ref.entry_id,
+            time_ns=self.clock_ns(),
+            **facts,
+        )
+
+
+def _applied(detail: str) -> OptimizerOutcome:
+    return OptimizerOutcome(
+        status=pb.ReceiptStatus.RECEIPT_APPLIED, reason=pb.ReasonCode.REASON_NONE, detail=detail
+    )

@@ -1,0 +1,67 @@
+"""Handwritten digits and a host that is too small for them on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from esper.errors import SettingError
+
+NUM_HIDDEN = 6
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Digits:
+    """1,797 images of 8 x 8 pixels in [0, 1] as rows of 64, and their classes, split once and for all."""
+
+    train: tuple[torch.Tensor, torch.Tensor]
+    holdout: tuple[torch.Tensor, torch.Tensor]
+    test: tuple[torch.Tensor, torch.Tensor]
+
+    @classmethod
+    def load(cls) -> Digits:
+        """Read scikit-learn's bundled copy: 1,077 to train on, 360 for the gates, 360 to test on."""
+        bundle = load_digits()
+        images = torch.tensor(bundle.data, dtype=torch.float32) / 16.0
+        classes = torch.tensor(bundle.target, dtype=torch.int64)
+        order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
+        test, holdout, train = order[:360], order[360:720], order[720:]
+        return cls(*((images[part], classes[part]) for part in (train, holdout, test)))
+
+
+def batches(
+    data: tuple[torch.Tensor, torch.Tensor], epoch: int, rank: int, world_size: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """This rank's batches of an epoch: a function of (epoch, rank) alone. Every rank gets equally many."""
+    inputs, targets = data
+    if not len(targets):
+        raise SettingError("data set", "0 examples", "at least one batch per rank")
+    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(epoch))
+    for chunk in order.split(BATCH * world_size):
+        if len(chunk) == BATCH * world_size:
+            mine = chunk[rank::world_size]
+            yield inputs[mine], targets[mine]
+
+
+def host() -> nn.Module:
+    """64 -> 6 -> 10: six hidden units cannot tell ten digits apart well."""
+    torch.manual_seed(0)
+    layers = {"hidden": nn.Linear(64, NUM_HIDDEN), "act": nn.ReLU(), "head": nn.Linear(NUM_HIDDEN, 10)}
+    model = nn.Sequential()
+    for name, layer in layers.items():
+        model.add_module(name, layer)
+    return model
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> float:
+    """Share of the examples that the model classifies rightly, in eval mode."""
+    model.eval()
+    hits = (model(data[0]).argmax(1) == data[1]).float().mean()
+    model.train()
+    return float(hits)

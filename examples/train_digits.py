@@ -1,0 +1,66 @@
+"""A training script that is steered: what a user writes, with esper.attach in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import esper
+from esper.examples import digits
+from esper.kasmina.config import KasminaConfig
+
+
+def train(max_epochs: int, stop_file: Path | None) -> None:
+    """Train until `stop_file` appears or `max_epochs` have passed, then report."""
+    torch.set_num_threads(1)
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    data = digits.Digits.load()
+    model = DistributedDataParallel(digits.host())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    run = esper.attach(
+        model,
+        optimizer=optimizer,
+        sites=["hidden", "head"],
+        holdout=([data.holdout], nn.CrossEntropyLoss(reduction="none")),
+        data="digits",
+        settings=KasminaConfig(embargo_epochs=5),
+    )
+    run.note(train=len(data.train[1]), test=len(data.test[1]))
+    criterion = nn.CrossEntropyLoss()
+    for epoch in range(max_epochs):
+        for inputs, targets in digits.batches(data.train, epoch, rank, world_size):
+            with run.step() as step:
+                loss = criterion(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                step.loss(loss)
+        run.note(accuracy=digits.accuracy(model.module, data.test))
+        run.epoch_end()
+        if all_agree_to_stop(stop_file):
+            break
+    run.close()
+    dist.destroy_process_group()
+
+
+def all_agree_to_stop(stop_file: Path | None) -> bool:
+    """True on every rank where any rank sees the file."""
+    seen = torch.tensor(float(stop_file is not None and stop_file.exists()))
+    dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+    return bool(seen.item())
+
+
+def main() -> None:
+    """Read the environment, as torchrun and `esper demo` set it."""
+    stop_file = os.environ.get("ESPER_STOP_FILE")
+    train(int(os.environ.get("ESPER_MAX_EPOCHS", "100000")), Path(stop_file) if stop_file else None)
+
+
+if __name__ == "__main__":
+    main()

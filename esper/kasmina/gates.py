@@ -1,0 +1,194 @@
+"""The six gates: pure rules on evidence. An unmeasured value (None) fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from esper.kasmina.config import KasminaConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SanityEvidence:
+    """G0."""
+
+    seen: float | None  # the site has carried a batch
+    fault: float | None  # the blueprint's code raised
+    digest_gap: float | None  # against the mean over ranks
+    non_finite: float | None  # parameters
+    seed_bytes: float | None
+    shape_ok: float | None
+    identity: float | None  # largest abs(delta), must be 0
+    draws: float | None  # global generators moved
+    stray_leaves: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GradientEvidence:
+    """G1."""
+
+    steps: float | None
+    fit_first: float | None
+    fit_last: float | None
+    probe_change: float | None  # L(h + delta) - L(h)
+    gradient_ratio: float | None
+    size_ratio: float | None
+    violations: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityEvidence:
+    """G2."""
+
+    alpha_gap: float | None
+    loss_variance: float | None
+    recompiles: float | None
+    latency_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceEvidence:
+    """G3."""
+
+    mismatches: float | None
+    batches: float | None
+    batches_shadowed: float | None
+    scale_drift: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImpactEvidence:
+    """G4."""
+
+    examples: float | None
+    mean: float | None
+    low: float | None
+    high: float | None
+    look: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetEvidence:
+    """G5."""
+
+    seeds: float | None
+    hooks: float | None
+    differing: float | None  # outputs that differ from the bare host's
+
+
+Evidence = SanityEvidence | GradientEvidence | StabilityEvidence | InterfaceEvidence | ImpactEvidence | ResetEvidence
+
+
+class Rule(NamedTuple):
+    name: str
+    holds: Callable[[float], bool]
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """A verdict with its reasons. `hopeless`: a failure that no waiting can mend, so that the seed is culled."""
+
+    passed: bool
+    detail: str
+    evidence: dict[str, float]
+    non_finite: bool = False
+    hopeless: bool = False
+
+
+def judge(evidence: Evidence, config: KasminaConfig) -> GateResult:
+    """The gate that this evidence belongs to, judged."""
+    match evidence:
+        case SanityEvidence():
+            return _judge(evidence, _sanity(config))
+        case GradientEvidence():
+            return _judge(evidence, _gradient(evidence, config))
+        case StabilityEvidence():
+            return _judge(evidence, _stability(config))
+        case InterfaceEvidence():
+            return _judge(evidence, _interface(config))
+        case ImpactEvidence():
+            return _impact(evidence, config)
+        case ResetEvidence():
+            return _judge(evidence, [_zero(name) for name in ("seeds", "hooks", "differing")])
+
+
+def _zero(name: str) -> Rule:
+    return Rule(name, lambda value: value == 0, "0")
+
+
+def _at_most(name: str, bound: float) -> Rule:
+    return Rule(name, lambda value: value <= bound, f"at most {bound:g}")
+
+
+def _at_least(name: str, bound: float) -> Rule:
+    return Rule(name, lambda value: value >= bound, f"at least {bound:g}")
+
+
+def _sanity(config: KasminaConfig) -> list[Rule]:
+    zeros = [_zero(name) for name in ("fault", "digest_gap", "non_finite", "identity", "draws", "stray_leaves")]
+    return [
+        _at_least("seen", 1),
+        *zeros,
+        _at_most("seed_bytes", config.seed_memory_bytes),
+        _at_least("shape_ok", 1),
+    ]
+
+
+def _gradient(evidence: GradientEvidence, config: KasminaConfig) -> list[Rule]:
+    first = math.nan if evidence.fit_first is None else evidence.fit_first
+    lowest, highest = config.gradient_ratio_min, config.gradient_ratio_max
+    return [
+        _at_least("steps", config.window),
+        Rule("fit_first", math.isfinite, "a finite number"),
+        Rule("fit_last", lambda value: value < first, f"below the first window's {first:.4g}"),
+        Rule("probe_change", lambda value: value < 0, "below 0"),
+        Rule("gradient_ratio", lambda value: lowest <= value <= highest, f"in [{lowest:g}, {highest:g}]"),
+        _at_most("size_ratio", config.rho_max),
+        _zero("violations"),
+    ]
+
+
+def _stability(config: KasminaConfig) -> list[Rule]:
+    return [
+        _zero("alpha_gap"),
+        _at_most("loss_variance", config.loss_variance_max),
+        _zero("recompiles"),
+        _at_most("latency_ms", config.latency_budget_ms),
+    ]
+
+
+def _interface(config: KasminaConfig) -> list[Rule]:
+    return [
+        _zero("mismatches"),
+        _at_least("batches", 1),
+        _at_least("batches_shadowed", 1),
+        _at_most("scale_drift", config.scale_drift_max),
+    ]
+
+
+def _impact(evidence: ImpactEvidence, config: KasminaConfig) -> GateResult:
+    above = Rule("low", lambda value: value > config.min_gain, f"above {config.min_gain:g}")
+    finite = Rule("mean", math.isfinite, "a finite number")
+    result = _judge(evidence, [_at_least("examples", config.min_examples), finite, above])
+    low, high = evidence.low, evidence.high
+    enough = evidence.examples is not None and evidence.examples >= config.min_examples
+    open_ended = enough and low is not None and high is not None and low <= config.min_gain <= high
+    hold = result.passed or (open_ended and evidence.look < config.max_looks)
+    return GateResult(result.passed, result.detail, result.evidence, result.non_finite, hopeless=not hold)
+
+
+def _judge(evidence: Evidence, rules: Sequence[Rule]) -> GateResult:
+    values: dict[str, Any] = asdict(evidence)
+    failures = []
+    for rule in rules:
+        value = values[rule.name]
+        if value is None:
+            failures.append(f"{rule.name} is unmeasured")
+        elif not rule.holds(value):
+            failures.append(f"{rule.name} is {value:.4g}, expected {rule.expected}")
+    measured = {name: float(value) for name, value in values.items() if value is not None}
+    non_finite = any(not math.isfinite(value) for value in measured.values())
+    return GateResult(not failures, "; ".join(failures), measured, non_finite)

@@ -1,0 +1,66 @@
+"""What a seed is worth: loss with it off and on, on the same held-out examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.slot import Slot
+from esper.leyline import contracts as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """Examples that are never trained on; loss_fn(outputs, targets) gives one loss per example."""
+
+    batches: Sequence[tuple[Tensor, Tensor]]
+    loss_fn: Callable[[Tensor, Tensor], Tensor]
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Eval mode without gradients; training modes and random number generators are as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        model.eval()
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+
+def gains(model: nn.Module, slot: Slot, holdout: Holdout, alpha: float) -> Tensor:
+    """L(off) - L(on) per example, float64; only this slot's seed is toggled, on meaning h + alpha * delta."""
+    differences = []
+    with undisturbed(model):
+        try:
+            for inputs, targets in holdout.batches:
+                losses = []
+                for forced in (0.0, alpha):
+                    slot.forced = forced
+                    losses.append(holdout.loss_fn(model(inputs), targets).double().flatten())
+                differences.append(losses[0] - losses[1])
+        finally:
+            slot.forced = None
+    return torch.cat(differences)
+
+
+def interval(count: float, total: float, squares: float, error: float) -> tuple[float, float, float]:
+    """(mean, low, high) from count, sum and sum of squares; each bound is one-sided at `error` (normal quantile)."""
+    mean = total / count
+    variance = max(squares - total * mean, 0.0) / max(count - 1.0, 1.0)
+    reach = NormalDist().inv_cdf(1.0 - error) * math.sqrt(variance / count)
+    return mean, mean - reach, mean + reach
+
+
+def paired_gain(count: float, total: float, squares: float, error: float, batches: int) -> pb.PairedGain:
+    mean, low, high = interval(count, total, squares, error)
+    return pb.PairedGain(mean=mean, low=low, high=high, examples=int(count), batches=batches)

@@ -1,0 +1,129 @@
+"""One seed: its module, its stage, and the record of how it came there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.blend import AlphaSchedule
+from esper.kasmina.breaker import Breaker
+from esper.kasmina.meter import Meter
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import BLENDED_STAGES, FOSSILIZED, LEARNING_STAGES
+
+
+@dataclass(eq=False)
+class Seed:
+    """State of one seed on this rank. Its module is gone once it was culled; its history stays."""
+
+    seed_id: str
+    site: str
+    blueprint_id: str
+    stage: pb.SeedLifecycleStage
+    generation: int
+    alpha: Tensor
+    meter: Meter
+    breaker: Breaker
+    module: nn.Module | None = None
+    schedule: AlphaSchedule = field(default_factory=AlphaSchedule)
+    history: list[pb.StageRecord] = field(default_factory=list)
+    paired_gain: pb.PairedGain | None = None
+    num_looks: int = 0
+    paused: bool = False
+    stage_since_step: int = 0
+    germinated_epoch: int = 0
+    embargo_until_epoch: int = 0
+    violations: int = 0
+    fault: str = ""  # what the blueprint's code raised
+    complaint: pb.SeedRequest | None = None
+    losses_seen: int = 0  # by the run, when this seed began to blend
+    graphs_seen: int | None = None  # compiled by the process, once this seed had settled into blending
+
+    @property
+    def learns(self) -> bool:
+        return self.stage in LEARNING_STAGES and not self.paused
+
+    @property
+    def blends(self) -> bool:
+        return self.stage in BLENDED_STAGES
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """Parameters that the seed's own optimizer steps; none outside TRAINING..PROBATIONARY."""
+        if self.module is None or self.stage not in LEARNING_STAGES:
+            return []
+        return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+
+    def gradients(self) -> list[Tensor]:
+        return [p.grad for _, p in self.trainable() if p.grad is not None]
+
+    def set_alpha(self, step: int) -> None:
+        """Move alpha along its schedule; in place, so that compiled code keeps the tensor it was traced with."""
+        if self.blends and self.stage != FOSSILIZED:
+            self.alpha.fill_(self.schedule.at(step))
+
+    def record(
+        self,
+        stage: pb.SeedLifecycleStage,
+        step: int,
+        *,
+        gate: pb.SeedLifecycleGate | int = 0,
+        passed: bool = True,
+        evidence: Mapping[str, float] | None = None,
+        detail: str = "",
+    ) -> None:
+        """Enter `stage` (or stay in it, where a gate failed) and write it down."""
+        if stage != self.stage:
+            self.stage, self.stage_since_step = stage, step
+        record: dict[str, Any] = {"stage": stage, "gate": gate}
+        self.history.append(
+            pb.StageRecord(step=step, passed=passed, evidence=dict(evidence or {}), detail=detail, **record)
+        )
+
+    def complain(self, reason: pb.ReasonCode, detail: str) -> None:
+        """Ask for a cull; the coordinator decides, for all ranks."""
+        if self.complaint is None:
+            cull = pb.SeedOperation.SEED_OP_CULL
+            self.complaint = pb.SeedRequest(seed_id=self.seed_id, operation=cull, reason=reason, detail=detail)
+
+    def state(self, step: int, epoch: int) -> pb.SeedState:
+        """Waits for the device: for flush points only."""
+        return pb.SeedState(
+            seed_id=self.seed_id,
+            stage=self.stage,
+            gradient_norm=float(self.meter.gradient_norm),
+            metrics=self._metrics(),
+            age_epochs=max(epoch - self.germinated_epoch, 0),
+            site=self.site,
+            blueprint_id=self.blueprint_id,
+            alpha=self.schedule.at(step) if self.blends else 0.0,
+            stage_since_step=self.stage_since_step,
+            embargo_until_epoch=self.embargo_until_epoch,
+            generation=self.generation,
+            paused=self.paused,
+        )
+
+    def _metrics(self) -> dict[str, float]:
+        meter = self.meter
+        named = {"fit": meter.fits.window(), "size": meter.sizes.window(), "ratio": meter.ratios.window()}
+        metrics = {name: float(values.mean()) for name, values in named.items() if values is not None}
+        return metrics | {"non_finite": float(meter.num_non_finite), "violations": float(self.violations)}
+
+    def report(self) -> pb.SeedReport:
+        return pb.SeedReport(
+            seed_id=self.seed_id,
+            site=self.site,
+            blueprint_id=self.blueprint_id,
+            stage=self.stage,
+            history=self.history,
+            paired_gain=self.paired_gain,
+        )
+
+
+def compiled_graphs() -> int:
+    """Graphs that torch.compile has made in this process; reads nothing unless it was used."""
+    dynamo = getattr(torch, "_dynamo", None)
+    return 0 if dynamo is None else int(dynamo.utils.counters["stats"]["unique_graphs"])

@@ -1,0 +1,197 @@
+"""Where a seed joins the host: a forward hook on one of the host's modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.isolation import Blend, Shadow, soundness, stray_leaves
+from esper.kasmina.seed import Seed
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import BLENDED_STAGES, SHADOWING, TRAINING
+
+
+@dataclass(frozen=True, slots=True)
+class SiteShape:
+    """What flowed through a site when it was first seen."""
+
+    input: torch.Size
+    output: torch.Size
+    input_dtype: torch.dtype
+    dtype: torch.dtype
+    device: torch.device
+
+    def probe(self) -> tuple[Tensor, Tensor]:
+        """A fixed input and output of this shape, drawn from no generator."""
+        return (
+            torch.linspace(-1, 1, self.input.numel(), device=self.device).reshape(self.input).to(self.input_dtype),
+            torch.linspace(-1, 1, self.output.numel(), device=self.device).reshape(self.output).to(self.dtype),
+        )
+
+
+class BlueprintFault:
+    """What a blueprint's code raised."""
+
+    def __init__(self, error: Exception) -> None:
+        self.detail = f"{type(error).__name__}: {error}"
+
+
+def delta_of(module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
+    """Run a seed's module. The one boundary to anybody's code: whatever it raises must not stop the host."""
+    try:
+        delta = module(x, h)
+        if not isinstance(delta, Tensor):
+            raise TypeError(f"delta is a {type(delta).__name__}; expected a tensor")
+        return delta
+    except Exception as error:  # noqa: BLE001
+        return BlueprintFault(error)
+
+
+class Slot:
+    """A site of the host and the one seed in it. Without a seed it returns None, which leaves the output object alone."""
+
+    def __init__(self, name: str, module: nn.Module, config: KasminaConfig) -> None:
+        self.name, self.module, self.config = name, module, config
+        self.seed: Seed | None = None
+        self.shape: SiteShape | None = None
+        self.generation = 0
+        self.walk_due = False
+        self.step = 0
+        self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
+        self._handle: RemovableHandle | None = None
+        self.attach()
+
+    def attach(self) -> None:
+        self._handle = self.module.register_forward_hook(Hook(self), with_kwargs=True)
+
+    def detach(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def settle(self, seed: Seed | None) -> None:
+        self.seed, self.walk_due = seed, True
+
+    def joined(self, x: Tensor, h: Tensor) -> Tensor | None:
+        """The value that takes h's place; None where h stays."""
+        if self.shape is None:
+            self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
+        seed = self.seed
+        if seed is None or seed.module is None or seed.paused or seed.fault:
+            return None
+        if self.forced is not None:
+            return self._measured(seed, seed.module, x, h, self.forced)
+        if seed.stage == TRAINING:
+            return self._shadowed(seed, seed.module, x, h) if torch.is_grad_enabled() else None
+        return self._blended(seed, seed.module, x, h) if seed.stage in BLENDED_STAGES else None
+
+    def _measured(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor, alpha: float) -> Tensor | None:
+        delta = self._delta(seed, module, x, h) if alpha else None
+        return None if delta is None else h + alpha * delta
+
+    def _shadowed(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
+        delta = self._delta(seed, module, x, h)
+        if delta is None:
+            return None
+        self._note(seed, h, delta)
+        value: Tensor = Shadow.apply(h, delta, self.config.rho, seed.meter.note_fit)
+        return value
+
+    def _blended(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
+        delta = self._delta(seed, module, x, h)
+        if delta is None:
+            return None
+        sound = self._note(seed, h, delta)
+        value: Tensor = Blend.apply(h, delta, seed.alpha, sound)
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                seed.meter.note_blend(h, value, shadowing=seed.stage == SHADOWING)
+        return value
+
+    def _note(self, seed: Seed, h: Tensor, delta: Tensor) -> Tensor:
+        """Which samples may take the seed's share; counted only where training goes on."""
+        with torch.no_grad():
+            finite, small = soundness(h, delta, seed.alpha, 10.0 * self.config.rho_max)
+            if torch.is_grad_enabled() or delta.requires_grad:
+                seed.meter.note_forward(h, delta, finite, small)
+            return finite & small
+
+    def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
+        if module.training != self.module.training:
+            module.train(self.module.training)
+        shared = x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
+        delta = delta_of(module, x.detach().clone() if shared else x.detach(), h.detach())
+        if isinstance(delta, BlueprintFault):
+            return self._refuse(seed, delta.detail)
+        if delta.shape != h.shape or delta.device != h.device:
+            seed.meter.num_mismatches += 1
+            return self._refuse(seed, f"delta is {tuple(delta.shape)} on {delta.device}; expected {tuple(h.shape)}")
+        if self.walk_due and torch.is_grad_enabled():
+            self._walk(seed, module, delta)
+        return delta.to(h.dtype)
+
+    def _refuse(self, seed: Seed, detail: str) -> None:
+        seed.fault = detail
+        seed.complain(pb.ReasonCode.REASON_BREAKER_OPEN, detail)
+
+    def _walk(self, seed: Seed, module: nn.Module, delta: Tensor) -> None:
+        stray = stray_leaves(delta, list(module.parameters()))
+        self.walk_due = stray > 0  # a stray seed is looked at in every step, until its breaker opens
+        if stray:
+            seed.violations += 1
+            seed.breaker.fail(self.step)
+        else:
+            seed.breaker.succeed(self.step)
+
+
+class Hook:
+    """What torch calls. A deep copy of it does nothing, so that averaged copies of the host stay the host's."""
+
+    def __init__(self, slot: Slot | None) -> None:
+        self.slot = slot
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
+        return Hook(None)
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
+        if self.slot is None:
+            return None
+        return replaced(output, args, kwargs, self.slot.joined)
+
+
+class Fossil:
+    """The hook that adds a fossil. It holds no more than the child's path, so that a copy of the host computes it too."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
+        seed = module.get_submodule(self.path)
+        return replaced(output, args, kwargs, lambda x, h: h + seed(x, h).to(h.dtype))
+
+
+def replaced(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], join: Any) -> Any:
+    """`output` with its first floating tensor h replaced by join(x, h); None where it stays."""
+    x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    if isinstance(output, Tensor):
+        return join(output if x is None else x, output)
+    entries = output.items() if isinstance(output, Mapping) else enumerate(output)
+    for key, h in entries:
+        if isinstance(h, Tensor) and h.is_floating_point():
+            value = join(h if x is None else x, h)
+            return None if value is None else with_entry(output, key, value)
+    return None
+
+
+def with_entry(output: Any, key: Any, value: Tensor) -> Any:
+    if isinstance(output, Mapping):
+        return type(output)(**{**output, key: value})
+    entries = [*output]
+    entries[key] = value
+    return type(output)(*entries) if hasattr(output, "_fields") else type(output)(entries)

@@ -1,0 +1,94 @@
+"""What one batch comes to: entries done with or set aside, messages and records to write. All of it, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from esper.bus.delivery import FIELD, Delivery
+from esper.bus.names import dead_of
+from esper.errors import EsperError, RefusedError
+from esper.leyline import contracts as pb
+
+HEAD_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """An entry to add to a stream."""
+
+    stream: str
+    fields: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a field of a hash must hold for the settlement to stand; None: it must not be there."""
+
+    key: str
+    field: str
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Collects; knows nothing of Redis. Handed to Outbox.settle once, whole."""
+
+    acks: dict[tuple[str, str, str], dict[str, None]] = field(default_factory=dict)
+    writes: list[Write] = field(default_factory=list)
+    dead: list[Write] = field(default_factory=list)
+    puts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    expectations: list[Expectation] = field(default_factory=list)
+
+    def ack(self, delivery: Delivery) -> None:
+        """Done with: must still be pending for its consumer when this is settled. Repeats count once."""
+        lease = (delivery.stream, delivery.group, delivery.consumer)
+        self.acks.setdefault(lease, {})[delivery.entry_id] = None
+
+    def reject(self, delivery: Delivery, error: EsperError, dead: bytes | None = None) -> None:
+        """Set aside for good: to :dead, and acknowledged. `dead` keeps the whole message, for one that is genuine."""
+        self.dead.append(Write(dead_of(delivery.stream), obituary(delivery, error, dead)))
+        self.ack(delivery)
+
+    def write(self, stream_key: str, sealed: bytes) -> None:
+        """Add a sealed message to a stream."""
+        self.writes.append(Write(stream_key, {FIELD: sealed}))
+
+    def put(self, hash_key: str, fields: Mapping[str, bytes]) -> None:
+        """Set fields of a hash."""
+        if fields:
+            self.puts.setdefault(hash_key, {}).update(fields)
+
+    def expect(self, hash_key: str, field: str, value: bytes | None) -> None:
+        """Refuse the whole unless this field holds this value."""
+        self.expectations.append(Expectation(hash_key, field, value))
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to settle."""
+        return not (self.acks or self.writes or self.puts or self.expectations)
+
+
+def reject_spent(settlement: Settlement, delivery: Delivery) -> None:
+    """Set aside an entry whose handler failed five times. Its bytes are kept: they may be genuine."""
+    detail = f"delivered {delivery.attempts - 1} times without being settled"
+    settlement.reject(delivery, RefusedError(pb.ReasonCode.REASON_POISON, detail), delivery.body)
+
+
+def obituary(delivery: Delivery, error: EsperError, dead: bytes | None) -> dict[bytes, bytes]:
+    """Fields of a dead letter. Junk is not copied: its hash and first 64 bytes tell enough."""
+    reason = error.reason if isinstance(error, RefusedError) else pb.ReasonCode.REASON_POISON
+    fields = {
+        b"reason": pb.ReasonCode.Name(pb.ReasonCode.ValueType(reason)).removeprefix("REASON_").lower().encode(),
+        b"detail": str(error).encode(),
+        b"stream": delivery.stream.encode(),
+        b"group": delivery.group.encode(),
+        b"consumer": delivery.consumer.encode(),
+        b"entry_id": delivery.entry_id.encode(),
+        b"attempts": str(delivery.attempts).encode(),
+        b"size": str(len(delivery.body)).encode(),
+        b"sha256": hashlib.sha256(delivery.body).hexdigest().encode(),
+        b"head": delivery.body[:HEAD_BYTES],
+    }
+    return fields if dead is None else {**fields, FIELD: dead}

@@ -1,0 +1,149 @@
+"""Starts the processes of a run as children, tells at once when one of them dies, and leaves none behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from esper.errors import EsperError
+
+T = TypeVar("T")
+
+GRACE_S = 3.0  # from SIGTERM to SIGKILL
+KILLED_S = 1.0  # until the kernel has buried what was killed
+LAST_LINES = 12
+
+# PR_SET_PDEATHSIG is 1: SIGTERM once the supervisor is gone, however it ended. It survives execv; a preexec_fn would
+# run Python between fork and exec, which threads make unsafe. The supervisor may have died before the call.
+LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class ProcessDiedError(EsperError):
+    """A process of the run ended though it should have gone on, or ended in failure."""
+
+    def __init__(self, name: str, exit_code: int, log: Path, last_lines: Sequence[str]) -> None:
+        self.name, self.exit_code, self.log, self.last_lines = name, exit_code, log, list(last_lines)
+        said = "\n  ".join(last_lines) or "it said nothing"
+        super().__init__(f"{name} ended with {_code(exit_code)}; the end of {log}:\n  {said}")
+
+
+@dataclass(slots=True)
+class Child:
+    """One process, leader of a session and a process group of its own."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    log: Path
+    may_end: bool
+
+    @property
+    def died(self) -> bool:
+        """Ended in failure, or at all where it should go on."""
+        code = self.process.returncode
+        return code is not None and (code != 0 or not self.may_end)
+
+    def error(self) -> ProcessDiedError:
+        code = self.process.returncode
+        return ProcessDiedError(self.name, -1 if code is None else code, self.log, last_lines(self.log))
+
+
+class Supervisor:
+    """Children by name, each with a log of its own. Knows nothing of what they do."""
+
+    def __init__(self, log_directory: Path) -> None:
+        self._log_directory = log_directory
+        self._children: dict[str, Child] = {}
+        self._waiting: dict[str, asyncio.Task[int]] = {}
+
+    async def start(
+        self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None, *, may_end: bool = False
+    ) -> Child:
+        """Start one; its stdout and stderr go to <name>.log. `may_end`: it does its work and ends with 0."""
+        self._log_directory.mkdir(parents=True, exist_ok=True)
+        log = self._log_directory / f"{name}.log"
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *command),
+                env={**os.environ, **(env or {})},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone to pass on
+            )
+        self._children[name] = Child(name, process, log, may_end)
+        self._waiting[name] = asyncio.create_task(process.wait())
+        return self._children[name]
+
+    def let_end(self, *names: str) -> None:
+        """From now on these may end with 0."""
+        for name in names:
+            self._children[name].may_end = True
+
+    async def ended(self, name: str) -> None:
+        """Wait until this one has ended; ProcessDiedError if any has died by then."""
+        await self.guard(_result(self._waiting[name]))
+
+    async def guard(self, work: Coroutine[object, object, T]) -> T:
+        """Do this work; a child that dies meanwhile ends it with ProcessDiedError."""
+        task = asyncio.create_task(work)
+        try:
+            while not task.done():
+                self.raise_if_died()
+                waiting = [waiter for waiter in self._waiting.values() if not waiter.done()]
+                await asyncio.wait([task, *waiting], return_when=asyncio.FIRST_COMPLETED)
+            self.raise_if_died()
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def raise_if_died(self) -> None:
+        for child in self._children.values():
+            if child.died:
+                raise child.error()
+
+    async def stop(self) -> None:
+        """End all, with what they started in their groups: SIGTERM, three seconds, SIGKILL."""
+        self._signal(signal.SIGTERM, [child for child in self._children.values() if child.process.returncode is None])
+        await self._buried(GRACE_S)
+        self._signal(signal.SIGKILL, list(self._children.values()))  # groups can outlive their leaders
+        await self._buried(KILLED_S)
+
+    def _signal(self, number: signal.Signals, children: Sequence[Child]) -> None:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.process.pid, number)
+
+    async def _buried(self, timeout_s: float) -> None:
+        if self._waiting:
+            await asyncio.wait(self._waiting.values(), timeout=timeout_s)
+
+
+def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
+    """The end of a log; not read whole, as one may be long."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 16_384))
+        return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+async def _result(task: asyncio.Task[int]) -> None:
+    await asyncio.shield(task)
+
+
+def _code(exit_code: int) -> str:
+    if exit_code < 0:
+        return f"signal {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,30 +19,15 @@ from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import BusError, EsperError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
-from esper.leyline.frames import FrameDecoder, encode
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
+from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Orders
 from esper.runtime.packets import Origin, frames, signals
 
 log = structlog.get_logger()
 
-_READ_BYTES = 1 << 18
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-
-
-@dataclass
-class Lanes:
-    """The runtime's ends of the two socket pairs."""
-
-    control: asyncio.StreamReader
-    to_trainer: asyncio.StreamWriter
-    rows: asyncio.StreamReader
-
-    def tell(self, message: pb.ToTrainer) -> None:
-        """Send to the trainer; it reads at its next boundary."""
-        if not self.to_trainer.is_closing():
-            self.to_trainer.write(encode(message))
 
 
 @dataclass
@@ -64,28 +49,21 @@ class Beside:
     sealer: Sealer
     now_ms: Callable[[], int]
     orders: Orders = field(default_factory=Orders)
-    _unanswered: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Run until the trainer hangs up or `stopping` is set; raises the first error of any part."""
         self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id)))
-        parts = [self._follow_log(name) for name in self.logs]
-        tasks = [asyncio.create_task(part) for part in parts]
-        rows = asyncio.create_task(self._carry_rows())
-        control = asyncio.create_task(self._hear_trainer())
+        readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
+        trainer = asyncio.gather(self._hear_trainer(), self._carry_rows())
         stop = asyncio.create_task(stopping.wait())
         try:
-            done, _ = await asyncio.wait([*tasks, rows, control, stop], return_when=asyncio.FIRST_COMPLETED)
-            while done <= {rows} and not any(task.exception() for task in done):
-                done, _ = await asyncio.wait([*tasks, control, stop], return_when=asyncio.FIRST_COMPLETED)
-            if control in done or stop in done:
-                await asyncio.wait([rows], timeout=3.0)  # what the trainer handed over before it hung up
+            done, _ = await asyncio.wait([*readers, trainer, stop], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             for inbox in self.logs.values():
                 inbox.stop()
-            await _end([*tasks, rows, control, stop])
+            await _end([*readers, trainer, stop])
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 
@@ -134,7 +112,7 @@ class Beside:
     # -- from the trainer to Redis -----------------------------------------------------------------------------------
 
     async def _hear_trainer(self) -> None:
-        async for message in _messages(self.lanes.control):
+        async for message in messages(self.lanes.control):
             match message.WhichOneof("message"):
                 case "heartbeat":
                     await self._publish("heartbeats", message.heartbeat, keep=False)
@@ -161,7 +139,7 @@ class Beside:
 
     async def _carry_rows(self) -> None:
         telemetry = names.region_key(self.run_id, self.origin.region, "telemetry")
-        async for message in _messages(self.lanes.rows):
+        async for message in messages(self.lanes.rows):
             rows = message.rows
             for frame in frames(rows, self.origin):
                 await self._add(telemetry, self.sealer.seal(frame))
@@ -193,25 +171,18 @@ class Beside:
                 await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
 
     async def _settle(self, settlement: Settlement) -> None:
-        if settlement.is_empty:
+        if settlement.empty:
             return
-        for guard in self.guards.values():
-            settlement.put(names.key(self.run_id, f"windows:{self.origin.source}"), guard.changed())
+        for name, guard in self.guards.items():
+            settlement.put(windows_key(self.run_id, self.origin.source, name), guard.changed())
         try:
             await self.outbox.settle(settlement)
         except StaleLeaseError as error:
             log.warning("settlement.repeated", reason=str(error))
 
 
-async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[pb.ToRuntime]:
-    decoder = FrameDecoder(pb.ToRuntime)
-    while data := await reader.read(_READ_BYTES):
-        for message in decoder.feed(data):
-            yield message
-
-
-async def _end(tasks: list[asyncio.Task[Any]]) -> None:
-    """Wait for readers to leave their blocking read by themselves; cancel what waits on the trainer."""
+async def _end(tasks: list[asyncio.Future[Any]]) -> None:
+    """Wait for readers to leave their blocking read by themselves; cancel what waits for the trainer or a signal."""
     _, pending = await asyncio.wait(tasks, timeout=1.0)
     for task in pending:
         task.cancel()
@@ -220,4 +191,6 @@ async def _end(tasks: list[asyncio.Task[Any]]) -> None:
             await task
 
 
-Part = Coroutine[Any, Any, None]
+def windows_key(run_id: str, worker: str, log_name: str) -> str:
+    """Hash of what a worker has seen of one log, kept with its acknowledgements."""
+    return names.key(run_id, f"windows:{worker}:{log_name}")

@@ -1,0 +1,140 @@
+"""The step boundary: promises, orders, pauses, repeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.errors import TrainingError
+from esper.leyline import contracts as pb
+from esper.tolaria.boundary import Boundary
+
+
+def commit(round_: int, effective_step: int, *changes: pb.AdaptationCommand) -> pb.CommitOrder:
+    return pb.CommitOrder(
+        commit=pb.BarrierCommit(round=round_, effective_step=effective_step),
+        commands=[pb.OpenedCommand(adaptation=change) for change in changes],
+    )
+
+
+def pause(resume: bool = False) -> pb.AdaptationCommand:
+    return pb.AdaptationCommand(pause_command=pb.PauseCommand(resume=resume))
+
+
+def vote(round_: int, step: int) -> pb.BarrierVote:
+    return pb.BarrierVote(round=round_, step=step)
+
+
+def voted_at(boundary: Boundary, round_: int, step: int) -> None:
+    boundary.on_proposal(pb.BarrierProposal(round=round_))
+    boundary.voted(vote(round_, step))
+
+
+def test_a_vote_forbids_the_eighth_step_after_it_until_the_decision() -> None:
+    boundary = Boundary()
+    voted_at(boundary, 1, step=10)
+
+    waits = [step for step in range(10, 20) if boundary.must_wait(step)]
+
+    assert waits == [18, 19]
+    boundary.on_commit(commit(1, effective_step=18))
+    assert not boundary.must_wait(18)
+
+
+def test_an_abort_frees_the_promise_and_applies_nothing() -> None:
+    boundary = Boundary()
+    voted_at(boundary, 1, step=10)
+
+    boundary.on_abort(pb.BarrierAbort(round=1))
+
+    assert not boundary.must_wait(100)
+    assert boundary.due(100) is None
+
+
+def test_an_order_is_due_before_its_step_and_not_earlier() -> None:
+    boundary = Boundary()
+    boundary.on_commit(commit(1, effective_step=18))
+
+    assert boundary.due(17) is None
+    assert boundary.due(18) == commit(1, effective_step=18)
+    assert boundary.due(18) is None
+
+
+def test_an_order_whose_step_has_gone_by_stops_the_rank() -> None:
+    boundary = Boundary()
+    boundary.on_commit(commit(1, effective_step=18))
+
+    with pytest.raises(TrainingError, match="step 18, but this rank stands before step 19"):
+        boundary.due(19)
+
+
+def test_a_repeated_commit_is_answered_with_the_first_receipts() -> None:
+    boundary = Boundary()
+    order = commit(1, effective_step=18)
+    boundary.on_commit(order)
+    first = boundary.due(18)
+    assert first is not None
+    answer = boundary.applied(first, [pb.CommandReceipt(command_id="c1", step=18)])
+
+    again = boundary.on_commit(order)
+
+    assert again == answer
+    assert boundary.due(18) is None
+
+
+def test_a_repeated_commit_that_still_waits_for_its_step_is_queued_once() -> None:
+    boundary = Boundary()
+    boundary.on_commit(commit(1, effective_step=18))
+    boundary.on_commit(commit(1, effective_step=18))
+
+    first, second = boundary.due(18), boundary.due(18)
+
+    assert first is not None
+    assert second is None
+
+
+def test_a_repeated_proposal_is_answered_with_the_same_vote() -> None:
+    boundary = Boundary()
+    voted_at(boundary, 1, step=10)
+
+    again = boundary.on_proposal(pb.BarrierProposal(round=1))
+
+    assert again == vote(1, 10)
+    assert boundary.vote_asked() is None
+
+
+def test_a_proposal_of_a_decided_round_asks_for_no_vote() -> None:
+    boundary = Boundary()
+    boundary.on_commit(commit(3, effective_step=18))
+
+    boundary.on_proposal(pb.BarrierProposal(round=2))
+
+    assert boundary.vote_asked() is None
+
+
+def test_a_committed_pause_is_told_in_votes_before_it_takes_effect() -> None:
+    boundary = Boundary()
+    boundary.on_commit(commit(1, 18, pause()))
+
+    assert boundary.hold().step == 18
+    order = boundary.due(18)
+    assert order is not None
+    boundary.applied(order, [])
+    assert boundary.paused_before == 18
+
+
+def test_a_resume_at_the_held_step_frees_the_run() -> None:
+    boundary = Boundary()
+    for order in (commit(1, 18, pause()), commit(2, 18, pause(resume=True))):
+        boundary.on_commit(order)
+    while (due := boundary.due(18)) is not None:
+        boundary.applied(due, [])
+
+    assert boundary.paused_before == 0
+    assert not boundary.hold().held
+
+
+def test_pausing_one_seed_does_not_pause_the_run() -> None:
+    boundary = Boundary()
+    boundary.on_commit(commit(1, 18, pb.AdaptationCommand(pause_command=pb.PauseCommand(seed_id="s0"))))
+
+    assert not boundary.hold().held

@@ -1,0 +1,133 @@
+"""Commits matched with the commands that they name."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from esper.bus.delivery import Delivery
+from esper.errors import TrainingError
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.leyline.envelope import DeadlineKind, Header
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opened
+from esper.runtime.orders import Orders
+
+HEADER = Header(
+    key_id=1,
+    domain=Domain.COMMAND,
+    kind=101,
+    incarnation=1,
+    sequence=1,
+    issued_at_ns=0,
+    deadline_kind=DeadlineKind.NONE,
+    deadline=0,
+    roster_generation=0,
+    run_id="r",
+    role=Role.CONTROLLER,
+    producer="p",
+    target="*",
+)
+
+
+def delivery(stream: str, entry: str) -> Delivery:
+    return Delivery(stream, "worker-0", entry, b"", 1, "worker-0")
+
+
+def command(entry: str) -> tuple[Opened, Delivery]:
+    message = pb.AdaptationCommand(command_id=f"id-{entry}")
+    return Opened(HEADER, message, hashlib.sha256(entry.encode()).digest(), entry, False), delivery("commands", entry)
+
+
+def commit(round_: int, *entries: str, position: str = "", generation: int = 1) -> pb.BarrierCommit:
+    refs = [
+        pb.CommittedCommand(stream="commands", entry_id=e, envelope_digest=hashlib.sha256(e.encode()).digest())
+        for e in entries
+    ]
+    return pb.BarrierCommit(
+        round=round_,
+        roster_generation=generation,
+        effective_step=9,
+        commands=refs,
+        commands_position=position,
+        digest=barrier_digest(9, refs, []),
+    )
+
+
+def test_a_commit_waits_for_the_command_that_it_names() -> None:
+    orders = Orders()
+    early, _ = orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
+
+    late = orders.on_command("commands", *command("1-0"))
+
+    assert early == []
+    assert [message.commit.commands[0].adaptation.command_id for message in late] == ["id-1-0"]
+
+
+def test_a_round_applied_settles_its_decision_and_every_entry_judged() -> None:
+    orders = Orders()
+    for entry in ("1-0", "2-0", "3-0"):
+        orders.on_command("commands", *command(entry))
+    orders.on_commit(commit(1, "1-0", position="2-0"), delivery("decisions", "9-0"))
+
+    settled = orders.on_applied(pb.RoundApplied(round=1))
+
+    assert {(d.stream, d.entry_id) for d in settled} == {("decisions", "9-0"), ("commands", "1-0"), ("commands", "2-0")}
+    assert orders.on_applied(pb.RoundApplied(round=1)) == []
+
+
+def test_the_first_decision_of_a_round_counts() -> None:
+    orders = Orders()
+    orders.on_abort(pb.BarrierAbort(round=1, roster_generation=1), delivery("decisions", "8-0"))
+
+    messages, done = orders.on_commit(commit(1), delivery("decisions", "9-0"))
+
+    assert messages == []
+    assert [d.entry_id for d in done] == ["9-0"]
+
+
+def test_a_decision_of_an_older_roster_is_ignored() -> None:
+    orders = Orders()
+    orders.on_proposal(pb.BarrierProposal(round=1, roster_generation=2), delivery("decisions", "1-0"))
+
+    messages, _ = orders.on_commit(commit(2, generation=1), delivery("decisions", "2-0"))
+
+    assert messages == []
+
+
+def test_a_commit_over_other_bytes_stops_the_rank() -> None:
+    orders = Orders()
+    opened, at = command("1-0")
+    other = Opened(HEADER, opened.message, hashlib.sha256(b"other").digest(), "1-0", False)
+    orders.on_command("commands", other, at)
+
+    with pytest.raises(TrainingError, match="names other bytes for entry 1-0"):
+        orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
+
+
+def test_a_commit_whose_digest_does_not_cover_it_stops_the_rank() -> None:
+    altered = commit(1, "1-0")
+    altered.effective_step = 10
+
+    with pytest.raises(TrainingError, match="digest of round 1"):
+        Orders().on_commit(altered, delivery("decisions", "9-0"))
+
+
+def test_a_commit_that_names_an_entry_refused_here_stops_the_rank() -> None:
+    orders = Orders()
+    orders.on_refused("commands", delivery("commands", "1-0"), "the seal does not fit")
+
+    with pytest.raises(TrainingError, match="refused here: the seal does not fit"):
+        orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
+
+
+def test_an_abort_settles_itself_and_its_proposal() -> None:
+    orders = Orders()
+    orders.on_proposal(pb.BarrierProposal(round=1, roster_generation=1), delivery("decisions", "1-0"))
+
+    messages, done = orders.on_abort(pb.BarrierAbort(round=1, roster_generation=1), delivery("decisions", "2-0"))
+
+    assert messages[0].HasField("abort")
+    assert {d.entry_id for d in done} == {"1-0", "2-0"}

@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-input
 PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
 
-.PHONY: demo test test-system check proto format clean
+.PHONY: demo test test-system check proto docs format clean
 
 demo: $(READY)
 	$(RUN)/esper demo
@@ -25,6 +25,10 @@ check: $(READY)
 
 proto: $(READY)
 	$(RUN)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. $(PROTOS)
+
+# What pages quote: the controller script, the table of streams. Tests fail when they are out of step.
+docs: $(READY)
+	$(RUN)/python scripts/fill_docs.py
 
 format: $(READY)
 	$(RUN)/ruff check --fix .

@@ -51,6 +51,8 @@ def tree(path: Path) -> dict[str, str]:
 def defines(test: str) -> bool:
     """Whether `tests/test_x.py::test_y` names a test that exists."""
     path, _, name = test.partition("::")
+    if not (ROOT / path).is_file():
+        return False
     nodes = ast.walk(ast.parse((ROOT / path).read_text()))
     return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name for node in nodes)
 

@@ -1,0 +1,34 @@
+"""Copies what pages quote into them: the controller script into README, the table of streams into architecture.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from esper.bus.names import STREAMS
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = "| stream | regional | writers | readers | group | trimming |\n|---|---|---|---|---|---|\n"
+
+
+def fill(page: str, start: str, content: str, end: str) -> None:
+    """Put `content` between the line that begins with `start` and the next one that is `end`."""
+    path = ROOT / page
+    block = re.compile(rf"(^{re.escape(start)}[^\n]*\n).*?(^{re.escape(end)}$)", re.DOTALL | re.MULTILINE)
+    text, num = block.subn(lambda found: found[1] + content + found[2], path.read_text(), count=1)
+    if num != 1:
+        raise SystemExit(f"{page} has no block from {start!r} to {end!r}")
+    path.write_text(text)
+
+
+def stream_rows() -> str:
+    cells = (
+        (f"`:{one.name}`", "yes" if one.regional else "", one.writers, one.readers, one.group, one.trimming)
+        for one in STREAMS
+    )
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+if __name__ == "__main__":
+    fill("README.md", "```python", (ROOT / "examples" / "grow_digits.py").read_text(), "```")
+    fill("docs/architecture.md", "<!-- table: esper.bus.names.STREAMS", HEAD + stream_rows(), "<!-- end -->")

@@ -1,0 +1,104 @@
+"""The few checks that every rule on messages is made of. Each names the field, the value met and what was expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sized
+
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import Message
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+
+ID_BYTES = 64
+NAME_BYTES = 255
+SENTENCE_BYTES = 4096
+NUM_SEEDS = 1024
+NUM_NUMBERS = 64
+
+_VERSION = 1
+
+
+def version(message: Message) -> None:
+    """Every message that travels alone has the field `version`, and it says 1."""
+    met = getattr(message, "version")  # noqa: B009 - the base class of messages has no such field
+    if met != _VERSION:
+        name = message.DESCRIPTOR.name
+        raise RefusedError(pb.ReasonCode.REASON_WRONG_VERSION, f"{name}.version is {met}; expected {_VERSION}")
+
+
+def refuse(field: str, met: object, expected: str) -> RefusedError:
+    """The error for a value that can't be meant."""
+    return RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, f"{field} is {met!r}; expected {expected}")
+
+
+def text(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
+    """A string that may be empty."""
+    length = len(value) if value.isascii() else len(value.encode())
+    if length > most_bytes:
+        raise refuse(field, value[:32] + "...", f"at most {most_bytes} bytes, not {length}")
+
+
+def name(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
+    """A string that must be there."""
+    if not value:
+        raise refuse(field, value, "a name")
+    text(field, value, most_bytes)
+
+
+def names(field: str, values: Iterable[str], most_bytes: int = ID_BYTES) -> None:
+    """Several names, none of them empty."""
+    for value in values:
+        name(field, value, most_bytes)
+
+
+def count(field: str, values: Sized, most: int) -> None:
+    """How many of something there may be."""
+    if len(values) > most:
+        raise refuse(f"number of {field}", len(values), f"at most {most}")
+
+
+def at_least(field: str, value: float, least: float) -> None:
+    """A number with a lower end."""
+    if not value >= least:
+        raise refuse(field, value, f"at least {least}")
+
+
+def finite(field: str, value: float) -> None:
+    """Neither NaN nor infinite."""
+    if not math.isfinite(value):
+        raise refuse(field, value, "a finite number")
+
+
+def numbers(field: str, values: Mapping[str, float], most: int = NUM_NUMBERS) -> None:
+    """A map of named finite numbers."""
+    measurements(field, values, most)
+    for key, value in values.items():
+        finite(f"{field}[{key!r}]", value)
+
+
+def measurements(field: str, values: Mapping[str, float], most: int = NUM_NUMBERS) -> None:
+    """A map of named numbers as met in training, where NaN is news and not an error."""
+    count(field, values, most)
+    names(f"a name in {field}", values, NAME_BYTES)
+
+
+def texts(field: str, values: Mapping[str, str], most: int) -> None:
+    """A map of strings."""
+    count(field, values, most)
+    for key, value in values.items():
+        name(f"a name in {field}", key, NAME_BYTES)
+        text(f"{field}[{key!r}]", value, SENTENCE_BYTES)
+
+
+def known(field: str, value: int, enumeration: EnumDescriptor, *, unknown: bool = False) -> None:
+    """A value of the enumeration; its zero, which says nothing, only where that is said to be fine."""
+    if value not in enumeration.values_by_number or (value == 0 and not unknown):
+        raise refuse(field, value, f"a {enumeration.name}")
+
+
+def digest(field: str, value: bytes, *, optional: bool = False) -> None:
+    """A sha256, or nothing where that is said to be fine."""
+    if len(value) != 32 and not (optional and not value):
+        raise refuse(field, value.hex()[:16], f"32 bytes, not {len(value)}")

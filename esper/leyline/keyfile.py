@@ -1,0 +1,50 @@
+"""Files that hold keys: written aside with mode 0600, refused when anybody else can read them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from esper.errors import SettingError
+
+
+def read_private(path: Path, kind: str) -> dict[str, Any]:
+    """The JSON object of a key file; `kind` is what its field `esper_keyring` must say."""
+    try:
+        with open(path, "rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read()
+    except OSError as error:
+        raise SettingError("keyring", str(path), f"a readable file ({error.strerror})") from error
+    if mode & 0o077:
+        raise SettingError("keyring", str(path), f"a file that only its owner can read (mode 0600, not {mode:04o})")
+    return _parse(path, text, kind)
+
+
+def write_private(path: Path, content: dict[str, Any]) -> None:
+    """Replace the file as a whole: a reader meets the old one or the new one, a crash leaves either."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise SettingError("keyring", str(path), f"a place to write ({error.strerror})") from error
+
+
+def _parse(path: Path, text: bytes, kind: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise SettingError("keyring", str(path), "a JSON file") from error
+    if not isinstance(content, dict) or content.get("esper_keyring") != kind or content.get("version") != 1:
+        raise SettingError("keyring", str(path), f"a {kind} keyring of version 1")
+    return content

@@ -1,0 +1,61 @@
+"""Ranges of every message that travels under a seal: what parses is not yet what makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from esper.errors import RefusedError
+from esper.leyline import bounds
+from esper.leyline import contracts as pb
+from esper.leyline.validate_commands import adaptation_command, optimizer_command
+from esper.leyline.validate_rounds import (
+    barrier_abort,
+    barrier_commit,
+    barrier_proposal,
+    barrier_vote,
+    heartbeat,
+    receipt,
+)
+from esper.leyline.validate_telemetry import (
+    aggregate,
+    columnar_frame,
+    emergency_signal,
+    field_report,
+    metric_schema,
+    packet,
+    system_state,
+    telemetry_frame,
+)
+
+# Each rule takes its own message type; the table pairs them, so its values can't be typed more closely.
+_RULES: Mapping[type[Message], Callable[[Any], None]] = {
+    pb.AdaptationCommand: adaptation_command,
+    pb.OptimizerCommand: optimizer_command,
+    pb.BarrierVote: barrier_vote,
+    pb.BarrierProposal: barrier_proposal,
+    pb.BarrierCommit: barrier_commit,
+    pb.BarrierAbort: barrier_abort,
+    pb.CommandReceipt: receipt,
+    pb.TelemetryFrame: telemetry_frame,
+    pb.TelemetryPacket: packet,
+    pb.MetricSchema: metric_schema,
+    pb.ColumnarFrame: columnar_frame,
+    pb.AggregatedTelemetry: aggregate,
+    pb.EmergencySignal: emergency_signal,
+    pb.SystemStatePacket: system_state,
+    pb.FieldReport: field_report,
+    pb.Heartbeat: heartbeat,
+}
+
+
+def validate(message: Message) -> None:
+    """Refuse a message of another version, or with a value that no run can mean."""
+    rule = _RULES.get(type(message))
+    if rule is None:
+        name = message.DESCRIPTOR.name
+        raise RefusedError(pb.ReasonCode.REASON_WRONG_TYPE, f"{name} does not travel under a seal")
+    bounds.version(message)
+    rule(message)

@@ -1,0 +1,114 @@
+"""Ranges of the commands that a controller gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from esper.leyline import bounds
+from esper.leyline import contracts as pb
+
+NUM_ANNOTATIONS = 16
+
+_Kind = pb.CommandType
+
+
+def adaptation_command(command: pb.AdaptationCommand) -> None:
+    """One command of the controller: the type it names agrees with the one it carries."""
+    bounds.name("command_id", command.command_id)
+    bounds.known("command_type", command.command_type, _Kind.DESCRIPTOR)
+    bounds.known("priority", command.priority, pb.MessagePriority.DESCRIPTOR, unknown=True)
+    bounds.text("issued_by", command.issued_by, bounds.NAME_BYTES)
+    bounds.texts("annotations", command.annotations, NUM_ANNOTATIONS)
+    field, rule = _BODIES[command.command_type]
+    carried = command.WhichOneof("command")
+    if carried != field:
+        raise bounds.refuse("command", carried, f"{field}, as command_type {_Kind.Name(command.command_type)} says")
+    rule(getattr(command, field))
+
+
+def optimizer_command(command: pb.OptimizerCommand) -> None:
+    """One command to an optimizer."""
+    bounds.name("command_id", command.command_id)
+    bounds.known("command_type", command.command_type, pb.OptimizerCommandType.DESCRIPTOR)
+    if command.command_type != pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER:
+        bounds.name("optimizer_id", command.optimizer_id)
+    bounds.text("optimizer_id", command.optimizer_id)
+    bounds.numbers("hyperparameters", command.hyperparameters)
+    bounds.finite("grad_clip_norm", command.grad_clip_norm)
+    bounds.at_least("grad_clip_norm", command.grad_clip_norm, 0)
+    bounds.text("teacher_digest", command.teacher_digest)
+
+
+def _seed(command: pb.SeedCommand) -> None:
+    bounds.name("seed_id", command.seed_id)
+    bounds.known("operation", command.operation, pb.SeedOperation.DESCRIPTOR)
+    bounds.known("alpha_curve", command.alpha_curve, pb.AlphaCurve.DESCRIPTOR, unknown=True)
+    bounds.numbers("parameters", command.parameters)
+    bounds.text("site", command.site, bounds.NAME_BYTES)
+    bounds.text("blueprint_id", command.blueprint_id)
+    if command.operation == pb.SeedOperation.SEED_OP_GERMINATE:
+        bounds.name("site", command.site, bounds.NAME_BYTES)
+        bounds.name("blueprint_id", command.blueprint_id)
+    if "alpha" in command.parameters and command.operation in _BLENDING:
+        _fraction("alpha", command.parameters["alpha"])
+    if "steps" in command.parameters and command.operation in _BLENDING:
+        bounds.at_least("steps", command.parameters["steps"], 0)
+
+
+_BLENDING = (pb.SeedOperation.SEED_OP_START_GRAFTING, pb.SeedOperation.SEED_OP_SET_ALPHA_TARGET)
+
+
+def _fraction(field: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise bounds.refuse(field, value, "between 0 and 1")
+
+
+def _adjustment(command: pb.OptimizerAdjustment) -> None:
+    bounds.name("optimizer_id", command.optimizer_id)
+    bounds.numbers("hyperparameters", command.hyperparameters)
+    bounds.count("release", command.release, bounds.NUM_NUMBERS)
+    bounds.names("release", command.release)
+    if not command.hyperparameters and not command.release:
+        raise bounds.refuse("hyperparameters", {}, "something to set or to release")
+    both = sorted(set(command.release) & set(command.hyperparameters))
+    if both:
+        raise bounds.refuse("release", both, "hyperparameters that the same command does not set")
+
+
+def _breaker(command: pb.CircuitBreakerCommand) -> None:
+    bounds.name("seed_id", command.seed_id)
+    bounds.known("desired_state", command.desired_state, pb.CircuitBreakerState.DESCRIPTOR)
+    bounds.text("rationale", command.rationale, bounds.SENTENCE_BYTES)
+
+
+def _rollback(command: pb.RollbackCommand) -> None:
+    bounds.text("reason", command.reason, bounds.SENTENCE_BYTES)
+
+
+def _pause(command: pb.PauseCommand) -> None:
+    bounds.text("seed_id", command.seed_id)
+
+
+def _emergency(command: pb.EmergencyCommand) -> None:
+    bounds.known("level", command.level, pb.EmergencyLevel.DESCRIPTOR)
+    bounds.text("reason", command.reason, bounds.SENTENCE_BYTES)
+
+
+def _pruning(command: pb.StructuralPruningRequest) -> None:
+    bounds.name("request_id", command.request_id)
+    bounds.text("checkpoint_id", command.checkpoint_id, bounds.NAME_BYTES)
+    bounds.known("phase", command.phase, pb.PruningPhase.DESCRIPTOR)
+    bounds.numbers("safety_constraints", command.safety_constraints)
+
+
+# The field of the oneof that goes with each type, and its rule.
+_BODIES: Mapping[int, tuple[str, Callable[[Any], None]]] = {
+    _Kind.COMMAND_SEED: ("seed_command", _seed),
+    _Kind.COMMAND_ROLLBACK: ("rollback_command", _rollback),
+    _Kind.COMMAND_OPTIMIZER: ("optimizer_adjustment", _adjustment),
+    _Kind.COMMAND_CIRCUIT_BREAKER: ("circuit_breaker", _breaker),
+    _Kind.COMMAND_PAUSE: ("pause_command", _pause),
+    _Kind.COMMAND_EMERGENCY: ("emergency_command", _emergency),
+    _Kind.COMMAND_STRUCTURAL_PRUNING: ("structural_pruning", _pruning),
+}

@@ -1,0 +1,156 @@
+"""Ranges of what workers and the coordinator say to one another: heartbeats, votes, decisions, receipts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from esper.leyline import bounds
+from esper.leyline import contracts as pb
+
+NUM_WORKERS = 4096
+NUM_COMMANDS = 4096
+_STREAMS = ("commands", "optimizer")
+
+
+def heartbeat(message: pb.Heartbeat) -> None:
+    """Where a trainer stands. Loss and accuracy may be NaN: that is news."""
+    bounds.name("worker", message.worker)
+    bounds.text("region", message.region)
+    bounds.at_least("world_size", message.world_size, 1)
+    if message.rank >= message.world_size:
+        raise bounds.refuse("rank", message.rank, f"below world_size {message.world_size}")
+    bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
+    seed_states(message.seeds)
+    bounds.count("sites", message.sites, bounds.NUM_SEEDS)
+    bounds.names("sites", message.sites, bounds.NAME_BYTES)
+    bounds.count("blueprints", message.blueprints, bounds.NUM_SEEDS)
+    for blueprint in message.blueprints:
+        _manifest(blueprint)
+    bounds.measurements("hyperparameters", message.hyperparameters)
+    if message.HasField("report"):
+        _report(message.report)
+
+
+def barrier_vote(message: pb.BarrierVote) -> None:
+    """A worker's promise in one round."""
+    _round(message.round)
+    bounds.name("worker", message.worker)
+    bounds.digest("parameter_digest", message.parameter_digest, optional=True)
+    seed_states(message.seeds)
+    bounds.count("snapshots", message.snapshots, bounds.NUM_SEEDS)
+    for snapshot in message.snapshots:
+        bounds.digest("snapshot digest", snapshot.digest, optional=True)
+    _requests(message.requests)
+    bounds.count("optimizers", message.optimizers, bounds.NUM_SEEDS)
+    bounds.names("an optimizer id", message.optimizers)
+
+
+def barrier_proposal(message: pb.BarrierProposal) -> None:
+    """The coordinator's call for votes."""
+    _round(message.round)
+    bounds.count("roster", message.roster, NUM_WORKERS)
+    bounds.names("roster", message.roster)
+    if not message.roster or len(set(message.roster)) != len(message.roster):
+        raise bounds.refuse("roster", list(message.roster), "at least one worker, each named once")
+
+
+def barrier_commit(message: pb.BarrierCommit) -> None:
+    """A decision to carry out."""
+    _round(message.round)
+    bounds.count("commands", message.commands, NUM_COMMANDS)
+    for command in message.commands:
+        _committed(command)
+    bounds.digest("digest", message.digest)
+    bounds.text("commands_position", message.commands_position)
+    bounds.text("optimizer_position", message.optimizer_position)
+    _requests(message.requests)
+    bounds.count("deviating", message.deviating, NUM_WORKERS)
+    bounds.names("deviating", message.deviating)
+    bounds.finite("latency_ms", message.latency_ms)
+
+
+def barrier_abort(message: pb.BarrierAbort) -> None:
+    """A round that ends without effect."""
+    _round(message.round)
+    bounds.known("reason", message.reason, pb.ReasonCode.DESCRIPTOR, unknown=True)
+    bounds.text("detail", message.detail, bounds.SENTENCE_BYTES)
+    bounds.count("missing", message.missing, NUM_WORKERS)
+    bounds.names("missing", message.missing)
+
+
+def receipt(message: pb.CommandReceipt) -> None:
+    """What became of a command. Evidence may hold NaN: an unmeasured value is why a gate failed."""
+    # A refused envelope has no command id that could be believed: its entry id names it.
+    bounds.text("command_id", message.command_id)
+    if not message.command_id:
+        bounds.name("entry_id", message.entry_id)
+    bounds.text("entry_id", message.entry_id)
+    bounds.known("status", message.status, pb.ReceiptStatus.DESCRIPTOR)
+    bounds.known("reason", message.reason, pb.ReasonCode.DESCRIPTOR, unknown=True)
+    bounds.name("worker", message.worker)
+    bounds.text("detail", message.detail, bounds.SENTENCE_BYTES)
+    bounds.known("stage", message.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
+    bounds.known("gate", message.gate, pb.SeedLifecycleGate.DESCRIPTOR, unknown=True)
+    bounds.measurements("evidence", message.evidence)
+
+
+def seed_states(seeds: Iterable[pb.SeedState]) -> None:
+    """Where seeds stand. Norms and risks are as measured."""
+    for position, seed in enumerate(seeds):
+        if position >= bounds.NUM_SEEDS:
+            raise bounds.refuse("number of seeds", f"over {bounds.NUM_SEEDS}", f"at most {bounds.NUM_SEEDS}")
+        bounds.name("seed_id", seed.seed_id)
+        bounds.known("stage", seed.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
+        bounds.text("site", seed.site, bounds.NAME_BYTES)
+        bounds.text("blueprint_id", seed.blueprint_id)
+        bounds.finite("alpha", seed.alpha)
+        bounds.measurements("metrics", seed.metrics)
+
+
+def _round(number: int) -> None:
+    bounds.at_least("round", number, 1)
+
+
+def _committed(command: pb.CommittedCommand) -> None:
+    if command.stream not in _STREAMS:
+        raise bounds.refuse("stream", command.stream, " or ".join(_STREAMS))
+    bounds.name("entry_id", command.entry_id)
+    bounds.name("command_id", command.command_id)
+    bounds.digest("envelope_digest", command.envelope_digest)
+
+
+def _requests(requests: Iterable[pb.SeedRequest]) -> None:
+    for position, request in enumerate(requests):
+        if position >= bounds.NUM_SEEDS:
+            raise bounds.refuse("number of requests", f"over {bounds.NUM_SEEDS}", f"at most {bounds.NUM_SEEDS}")
+        bounds.name("seed_id", request.seed_id)
+        bounds.known("operation", request.operation, pb.SeedOperation.DESCRIPTOR)
+        bounds.known("reason", request.reason, pb.ReasonCode.DESCRIPTOR, unknown=True)
+        bounds.text("detail", request.detail, bounds.SENTENCE_BYTES)
+
+
+def _manifest(manifest: pb.KernelManifest) -> None:
+    bounds.name("blueprint_id", manifest.blueprint_id)
+    bounds.text("digest", manifest.digest)
+    bounds.known("tier", manifest.tier, pb.BlueprintTier.DESCRIPTOR, unknown=True)
+    bounds.count("blueprint parameters", manifest.parameters, bounds.NUM_NUMBERS)
+    for parameter in manifest.parameters:
+        bounds.name("parameter name", parameter.name)
+        if math.isnan(parameter.minimum) or math.isnan(parameter.maximum) or parameter.minimum > parameter.maximum:
+            raise bounds.refuse(parameter.name, parameter.minimum, f"a minimum up to {parameter.maximum}")
+
+
+def _report(report: pb.WorkerReport) -> None:
+    bounds.name("worker", report.worker)
+    bounds.digest("parameter_digest", report.parameter_digest, optional=True)
+    bounds.count("seeds", report.seeds, bounds.NUM_SEEDS)
+    for seed in report.seeds:
+        bounds.name("seed_id", seed.seed_id)
+        bounds.known("stage", seed.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
+        for record in seed.history:
+            bounds.known("stage", record.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
+            bounds.known("gate", record.gate, pb.SeedLifecycleGate.DESCRIPTOR, unknown=True)
+            bounds.measurements("evidence", record.evidence)
+    bounds.measurements("notes", report.notes)
+    bounds.text("data", report.data, bounds.NAME_BYTES)

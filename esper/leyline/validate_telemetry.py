@@ -1,0 +1,146 @@
+"""Ranges of measurements and of what aggregators make of them. A measured value may be NaN: it is counted as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from esper.leyline import bounds
+from esper.leyline import contracts as pb
+from esper.leyline.validate_rounds import seed_states
+
+NUM_PACKETS = 32
+NUM_METRICS = 1024
+NUM_LABELS = 32
+NUM_ROWS = 4096
+SKETCH_BYTES = 64 << 10
+
+
+def telemetry_frame(message: pb.TelemetryFrame) -> None:
+    """Up to 32 packets of one source, in the order of their sequences."""
+    bounds.name("source", message.source)
+    bounds.text("region", message.region)
+    bounds.count("packets", message.packets, NUM_PACKETS)
+    before = 0
+    for inner in message.packets:
+        bounds.version(inner)
+        packet(inner)
+        if inner.sequence <= before:
+            raise bounds.refuse("sequence", inner.sequence, f"one above {before}, that of the packet before it")
+        before = inner.sequence
+
+
+def packet(message: pb.TelemetryPacket) -> None:
+    """One measurement of one source at one step."""
+    bounds.text("packet_id", message.packet_id)
+    bounds.text("source_subsystem", message.source_subsystem)
+    bounds.at_least("sequence", message.sequence, 1)
+    if message.level not in _LEVELS:
+        bounds.known("level", message.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)
+    bounds.measurements("values", message.values, NUM_METRICS)
+    if message.metrics:
+        _points(message.metrics)
+    if message.events:
+        _events(message.events)
+    bounds.known("status", message.system_health.status, pb.HealthStatus.DESCRIPTOR, unknown=True)
+
+
+_LEVELS = frozenset(pb.TelemetryLevel.values())
+
+
+def metric_schema(message: pb.MetricSchema) -> None:
+    """Names of columns, each once, with as many units."""
+    bounds.count("names", message.names, NUM_METRICS)
+    bounds.names("names", message.names, bounds.NAME_BYTES)
+    if len(set(message.names)) != len(message.names):
+        raise bounds.refuse("names", list(message.names), "each name once")
+    if len(message.units) not in (0, len(message.names)):
+        raise bounds.refuse("number of units", len(message.units), f"none, or {len(message.names)}")
+
+
+def columnar_frame(message: pb.ColumnarFrame) -> None:
+    """A row-major table: as many values in each row."""
+    bounds.name("source", message.source)
+    bounds.at_least("first_sequence", message.first_sequence, 1)
+    num_rows = len(message.timestamp_ns)
+    bounds.count("rows", message.timestamp_ns, NUM_ROWS)
+    if len(message.global_step) != num_rows:
+        raise bounds.refuse("number of global_step", len(message.global_step), str(num_rows))
+    if len(message.values) % max(num_rows, 1) or (message.values and not num_rows):
+        raise bounds.refuse("number of values", len(message.values), f"a multiple of {num_rows} rows")
+    if message.values and len(message.values) // num_rows > NUM_METRICS:
+        raise bounds.refuse("number of columns", len(message.values) // num_rows, f"at most {NUM_METRICS}")
+
+
+def aggregate(message: pb.AggregatedTelemetry) -> None:
+    """What one window of a tier was folded into."""
+    bounds.text("region", message.region)
+    bounds.at_least("sequence", message.sequence, 1)
+    bounds.count("metrics", message.metrics, NUM_METRICS)
+    for name, statistics in message.metrics.items():
+        bounds.name("a name in metrics", name, bounds.NAME_BYTES)
+        _statistics(name, statistics)
+    bounds.count("level_counts", message.level_counts, NUM_LABELS)
+    bounds.names("a name in level_counts", message.level_counts)
+    _events(message.events)
+
+
+def emergency_signal(message: pb.EmergencySignal) -> None:
+    """A critical packet, named."""
+    bounds.known("level", message.level, pb.EmergencyLevel.DESCRIPTOR)
+    bounds.text("reason", message.reason, bounds.SENTENCE_BYTES)
+    bounds.name("origin", message.origin)
+    bounds.texts("attributes", message.attributes, NUM_LABELS)
+
+
+def system_state(message: pb.SystemStatePacket) -> None:
+    """A run's state as seen by one process."""
+    bounds.text("packet_id", message.packet_id)
+    bounds.text("source_subsystem", message.source_subsystem)
+    bounds.text("training_run_id", message.training_run_id, bounds.NAME_BYTES)
+    bounds.text("experiment_name", message.experiment_name, bounds.NAME_BYTES)
+    bounds.measurements("training_metrics", message.training_metrics, NUM_METRICS)
+    seed_states(message.seed_states)
+
+
+def field_report(message: pb.FieldReport) -> None:
+    """How a blueprint fared."""
+    bounds.name("report_id", message.report_id)
+    bounds.text("seed_id", message.seed_id)
+    bounds.name("blueprint_id", message.blueprint_id)
+    bounds.known("outcome", message.outcome, pb.FieldReportOutcome.DESCRIPTOR)
+    bounds.measurements("metrics", message.metrics)
+    bounds.at_least("observed_to_step", message.observed_to_step, message.observed_from_step)
+
+
+def _points(points: Iterable[pb.MetricPoint]) -> None:
+    for position, point in enumerate(points):
+        if position >= NUM_METRICS:
+            raise bounds.refuse("number of metrics", f"over {NUM_METRICS}", f"at most {NUM_METRICS}")
+        bounds.name("metric name", point.name, bounds.NAME_BYTES)
+        bounds.known("metric type", point.type, pb.MetricType.DESCRIPTOR, unknown=True)
+        bounds.text("unit", point.unit)
+        bounds.texts("labels", point.labels, NUM_LABELS)
+
+
+def _events(events: Iterable[pb.TelemetryEvent]) -> None:
+    for position, event in enumerate(events):
+        if position >= NUM_PACKETS:
+            raise bounds.refuse("number of events", f"over {NUM_PACKETS}", f"at most {NUM_PACKETS}")
+        bounds.text("event_id", event.event_id)
+        bounds.text("description", event.description, bounds.SENTENCE_BYTES)
+        bounds.known("level", event.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)
+        bounds.texts("attributes", event.attributes, NUM_LABELS)
+
+
+def _statistics(name: str, statistics: pb.MetricStatistics) -> None:
+    if len(statistics.sketch) > SKETCH_BYTES:
+        raise bounds.refuse(f"sketch of {name}", len(statistics.sketch), f"at most {SKETCH_BYTES} bytes")
+    if not statistics.count:
+        return
+    for field in ("min", "max", "last"):
+        bounds.finite(f"{field} of {name}", getattr(statistics, field))
+    if statistics.min > statistics.max:
+        raise bounds.refuse(f"min of {name}", statistics.min, f"at most its max {statistics.max}")
+    # Squares of finite values can overflow: an infinite m2 is honest, a negative one is not.
+    if statistics.m2 < 0:
+        raise bounds.refuse(f"m2 of {name}", statistics.m2, "at least 0")

@@ -23,6 +23,7 @@ STOP_S = 2.0
 LAUNCH = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
@@ -93,6 +94,10 @@ class EmbeddedRedis:
                 self.kill()
                 raise BusError(f"the embedded Redis did not start in {self.directory}: {self.last_words()}")
             time.sleep(0.005)
+
+    def is_running(self) -> bool:
+        """Whether the process that start() made is still there."""
+        return self.process is not None and self.process.poll() is None
 
     def last_words(self) -> str:
         """Newest line of the server's log."""

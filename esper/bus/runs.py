@@ -1,0 +1,163 @@
+"""Which runs are live: a directory each for embedded ones, a hash in Redis for those on an outside server."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from esper.bus import connect
+from esper.bus.embedded import LONGEST_SOCKET_PATH
+from esper.bus.names import RUNS_KEY, checked_name, new_run_id
+from esper.errors import SettingError, UnknownRunError
+
+RECORD, LOCK, KEYS = "run.json", "lock", "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One live embedded run: where its Redis listens, and where its role keyrings lie."""
+
+    run_id: str
+    name: str
+    url: str
+    directory: Path
+    started_ns: int = 0
+
+    def keyring(self, role: str) -> Path:
+        """Path of a role's keyring."""
+        return self.directory / KEYS / f"{role}.json"
+
+
+def user_directory() -> Path:
+    """Where this user's live runs stand: below $XDG_RUNTIME_DIR where one can write there, else in /tmp; private."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    if os.environ.get("XDG_RUNTIME_DIR") and runtime.is_dir() and os.access(runtime, os.W_OK):
+        return private(runtime / "esper")
+    return private(Path(tempfile.gettempdir()) / f"esper-{os.getuid()}")
+
+
+def private(directory: Path) -> Path:
+    """The directory, made if need be; refused where it is a link, another user's, or open to others."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    if not ours:
+        raise SettingError(
+            "runtime directory", str(directory), "a directory of your own that others cannot enter (0700)"
+        )
+    return directory
+
+
+class Registration:
+    """A run's directory, held by a file lock of this process: the run is live for as long as the process is."""
+
+    def __init__(self, record: RunRecord, lock: int) -> None:
+        self.record, self._lock = record, lock
+
+    def close(self) -> None:
+        """Take the run off the list, with its keys and whatever else lies in its directory."""
+        if self._lock >= 0:
+            shutil.rmtree(self.record.directory, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> RunRecord:
+        return self.record
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def register(name: str, *, started_ns: int, url: str | None = None) -> Registration:
+    """List a new run of this name. Its Redis is to be started in `record.directory`, unless a URL says where it is."""
+    root, run_id = user_directory(), new_run_id(checked_name("run", name))
+    directory = root / run_id
+    socket = directory / "redis.sock"
+    if len(bytes(socket)) > LONGEST_SOCKET_PATH:
+        raise SettingError("path of the Redis socket", str(socket), f"at most {LONGEST_SOCKET_PATH} bytes")
+    record = RunRecord(run_id, name, url or f"unix://{socket}", directory, started_ns)
+    aside = root / f".{run_id}"  # not seen by others before it is complete and locked
+    (aside / KEYS).mkdir(mode=0o700, parents=True)
+    lock = os.open(aside / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (aside / RECORD).write_text(json.dumps({**asdict(record), "directory": str(directory)}))
+    aside.rename(directory)
+    return Registration(record, lock)
+
+
+def list_live() -> list[RunRecord]:
+    """Live runs, newest first. Forgets the dead ones: their directories hold keys that nobody needs any more."""
+    records = []
+    for directory in user_directory().iterdir():
+        if directory.name.startswith(".") or not directory.is_dir():
+            continue
+        if is_held(directory / LOCK):
+            with suppress(FileNotFoundError):  # it ended between the two looks
+                records.append(read_record(directory))
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    return sorted(records, key=lambda record: record.started_ns, reverse=True)
+
+
+def resolve(run: str) -> RunRecord:
+    """The live run of this id, or the newest of this name."""
+    live = list_live()
+    for record in live:
+        if run in (record.run_id, record.name):
+            return record
+    raise UnknownRunError(run, [record.run_id for record in live])
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a live process holds the lock. Shared, so that those who ask don't see one another."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def read_record(directory: Path) -> RunRecord:
+    """The record of a live run."""
+    facts = json.loads((directory / RECORD).read_text())
+    return RunRecord(facts["run_id"], facts["name"], facts["url"], Path(facts["directory"]), facts["started_ns"])
+
+
+async def announce_outside(redis: connect.Redis, name: str, run_id: str) -> None:
+    """Make the name stand for this run on an outside Redis."""
+    await redis.execute_command("HSET", RUNS_KEY, checked_name("run", name), run_id)
+
+
+async def resolve_outside(redis_url: str, run: str) -> str:
+    """The id of a run on an outside Redis, by name or id."""
+    async with connect.writer(redis_url) as redis:
+        listed: Any = await redis.hgetall(RUNS_KEY)
+    known: dict[str, str] = {name.decode(): run_id.decode() for name, run_id in listed.items()}
+    if run in known.values():
+        return run
+    if run not in known:
+        raise UnknownRunError(run, sorted(known.values()))
+    return known[run]
+
+
+async def forget_outside(redis: connect.Redis, name: str, run_id: str) -> None:
+    """Take a run that has ended off the list, unless the name stands for a newer one by now."""
+    if await redis.execute_command("HGET", RUNS_KEY, name) == run_id.encode():
+        await redis.execute_command("HDEL", RUNS_KEY, name)

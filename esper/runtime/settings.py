@@ -1,0 +1,69 @@
+"""What a process is told from outside: ESPER_ variables, read once, each checked where it enters."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from esper.bus.names import checked_name
+from esper.errors import SettingError
+
+EXIT_BAD_SETTING = 2
+PREFIX = "ESPER_"
+
+Name = Annotated[str, AfterValidator(lambda value: good_name(value))]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+class Settings(BaseSettings):
+    """Common to all processes; each process adds its own in a subclass."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    run: str = ""
+    """Name or id of the run."""
+    redis_url: str = ""
+    """Empty: the embedded server of the run."""
+    keyring: Path | None = None
+    """Role keyring of this process, a file that only its owner can read."""
+    name: Name = "esper"
+    region: Name = "local"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Port = 0
+    """0: no endpoint."""
+    log: Literal["console", "json"] = "console"
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def good_name(value: str) -> str:
+    """The name, if it may stand in a key and in a path."""
+    try:
+        return checked_name("name", value)
+    except SettingError as error:
+        raise ValueError(error.expected) from error
+
+
+def load(settings: type[S]) -> S:
+    """The settings of this process; or one line on stderr that names the first bad variable, and exit status 2."""
+    try:
+        return settings()
+    except ValidationError as error:
+        print(sentence(error.errors()[0]), file=sys.stderr)
+        raise SystemExit(EXIT_BAD_SETTING) from None
+
+
+def sentence(error: ErrorDetails) -> str:
+    """The variable, the value met, and what was expected."""
+    variable = PREFIX + "_".join(str(part) for part in error["loc"]).upper()
+    if error["type"] == "missing":
+        return f"{variable} is not set"
+    expected = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    value = repr(error["input"])
+    return f"{variable} is {value if len(value) <= 80 else value[:77] + '...'}; expected {expected}"

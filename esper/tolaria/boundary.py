@@ -44,6 +44,11 @@ class Boundary:
         """Newest round whose decision has taken effect here."""
         return next(reversed(self._applied), 0)
 
+    @property
+    def queued(self) -> int:
+        """Orders that wait for their step."""
+        return len(self._orders)
+
     def on_proposal(self, proposal: pb.BarrierProposal) -> pb.BarrierVote | None:
         """Note that a vote is asked for; return the vote already given when this is a repeat."""
         if self._vote is not None and proposal.round == self._vote.round:

@@ -1,0 +1,113 @@
+"""A coordinator and a controller whose every word the test chooses, over real Redis with real seals."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from esper.bus import connect, names
+from esper.bus.publisher import Publisher
+from esper.bus.tail import last
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opened, Opener, Sealer
+
+T = TypeVar("T")
+
+
+class Script:
+    """Publishes what a test decides, and reads what a worker answered."""
+
+    def __init__(self, redis_url: str, run_id: str, directory: Path) -> None:
+        self.redis_url, self.run_id = redis_url, run_id
+        master = MasterKeyring.new(time.time_ns())
+        self.worker_keyring = directory / "worker.json"
+        master.derive(run_id, [Role.WORKER]).save(self.worker_keyring)
+        keys = master.derive(run_id, [Role.CONTROLLER, Role.OPTIMIZER, Role.COORDINATOR, Role.OBSERVER])
+        self._sealers = {
+            "commands": Sealer(keys, Role.CONTROLLER, "script"),
+            "optimizer": Sealer(keys, Role.OPTIMIZER, "script"),
+            "decisions": Sealer(keys, Role.COORDINATOR, "coordinator"),
+        }
+        self._opener = Opener(keys, guard=None, accept=list(Domain))
+        self._sealed: dict[tuple[str, str], tuple[str, bytes]] = {}
+
+    def environment(self, name: str = "worker-0") -> dict[str, str]:
+        """What a trainer's runtime needs to know."""
+        return {
+            "ESPER_RUN": self.run_id,
+            "ESPER_REDIS_URL": self.redis_url,
+            "ESPER_KEYRING": str(self.worker_keyring),
+            "ESPER_NAME": name,
+        }
+
+    def publish(self, stream: str, message: Message) -> str:
+        """Seal and add; return the entry id."""
+        sealed = self._sealers[stream].seal(message)
+        entry = _now(self._add(stream, sealed))
+        self._sealed[stream, entry] = (getattr(message, "command_id", ""), sealed)
+        return entry
+
+    def commit(self, round_: int, effective_step: int, *entries: tuple[str, str], **fields: Any) -> None:
+        """Decide that these entries, as (stream, id), take effect at a step."""
+        refs = [self._ref(stream, entry) for stream, entry in entries]
+        positions = {f"{stream}_position": entry for stream, entry in entries}
+        self.publish(
+            "decisions",
+            pb.BarrierCommit(
+                version=1,
+                round=round_,
+                roster_generation=1,
+                effective_step=effective_step,
+                commands=refs,
+                digest=barrier_digest(effective_step, refs, fields.get("requests", [])),
+                **positions,
+                **fields,
+            ),
+        )
+
+    def read(self, stream: str) -> list[Opened]:
+        """Everything on a stream, opened."""
+        return self._opened(names.key(self.run_id, stream))
+
+    def read_region(self, region: str, stream: str) -> list[Opened]:
+        """Everything on a region's stream, opened."""
+        return self._opened(names.region_key(self.run_id, region, stream))
+
+    def _opened(self, key: str) -> list[Opened]:
+        entries = _now(self._last(key))
+        now_ms = time.time_ns() // 1_000_000
+        return [self._opener.open(sealed, entry_id, now_ms) for entry_id, sealed in entries]
+
+    def pending(self, stream: str, group: str) -> int:
+        """Entries that a group has been handed and has not acknowledged."""
+        return int(_now(self._pending(stream, group)))
+
+    def _ref(self, stream: str, entry: str) -> pb.CommittedCommand:
+        command_id, sealed = self._sealed[stream, entry]
+        digest = hashlib.sha256(sealed).digest()
+        return pb.CommittedCommand(stream=stream, entry_id=entry, command_id=command_id, envelope_digest=digest)
+
+    async def _add(self, stream: str, sealed: bytes) -> str:
+        async with connect.writer(self.redis_url) as redis:
+            return await Publisher(redis).add(names.key(self.run_id, stream), sealed)
+
+    async def _last(self, key: str) -> list[tuple[str, bytes]]:
+        async with connect.writer(self.redis_url) as redis:
+            return await last(redis, key, 10_000)
+
+    async def _pending(self, stream: str, group: str) -> Any:
+        async with connect.writer(self.redis_url) as redis:
+            return (await redis.xpending(names.key(self.run_id, stream), group))["pending"]
+
+
+def _now(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)

@@ -1,0 +1,180 @@
+"""The runtime beside a trainer, stopped and killed at the worst moments."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import esper
+from esper.leyline import contracts as pb
+from esper.session import Session
+from tests.system.scripted import Script
+
+pytestmark = pytest.mark.system
+APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
+
+
+class Loop:
+    """A tiny training loop on one rank, steered by the test's script."""
+
+    def __init__(self, script: Script) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.inputs, self.targets = torch.randn(16, 4), torch.randint(0, 2, (16,))
+        self.run: Session = esper.attach(
+            self.model, optimizer=self.optimizer, sites=["0", "2"], environment=script.environment()
+        )
+
+    def step(self) -> None:
+        with self.run.step() as step:
+            loss = nn.functional.cross_entropy(self.model(self.inputs), self.targets)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            step.loss(loss)
+
+    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000) -> None:
+        """Train on until something shows; the limit turns a hang into a failure."""
+        for _ in range(limit):
+            if reached():
+                return
+            self.step()
+        raise AssertionError("never reached")
+
+
+@pytest.fixture
+def script(redis_url: str, run_id: str, tmp_path: Path) -> Script:
+    return Script(redis_url, run_id, tmp_path)
+
+
+@pytest.fixture
+def loop(script: Script) -> Iterator[Loop]:
+    loop = Loop(script)
+    yield loop
+    loop.run.close()
+
+
+def adjust(lr: float) -> pb.AdaptationCommand:
+    return pb.AdaptationCommand(
+        version=1,
+        command_id=f"lr-{lr}",
+        command_type=pb.CommandType.COMMAND_OPTIMIZER,
+        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+        optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": lr}),
+    )
+
+
+def germinate() -> pb.AdaptationCommand:
+    seed = pb.SeedCommand(
+        seed_id="s0",
+        operation=pb.SeedOperation.SEED_OP_GERMINATE,
+        site="0",
+        blueprint_id="lora",
+        parameters={"rank": 2},
+    )
+    return pb.AdaptationCommand(
+        version=1,
+        command_id="germinate-s0",
+        command_type=pb.CommandType.COMMAND_SEED,
+        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+        seed_command=seed,
+    )
+
+
+def propose(script: Script, round_: int) -> None:
+    proposal = pb.BarrierProposal(version=1, round=round_, roster_generation=1, roster=["worker-0"], time_ns=1)
+    script.publish("decisions", proposal)
+
+
+def receipts(script: Script) -> list[pb.CommandReceipt]:
+    found = [opened.message for opened in script.read("receipts")]
+    assert all(isinstance(receipt, pb.CommandReceipt) for receipt in found)
+    return found  # type: ignore[return-value]
+
+
+def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Script, loop: Loop) -> None:
+    loop.step()
+    entry = script.publish("commands", germinate())
+    propose(script, 1)
+    loop.steps_until(lambda: loop.run.exchange.boundary.promised_from is not None)
+    effective = loop.run.exchange.boundary.promised_from + 8  # type: ignore[operator]
+    script.commit(1, effective, ("commands", entry))
+    loop.steps_until(lambda: bool(loop.run.exchange.boundary.queued), limit=8)
+    victim = loop.run.exchange.link.pid  # type: ignore[union-attr]
+    assert victim is not None
+    os.kill(victim, signal.SIGSTOP)  # it has handed the commit over, and will never hear of the effect
+
+    loop.steps_until(lambda: loop.run.exchange.boundary.round_applied == 1, limit=9)
+    assert receipts(script) == []
+    assert script.pending("commands", "worker-0") == 1
+    os.kill(victim, signal.SIGKILL)
+    loop.steps_until(lambda: len(receipts(script)) > 0)
+
+    assert [(receipt.command_id, receipt.status) for receipt in receipts(script)] == [("germinate-s0", APPLIED)]
+    assert loop.run.exchange.link.num_starts == 2  # type: ignore[union-attr]
+    assert [record.stage for report in loop.run.executor.reports() for record in report.history] == [
+        pb.SeedLifecycleStage.SEED_STAGE_GERMINATED
+    ]
+    assert script.pending("commands", "worker-0") == 0
+    assert script.pending("decisions", "worker-0") == 0
+
+
+def test_no_row_is_lost_or_doubled_when_it_is_killed(script: Script, loop: Loop, run_id: str) -> None:
+    for _ in range(100):
+        loop.step()
+    os.kill(loop.run.exchange.link.pid, signal.SIGKILL)  # type: ignore[union-attr, arg-type]
+    for _ in range(100):
+        loop.step()
+
+    report = loop.run.close()
+
+    frames = [opened.message for opened in script.read_region("r0", "telemetry")]
+    numbers = {packet.sequence for frame in frames for packet in frame.packets}  # type: ignore[attr-defined]
+    assert numbers == set(range(1, 201))
+    assert (report.packets, report.shed) == (200, 0)
+
+
+def test_a_pause_holds_the_step_and_a_resume_frees_it(script: Script, loop: Loop) -> None:
+    pause = pb.AdaptationCommand(
+        version=1,
+        command_id="pause",
+        command_type=pb.CommandType.COMMAND_PAUSE,
+        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+        pause_command=pb.PauseCommand(),
+    )
+    loop.step()
+    entry = script.publish("commands", pause)
+    propose(script, 1)
+    loop.steps_until(lambda: loop.run.exchange.boundary.promised_from is not None)
+    held_before = loop.run.exchange.boundary.promised_from + 8  # type: ignore[operator]
+    script.commit(1, held_before, ("commands", entry))
+    resume = pb.AdaptationCommand()
+    resume.CopyFrom(pause)
+    resume.command_id, resume.pause_command.resume = "resume", True
+    script.commit(2, held_before, ("commands", script.publish("commands", resume)))
+
+    loop.steps_until(lambda: loop.run.step_number > held_before)
+
+    assert [(receipt.command_id, receipt.step) for receipt in receipts(script)][:1] in ([], [("pause", held_before)])
+    loop.steps_until(lambda: len(receipts(script)) == 2)
+    assert [receipt.step for receipt in receipts(script)] == [held_before, held_before]
+
+
+def test_the_adjusted_rate_wins_from_its_step_on(script: Script, loop: Loop) -> None:
+    loop.step()
+    entry = script.publish("commands", adjust(0.025))
+    propose(script, 1)
+    loop.steps_until(lambda: loop.run.exchange.boundary.promised_from is not None)
+    effective = loop.run.exchange.boundary.promised_from + 8  # type: ignore[operator]
+    script.commit(1, effective, ("commands", entry))
+
+    loop.steps_until(lambda: loop.run.step_number > effective)
+
+    assert loop.optimizer.param_groups[0]["lr"] == 0.025

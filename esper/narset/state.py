@@ -1,0 +1,47 @@
+"""What a tier keeps in Redis between two settlements: a version, a sequence, and the sequence windows of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from esper.narset.sequences import SequenceWindow
+
+VERSION = "version"
+SEQUENCE = "sequence"
+
+
+class TierState:
+    """Loaded from a hash, changed in memory, put back with the settlement that it belongs to. Knows no Redis."""
+
+    def __init__(self, prefix: str, fields: Mapping[bytes, bytes]) -> None:
+        self._prefix = prefix
+        self._touched: set[str] = set()
+        self.version = int(fields.get(VERSION.encode(), b"0"))
+        self.sequence = int(fields.get(SEQUENCE.encode(), b"0"))
+        self.windows = {
+            name.decode().removeprefix(prefix): SequenceWindow(data)
+            for name, data in fields.items()
+            if name.startswith(prefix.encode())
+        }
+
+    @property
+    def expected(self) -> bytes | None:
+        """The version that the hash must still have when the changes are put back; None: the field must be absent."""
+        return str(self.version).encode() if self.version else None
+
+    def window(self, name: str) -> SequenceWindow:
+        """The window of an input, to be changed."""
+        self._touched.add(name)
+        return self.windows.setdefault(name, SequenceWindow())
+
+    def next_sequence(self) -> int:
+        """The next number of what this tier writes, from 1."""
+        self.sequence += 1
+        return self.sequence
+
+    def changed(self) -> dict[str, bytes]:
+        """Fields to put back; to be asked once per settlement, which then has to succeed or the state be reloaded."""
+        self.version += 1
+        fields = {f"{self._prefix}{name}": self.windows[name].dump() for name in self._touched}
+        self._touched.clear()
+        return fields | {VERSION: str(self.version).encode(), SEQUENCE: str(self.sequence).encode()}

@@ -1,0 +1,161 @@
+"""What is known of one metric over many packets; two of them make the one over both."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from datasketches import kll_doubles_sketch
+from numpy.typing import NDArray
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+
+SKETCH_K = 200  # of the KLL sketch: 1.33 % single-sided rank error, about 600 values retained
+_LARGEST = sys.float_info.max
+
+
+class Origin(NamedTuple):
+    """Where a value comes from; the newest origin gives the value called `last`."""
+
+    timestamp_ns: int = 0
+    source: str = ""
+    sequence: int = 0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """The accumulator behind pb.MetricStatistics. Non-finite values are counted and left out of all else."""
+
+    count: int = 0
+    sum: float = 0.0
+    mean: float = 0.0
+    m2: float = 0.0
+    min: float = math.inf
+    max: float = -math.inf
+    last: float = 0.0
+    origin: Origin = field(default_factory=Origin)
+    num_non_finite: int = 0
+    sketch: Any = field(default_factory=lambda: kll_doubles_sketch(SKETCH_K))
+
+    def add(self, value: float, origin: Origin) -> None:
+        """Fold one value. Cheap enough for a few; for a window use `of_columns`."""
+        self.merge(of_values(np.array([value]), [origin]))
+
+    def merge(self, other: Statistics) -> None:
+        """Fold another one over disjoint values: the pairwise formula (2.1) of Chan, Golub and LeVeque,
+        "Updating formulae and a pairwise algorithm for computing sample variances", STAN-CS-79-773, 1979."""
+        self.num_non_finite += other.num_non_finite
+        if not other.count:
+            return
+        count = self.count + other.count
+        delta = other.mean - self.mean
+        self.m2 = _bounded(self.m2 + other.m2 + delta * delta * (self.count * other.count / count))
+        self.mean = _bounded(self.mean + delta * (other.count / count))
+        self.sum = _bounded(self.sum + other.sum)
+        self.min, self.max = min(self.min, other.min), max(self.max, other.max)
+        if not self.count or other.origin > self.origin:
+            self.last, self.origin = other.last, other.origin
+        self.count = count
+        self.sketch.merge(other.sketch)
+
+    def message(self) -> pb.MetricStatistics:
+        """What goes on the wire; minimum and maximum of nothing are written as 0."""
+        some = self.count > 0
+        return pb.MetricStatistics(
+            count=self.count,
+            sum=self.sum,
+            mean=self.mean,
+            m2=self.m2,
+            min=self.min if some else 0.0,
+            max=self.max if some else 0.0,
+            last=self.last,
+            last_timestamp_ns=self.origin.timestamp_ns,
+            last_source=self.origin.source,
+            last_sequence=self.origin.sequence,
+            sketch=self.sketch.serialize() if some else b"",
+            num_non_finite=self.num_non_finite,
+        )
+
+
+def read(message: pb.MetricStatistics) -> Statistics:
+    """The accumulator of a message. Raises RefusedError where its sketch is not one."""
+    if not message.count:
+        return Statistics(num_non_finite=message.num_non_finite)
+    return Statistics(
+        count=message.count,
+        sum=message.sum,
+        mean=message.mean,
+        m2=message.m2,
+        min=message.min,
+        max=message.max,
+        last=message.last,
+        origin=Origin(message.last_timestamp_ns, message.last_source, message.last_sequence),
+        num_non_finite=message.num_non_finite,
+        sketch=read_sketch(message.sketch),
+    )
+
+
+def read_sketch(data: bytes) -> Any:
+    """The sketch in these bytes; of none, an empty one. Ask it with get_quantile(rank)."""
+    if not data:
+        return kll_doubles_sketch(SKETCH_K)
+    try:
+        return kll_doubles_sketch.deserialize(data)
+    except (RuntimeError, ValueError, IndexError) as error:
+        detail = f"a sketch of {len(data)} bytes cannot be read; expected a serialised KLL sketch of doubles"
+        raise RefusedError(pb.ReasonCode.REASON_MALFORMED, detail) from error
+
+
+def merge(a: pb.MetricStatistics, b: pb.MetricStatistics) -> pb.MetricStatistics:
+    """The statistics over the values of both, which must be disjoint. Leaves a and b as they are."""
+    merged = read(a)
+    merged.merge(read(b))
+    return merged.message()
+
+
+def of_values(values: NDArray[np.float64], origins: Sequence[Origin]) -> Statistics:
+    """Of one metric's values; `origins` runs beside them, oldest first."""
+    finite = np.isfinite(values)
+    kept = values[finite]
+    num_non_finite = len(values) - len(kept)
+    if not len(kept):
+        return Statistics(num_non_finite=num_non_finite)
+    [statistics] = _of_rows(kept[np.newaxis, :], [origins[int(np.flatnonzero(finite)[-1])]])
+    statistics.num_non_finite = num_non_finite
+    return statistics
+
+
+def of_table(rows: NDArray[np.float64], origins: Sequence[Origin]) -> list[Statistics]:
+    """Of several metrics at once: rows of equal length, one a metric; `origins` runs along a row, oldest first."""
+    if np.isfinite(rows).all():
+        return _of_rows(rows, [origins[-1]] * len(rows))
+    return [of_values(row, origins) for row in rows]
+
+
+def _of_rows(rows: NDArray[np.float64], newest: Sequence[Origin]) -> list[Statistics]:
+    """Of finite rows. One numpy call a figure for all metrics takes a quarter of the time of one a metric (5 x 32)."""
+    with np.errstate(over="ignore"):
+        sums = _clipped(rows.sum(axis=1))
+        means = _clipped(sums / rows.shape[1])
+        m2s = _clipped(np.square(rows - means[:, np.newaxis]).sum(axis=1))
+    figures = zip(sums.tolist(), means.tolist(), m2s.tolist(), rows.min(1).tolist(), rows.max(1).tolist(), strict=True)
+    found = []
+    for row, origin, (total, mean, m2, low, high) in zip(rows, newest, figures, strict=True):
+        sketch = kll_doubles_sketch(SKETCH_K)
+        sketch.update(row)
+        found.append(Statistics(len(row), total, mean, m2, low, high, float(row[-1]), origin, 0, sketch))
+    return found
+
+
+def _bounded(value: float) -> float:
+    """Saturates: a sum past the largest double must not make the aggregate unreadable for the next tier."""
+    return max(-_LARGEST, min(_LARGEST, value))
+
+
+def _clipped(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.clip(values, -_LARGEST, _LARGEST)

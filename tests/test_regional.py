@@ -1,0 +1,159 @@
+"""Tier 1 folds a region's packets 32:1, each once, and says what it left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.narset.regional import GAP_S, Regional
+
+
+def frame(
+    first: int, last: int, *, source: str = "worker-0", shed: int = 0, region: str = "north"
+) -> pb.TelemetryFrame:
+    """Packets `first` to `last`, each with a loss equal to its sequence."""
+    packets = [
+        pb.TelemetryPacket(
+            version=1,
+            sequence=number,
+            timestamp_ns=1000 + number % 2**32,
+            global_step=number % 2**32,
+            level=pb.TelemetryLevel.TELEMETRY_INFO,
+            values={"loss": float(number)},
+        )
+        for number in range(first, last + 1)
+    ]
+    return pb.TelemetryFrame(version=1, source=source, incarnation=7, region=region, packets=packets, shed=shed)
+
+
+def put_on_record(tier: Regional) -> dict[bytes, bytes]:
+    return {name.encode(): value for name, value in tier.changed().items()}
+
+
+def test_thirty_two_packets_become_one_aggregate() -> None:
+    tier = Regional("north")
+
+    tier.on_frame(frame(1, 32), 0.0)
+    [aggregate] = tier.take(0.0)
+
+    assert (aggregate.region, aggregate.sequence, aggregate.partial) == ("north", 1, False)
+    assert (aggregate.num_packets, aggregate.num_messages, aggregate.max_step) == (32, 1, 32)
+    assert (aggregate.first_timestamp_ns, aggregate.last_timestamp_ns) == (1001, 1032)
+    assert dict(aggregate.level_counts) == {"INFO": 32}
+    loss = aggregate.metrics["loss"]
+    assert (loss.count, loss.sum, loss.min, loss.max, loss.last) == (32, 528.0, 1.0, 32.0, 32.0)
+
+
+def test_frames_that_do_not_fit_windows_are_folded_whole() -> None:
+    tier = Regional("north")
+
+    for first in (1, 21, 41):
+        tier.on_frame(frame(first, first + 19), 0.0)
+    aggregates = tier.take(0.0)
+
+    assert [aggregate.num_packets for aggregate in aggregates] == [32, 28]
+    assert [aggregate.partial for aggregate in aggregates] == [False, True]
+    assert [aggregate.sequence for aggregate in aggregates] == [1, 2]
+    assert sum(aggregate.num_messages for aggregate in aggregates) == 3
+
+
+def test_packets_sent_again_in_another_frame_are_counted_once() -> None:
+    tier = Regional("north")
+    tier.on_frame(frame(1, 20), 0.0)
+    tier.take(0.0)
+
+    tier.on_frame(frame(11, 30), 0.1)
+    [aggregate] = tier.take(0.1)
+
+    assert (aggregate.num_packets, aggregate.num_duplicates) == (10, 10)
+    assert aggregate.metrics["loss"].sum == sum(range(21, 31))
+
+
+def test_what_was_met_before_a_restart_is_known_after_it() -> None:
+    before, after = Regional("north"), Regional("north")
+    before.on_frame(frame(1, 32, shed=4), 0.0)
+    before.take(0.0)
+
+    after.load(put_on_record(before))
+    after.on_frame(frame(1, 40, shed=6), 50.0)
+    [aggregate] = after.take(50.0)
+
+    assert (aggregate.sequence, aggregate.num_packets, aggregate.num_duplicates, aggregate.num_shed) == (2, 8, 32, 2)
+    assert after.state.expected == b"1"
+
+
+def test_a_gap_is_told_after_five_seconds_even_if_nothing_else_comes() -> None:
+    tier = Regional("north")
+    tier.on_frame(frame(1, 10), 0.0)
+    tier.on_frame(frame(14, 20), 0.0)
+    [first] = tier.take(1.0)
+
+    assert first.num_gaps == 0
+    assert tier.wait_s(2.0) == pytest.approx(GAP_S - 1.0)
+    [second] = tier.take(1.0 + GAP_S)
+    assert (second.num_packets, second.num_gaps, second.partial, second.sequence) == (0, 3, True, 2)
+    assert tier.wait_s(60.0) is None
+    assert tier.take(60.0) == []
+
+
+def test_two_incarnations_of_a_source_are_told_apart() -> None:
+    tier = Regional("north")
+    respawned = frame(1, 5)
+    respawned.incarnation = 8
+
+    tier.on_frame(frame(1, 5), 0.0)
+    tier.on_frame(respawned, 0.0)
+
+    assert [aggregate.num_packets for aggregate in tier.take(0.0)] == [10]
+
+
+def test_points_with_labels_are_metrics_of_their_own() -> None:
+    tier = Regional("north")
+    labelled = frame(1, 2)
+    labelled.packets[0].metrics.add(name="norm", value=2.0, labels={"site": "head", "kind": "l2"})
+    labelled.packets[1].metrics.add(name="norm", value=3.0)
+
+    tier.on_frame(labelled, 0.0)
+    [aggregate] = tier.take(0.0)
+
+    assert {name: found.count for name, found in aggregate.metrics.items()} == {
+        "loss": 2,
+        "norm{kind=l2,site=head}": 1,
+        "norm": 1,
+    }
+    assert aggregate.metrics["norm"].last_sequence == 2
+
+
+def test_events_of_packets_are_handed_on() -> None:
+    tier = Regional("north")
+    critical = frame(1, 1)
+    critical.packets[0].level = pb.TelemetryLevel.TELEMETRY_CRITICAL
+    critical.packets[0].events.add(event_id="e1", description="loss is NaN")
+
+    tier.on_frame(critical, 0.0)
+    [aggregate] = tier.take(0.0)
+
+    assert [event.event_id for event in aggregate.events] == ["e1"]
+    assert dict(aggregate.level_counts) == {"CRITICAL": 1}
+
+
+def test_a_frame_of_another_region_is_refused_and_changes_nothing() -> None:
+    tier = Regional("north")
+
+    with pytest.raises(RefusedError, match="'south'") as refused:
+        tier.on_frame(frame(1, 3, region="south"), 0.0)
+
+    assert refused.value.reason == pb.ReasonCode.REASON_WRONG_CONTEXT
+    assert tier.take(0.0) == []
+
+
+def test_an_absurd_sequence_number_does_not_stop_the_region() -> None:
+    tier = Regional("north")
+    for source in ("worker-0", "worker-1"):
+        tier.on_frame(frame(2**64 - 2, 2**64 - 2, source=source, shed=2**64 - 1), 0.0)
+    tier.take(0.0)
+
+    [aggregate] = tier.take(GAP_S)
+
+    assert aggregate.num_gaps == 2**64 - 1

@@ -1,0 +1,131 @@
+"""One round of agreement at a time: who was asked, who voted, and the step at which the decision takes effect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from esper.leyline import contracts as pb
+
+PROMISE_STEPS = 8
+"""A vote at step s promises not to begin step s + 8 before the decision."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """A round in which every worker of the roster has voted. Votes are in the order of the roster."""
+
+    round: int
+    generation: int
+    votes: tuple[pb.BarrierVote, ...]
+    effective_step: int
+    epoch: int
+    digests_compared: bool
+    deviating: tuple[str, ...]
+    latency_ms: float
+
+
+class Barrier:
+    """Counts votes, one round at a time. Knows nothing of clocks or of Redis.
+
+    A vote for another round, for another roster or by a stranger is counted and never folded in; so is a second vote
+    of one worker, since the first one already binds it.
+    """
+
+    def __init__(self, roster: Sequence[str], generation: int, round: int = 0) -> None:
+        self.roster = tuple(roster)
+        self.generation = generation
+        self.round = round
+        self.is_open = False
+        self.proposed_ns = 0
+        self.num_late = self.num_repeated = self.num_strangers = 0
+        self._votes: dict[str, pb.BarrierVote] = {}
+        self._is_foreign = False
+
+    @property
+    def missing(self) -> list[str]:
+        """Workers of the open round whose vote is awaited, by rank."""
+        return [worker for worker in self.roster if worker not in self._votes] if self.is_open else []
+
+    def propose(self, now_ns: int) -> pb.BarrierProposal:
+        """Open the next round. May be called only once the one before is decided."""
+        if self.is_open:
+            raise ValueError(f"round {self.round} is not decided yet")
+        self.round += 1
+        self.is_open = True
+        self.proposed_ns = now_ns
+        self._votes = {}
+        return pb.BarrierProposal(
+            version=1, round=self.round, roster_generation=self.generation, roster=self.roster, time_ns=now_ns
+        )
+
+    def reopen(self, proposal: pb.BarrierProposal) -> None:
+        """Take over a proposal that was published before this process began; its votes are not known here."""
+        self.round, self.is_open, self.proposed_ns = proposal.round, True, proposal.time_ns
+        self._is_foreign = True
+
+    def arrive(self, vote: pb.BarrierVote, now_ns: int) -> Released | None:
+        """Note a vote; return what the round comes to if it was the last one awaited."""
+        if not self._counts(vote):
+            return None
+        self._votes[vote.worker] = vote
+        return None if self.missing else self._release(now_ns)
+
+    def abort(self, reason: pb.ReasonCode, detail: str) -> pb.BarrierAbort:
+        """Close the open round without effect, naming who did not vote."""
+        abort = pb.BarrierAbort(
+            version=1,
+            round=self.round,
+            roster_generation=self.generation,
+            reason=reason,
+            detail=detail,
+            missing=[] if self._is_foreign else self.missing,
+        )
+        self.is_open = self._is_foreign = False
+        return abort
+
+    def _counts(self, vote: pb.BarrierVote) -> bool:
+        if vote.worker not in self.roster:
+            self.num_strangers += 1
+        elif not self.is_open or (vote.round, vote.roster_generation) != (self.round, self.generation):
+            self.num_late += 1
+        elif vote.worker in self._votes:
+            self.num_repeated += 1
+        else:
+            return True
+        return False
+
+    def _release(self, now_ns: int) -> Released:
+        self.is_open = False
+        votes = tuple(self._votes[worker] for worker in self.roster)
+        compared = len({vote.step for vote in votes}) == 1
+        return Released(
+            round=self.round,
+            generation=self.generation,
+            votes=votes,
+            effective_step=effective_step(votes),
+            epoch=max(vote.epoch for vote in votes),
+            digests_compared=compared,
+            deviating=deviating(votes) if compared else (),
+            latency_ms=max(now_ns - self.proposed_ns, 0) / 1e6,
+        )
+
+
+def effective_step(votes: Sequence[pb.BarrierVote]) -> int:
+    """The first step that no voter can have begun; the step all are held before, where one pause holds them all."""
+    held = {vote.held_step if vote.held else 0 for vote in votes}
+    if len(held) == 1 and 0 not in held:
+        return held.pop()
+    return max(vote.step for vote in votes) + PROMISE_STEPS
+
+
+def deviating(votes: Sequence[pb.BarrierVote]) -> tuple[str, ...]:
+    """Workers whose digest is not that of most. Without a majority all are named: detected, not attributed."""
+    counts = Counter(vote.parameter_digest for vote in votes)
+    if len(counts) == 1:
+        return ()
+    [(digest, most)] = counts.most_common(1)
+    if 2 * most <= len(votes):
+        return tuple(vote.worker for vote in votes)
+    return tuple(vote.worker for vote in votes if vote.parameter_digest != digest)

@@ -1,0 +1,250 @@
+"""Joins barrier and judge: opens a round when one is due, and turns the votes on it into one decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.tamiyo.barrier import Barrier, Released
+from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
+from esper.tamiyo.roster import Roster
+from esper.tamiyo.world import World
+
+Decision: TypeAlias = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
+Entry: TypeAlias = tuple[str, str]
+"""A stream's name and an entry id."""
+
+SILENCE_NS = 5_000_000_000
+ROUND_NS = 20_000_000_000
+"""A round ends by then, come what may: a rank that has voted waits for its decision for 30 s, then raises."""
+MAX_COMMANDS = 256
+"""Judged in one round, so that a commit stays far below a frame's cap; the others wait for the next one."""
+
+
+@dataclass
+class Outcome:
+    """What follows from a message or a tick: to be published and acknowledged in one atomic call, in this order."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    receipts: list[pb.CommandReceipt] = field(default_factory=list)
+    done: list[Entry] = field(default_factory=list)
+
+
+class Coordinator:
+    """One open round at a time, over one roster. Knows nothing of Redis, of seals or of tasks; time is an argument.
+
+    Commands and counted votes are done only with the decision that judges them, so whoever takes over after a crash
+    meets them again.
+    """
+
+    def __init__(self, name: str, *, snapshot_every: int = 1000) -> None:
+        self.name = name
+        self.barrier: Barrier | None = None
+        self._snapshot_every = snapshot_every
+        self._roster = Roster()
+        self._waiting: dict[Entry, Waiting] = {}
+        self._votes: list[Entry] = []
+        self._due_step: int | None = None
+        self._effective_step = 0
+        self._not_before_step = 0
+        self._next_snapshot = 0
+        self._carried: World | None = None
+        self._positions = {COMMANDS: "", OPTIMIZER: ""}
+
+    def resume(self, decisions: Iterable[Decision]) -> Outcome:
+        """Go on from the newest decisions of the stream, in its order. A round found open is aborted."""
+        for decision in decisions:
+            if isinstance(decision, pb.BarrierProposal):
+                self.barrier = Barrier(decision.roster, decision.roster_generation)
+                self.barrier.reopen(decision)
+            elif self.barrier is not None and self.barrier.is_open and self.barrier.round == decision.round:
+                self.barrier.is_open = False
+                if isinstance(decision, pb.BarrierCommit):
+                    self._note_commit(decision)
+        # Judging needs the outcome of that commit, which this process did not see: let all ranks come past it.
+        self._not_before_step = self._effective_step
+        outcome = Outcome()
+        if self.barrier is not None and self.barrier.is_open:
+            self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "the coordinator was started anew", outcome)
+        return outcome
+
+    def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome:
+        """Note that a rank lives; a rank that is another process than before makes another roster."""
+        outcome = Outcome()
+        changed = self._roster.hear(heartbeat, now_ns)
+        if self._roster.is_complete and (changed or self.barrier is None or self.barrier.roster != self._roster.names):
+            self._form(outcome)
+        if heartbeat.barrier_due and heartbeat.step > self._effective_step:
+            self._due_step = heartbeat.step
+        return outcome
+
+    def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome:
+        """Count a vote; the last one awaited decides the round."""
+        if vote.requests:
+            self._due_step = max(self._due_step or 0, vote.step)
+        if self.barrier is None:
+            return Outcome(done=[entry])
+        num_missing = len(self.barrier.missing)
+        released = self.barrier.arrive(vote, now_ns)
+        if released is None and len(self.barrier.missing) == num_missing:
+            return Outcome(done=[entry])
+        self._votes.append(entry)
+        return Outcome() if released is None else self._commit(released, now_ns)
+
+    def on_command(self, waiting: Waiting) -> Outcome:
+        """Keep a command for the next round. A redelivery changes nothing."""
+        self._waiting.setdefault((waiting.stream, waiting.entry_id), waiting)
+        return Outcome()
+
+    def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome:
+        """Answer an envelope that could not be opened: its body is not to be believed, so only its entry is named."""
+        if entry[0] not in self._positions:
+            return Outcome()
+        receipt = self._receipt(entry[1], pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
+        receipt.reason, receipt.detail = pb.ReasonCode(error.reason), error.detail
+        return Outcome(receipts=[receipt])
+
+    def tick(self, now_ns: int) -> Outcome:
+        """End a round that can't be completed, open one that is due, answer what can't be carried out any more."""
+        outcome = Outcome()
+        self._expire(now_ns, outcome)
+        if self._roster.departed:
+            self._dismiss(now_ns, outcome)
+        elif self._may_propose():
+            assert self.barrier is not None
+            outcome.decisions.append(self.barrier.propose(now_ns))
+        return outcome
+
+    def _may_propose(self) -> bool:
+        due = bool(self._waiting) or self._due_step is not None
+        idle = self.barrier is not None and not self.barrier.is_open
+        return due and idle and self._roster.is_complete and self._roster.lowest_step >= self._not_before_step
+
+    def _form(self, outcome: Outcome) -> None:
+        """Announce a roster by its generation. What was carried over is void: the new process knows nothing of it."""
+        old = self.barrier
+        if old is not None and old.is_open:
+            self._abort(
+                pb.ReasonCode.REASON_ROSTER_CHANGED, f"the roster is now {', '.join(self._roster.names)}", outcome
+            )
+        generation, number = (old.generation, old.round) if old is not None else (0, 0)
+        self.barrier = Barrier(self._roster.names, generation + 1, number)
+        if old is not None:
+            self._effective_step = self._not_before_step = 0
+            self._carried = None
+
+    def _expire(self, now_ns: int, outcome: Outcome) -> None:
+        barrier = self.barrier
+        if barrier is None or not barrier.is_open:
+            return
+        gone = [member.worker for member in self._roster.departed if member.worker in barrier.missing]
+        silent = self._roster.silent(barrier.missing, barrier.proposed_ns, SILENCE_NS, now_ns)
+        if gone:
+            self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, f"{', '.join(gone)} left the run", outcome)
+        elif silent:
+            detail = f"{', '.join(silent)} said nothing for {SILENCE_NS / 1e9:g} s"
+            self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome)
+        elif now_ns - barrier.proposed_ns >= ROUND_NS:
+            detail = f"no vote of {', '.join(barrier.missing)} within {ROUND_NS / 1e9:g} s"
+            self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome)
+
+    def _abort(self, reason: pb.ReasonCode, detail: str, outcome: Outcome) -> None:
+        assert self.barrier is not None
+        outcome.decisions.append(self.barrier.abort(reason, detail))
+        outcome.done += self._take_votes()
+
+    def _dismiss(self, now_ns: int, outcome: Outcome) -> None:
+        for entry, waiting in sorted(self._waiting.items(), key=lambda item: item[1].order):
+            receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
+            receipt.command_id, receipt.reason = waiting.message.command_id, pb.ReasonCode.REASON_PAST_DEADLINE
+            last = self._roster.departed[0]
+            receipt.detail = f"the run is over: {last.worker} left it before step {last.heartbeat.step}"
+            outcome.receipts.append(receipt)
+            outcome.done.append(entry)
+        self._waiting.clear()
+
+    def _commit(self, released: Released, now_ns: int) -> Outcome:
+        outcome = Outcome(done=self._take_votes())
+        judge = Judge(
+            self._world(released.votes),
+            self._roster.catalogue(),
+            released.effective_step,
+            released.epoch,
+            now_ns,
+        )
+        commands = self._judge_waiting(judge, released, outcome)
+        requests = self._requests(judge, released)
+        commit = pb.BarrierCommit(
+            version=1,
+            round=released.round,
+            roster_generation=released.generation,
+            effective_step=released.effective_step,
+            commands=commands,
+            digest=barrier_digest(released.effective_step, commands, requests),
+            commands_position=self._positions[COMMANDS],
+            optimizer_position=self._positions[OPTIMIZER],
+            requests=requests,
+            snapshot=released.effective_step >= self._next_snapshot,
+            deviating=released.deviating,
+            digests_compared=released.digests_compared,
+            latency_ms=released.latency_ms,
+            epoch=released.epoch,
+        )
+        self._note_commit(commit)
+        self._carried = judge.world
+        outcome.decisions.append(commit)
+        return outcome
+
+    def _world(self, votes: tuple[pb.BarrierVote, ...]) -> World:
+        """The voted state; where a rank has not come to the last effective step yet, the state committed for it."""
+        if self._carried is not None and min(vote.step for vote in votes) < self._effective_step:
+            return self._carried.met_again(votes)
+        return World.of(votes)
+
+    def _judge_waiting(self, judge: Judge, released: Released, outcome: Outcome) -> list[pb.CommittedCommand]:
+        commands = []
+        for waiting in islice(sorted(self._waiting.values(), key=lambda each: each.order), MAX_COMMANDS):
+            del self._waiting[(waiting.stream, waiting.entry_id)]
+            self._positions[waiting.stream] = waiting.entry_id
+            outcome.done.append((waiting.stream, waiting.entry_id))
+            receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_ACCEPTED, judge.now_ns)
+            receipt.command_id, receipt.round = waiting.message.command_id, released.round
+            outcome.receipts.append(receipt)
+            try:
+                commands.append(judge.accept(waiting))
+            except RefusedError as error:
+                receipt.status = pb.ReceiptStatus.RECEIPT_REJECTED
+                receipt.reason, receipt.detail = pb.ReasonCode(error.reason), error.detail
+                continue
+            receipt.step, receipt.world_size = released.effective_step, len(released.votes)
+            if waiting.is_rollback:  # what comes after it meets the state that it restores, which only votes will tell
+                self._not_before_step = released.effective_step
+                break
+        return commands
+
+    def _requests(self, judge: Judge, released: Released) -> list[pb.SeedRequest]:
+        wanted: dict[tuple[str, int], pb.SeedRequest] = {}
+        for vote in released.votes:
+            for request in vote.requests:
+                wanted.setdefault((request.seed_id, request.operation), request)
+        return [request for request in wanted.values() if judge.take_over(request)]
+
+    def _receipt(self, entry_id: str, status: pb.ReceiptStatus, now_ns: int) -> pb.CommandReceipt:
+        return pb.CommandReceipt(version=1, status=status, worker=self.name, entry_id=entry_id, time_ns=now_ns)
+
+    def _note_commit(self, commit: pb.BarrierCommit) -> None:
+        self._effective_step = commit.effective_step
+        self._positions = {COMMANDS: commit.commands_position, OPTIMIZER: commit.optimizer_position}
+        if commit.snapshot:
+            self._next_snapshot = (commit.effective_step // self._snapshot_every + 1) * self._snapshot_every
+        if self._due_step is not None and self._due_step <= commit.effective_step:
+            self._due_step = None
+
+    def _take_votes(self) -> list[Entry]:
+        votes, self._votes = self._votes, []
+        return votes

@@ -1,0 +1,72 @@
+"""Who trains, by rank, and when each was last heard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from esper.leyline import contracts as pb
+from esper.tamiyo.world import Catalogue
+
+
+@dataclass
+class Member:
+    """One rank: its newest heartbeat, and what it has last said that it can germinate."""
+
+    worker: str
+    incarnation: int
+    heartbeat: pb.Heartbeat
+    heard_ns: int
+    catalogue: pb.Heartbeat = field(default_factory=pb.Heartbeat)
+    has_left: bool = False
+
+    def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> None:
+        self.heartbeat, self.heard_ns = heartbeat, now_ns
+        self.has_left |= heartbeat.HasField("report")
+        if heartbeat.sites or heartbeat.blueprints:
+            self.catalogue = heartbeat
+
+
+class Roster:
+    """The ranks of a process group. Complete once each rank of the world was heard; changed by a restart of any."""
+
+    def __init__(self) -> None:
+        self._members: dict[int, Member] = {}
+        self._world_size = 0
+
+    def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> bool:
+        """Note a heartbeat. True where this rank is another process, or the world another size, than was known."""
+        known = self._members.get(heartbeat.rank)
+        replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
+        resized = self._world_size not in (0, heartbeat.world_size)
+        if known is None or replaced:
+            known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns)
+        known.hear(heartbeat, now_ns)
+        self._world_size = heartbeat.world_size
+        self._members[heartbeat.rank] = known
+        self._members = {rank: self._members[rank] for rank in sorted(self._members) if rank < heartbeat.world_size}
+        return replaced or resized
+
+    @property
+    def is_complete(self) -> bool:
+        return 0 < self._world_size == len(self._members)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.worker for member in self._members.values())
+
+    @property
+    def departed(self) -> list[Member]:
+        return [member for member in self._members.values() if member.has_left]
+
+    @property
+    def lowest_step(self) -> int:
+        return min((member.heartbeat.step for member in self._members.values()), default=0)
+
+    def catalogue(self) -> Catalogue:
+        return Catalogue.of([member.catalogue for member in self._members.values()])
+
+    def silent(self, workers: Collection[str], since_ns: int, timeout_ns: int, now_ns: int) -> list[str]:
+        """Those of the workers that were last heard, or asked, longer ago than the timeout."""
+        heard = {member.worker: member.heard_ns for member in self._members.values()}
+        return [worker for worker in workers if now_ns - max(heard.get(worker, 0), since_ns) >= timeout_ns]

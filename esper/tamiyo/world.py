@@ -1,0 +1,122 @@
+"""What the votes say about a run, and how it will stand once the commands judged so far have taken effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, EMBARGOED, FOLLOWS, TERMINATED, target_stage
+
+HOST = "host"
+EMBARGO_JUST_BEGUN = 2**64 - 1
+
+
+@dataclass
+class SeedView:
+    """One seed, as the judge sees it."""
+
+    stage: pb.SeedLifecycleStage
+    site: str = ""
+    embargo_until_epoch: int = 0
+
+    @property
+    def holds_its_site(self) -> bool:
+        return self.stage not in (DORMANT, TERMINATED)
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What every worker can germinate, and where."""
+
+    sites: tuple[str, ...] = ()
+    blueprints: Mapping[str, pb.KernelManifest] = field(default_factory=dict)
+
+    @staticmethod
+    def of(heartbeats: Iterable[pb.Heartbeat]) -> Catalogue:
+        """What all of them name, in the order of the first one."""
+        first, *others = heartbeats
+        sites = tuple(site for site in first.sites if all(site in other.sites for other in others))
+        shared = [{each.blueprint_id: each.digest for each in other.blueprints} for other in others]
+        return Catalogue(
+            sites,
+            {
+                each.blueprint_id: each
+                for each in first.blueprints
+                if all(digests.get(each.blueprint_id) == each.digest for digests in shared)
+            },
+        )
+
+
+class World:
+    """The voted state, moved on by each command accepted. Optimistic about gates: the ranks answer for those.
+
+    Two ranks that voted at different steps agree all the same, as stages change only at effective steps.
+    """
+
+    def __init__(
+        self, seeds: Mapping[str, SeedView], optimizers: Mapping[str, int | None], snapshots: Sequence[int]
+    ) -> None:
+        self.seeds = dict(seeds)
+        self.optimizers = dict(optimizers)
+        self.snapshots = tuple(snapshots)
+
+    @staticmethod
+    def of(votes: Sequence[pb.BarrierVote]) -> World:
+        seeds = {
+            state.seed_id: SeedView(state.stage, state.site, state.embargo_until_epoch) for state in votes[0].seeds
+        }
+        return World(seeds, votes[0].optimizers, common_snapshots(votes))
+
+    def met_again(self, votes: Sequence[pb.BarrierVote]) -> World:
+        """This world at the next round, whose votes were given before what was committed here took effect."""
+        return World(self.seeds, self.optimizers, common_snapshots(votes))
+
+    def seed(self, seed_id: str) -> SeedView:
+        """A seed that exists; refused where it doesn't."""
+        if seed_id not in self.seeds:
+            raise RefusedError(
+                pb.ReasonCode.REASON_UNKNOWN_SEED, f"seed {seed_id!r} is unknown; seeds: {listed(self.seeds)}"
+            )
+        return self.seeds[seed_id]
+
+    def move(self, seed_id: str, operation: pb.SeedOperation) -> None:
+        """Carry out an operation, and what follows it by itself; refused where it isn't legal."""
+        view = self.seed(seed_id)
+        target = target_stage(view.stage, operation)
+        view.stage = FOLLOWS.get(target, target)
+        if view.stage == EMBARGOED:
+            view.embargo_until_epoch = EMBARGO_JUST_BEGUN
+        if view.stage not in ACTIVE_STAGES:
+            self.optimizers.pop(seed_id, None)
+
+    def germinate(self, seed_id: str, site: str) -> None:
+        """Move a seed, known or new, out of DORMANT at a site."""
+        stage = self.seeds[seed_id].stage if seed_id in self.seeds else DORMANT
+        target = target_stage(stage, pb.SeedOperation.SEED_OP_GERMINATE)
+        self.seeds[seed_id] = SeedView(target, site)
+        self.optimizers.pop(seed_id, None)
+
+    def holder(self, site: str, but: str) -> str | None:
+        """The other seed that holds this site, if one does."""
+        return next(
+            (name for name, seed in self.seeds.items() if seed.site == site and name != but and seed.holds_its_site),
+            None,
+        )
+
+    def steppable(self) -> list[str]:
+        """Everything that an optimizer may be named after: the host, and each seed that is built."""
+        built = [name for name, seed in self.seeds.items() if seed.stage in ACTIVE_STAGES]
+        return [HOST, *dict.fromkeys([*(name for name in self.optimizers if name != HOST), *built])]
+
+
+def common_snapshots(votes: Sequence[pb.BarrierVote]) -> tuple[int, ...]:
+    """Steps of the snapshots that every rank holds with the same digest, oldest first."""
+    held = [{(each.step, each.digest) for each in vote.snapshots} for vote in votes]
+    return tuple(sorted(step for step, _ in set.intersection(*held)))
+
+
+def listed(names: Iterable[object]) -> str:
+    """How a refusal spells what there is."""
+    return ", ".join(str(name) for name in names) or "none"

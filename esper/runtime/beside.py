@@ -53,17 +53,17 @@ class Beside:
     async def serve(self, stopping: asyncio.Event) -> None:
         """Run until the trainer hangs up or `stopping` is set; raises the first error of any part."""
         self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id)))
-        readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
-        trainer = asyncio.gather(self._hear_trainer(), self._carry_rows())
-        stop = asyncio.create_task(stopping.wait())
+        parts: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._follow_log(name)) for name in self.logs]
+        parts.append(asyncio.gather(self._hear_trainer(), self._carry_rows()))
+        parts.append(asyncio.ensure_future(stopping.wait()))
         try:
-            done, _ = await asyncio.wait([*readers, trainer, stop], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             for inbox in self.logs.values():
                 inbox.stop()
-            await _end([*readers, trainer, stop])
+            await _end(parts)
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 

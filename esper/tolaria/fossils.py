@@ -31,7 +31,9 @@ class FossilGradients:
     def adopt(self, parameters: list[torch.nn.Parameter]) -> None:
         """Average these from the next backward on."""
         self._parameters += parameters
-        self._hooks += [parameter.register_post_accumulate_grad_hook(self._on_gradient) for parameter in parameters]
+        for parameter in parameters:
+            hook = parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
+            self._hooks.append(hook)
 
     def release(self) -> None:
         """Forget every fossil: the user has re-wrapped the model, or rolled back to before them."""
@@ -42,7 +44,7 @@ class FossilGradients:
     def _on_gradient(self, _parameter: torch.Tensor) -> None:
         if not self._queued:
             self._queued = True
-            Variable._execution_engine.queue_callback(self._average)  # type: ignore[attr-defined]
+            Variable._execution_engine.queue_callback(self._average)
 
     def _average(self) -> None:
         self._queued = False

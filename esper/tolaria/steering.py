@@ -16,14 +16,22 @@ from esper.tolaria.optimizers import OptimizerOutcome, Optimizers, Trainee
 class SeedOutcome(Protocol):
     """What became of a seed operation on this rank."""
 
-    status: int
-    reason: int
-    detail: str
-    stage: int
-    gate: int
-    evidence: Mapping[str, float]
-    fossilized: Sequence[torch.nn.Parameter]
-    culled: bool
+    @property
+    def status(self) -> pb.ReceiptStatus: ...
+    @property
+    def reason(self) -> pb.ReasonCode: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def stage(self) -> pb.SeedLifecycleStage: ...
+    @property
+    def gate(self) -> pb.SeedLifecycleGate: ...
+    @property
+    def evidence(self) -> Mapping[str, float]: ...
+    @property
+    def fossilized(self) -> Sequence[torch.nn.Parameter]: ...
+    @property
+    def culled(self) -> bool: ...
 
 
 class SeedExecutor(Protocol):

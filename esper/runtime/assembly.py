@@ -1,0 +1,47 @@
+"""The parts of a runtime beside a trainer, put together."""
+
+from __future__ import annotations
+
+from esper.bus import names
+from esper.bus.connect import ServerClock, check_server, reader, wait_ready, writer
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.bus.publisher import Publisher
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.replay import ReplayGuard
+from esper.leyline.seal import Opener, Sealer
+from esper.runtime.access import Access
+from esper.runtime.beside import Beside, windows_key
+from esper.runtime.lanes import Lanes
+from esper.runtime.packets import Origin
+
+LOGS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
+
+
+async def assemble(access: Access, origin: Origin, lanes: Lanes) -> Beside:
+    """Connect, check the server, and load what this worker had seen of each log."""
+    name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
+    await wait_ready(redis)
+    await check_server(redis)
+    await clock.look(redis)
+    guards = {log: ReplayGuard() for log in LOGS}
+    for log, guard in guards.items():
+        kept: dict[bytes, bytes] = await redis.execute_command("HGETALL", windows_key(access.run_id, name, log))
+        guard.load({field.decode(): window for field, window in kept.items()})
+    return Beside(
+        run_id=access.run_id,
+        origin=origin,
+        lanes=lanes,
+        logs={
+            log: Inbox(reader(access.redis_url), redis, names.key(access.run_id, log), name, name) for log in LOGS
+        },
+        openers={
+            log: Opener(access.keyring, name=name, guard=guards[log], accept=[domain], carries_out=True)
+            for log, domain in LOGS.items()
+        },
+        guards=guards,
+        outbox=Outbox(redis),
+        publisher=Publisher(redis),
+        sealer=Sealer(access.keyring, Role.WORKER, name),
+        now_ms=clock.now_ms,
+    )

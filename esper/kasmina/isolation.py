@@ -67,6 +67,16 @@ class Blend(torch.autograd.Function):
         return g, torch.where(sound, alpha.to(g.dtype) * g, torch.zeros_like(g)), None, None
 
 
+def shadow(h: Tensor, delta: Tensor, rho: float, note: Note) -> Tensor:
+    value: Tensor = Shadow.apply(h, delta, rho, note)  # type: ignore[no-untyped-call]
+    return value
+
+
+def blend(h: Tensor, delta: Tensor, alpha: Tensor, sound: Tensor) -> Tensor:
+    value: Tensor = Blend.apply(h, delta, alpha, sound)  # type: ignore[no-untyped-call]
+    return value
+
+
 def soundness(h: Tensor, delta: Tensor, alpha: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     """(finite, small enough) per sample: isfinite(h + alpha * delta), and norm(delta) <= limit * norm(h)."""
     value = h + alpha.to(h.dtype) * delta

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from esper.kasmina.isolation import TINY, norm
+from esper.kasmina.isolation import TINY, norm, sample_norms
 
 
 class Ring:
@@ -16,6 +16,10 @@ class Ring:
     def __init__(self, size: int, device: torch.device) -> None:
         self._values = torch.zeros(size, dtype=torch.float64, device=device)
         self.total = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self._values.device
 
     def add(self, value: Tensor) -> None:
         self._values[self.total % len(self._values)].copy_(value.detach())
@@ -45,7 +49,7 @@ class Meter:
 
     def note_forward(self, h: Tensor, delta: Tensor, finite: Tensor, small: Tensor) -> None:
         """A strike is a forward with any value that is not finite, or with most samples out of size."""
-        lost = ~finite
+        lost = ~finite & torch.isfinite(sample_norms(h))  # a host that is not finite itself is not the seed's doing
         self.num_non_finite += lost.sum()
         self.strikes += lost.any() | ((~small).double().mean() > 0.5)
         self.sizes.add(norm(delta) / norm(h).clamp_min(TINY))
@@ -81,4 +85,4 @@ class Meter:
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:
     """L2 norm over all of them, without waiting for the device."""
-    return torch.linalg.vector_norm(torch.stack([n.float() for n in torch._foreach_norm(list(gradients))]))
+    return norm(torch.stack([each.float() for each in torch._foreach_norm(list(gradients))]))

@@ -23,12 +23,16 @@ class Holdout:
     loss_fn: Callable[[Tensor, Tensor], Tensor]
 
 
+def cuda_devices(model: nn.Module) -> list[torch.device]:
+    """Devices whose generators a computation of this model may draw from, the CPU apart."""
+    return sorted({p.device for p in model.parameters() if p.device.type == "cuda"}, key=str)
+
+
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Eval mode without gradients; training modes and random number generators are as before afterwards."""
     modes = [(module, module.training) for module in model.modules()]
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with torch.random.fork_rng(cuda_devices(model)), torch.no_grad():
         model.eval()
         try:
             yield

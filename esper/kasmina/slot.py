@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import Blend, Shadow, soundness, stray_leaves
+from esper.kasmina.isolation import blend, shadow, soundness, stray_leaves
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, SHADOWING, TRAINING
@@ -54,7 +54,7 @@ def delta_of(module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault
 
 
 class Slot:
-    """A site of the host and the one seed in it. Without a seed it returns None, which leaves the output object alone."""
+    """A site of the host and the one seed in it. Without a seed its hook leaves the output object alone."""
 
     def __init__(self, name: str, module: nn.Module, config: KasminaConfig) -> None:
         self.name, self.module, self.config = name, module, config
@@ -100,15 +100,14 @@ class Slot:
         if delta is None:
             return None
         self._note(seed, h, delta)
-        value: Tensor = Shadow.apply(h, delta, self.config.rho, seed.meter.note_fit)
-        return value
+        return shadow(h, delta, self.config.rho, seed.meter.note_fit)
 
     def _blended(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
         sound = self._note(seed, h, delta)
-        value: Tensor = Blend.apply(h, delta, seed.alpha, sound)
+        value = blend(h, delta, seed.alpha, sound)
         if torch.is_grad_enabled():
             with torch.no_grad():
                 seed.meter.note_blend(h, value, shadowing=seed.stage == SHADOWING)
@@ -116,9 +115,10 @@ class Slot:
 
     def _note(self, seed: Seed, h: Tensor, delta: Tensor) -> Tensor:
         """Which samples may take the seed's share; counted only where training goes on."""
+        counted = torch.is_grad_enabled()
         with torch.no_grad():
             finite, small = soundness(h, delta, seed.alpha, 10.0 * self.config.rho_max)
-            if torch.is_grad_enabled() or delta.requires_grad:
+            if counted:
                 seed.meter.note_forward(h, delta, finite, small)
             return finite & small
 
@@ -128,10 +128,12 @@ class Slot:
         shared = x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
         delta = delta_of(module, x.detach().clone() if shared else x.detach(), h.detach())
         if isinstance(delta, BlueprintFault):
-            return self._refuse(seed, delta.detail)
+            self._refuse(seed, delta.detail)
+            return None
         if delta.shape != h.shape or delta.device != h.device:
             seed.meter.num_mismatches += 1
-            return self._refuse(seed, f"delta is {tuple(delta.shape)} on {delta.device}; expected {tuple(h.shape)}")
+            self._refuse(seed, f"delta is {tuple(delta.shape)} on {delta.device}; expected {tuple(h.shape)}")
+            return None
         if self.walk_due and torch.is_grad_enabled():
             self._walk(seed, module, delta)
         return delta.to(h.dtype)
@@ -166,7 +168,7 @@ class Hook:
 
 
 class Fossil:
-    """The hook that adds a fossil. It holds no more than the child's path, so that a copy of the host computes it too."""
+    """The hook that adds a fossil. It holds only the child's path, so that a copy of the host computes it too."""
 
     def __init__(self, path: str) -> None:
         self.path = path

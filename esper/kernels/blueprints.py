@@ -92,7 +92,5 @@ BLUEPRINTS: Mapping[str, Blueprint] = {
     "lora": Blueprint(
         "lora", (BlueprintRange("rank", 4, 1, 1024),), lora.build_lora, _SHARED + inspect.getsource(lora)
     ),
-    "mlp": Blueprint(
-        "mlp", (BlueprintRange("hidden", 32, 1, 65536),), mlp.build_mlp, _SHARED + inspect.getsource(mlp)
-    ),
+    "mlp": Blueprint("mlp", (BlueprintRange("hidden", 32, 1, 65536),), mlp.build_mlp, _SHARED + inspect.getsource(mlp)),
 }

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Module):
-    """Computes delta(x, h), in h's shape, from a site's input x and output h. Knows nothing of stages or of blending."""
+    """Computes delta(x, h), in h's shape, from a site's input x and output h. Knows no stages."""
 
     up: nn.Linear  # the last layer: zero when new, so that germination changes nothing
 
@@ -41,3 +41,18 @@ def num_features(input_shape: torch.Size, output_shape: torch.Size) -> tuple[int
     """Features that the seed reads and writes, by the rule of `source`."""
     x, h = torch.empty(input_shape, device="meta"), torch.empty(output_shape, device="meta")
     return source(x, h).shape[-1], features_last(h).shape[-1]
+
+
+class Scaled(nn.Module):
+    """A module of any other kind with its alpha made permanent."""
+
+    alpha: Tensor
+
+    def __init__(self, inner: nn.Module, alpha: Tensor) -> None:
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("alpha", alpha.detach().clone())
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        delta: Tensor = self.inner(x, h)
+        return self.alpha.to(delta.dtype) * delta

@@ -1,0 +1,139 @@
+"""Measures what the gates judge; every figure is the mean over ranks, so that all of them judge alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.gates import GradientEvidence, ImpactEvidence, InterfaceEvidence, StabilityEvidence
+from esper.kasmina.meter import Ring
+from esper.kasmina.paired import Holdout, cuda_devices, gains, paired_gain, undisturbed
+from esper.kasmina.seed import Seed, compiled_graphs
+from esper.kasmina.slot import SiteShape, Slot, delta_of
+
+Value = float | Tensor | None
+
+
+@dataclass(slots=True)
+class Witness:
+    """What evidence is drawn from. Changes no seed, and leaves the model's modes and generators as they were."""
+
+    model: nn.Module
+    config: KasminaConfig
+    reduce: Callable[[Tensor], Tensor]
+    holdout: Holdout | None
+    clock: Callable[[], float]
+    losses: Ring
+
+    def mean(self, values: Sequence[Value]) -> list[float | None]:
+        """Each value's mean over ranks; None unless every rank measured it. One collective, one wait."""
+        device = self.losses.device
+        known = [value is not None for value in values]
+        numbers = [torch.as_tensor(0.0 if v is None else v, dtype=torch.float64, device=device) for v in values]
+        flags = torch.tensor(known, dtype=torch.float64, device=device)
+        packed = self.reduce(torch.cat([torch.stack([n.detach() for n in numbers]), flags])).tolist()
+        half = len(values)
+        # A mean of flags may be a rounding error below 1.
+        return [v if flag > 1 - 1e-6 else None for v, flag in zip(packed[:half], packed[half:], strict=True)]
+
+    def gradient(self, slot: Slot, seed: Seed) -> GradientEvidence:
+        meter, window = seed.meter, self.config.window
+        first = meter.first_fits / window if meter.fits.total >= window else None
+        change = -gains(self.model, slot, self.holdout, 1.0).mean() if self.holdout else None
+        rings = [_mean(ring) for ring in (meter.fits, meter.ratios, meter.sizes)]
+        values = [float(meter.fits.total), first, change, *rings, float(seed.violations)]
+        steps, fit_first, probe_change, fit_last, ratio, size, violations = self.mean(values)
+        return GradientEvidence(steps, fit_first, fit_last, probe_change, ratio, size, violations)
+
+    def stability(self, slot: Slot, seed: Seed, step: int) -> StabilityEvidence:
+        gap = abs(seed.schedule.at(step) - seed.schedule.target)
+        recompiles = None if seed.graphs_seen is None else float(compiled_graphs() - seed.graphs_seen)
+        enough = self.losses.total - seed.losses_seen >= self.config.window
+        window = self.losses.window() if enough else None
+        variance = None if window is None else window.var() / window.mean().square().clamp_min(1e-30)
+        return StabilityEvidence(*self.mean([gap, variance, recompiles, self._latency_ms(slot, seed)]))
+
+    def interface(self, seed: Seed) -> InterfaceEvidence:
+        meter = seed.meter
+        drift = meter.drift if meter.num_batches else None
+        counts = [float(n) for n in (meter.num_mismatches, meter.num_batches, meter.num_shadowed)]
+        return InterfaceEvidence(*self.mean([*counts, drift]))
+
+    def impact(self, slot: Slot, seed: Seed) -> ImpactEvidence:
+        """Takes one look; the seed keeps what it saw."""
+        seed.num_looks += 1
+        if self.holdout is None:
+            return ImpactEvidence(None, None, None, None, seed.num_looks)
+        differences = gains(self.model, slot, self.holdout, float(seed.alpha))
+        count, total, squares = self.mean([float(len(differences)), differences.sum(), differences.square().sum()])
+        assert count is not None
+        assert total is not None
+        assert squares is not None  # every rank with held-out examples measures all three
+        error = self.config.error_rate / self.config.max_looks
+        gain = paired_gain(count, total, squares, error, len(self.holdout.batches))
+        seed.paired_gain = gain
+        return ImpactEvidence(count, gain.mean, gain.low, gain.high, seed.num_looks)
+
+    def _latency_ms(self, slot: Slot, seed: Seed) -> float | None:
+        if slot.shape is None or seed.module is None:
+            return None
+        x, h = slot.shape.probe()
+        return 1e3 * min(self._timed(seed.module, x, h) for _ in range(5))
+
+    def _timed(self, module: nn.Module, x: Tensor, h: Tensor) -> float:
+        cuda = h.device.type == "cuda"
+        if cuda:
+            torch.cuda.synchronize(h.device)
+        begun = self.clock()
+        with torch.no_grad():
+            delta_of(module, x, h)
+        if cuda:
+            torch.cuda.synchronize(h.device)
+        return self.clock() - begun
+
+    def differing(self, slot: Slot) -> float | None:
+        """Outputs that differ from those of the model without the slot's hook; None where nothing can be run."""
+        if self.holdout is None:
+            return _touched(slot.shape, slot)
+        inputs = self.holdout.batches[0][0]
+        with undisturbed(self.model):
+            through = self.model(inputs)
+            slot.detach()
+            bare = self.model(inputs)
+            slot.attach()
+        return float((through != bare).sum())
+
+
+def _touched(shape: SiteShape | None, slot: Slot) -> float | None:
+    """Without held-out examples: whether the slot leaves a probe's output object alone."""
+    return None if shape is None else float(slot.joined(*shape.probe()) is not None)
+
+
+def _mean(ring: Ring) -> Tensor | None:
+    window = ring.window()
+    return None if window is None else window.mean()
+
+
+class Generators:
+    """The state of every global random number generator that a blueprint might draw from."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._devices = cuda_devices(model)
+        self._torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
+        self._python = random.getstate()
+
+    def moved(self) -> bool:
+        now = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
+        same = all(torch.equal(a, b) for a, b in zip(self._torch, now, strict=True))
+        return not same or self._python != random.getstate()
+
+    def put_back(self) -> None:
+        torch.set_rng_state(self._torch[0])
+        for device, state in zip(self._devices, self._torch[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+        random.setstate(self._python)

@@ -1,0 +1,64 @@
+"""How a seed becomes part of the host for good, and how a rollback takes it out again."""
+
+from __future__ import annotations
+
+import re
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from esper.errors import RefusedError
+from esper.kasmina.seed import Seed
+from esper.kasmina.slot import Fossil, Slot
+from esper.kernels.residual import Residual, Scaled
+from esper.leyline import contracts as pb
+
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # their forward, or their owner's, runs every child
+
+
+class Fossils:
+    """The seeds that joined the host with parameters of their own. Knows no stages."""
+
+    def __init__(self) -> None:
+        self._joined: dict[str, tuple[nn.Module, str, RemovableHandle]] = {}
+
+    def join(self, slot: Slot, seed: Seed) -> list[nn.Parameter]:
+        """Fold the seed into the site's weight, or make it a child of the site; the parameters that the host gained."""
+        module = seed.module
+        assert module is not None  # only a live seed can pass G4
+        home, path = home_of(slot.module)  # before anything is changed: it may refuse
+        if isinstance(module, Residual):
+            module.absorb(float(seed.alpha))
+            if module.fold_into(slot.module):
+                return []
+        else:
+            module = Scaled(module, seed.alpha)
+        return self._adopt(slot, seed, module, home, path)
+
+    def _adopt(self, slot: Slot, seed: Seed, module: nn.Module, home: nn.Module, path: str) -> list[nn.Parameter]:
+        name = f"seed_{re.sub(r'[^0-9A-Za-z_]', '_', seed.seed_id)}_{seed.generation}"
+        home.add_module(name, module)
+        slot.detach()  # a later seed must see the output with this fossil: the slot's hook comes last
+        handle = slot.module.register_forward_hook(Fossil(f"{path}.{name}" if path else name), with_kwargs=True)
+        slot.attach()
+        self._joined[seed.seed_id] = (home, name, handle)
+        parameters = list(module.parameters())
+        for parameter in parameters:
+            parameter.grad = None
+        return parameters
+
+    def part(self, seed_id: str) -> None:
+        """Undo a join. The host's own weights come back from its snapshot."""
+        if seed_id in self._joined:
+            home, name, handle = self._joined.pop(seed_id)
+            handle.remove()
+            delattr(home, name)
+
+
+def home_of(module: nn.Module) -> tuple[nn.Module, str]:
+    """The nearest module that does not run its children blindly, with its path below the site."""
+    for path, candidate in module.named_modules():
+        if not isinstance(candidate, CONTAINERS):
+            return candidate, path
+    detail = f"the site is an empty {type(module).__name__}; a fossil needs a module in it to belong to"
+    raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)

@@ -1,0 +1,82 @@
+"""Seeds as they were at a snapshot, and how a rollback puts them back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.fossil import Fossils
+from esper.kasmina.germination import parameter_copies
+from esper.kasmina.seed import Seed
+from esper.kasmina.slot import Slot
+from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, FOSSILIZED
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSeed:
+    """One seed: the object itself, its fields, and copies of its tensors."""
+
+    seed: Seed
+    fields: Seed
+    tensors: list[Tensor]
+    alpha: Tensor
+
+
+def keep(known: Mapping[str, Seed]) -> dict[str, KeptSeed]:
+    return {
+        seed_id: KeptSeed(
+            seed,
+            replace(seed, meter=copy.deepcopy(seed.meter)),
+            parameter_copies(seed.module) if seed.module else [],
+            seed.alpha.clone(),
+        )
+        for seed_id, seed in known.items()
+    }
+
+
+def put_back(
+    kept: Mapping[str, KeptSeed], known: Mapping[str, Seed], slots: Mapping[str, Slot], fossils: Fossils, step: int
+) -> None:
+    """Undo what happened to seeds since the snapshot, except culls: a rollback brings back no seed that failed."""
+    alive = [seed for seed in known.values() if seed.stage in ACTIVE_STAGES | {FOSSILIZED}]
+    for seed in alive:
+        then = kept.get(seed.seed_id)
+        if then is None or then.seed is not seed or then.fields.stage not in ACTIVE_STAGES | {FOSSILIZED}:
+            _withdraw(seed, slots[seed.site], fossils, step)
+    for seed in alive:
+        then = kept.get(seed.seed_id)
+        if then is not None and then.seed is seed and then.fields.stage in ACTIVE_STAGES:
+            _revive(seed, then, slots[seed.site], fossils, step)
+
+
+def _withdraw(seed: Seed, slot: Slot, fossils: Fossils, step: int) -> None:
+    fossils.part(seed.seed_id)
+    if slot.seed is seed:
+        slot.settle(None)
+    seed.module = None
+    seed.record(DORMANT, step, detail="rolled back to before it germinated")
+
+
+def _revive(seed: Seed, then: KeptSeed, slot: Slot, fossils: Fossils, step: int) -> None:
+    fossils.part(seed.seed_id)
+    was, module = then.fields, then.fields.module
+    assert module is not None  # it was alive at the snapshot
+    for name in ("schedule", "paired_gain", "num_looks", "paused", "losses_seen", "graphs_seen", "module"):
+        setattr(seed, name, getattr(was, name))
+    seed.meter, seed.complaint, seed.fault = copy.deepcopy(was.meter), None, was.fault
+    _write(module, then.tensors)
+    seed.alpha.copy_(then.alpha)
+    seed.record(was.stage, step, detail="rolled back")
+    slot.settle(seed)
+
+
+def _write(module: nn.Module, tensors: list[Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, value in zip((*module.parameters(), *module.buffers()), tensors, strict=True):
+            tensor.copy_(value)
+    for parameter in module.parameters():
+        parameter.grad = None

@@ -1,0 +1,260 @@
+"""What each operation does to a seed, gate and record included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from esper.errors import RefusedError
+from esper.kasmina.blend import AlphaSchedule
+from esper.kasmina.breaker import Breaker
+from esper.kasmina.evidence import Witness
+from esper.kasmina.fossil import Fossils
+from esper.kasmina.gates import Evidence, GateResult, ResetEvidence, judge
+from esper.kasmina.germination import generator_seed, germinate
+from esper.kasmina.meter import Meter
+from esper.kasmina.seed import Seed
+from esper.kasmina.slot import Slot
+from esper.kernels.blueprints import Blueprint
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import (
+    BLENDING,
+    CULLED,
+    DORMANT,
+    EMBARGOED,
+    FOSSILIZED,
+    GERMINATED,
+    PROBATIONARY,
+    RESETTING,
+    SHADOWING,
+    TERMINATED,
+    TRAINING,
+    gate_of,
+    target_stage,
+)
+
+Op = pb.SeedOperation
+Reason = pb.ReasonCode
+NO_GATE = pb.SeedLifecycleGate.SEED_GATE_UNKNOWN
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an operation on this rank."""
+
+    status: pb.ReceiptStatus
+    reason: pb.ReasonCode = Reason.REASON_NONE
+    detail: str = ""
+    stage: pb.SeedLifecycleStage = pb.SeedLifecycleStage.SEED_STAGE_UNKNOWN
+    gate: pb.SeedLifecycleGate = NO_GATE
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    fossilized: list[nn.Parameter] = field(default_factory=list)  # newly part of the host
+    culled: bool = False  # the seed's optimizer is to be dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When an operation takes effect."""
+
+    step: int
+    epoch: int
+
+
+@dataclass
+class Moves:
+    """Carries operations out, each on a seed whose stage allows it. Knows no messages but the command."""
+
+    run_id: str
+    witness: Witness
+    slots: Mapping[str, Slot]
+    blueprints: Mapping[str, Blueprint]
+    known: dict[str, Seed]
+    fossils: Fossils
+
+    def carry_out(self, command: pb.SeedCommand, now: Moment) -> Outcome:
+        """Raises RefusedError, with nothing changed, where the operation does not apply."""
+        operation = command.operation
+        if operation == Op.SEED_OP_GERMINATE:
+            return self._germinate(command, now)
+        seed = self.seed(command.seed_id)
+        target_stage(seed.stage, operation)
+        match operation:
+            case Op.SEED_OP_START_TRAINING:
+                return self._enter(seed, TRAINING, now)
+            case Op.SEED_OP_START_GRAFTING:
+                return self._graft(seed, command, now)
+            case Op.SEED_OP_STABILIZE:
+                evidence = self.witness.stability(self.slots[seed.site], seed, now.step)
+                return self._through(seed, operation, SHADOWING, evidence, now)
+            case Op.SEED_OP_EVALUATE:
+                return self._through(seed, operation, PROBATIONARY, self.witness.interface(seed), now)
+            case Op.SEED_OP_FOSSILIZE:
+                return self._fossilize(seed, now)
+            case Op.SEED_OP_CULL:
+                return self.cull(seed, now, detail="culled by command")
+            case Op.SEED_OP_CANCEL:
+                return self.cull(seed, now, detail="cancelled")
+            case Op.SEED_OP_RESET:
+                return self._reset(seed, now)
+            case Op.SEED_OP_TERMINATE:
+                return self._enter(seed, TERMINATED, now)
+            case Op.SEED_OP_SET_ALPHA_TARGET:
+                seed.schedule = self._schedule(command, now, seed.schedule.at(now.step))
+                return applied(seed)
+            case _:
+                raise RefusedError(Reason.REASON_NOT_SUPPORTED, f"operation {operation} is not supported")
+
+    def seed(self, seed_id: str) -> Seed:
+        if seed_id not in self.known:
+            names = ", ".join(self.known) or "none"
+            raise RefusedError(Reason.REASON_UNKNOWN_SEED, f"no seed is called {seed_id!r}; known seeds: {names}")
+        return self.known[seed_id]
+
+    def cull(self, seed: Seed, now: Moment, *, detail: str) -> Outcome:
+        """CULLED, then EMBARGOED in the same step; the slot lets go of the module."""
+        slot = self.slots[seed.site]
+        if slot.seed is seed:
+            slot.settle(None)
+        seed.module, seed.complaint, seed.paused = None, None, False
+        seed.record(CULLED, now.step, detail=detail)
+        seed.embargo_until_epoch = now.epoch + self.witness.config.embargo_epochs
+        seed.record(EMBARGOED, now.step, detail=f"until epoch {seed.embargo_until_epoch}")
+        return Outcome(pb.ReceiptStatus.RECEIPT_APPLIED, stage=seed.stage, detail=detail, culled=True)
+
+    # -- the operations ----------------------------------------------------------------------------------------------
+
+    def _germinate(self, command: pb.SeedCommand, now: Moment) -> Outcome:
+        before = self.known.get(command.seed_id)
+        target_stage(before.stage if before else DORMANT, command.operation)
+        slot, blueprint = self._site(command.site), self._blueprint(command.blueprint_id)
+        parameters = blueprint.resolve(command.parameters)
+        self._vacant(slot)
+        generation = slot.generation + 1
+        seed = self._new(command, slot, generation, now, before)
+        rng_seed = generator_seed(self.run_id, seed.seed_id, generation, now.step)
+        module, evidence, fault = germinate(self.witness, slot, blueprint, parameters, rng_seed)
+        outcome = self._through(seed, command.operation, GERMINATED, evidence, now, note=fault)
+        self.known[seed.seed_id] = seed
+        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+            seed.module, slot.generation = module, generation
+            slot.settle(seed)
+        return outcome
+
+    def _new(self, command: pb.SeedCommand, slot: Slot, generation: int, now: Moment, before: Seed | None) -> Seed:
+        config, device = self.witness.config, slot.shape.device if slot.shape else torch.device("cpu")
+        return Seed(
+            seed_id=command.seed_id,
+            site=slot.name,
+            blueprint_id=command.blueprint_id,
+            stage=DORMANT,
+            generation=generation,
+            alpha=torch.zeros((), device=device),
+            meter=Meter(config.window, device),
+            breaker=Breaker(config.circuit_breaker_threshold, config.breaker_window_steps, config.breaker_open_steps),
+            history=before.history if before else [],
+            germinated_epoch=now.epoch,
+        )
+
+    def _site(self, name: str) -> Slot:
+        if name not in self.slots:
+            detail = f"no site is called {name!r}; sites: {', '.join(self.slots)}"
+            raise RefusedError(Reason.REASON_UNKNOWN_SITE, detail)
+        return self.slots[name]
+
+    def _blueprint(self, blueprint_id: str) -> Blueprint:
+        if blueprint_id not in self.blueprints:
+            detail = f"no blueprint is called {blueprint_id!r}; blueprints: {', '.join(self.blueprints)}"
+            raise RefusedError(Reason.REASON_UNKNOWN_BLUEPRINT, detail)
+        return self.blueprints[blueprint_id]
+
+    def _vacant(self, slot: Slot) -> None:
+        for seed in self.known.values():
+            if seed.site == slot.name and seed.stage not in (DORMANT, FOSSILIZED, TERMINATED):
+                raise RefusedError(Reason.REASON_SITE_TAKEN, f"site {slot.name!r} holds seed {seed.seed_id!r}")
+
+    def _graft(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
+        schedule = self._schedule(command, now, 0.0)
+        evidence = self.witness.gradient(self.slots[seed.site], seed)
+        outcome = self._through(seed, command.operation, BLENDING, evidence, now)
+        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+            seed.schedule = schedule
+            seed.set_alpha(now.step)
+            seed.meter.start_blending()
+            seed.losses_seen, seed.graphs_seen = self.witness.losses.total, None
+        return outcome
+
+    def _schedule(self, command: pb.SeedCommand, now: Moment, start: float) -> AlphaSchedule:
+        given = dict(command.parameters)
+        target = given.pop("alpha", 1.0)
+        steps = given.pop("steps", float(self.witness.config.blend_steps))
+        if given:
+            raise RefusedError(Reason.REASON_UNKNOWN_PARAMETER, f"{min(given)!r} is unknown; expected alpha, steps")
+        if not 0.0 <= target <= 1.0:
+            raise RefusedError(Reason.REASON_OUT_OF_RANGE, f"alpha is {target:g}; expected a number in [0, 1]")
+        if not 0 <= steps <= 1e9:
+            raise RefusedError(Reason.REASON_OUT_OF_RANGE, f"steps is {steps:g}; expected a number in [0, 1e9]")
+        return AlphaSchedule(start, target, now.step, int(steps), command.alpha_curve)
+
+    def _fossilize(self, seed: Seed, now: Moment) -> Outcome:
+        evidence = self.witness.impact(self.slots[seed.site], seed)
+        slot, joined = self.slots[seed.site], list[nn.Parameter]()
+        outcome = self._through(seed, Op.SEED_OP_FOSSILIZE, FOSSILIZED, evidence, now)
+        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+            joined = self.fossils.join(slot, seed)
+            slot.settle(None)
+            seed.module, seed.complaint = None, None
+        return Outcome(**{**vars(outcome), "fossilized": joined})
+
+    def _reset(self, seed: Seed, now: Moment) -> Outcome:
+        if now.epoch < seed.embargo_until_epoch:
+            detail = f"epoch is {now.epoch}; the embargo ends at epoch {seed.embargo_until_epoch}"
+            raise RefusedError(Reason.REASON_EMBARGOED, detail)
+        slot = self.slots[seed.site]
+        hooks = float(slot.joined(*slot.shape.probe()) is not None) if slot.shape else None
+        held = float(slot.seed is not None or seed.module is not None)
+        evidence = ResetEvidence(*self.witness.mean([held, hooks, self.witness.differing(slot)]))
+        seed.record(RESETTING, now.step)
+        return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
+
+    # -- entering a stage --------------------------------------------------------------------------------------------
+
+    def _enter(self, seed: Seed, stage: pb.SeedLifecycleStage, now: Moment) -> Outcome:
+        seed.record(stage, now.step)
+        self.slots[seed.site].walk_due = True
+        return applied(seed)
+
+    def _through(
+        self, seed: Seed, operation: int, stage: pb.SeedLifecycleStage, evidence: Evidence, now: Moment, note: str = ""
+    ) -> Outcome:
+        """Enter `stage` if the gate lets it; otherwise hold, or cull where the evidence is hopeless."""
+        gate, result = gate_of(Op(operation)), judge(evidence, self.witness.config)
+        detail = "; ".join(part for part in (result.detail, note) if part)
+        entered = stage if result.passed else seed.stage
+        seed.record(entered, now.step, gate=gate, passed=result.passed, evidence=result.evidence, detail=detail)
+        if result.passed:
+            self.slots[seed.site].walk_due = True
+            return Outcome(
+                pb.ReceiptStatus.RECEIPT_APPLIED, stage=stage, gate=gate, evidence=result.evidence, detail=detail
+            )
+        return self._failed(seed, gate, result, detail, now)
+
+    def _failed(self, seed: Seed, gate: pb.SeedLifecycleGate, result: GateResult, detail: str, now: Moment) -> Outcome:
+        culled = (result.non_finite or result.hopeless) and seed.module is not None
+        if culled:
+            self.cull(seed, now, detail=detail)
+        return Outcome(
+            pb.ReceiptStatus.RECEIPT_FAILED,
+            Reason.REASON_NON_FINITE if result.non_finite else Reason.REASON_GATE_FAILED,
+            detail,
+            seed.stage,
+            gate,
+            result.evidence,
+            culled=culled,
+        )
+
+
+def applied(seed: Seed, detail: str = "") -> Outcome:
+    return Outcome(pb.ReceiptStatus.RECEIPT_APPLIED, stage=seed.stage, detail=detail)

@@ -1,0 +1,104 @@
+"""How messages read in a terminal: one line each, and JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import reason_name, short
+from esper.leyline.seal import Opened
+
+_MOST_METRICS = 8
+_STATUS = {
+    pb.ReceiptStatus.RECEIPT_ACCEPTED: "accepted",
+    pb.ReceiptStatus.RECEIPT_REJECTED: "rejected",
+    pb.ReceiptStatus.RECEIPT_APPLIED: "applied",
+    pb.ReceiptStatus.RECEIPT_FAILED: "failed",
+}
+
+
+def as_dict(message: Message) -> dict[str, object]:
+    """Field names as in proto/; bytes as base64, numbers of 64 bits as strings: the JSON form of protobuf."""
+    return dict(MessageToDict(message, preserving_proto_field_name=True))
+
+
+def as_json(opened: Opened) -> str:
+    """One object on one line: where it lay, who sealed it, what it says."""
+    head = {"entry_id": opened.entry_id, "producer": opened.header.producer, "role": str(opened.header.role)}
+    return json.dumps({**head, "type": type(opened.message).__name__, **as_dict(opened.message)})
+
+
+def line(opened: Opened) -> str:
+    """One line for a person."""
+    return f"{opened.entry_id}  {_said(opened.message)}"
+
+
+def receipt_line(receipt: pb.CommandReceipt) -> str:
+    """What one process answered to one command."""
+    words = [_STATUS.get(receipt.status, "unknown"), f"by {receipt.worker}"]
+    if receipt.status == pb.ReceiptStatus.RECEIPT_ACCEPTED:
+        words.append(f"to take effect at step {receipt.step} on {receipt.world_size} workers")
+    elif receipt.step:
+        words.append(f"at step {receipt.step}")
+    if receipt.stage:
+        words.append(f"-> {short(receipt.stage)}")
+    if receipt.reason:
+        words.append(f"({reason_name(receipt.reason)})")
+    return " ".join(words) + (f": {receipt.detail}" if receipt.detail else "")
+
+
+def heartbeat_line(beat: pb.Heartbeat, now_ns: int) -> str:
+    """Where one worker stands."""
+    busy = "" if beat.busy == pb.BusyWith.BUSY_NONE else "  " + pb.BusyWith.Name(beat.busy).removeprefix("BUSY_").lower()
+    age_s = max(0.0, (now_ns - beat.time_ns) / 1e9)
+    return (
+        f"{beat.worker}  rank {beat.rank}/{beat.world_size}  {beat.region}  step {beat.step}  epoch {beat.epoch}"
+        f"  loss {number(beat.loss)}{busy}  {age_s:.1f} s ago"
+    )
+
+
+def seed_line(state: pb.SeedState) -> str:
+    """Where one seed stands."""
+    place = f" at {state.site}" if state.site else ""
+    grown = f" ({state.blueprint_id})" if state.blueprint_id else ""
+    paused = "  paused" if state.paused else ""
+    return f"  {state.seed_id}{place}{grown}  {short(state.stage)}  alpha {number(state.alpha)}{paused}"
+
+
+def number(value: float) -> str:
+    """Four significant digits; a dash for what was never measured."""
+    return "-" if math.isnan(value) else f"{value:.4g}"
+
+
+def _said(message: Message) -> str:
+    match message:
+        case pb.CommandReceipt():
+            return f"{message.command_id or '(unread)'}  {receipt_line(message)}"
+        case pb.TelemetryFrame():
+            return f"{message.source}  {_frame(message)}"
+        case pb.AggregatedTelemetry():
+            means = {name: statistics.mean for name, statistics in message.metrics.items()}
+            part = " (partial)" if message.partial else ""
+            place = message.region or "global"
+            size = f"{message.num_packets} packets{part}"
+            return f"{place} #{message.sequence}  {size}  step {message.max_step}  {_values(means)}"
+        case _:
+            return f"{type(message).__name__}  {json.dumps(as_dict(message))}"
+
+
+def _frame(frame: pb.TelemetryFrame) -> str:
+    if not frame.packets:
+        return "no packets"
+    newest = frame.packets[-1]
+    events = " ".join(event.description for packet in frame.packets for event in packet.events)
+    text = f"{len(frame.packets)} packets  step {newest.global_step}  {_values(newest.values)}"
+    return f"{text}  {events}" if events else text
+
+
+def _values(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {number(value)}" for name, value in sorted(values.items())[:_MOST_METRICS])

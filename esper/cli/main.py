@@ -1,0 +1,94 @@
+"""`esper`: its sub-commands, each imported on first use, and the one place where bad input becomes one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from esper.errors import EsperError
+
+HOMES = {
+    "demo": ("esper.cli.demo:demo", "Run the whole system on this machine, and show what it did."),
+    "up": ("esper.cli.up:up", "Start a run that goes on until interrupted."),
+    "publish": ("esper.cli.publish:build", "Publish one command and print what the run answers."),
+    "tail": ("esper.cli.tail:tail", "Follow telemetry or receipts of a live run."),
+    "status": ("esper.cli.status:status", "Show where each worker and each seed of a live run stands."),
+    "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
+    "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),
+}
+"""Sub-command: where it lives, and its line in the help."""
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+# Typer ships a click of its own since 0.26: its exceptions have no import path that holds for every version.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class Lazy(TyperGroup):
+    """Knows each sub-command's name and line, and imports it when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(HOMES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return TyperCommand(cmd_name, help=HOMES[cmd_name][1]) if cmd_name in HOMES else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load(str(name)), rest
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run, and exit. What goes wrong on purpose is one line on stderr and status 2, never a traceback."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        try:
+            status = super().main(*args, standalone_mode=False, **extra)
+        except EsperError as error:
+            refuse(str(error))
+        except UsageError as error:
+            refuse(error.format_message() if hasattr(error, "format_message") else str(error))
+        except (typer.Abort, KeyboardInterrupt):
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:  # as of `esper tail | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit complains
+            sys.exit(0)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Say it in one line, and exit with status 2. There is nothing to say where help was printed instead."""
+    if sentence:
+        print("esper: " + " ".join(sentence.split()), file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+def load(name: str) -> Any:
+    """The sub-command itself: a Typer app, what builds one, or a plain function."""
+    module, attribute = HOMES[name][0].split(":")
+    home = getattr(import_module(module), attribute)
+    if attribute == "build":
+        home = home()
+    if not isinstance(home, typer.Typer):
+        function, home = home, typer.Typer(add_completion=False)
+        home.command(name)(function)
+    command = get_command(home)
+    command.name = name
+    return command
+
+
+app = typer.Typer(cls=Lazy, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def esper() -> None:
+    """Steer a PyTorch training run while it runs."""
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,269 @@
+"""Steers a live run: publish a command, await its receipts, follow what the run says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from esper.bus import connect, names, tail
+from esper.bus.publisher import Publisher
+from esper.errors import CommandFailedError
+from esper.leyline import commands
+from esper.leyline import contracts as pb
+from esper.leyline.commands import chosen
+from esper.leyline.keyring import RoleKeyring
+from esper.leyline.kinds import Domain
+from esper.leyline.seal import Opened, Opener
+from esper.runtime import access
+from esper.runtime.dispatch import Dispatch
+from esper.runtime.observer import STAGES, NotSeenError, Observer, Workers, complete, seed_states
+from esper.runtime.receipts import Ledger, Receipt
+
+TIERS = {"worker": "telemetry", "region": "regional", "global": "global", "receipts": "receipts"}  # tier: its stream
+_SAID = (Domain.RECEIPT, Domain.DECISION, Domain.TELEMETRY, Domain.AGGREGATE, Domain.EMERGENCY, Domain.HEARTBEAT)
+_Op = pb.SeedOperation
+_Opt = pb.OptimizerCommandType
+
+
+class Controller:
+    """One controller of one run. A method named after an operation returns once its command is published."""
+
+    def __init__(self, run_id: str, dispatch: Dispatch, observer: Observer, ledger: Ledger) -> None:
+        self.run_id, self.observer = run_id, observer
+        self._dispatch, self._ledger = dispatch, ledger
+        self._heartbeats = names.key(run_id, "heartbeats")
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        run: str | None = None,
+        *,
+        redis_url: str | None = None,
+        keyring: Path | str | None = None,
+        name: str = "controller",
+    ) -> AsyncIterator[Controller]:
+        """Join a live run by name or id; what is not given comes from ESPER_RUN, ESPER_REDIS_URL and ESPER_KEYRING."""
+        found = await access.find(run, redis_url, keyring)
+        receipts = names.key(found.run_id, "receipts")
+        async with AsyncExitStack() as stack:
+            reader = await stack.enter_async_context(connect.reader(found.redis_url))
+            writer = await stack.enter_async_context(connect.writer(found.redis_url))
+            observer = await observing(found.keyring, name, reader, writer)
+            ledger = Ledger()
+            since = await observer.position(receipts)  # before anything is published, so that no answer is missed
+            reading = asyncio.create_task(_read_receipts(observer, receipts, since, ledger))
+            reading.add_done_callback(ledger.close)  # what ends the reading is raised where someone waits for an answer
+            stack.push_async_callback(_ended, reading)
+            dispatch = Dispatch(found.run_id, found.keyring, name, Publisher(writer).add)
+            yield cls(found.run_id, dispatch, observer, ledger)
+
+    # --- seeds -------------------------------------------------------------------------------------------------------
+
+    async def germinate(self, seed: str, *, site: str, blueprint: str, **parameters: float) -> Receipt:
+        """Put a new seed at a site, without effect on the model yet (G0)."""
+        return await self.publish(commands.germinate(seed, site, blueprint, parameters))
+
+    async def start_training(self, seed: str) -> Receipt:
+        """Let a germinated seed learn, unseen by the model."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_START_TRAINING))
+
+    async def start_grafting(
+        self, seed: str, *, steps: int = 100, alpha: float = 1.0, curve: str = "cosine"
+    ) -> Receipt:
+        """Blend a trained seed into the model over `steps` steps (G1)."""
+        return await self.publish(commands.blend(seed, _Op.SEED_OP_START_GRAFTING, steps, alpha, curve))
+
+    async def set_alpha_target(
+        self, seed: str, *, alpha: float, steps: int = 100, curve: str = "cosine"
+    ) -> Receipt:
+        """Move a blended seed's weight to another value."""
+        return await self.publish(commands.blend(seed, _Op.SEED_OP_SET_ALPHA_TARGET, steps, alpha, curve))
+
+    async def stabilize(self, seed: str) -> Receipt:
+        """End the blending, alpha being at its target (G2)."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_STABILIZE))
+
+    async def evaluate(self, seed: str) -> Receipt:
+        """Put a seed on probation (G3)."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_EVALUATE))
+
+    async def fossilize(self, seed: str) -> Receipt:
+        """Make a seed part of the model for good, if the held-out loss shows its worth (G4)."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_FOSSILIZE))
+
+    async def cull(self, seed: str) -> Receipt:
+        """Remove a seed and embargo its slot."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_CULL))
+
+    async def cancel(self, seed: str) -> Receipt:
+        """Remove a seed that has not been blended yet."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_CANCEL))
+
+    async def reset(self, seed: str) -> Receipt:
+        """Free a slot whose embargo has ended (G5)."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_RESET))
+
+    async def terminate(self, seed: str) -> Receipt:
+        """Close a dormant or fossilized slot for good."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_TERMINATE))
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    async def adjust_optimizer(
+        self, optimizer_id: str = "host", *, release: Sequence[str] = (), **hyperparameters: float
+    ) -> Receipt:
+        """Set hyperparameters that win over the user's scheduler until their names are released."""
+        return await self.publish(commands.adjust(optimizer_id, hyperparameters, release))
+
+    async def circuit_breaker(self, seed: str, *, state: str = "open", rationale: str = "") -> Receipt:
+        """Quarantine a seed (open), or forget its violations (closed)."""
+        return await self.publish(commands.breaker(seed, state, rationale))
+
+    async def pause(self, seed: str | None = None) -> Receipt:
+        """Hold every rank before the same step, or one seed."""
+        return await self.publish(commands.pause(seed or "", resume=False))
+
+    async def resume(self, seed: str | None = None) -> Receipt:
+        """Let a paused run, or a paused seed, go on."""
+        return await self.publish(commands.pause(seed or "", resume=True))
+
+    async def emergency(self, *, level: str = "halt", reason: str = "") -> Receipt:
+        """Tell every rank of an emergency; `halt` pauses the run."""
+        return await self.publish(commands.emergency(level, reason))
+
+    async def rollback(self, *, step: int = 0, reason: str = "") -> Receipt:
+        """Go back to the snapshot of a step; 0: the newest that all ranks hold."""
+        return await self.publish(commands.rollback(step, reason))
+
+    async def structural_pruning(self, *, step: int = 0, **safety_constraints: float) -> Receipt:
+        """Ask which channels the model could do without."""
+        return await self.publish(commands.pruning(step, safety_constraints))
+
+    # --- optimizers --------------------------------------------------------------------------------------------------
+
+    async def initialize_host(self, **hyperparameters: float) -> Receipt:
+        """Adopt the optimizer that the training script made."""
+        kind = _Opt.OPTIMIZER_COMMAND_INITIALIZE_HOST
+        return await self.publish(commands.optimizer(kind, "host", hyperparameters=hyperparameters))
+
+    async def create_seed_optimizer(self, seed: str, *, lr: float, **hyperparameters: float) -> Receipt:
+        """Give a germinated seed an optimizer of its own."""
+        kind = _Opt.OPTIMIZER_COMMAND_CREATE_SEED
+        return await self.publish(commands.optimizer(kind, seed, hyperparameters={"lr": lr, **hyperparameters}))
+
+    async def grant_steps(
+        self, optimizer_id: str, *, num_steps: int = 0, expected_step: int = 0, grad_clip_norm: float = 0.0
+    ) -> Receipt:
+        """Let an optimizer step only inside a lease; 0 steps: without end."""
+        return await self.publish(commands.lease(optimizer_id, num_steps, expected_step, grad_clip_norm))
+
+    async def reset_optimizer_state(self, optimizer_id: str, *, generation: int = 0) -> Receipt:
+        """Forget an optimizer's moments."""
+        kind = _Opt.OPTIMIZER_COMMAND_RESET_STATE
+        return await self.publish(commands.optimizer(kind, optimizer_id, generation=generation))
+
+    async def register_teacher(self, *, digest: str) -> Receipt:
+        """Name the model to distil from, by its manifest's digest."""
+        kind = _Opt.OPTIMIZER_COMMAND_REGISTER_TEACHER
+        return await self.publish(commands.optimizer(kind, "host", teacher_digest=digest))
+
+    # --- publishing, waiting, following ------------------------------------------------------------------------------
+
+    async def publish(self, command: commands.Command) -> Receipt:
+        """Seal a command and put it on its stream."""
+        entry_id = await self._dispatch.send(command)
+        return Receipt(self._ledger.claim(command.command_id, entry_id), self._ledger, self._roster)
+
+    async def persist(
+        self,
+        operation: Callable[..., Awaitable[Receipt]],
+        *seed: str,
+        attempts: int = 20,
+        held_by: str = "gate_failed",
+        **arguments: float | str,
+    ) -> list[pb.CommandReceipt]:
+        """Publish again after each epoch, for as long as it is only `held_by` that stands in the way."""
+        for attempt in range(1, attempts + 1):
+            receipt = await operation(*seed, **arguments)
+            try:
+                return await receipt.applied()
+            except CommandFailedError as error:
+                if error.reason != held_by or receipt.ended_the_seed or attempt == attempts:
+                    raise
+            await self.epochs(1)
+        raise ValueError("attempts must be at least 1")
+
+    async def status(self) -> dict[str, pb.Heartbeat]:
+        """The newest heartbeat of each worker, by name."""
+        return await self.observer.workers(self._heartbeats)
+
+    async def until(self, predicate: Callable[[Workers], bool], timeout_s: float = 60.0) -> Workers:
+        """Return the first heartbeats, one of every rank, that the predicate holds for. NotSeenError when late."""
+        workers: Workers = {}
+        try:
+            async with asyncio.timeout(timeout_s), aclosing(self.observer.changes(self._heartbeats)) as changes:
+                async for workers in changes:
+                    if complete(workers) and predicate(workers):
+                        break
+        except TimeoutError:
+            raise NotSeenError(timeout_s, workers) from None
+        return workers
+
+    async def epochs(self, count: int, timeout_s: float = 60.0) -> Workers:
+        """Return once every rank is `count` epochs on."""
+        now = await self.until(lambda _: True, timeout_s)
+        goal = max(beat.epoch for beat in now.values()) + count
+        return await self.until(lambda workers: all(beat.epoch >= goal for beat in workers.values()), timeout_s)
+
+    async def reaches(self, seed: str, stage: str, timeout_s: float = 60.0) -> list[pb.SeedState]:
+        """Return once every rank shows the seed at the stage: its states, one a rank."""
+        wanted = chosen("stage", stage, STAGES)
+        workers = await self.until(
+            lambda workers: all(state.stage == wanted for state in seed_states(workers, seed)), timeout_s
+        )
+        return seed_states(workers, seed)
+
+    async def telemetry(self, tier: str = "global", since: str = "$") -> AsyncGenerator[Opened, None]:
+        """Opened messages of a tier as they come: frames (worker), aggregates (region, global), or receipts."""
+        name = chosen("tier", tier, TIERS)
+        streams = await self._regional(name) if tier in ("worker", "region") else [names.key(self.run_id, name)]
+        async with aclosing(self.observer.merged(streams, since)) as messages:
+            async for opened in messages:
+                yield opened
+
+    async def _regional(self, name: str) -> list[str]:
+        workers = await self.until(lambda _: True)
+        return sorted({names.region_key(self.run_id, beat.region, name) for beat in workers.values()})
+
+    async def _roster(self) -> list[str]:
+        return sorted(await self.status())
+
+
+async def observing(
+    keyring: RoleKeyring, name: str, reader: connect.Redis, writer: connect.Redis
+) -> Observer:
+    """An observer that opens whatever the keyring can."""
+    clock = connect.ServerClock()
+    await clock.look(writer)
+    opener = Opener(keyring, name=name, guard=None, accept=_SAID)  # what it reads changes nothing: repeats are harmless
+    return Observer(
+        partial(tail.follow, reader),
+        partial(tail.last, writer),
+        lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()),
+    )
+
+
+async def _read_receipts(observer: Observer, stream: str, since: str, ledger: Ledger) -> None:
+    async with aclosing(observer.messages(stream, since)) as messages:
+        async for opened in messages:
+            if isinstance(opened.message, pb.CommandReceipt):
+                ledger.note(opened.message, opened.header.role)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

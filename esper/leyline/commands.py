@@ -1,0 +1,170 @@
+"""Builds each command of the wire from plain arguments. Pure: seals nothing, sends nothing, judges nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+from esper.errors import SettingError
+from esper.leyline import contracts as pb
+
+Command: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand
+Word = TypeVar("Word")
+
+CURVES: Mapping[str, pb.AlphaCurve] = {
+    "linear": pb.AlphaCurve.ALPHA_CURVE_LINEAR,
+    "cosine": pb.AlphaCurve.ALPHA_CURVE_COSINE,
+    "sigmoid": pb.AlphaCurve.ALPHA_CURVE_SIGMOID,
+}
+BREAKERS: Mapping[str, pb.CircuitBreakerState] = {
+    "open": pb.CircuitBreakerState.BREAKER_OPEN,
+    "closed": pb.CircuitBreakerState.BREAKER_CLOSED,
+}
+LEVELS: Mapping[str, pb.EmergencyLevel] = {
+    "notice": pb.EmergencyLevel.EMERGENCY_NOTICE,
+    "elevated": pb.EmergencyLevel.EMERGENCY_ELEVATED,
+    "conservative": pb.EmergencyLevel.EMERGENCY_CONSERVATIVE,
+    "halt": pb.EmergencyLevel.EMERGENCY_HALT,
+}
+
+
+def new_command_id() -> str:
+    """Sixteen hexadecimal digits, unlike any drawn before."""
+    return secrets.token_hex(8)
+
+
+def germinate(seed: str, site: str, blueprint: str, parameters: Mapping[str, float]) -> pb.AdaptationCommand:
+    """Parameters are the blueprint's; one that is not named keeps its default."""
+    body = pb.SeedCommand(
+        seed_id=seed,
+        operation=pb.SeedOperation.SEED_OP_GERMINATE,
+        site=site,
+        blueprint_id=blueprint,
+        parameters=parameters,
+    )
+    return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
+
+
+def seed(seed_id: str, operation: pb.SeedOperation) -> pb.AdaptationCommand:
+    """An operation that needs nothing but the seed's name."""
+    return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=pb.SeedCommand(seed_id=seed_id, operation=operation))
+
+
+def blend(seed_id: str, operation: pb.SeedOperation, steps: float, alpha: float, curve: str) -> pb.AdaptationCommand:
+    """START_GRAFTING or SET_ALPHA_TARGET: alpha is reached after that many steps, along the curve."""
+    body = pb.SeedCommand(
+        seed_id=seed_id,
+        operation=operation,
+        parameters={"steps": steps, "alpha": alpha},
+        alpha_curve=chosen("curve", curve, CURVES),
+    )
+    return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
+
+
+def adjust(
+    optimizer_id: str, hyperparameters: Mapping[str, float], release: Sequence[str] = ()
+) -> pb.AdaptationCommand:
+    """Values set here win over the user's scheduler until their names are released."""
+    body = pb.OptimizerAdjustment(optimizer_id=optimizer_id, hyperparameters=hyperparameters, release=release)
+    return _adaptation(pb.CommandType.COMMAND_OPTIMIZER, optimizer_adjustment=body)
+
+
+def breaker(seed_id: str, state: str, rationale: str) -> pb.AdaptationCommand:
+    """`open` quarantines the seed, `closed` forgets its violations."""
+    body = pb.CircuitBreakerCommand(
+        seed_id=seed_id, desired_state=chosen("state", state, BREAKERS), rationale=rationale
+    )
+    return _adaptation(pb.CommandType.COMMAND_CIRCUIT_BREAKER, circuit_breaker=body)
+
+
+def pause(seed_id: str, *, resume: bool) -> pb.AdaptationCommand:
+    """An empty seed id means the whole run."""
+    body = pb.PauseCommand(seed_id=seed_id, resume=resume)
+    return _adaptation(pb.CommandType.COMMAND_PAUSE, pause_command=body)
+
+
+def emergency(level: str, reason: str) -> pb.AdaptationCommand:
+    """`halt` pauses the run at the next effective step."""
+    body = pb.EmergencyCommand(level=chosen("level", level, LEVELS), reason=reason)
+    return _adaptation(
+        pb.CommandType.COMMAND_EMERGENCY, pb.MessagePriority.MESSAGE_PRIORITY_CRITICAL, emergency_command=body
+    )
+
+
+def rollback(step: int, reason: str) -> pb.AdaptationCommand:
+    """Step 0 is the newest snapshot that all ranks hold."""
+    body = pb.RollbackCommand(target_step=whole("step", step), reason=reason)
+    return _adaptation(pb.CommandType.COMMAND_ROLLBACK, pb.MessagePriority.MESSAGE_PRIORITY_HIGH, rollback_command=body)
+
+
+def pruning(step: int, safety_constraints: Mapping[str, float]) -> pb.AdaptationCommand:
+    """Asks for masks to be judged, not yet applied."""
+    command_id = new_command_id()
+    body = pb.StructuralPruningRequest(
+        request_id=command_id,
+        step=whole("step", step),
+        phase=pb.PruningPhase.PRUNING_PHASE_VALIDATION_ONLY,
+        safety_constraints=safety_constraints,
+    )
+    return _adaptation(pb.CommandType.COMMAND_STRUCTURAL_PRUNING, structural_pruning=body)
+
+
+def optimizer(
+    command_type: pb.OptimizerCommandType,
+    optimizer_id: str,
+    *,
+    hyperparameters: Mapping[str, float] | None = None,
+    teacher_digest: str = "",
+    generation: int = 0,
+) -> pb.OptimizerCommand:
+    """Generation 0 fits whatever it is; another one must be the optimizer's."""
+    return pb.OptimizerCommand(
+        version=1,
+        command_id=new_command_id(),
+        command_type=command_type,
+        optimizer_id=optimizer_id,
+        hyperparameters=hyperparameters or {},
+        teacher_digest=teacher_digest,
+        optimizer_generation=whole("generation", generation),
+    )
+
+
+def lease(optimizer_id: str, num_steps: int, expected_step: int, grad_clip_norm: float) -> pb.OptimizerCommand:
+    """Grants [expected_step, expected_step + num_steps); 0 steps: unbounded, expected step 0: the effective step."""
+    command = optimizer(pb.OptimizerCommandType.OPTIMIZER_COMMAND_STEP, optimizer_id)
+    command.num_steps = whole("num_steps", num_steps)
+    command.expected_step = whole("expected_step", expected_step)
+    command.grad_clip_norm = grad_clip_norm
+    return command
+
+
+def _adaptation(
+    command_type: pb.CommandType,
+    priority: pb.MessagePriority = pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+    **body: pb.SeedCommand
+    | pb.OptimizerAdjustment
+    | pb.CircuitBreakerCommand
+    | pb.RollbackCommand
+    | pb.PauseCommand
+    | pb.EmergencyCommand
+    | pb.StructuralPruningRequest,
+) -> pb.AdaptationCommand:
+    head = pb.AdaptationCommand(version=1, command_id=new_command_id(), command_type=command_type, priority=priority)
+    for name, message in body.items():
+        getattr(head, name).CopyFrom(message)
+    return head
+
+
+def chosen(name: str, value: str, table: Mapping[str, Word]) -> Word:
+    """The number that a word stands for, or a SettingError that lists the words."""
+    if value not in table:
+        raise SettingError(name, value, f"one of {', '.join(table)}")
+    return table[value]
+
+
+def whole(name: str, value: int) -> int:
+    """A count or a step as the wire carries it, or a SettingError."""
+    if not 0 <= value < 2**63:
+        raise SettingError(name, value, "a whole number from 0 up")
+    return int(value)

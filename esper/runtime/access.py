@@ -1,0 +1,53 @@
+"""Settles which run, which Redis and which keys a person means: arguments win over ESPER_ variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from esper.bus import runs
+from esper.errors import SettingError
+from esper.leyline.keyring import RoleKeyring
+from esper.leyline.kinds import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One run, as one process reaches it."""
+
+    run_id: str
+    redis_url: str
+    keyring: RoleKeyring
+
+
+async def find(
+    run: str | None = None,
+    redis_url: str | None = None,
+    keyring: Path | str | None = None,
+    role: Role = Role.CONTROLLER,
+) -> Access:
+    """Resolve a run's name or id. A run on an outside Redis needs its URL and a keyring; an embedded one, its name.
+
+    `role` says whose keyring is taken from an embedded run's directory.
+    """
+    run = run or os.environ.get("ESPER_RUN") or ""
+    redis_url = redis_url or os.environ.get("ESPER_REDIS_URL") or ""
+    keyring = keyring or os.environ.get("ESPER_KEYRING") or ""
+    if not run:
+        raise SettingError("run", run, "the name of a live run, by --run or ESPER_RUN")
+    if not redis_url:
+        record = runs.resolve(run)
+        keys = RoleKeyring.load(Path(keyring or record.keyring(role)))
+        return Access(_agreed(keys, record.run_id), record.url, keys)
+    if not keyring:
+        raise SettingError("keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis")
+    keys = RoleKeyring.load(Path(keyring))
+    run_id = keys.run_id if run == keys.run_id else await runs.resolve_outside(redis_url, run)
+    return Access(_agreed(keys, run_id), redis_url, keys)
+
+
+def _agreed(keys: RoleKeyring, run_id: str) -> str:
+    if keys.run_id != run_id:
+        raise SettingError("keyring", f"for run {keys.run_id}", f"one for run {run_id}")
+    return run_id

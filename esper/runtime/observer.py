@@ -1,0 +1,138 @@
+"""Reads what a run says about itself: opens each message, skips what does not open, and never writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TypeAlias
+
+import structlog
+
+from esper.errors import EsperError, RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import reason_name
+from esper.leyline.seal import Opened
+
+Follow: TypeAlias = Callable[[str, str], AsyncGenerator[tuple[str, bytes], None]]
+Last: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, bytes]]]]
+Open: TypeAlias = Callable[[bytes, str], Opened]
+Workers: TypeAlias = Mapping[str, pb.Heartbeat]
+
+STAGES: Mapping[str, int] = {
+    name.removeprefix("SEED_STAGE_"): number for name, number in pb.SeedLifecycleStage.items()
+}
+_NEWEST_HEARTBEATS = 256  # two a second from each worker: two minutes of one, two seconds of sixty-four
+
+log = structlog.get_logger()
+
+
+class NotSeenError(EsperError):
+    """The run did not come to show what was waited for."""
+
+    def __init__(self, waited_s: float, workers: Workers) -> None:
+        self.waited_s, self.workers = waited_s, workers
+        shown = "; ".join(f"{name} at step {beat.step}, epoch {beat.epoch}" for name, beat in sorted(workers.items()))
+        super().__init__(f"not seen in {waited_s:g} s; newest heartbeats: {shown or 'none'}")
+
+
+class Observer:
+    """Opened messages of any stream, and the newest heartbeat of each worker."""
+
+    def __init__(self, follow: Follow, last: Last, open_: Open) -> None:
+        self._follow, self._last, self._open = follow, last, open_
+
+    async def position(self, stream: str) -> str:
+        """The newest entry id; following from here misses nothing that is written after this call."""
+        entries = await self._last(stream, 1)
+        return entries[-1][0] if entries else "0"
+
+    async def newest(self, stream: str, count: int) -> list[Opened]:
+        """The last `count` entries that open, oldest first."""
+        entries = await self._last(stream, count)
+        return [opened for entry_id, sealed in entries if (opened := self._opened(stream, entry_id, sealed))]
+
+    async def messages(self, stream: str, since: str = "$") -> AsyncGenerator[Opened, None]:
+        """Every entry after `since` that opens, without end."""
+        async with aclosing(self._follow(stream, since)) as entries:
+            async for entry_id, sealed in entries:
+                if opened := self._opened(stream, entry_id, sealed):
+                    yield opened
+
+    async def merged(self, streams: Sequence[str], since: str = "$") -> AsyncGenerator[Opened, None]:
+        """Entries of several streams as they come; in order within each stream only."""
+        queue: asyncio.Queue[Opened] = asyncio.Queue(maxsize=1_024)
+        readers = [asyncio.create_task(self._pour(stream, since, queue)) for stream in streams]
+        try:
+            while True:
+                yield await _next(queue, readers)
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+
+    async def workers(self, heartbeats: str) -> dict[str, pb.Heartbeat]:
+        """The newest heartbeat of each worker heard of lately."""
+        workers: dict[str, pb.Heartbeat] = {}
+        for opened in await self.newest(heartbeats, _NEWEST_HEARTBEATS):
+            note_heartbeat(workers, opened)
+        return workers
+
+    async def changes(self, heartbeats: str) -> AsyncGenerator[Workers, None]:
+        """The newest heartbeat of each worker: now, and after each that comes."""
+        since = await self.position(heartbeats)
+        workers = await self.workers(heartbeats)
+        yield workers
+        async with aclosing(self.messages(heartbeats, since)) as beats:
+            async for opened in beats:
+                note_heartbeat(workers, opened)
+                yield workers
+
+    async def _pour(self, stream: str, since: str, queue: asyncio.Queue[Opened]) -> None:
+        async with aclosing(self.messages(stream, since)) as messages:
+            async for opened in messages:
+                await queue.put(opened)
+
+    def _opened(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None:
+        try:
+            return self._open(sealed, entry_id)
+        except RefusedError as error:
+            reason = reason_name(error.reason)
+            log.warning("message.refused", stream=stream, entry_id=entry_id, reason=reason, detail=error.detail)
+            return None
+
+
+async def _next(queue: asyncio.Queue[Opened], readers: Sequence[asyncio.Task[None]]) -> Opened:
+    if not queue.empty():
+        return queue.get_nowait()
+    item = asyncio.create_task(queue.get())
+    try:
+        await asyncio.wait([item, *readers], return_when=asyncio.FIRST_COMPLETED)
+        for reader in readers:
+            if reader.done():
+                reader.result()  # raises what ended it: a reader never ends by itself
+        return await item
+    finally:
+        item.cancel()
+
+
+def note_heartbeat(workers: dict[str, pb.Heartbeat], opened: Opened) -> None:
+    """Keep the newest heartbeat of each worker by its own clock, so that a replayed one changes nothing."""
+    beat = opened.message
+    if isinstance(beat, pb.Heartbeat):
+        known = workers.get(beat.worker)
+        if known is None or known.time_ns <= beat.time_ns:
+            workers[beat.worker] = beat
+
+
+def complete(workers: Workers) -> bool:
+    """Whether every rank of the run has been heard of."""
+    return bool(workers) and len(workers) >= max(beat.world_size for beat in workers.values())
+
+
+def seed_states(workers: Workers, seed: str) -> list[pb.SeedState]:
+    """The seed as each rank shows it, by worker name; a rank that does not know it shows an empty state."""
+    return [
+        next((state for state in beat.seeds if state.seed_id == seed), pb.SeedState(seed_id=seed))
+        for _, beat in sorted(workers.items())
+    ]

@@ -1,0 +1,162 @@
+"""What the run answers to one controller's commands: the rule of first verdicts, and the waiting for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
+
+from esper.errors import CommandFailedError, UnansweredError
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.leyline.lifecycle import reason_name
+
+_SPEAKERS = {
+    pb.ReceiptStatus.RECEIPT_ACCEPTED: Role.COORDINATOR,
+    pb.ReceiptStatus.RECEIPT_REJECTED: Role.COORDINATOR,
+    pb.ReceiptStatus.RECEIPT_APPLIED: Role.WORKER,
+    pb.ReceiptStatus.RECEIPT_FAILED: Role.WORKER,
+}
+_GONE = (
+    pb.SeedLifecycleStage.SEED_STAGE_CULLED,
+    pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED,
+    pb.SeedLifecycleStage.SEED_STAGE_RESETTING,
+)
+_MOST_UNCLAIMED = 4_096  # receipts of other controllers, or that overtook the reply to our own XADD
+
+
+class Answers:
+    """The answers to one command. The coordinator's first verdict counts, and the first outcome of each rank."""
+
+    def __init__(self, command_id: str, entry_id: str) -> None:
+        self.command_id, self.entry_id = command_id, entry_id
+        self.verdict: pb.CommandReceipt | None = None
+        self.outcomes: dict[str, pb.CommandReceipt] = {}
+
+    def note(self, receipt: pb.CommandReceipt) -> None:
+        """Take an answer in stream order; repeats and later verdicts change nothing."""
+        if _SPEAKERS[receipt.status] is Role.COORDINATOR:
+            self.verdict = self.verdict or receipt
+        else:
+            self.outcomes.setdefault(receipt.worker, receipt)
+
+    def accepted(self) -> pb.CommandReceipt | None:
+        """The acceptance, or None while there is no verdict. Raises CommandFailedError when it was rejected."""
+        if self.verdict is not None and self.verdict.status == pb.ReceiptStatus.RECEIPT_REJECTED:
+            raise self._failure(self.verdict)
+        return self.verdict
+
+    def applied(self) -> list[pb.CommandReceipt] | None:
+        """Every rank's receipt, by worker name, or None while one is missing. Raises for a rank that failed."""
+        acceptance = self.accepted()
+        for outcome in self.outcomes.values():
+            if outcome.status == pb.ReceiptStatus.RECEIPT_FAILED:
+                raise self._failure(outcome)
+        if acceptance is None or len(self.outcomes) < max(1, acceptance.world_size):
+            return None
+        return [self.outcomes[worker] for worker in sorted(self.outcomes)]
+
+    def _failure(self, receipt: pb.CommandReceipt) -> CommandFailedError:
+        return CommandFailedError(self.command_id, reason_name(receipt.reason), receipt.detail, receipt.worker)
+
+
+class Ledger:
+    """Sorts receipts to the commands they answer, by stream entry. Knows nothing of Redis.
+
+    A replayed or forged copy lies in another entry, so its refusal never touches the command that it imitates.
+    """
+
+    def __init__(self) -> None:
+        self._claimed: WeakValueDictionary[str, Answers] = WeakValueDictionary()  # as long as someone holds them
+        self._unclaimed: OrderedDict[str, list[pb.CommandReceipt]] = OrderedDict()
+        self._changed = asyncio.Event()
+        self._broken: BaseException | None = None
+
+    def claim(self, command_id: str, entry_id: str) -> Answers:
+        """From now on, and for what came already: the answers to this entry."""
+        answers = self._claimed[entry_id] = Answers(command_id, entry_id)
+        for receipt in self._unclaimed.pop(entry_id, []):
+            answers.note(receipt)
+        return answers
+
+    def note(self, receipt: pb.CommandReceipt, role: str) -> None:
+        """Take a receipt that was opened and found good; one whose sealing role may not say so counts for nothing."""
+        if _SPEAKERS.get(receipt.status) != role:
+            return
+        answers = self._claimed.get(receipt.entry_id)
+        if answers is not None:
+            answers.note(receipt)
+        else:
+            self._unclaimed.setdefault(receipt.entry_id, []).append(receipt)
+            if len(self._unclaimed) > _MOST_UNCLAIMED:
+                self._unclaimed.popitem(last=False)
+        self._wake()
+
+    def close(self, reading: asyncio.Task[None]) -> None:
+        """No receipt will come any more; everyone who waits, now or later, gets what ended the reading."""
+        self._broken = None if reading.cancelled() else reading.exception()
+        self._wake()
+
+    async def change(self) -> None:
+        """Return after the next receipt. Raises what ended the reading of them."""
+        if self._broken is None:
+            await self._changed.wait()
+        if self._broken is not None:
+            raise self._broken
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Receipt:
+    """One published command, and the way to await what becomes of it."""
+
+    def __init__(self, answers: Answers, ledger: Ledger, roster: Callable[[], Awaitable[list[str]]]) -> None:
+        self._answers, self._ledger, self._roster = answers, ledger, roster
+
+    @property
+    def command_id(self) -> str:
+        return self._answers.command_id
+
+    @property
+    def entry_id(self) -> str:
+        return self._answers.entry_id
+
+    @property
+    def outcomes(self) -> list[pb.CommandReceipt]:
+        """What ranks have answered so far, applied or failed, by worker name."""
+        return [receipt for _, receipt in sorted(self._answers.outcomes.items())]
+
+    @property
+    def ended_the_seed(self) -> bool:
+        """Whether a rank answered that the seed is gone: trying again cannot help."""
+        return any(receipt.stage in _GONE for receipt in self.outcomes)
+
+    async def accepted(self, timeout_s: float = 30.0) -> pb.CommandReceipt:
+        """The coordinator's acceptance, which names the step of the effect. Raises CommandFailedError if rejected."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (acceptance := self._answers.accepted()) is None:
+                    await self._ledger.change()
+        except TimeoutError:
+            raise UnansweredError(self.command_id, timeout_s, ["coordinator"]) from None
+        return acceptance
+
+    async def applied(self, timeout_s: float = 60.0) -> list[pb.CommandReceipt]:
+        """The receipt of every rank. Raises CommandFailedError with the reason of the rank that failed."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (outcomes := self._answers.applied()) is None:
+                    await self._ledger.change()
+        except TimeoutError:
+            raise UnansweredError(self.command_id, timeout_s, await self._missing()) from None
+        return outcomes
+
+    async def _missing(self) -> list[str]:
+        acceptance = self._answers.accepted()
+        if acceptance is None:
+            return ["coordinator"]
+        silent = [worker for worker in await self._roster() if worker not in self._answers.outcomes]
+        return silent or [f"{max(1, acceptance.world_size) - len(self._answers.outcomes)} workers not yet heard of"]

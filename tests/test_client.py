@@ -1,0 +1,433 @@
+"""The controller client: what it publishes, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from esper.bus import connect
+from esper.client import Controller, Receipt
+from esper.errors import CommandFailedError, SettingError, UnansweredError, UnknownRunError
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.runtime.observer import NotSeenError
+from tests.scripted import (
+    WORKERS,
+    ScriptedRun,
+    accepted,
+    applied,
+    cancelled,
+    failed,
+    listed,
+    rejected,
+    seed_state,
+)
+
+Publish = Callable[[Controller], Awaitable[Receipt]]
+Reason = pb.ReasonCode
+Stage = pb.SeedLifecycleStage
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    """A run of two workers that the test plays."""
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+@pytest.fixture
+async def controller(run: ScriptedRun) -> AsyncIterator[Controller]:
+    """Found by the run's name alone."""
+    async with Controller.connect(run.name) as connected:
+        yield connected
+
+
+SEED_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [
+    (
+        lambda c: c.germinate("s0", site="head", blueprint="lora", rank=4),
+        {"operation": "SEED_OP_GERMINATE", "site": "head", "blueprint_id": "lora", "parameters": {"rank": 4.0}},
+    ),
+    (lambda c: c.start_training("s0"), {"operation": "SEED_OP_START_TRAINING"}),
+    (
+        lambda c: c.start_grafting("s0", steps=60, alpha=0.5, curve="linear"),
+        {
+            "operation": "SEED_OP_START_GRAFTING",
+            "parameters": {"steps": 60.0, "alpha": 0.5},
+            "alpha_curve": "ALPHA_CURVE_LINEAR",
+        },
+    ),
+    (
+        lambda c: c.set_alpha_target("s0", alpha=0.75, steps=10, curve="sigmoid"),
+        {
+            "operation": "SEED_OP_SET_ALPHA_TARGET",
+            "parameters": {"steps": 10.0, "alpha": 0.75},
+            "alpha_curve": "ALPHA_CURVE_SIGMOID",
+        },
+    ),
+    (lambda c: c.stabilize("s0"), {"operation": "SEED_OP_STABILIZE"}),
+    (lambda c: c.evaluate("s0"), {"operation": "SEED_OP_EVALUATE"}),
+    (lambda c: c.fossilize("s0"), {"operation": "SEED_OP_FOSSILIZE"}),
+    (lambda c: c.cull("s0"), {"operation": "SEED_OP_CULL"}),
+    (lambda c: c.cancel("s0"), {"operation": "SEED_OP_CANCEL"}),
+    (lambda c: c.reset("s0"), {"operation": "SEED_OP_RESET"}),
+    (lambda c: c.terminate("s0"), {"operation": "SEED_OP_TERMINATE"}),
+]
+RUN_OPERATIONS: list[tuple[Publish, str, dict[str, object]]] = [
+    (
+        lambda c: c.adjust_optimizer(lr=0.01, release=["momentum"]),
+        "optimizer_adjustment",
+        {"optimizer_id": "host", "hyperparameters": {"lr": 0.01}, "release": ["momentum"]},
+    ),
+    (
+        lambda c: c.circuit_breaker("s0", state="open", rationale="odd"),
+        "circuit_breaker",
+        {"seed_id": "s0", "desired_state": "BREAKER_OPEN", "rationale": "odd"},
+    ),
+    (lambda c: c.pause(), "pause_command", {}),
+    (lambda c: c.pause("s0"), "pause_command", {"seed_id": "s0"}),
+    (lambda c: c.resume(), "pause_command", {"resume": True}),
+    (
+        lambda c: c.emergency(level="halt", reason="smoke"),
+        "emergency_command",
+        {"level": "EMERGENCY_HALT", "reason": "smoke"},
+    ),
+    (
+        lambda c: c.rollback(step=1000, reason="worse"),
+        "rollback_command",
+        {"target_step": "1000", "reason": "worse"},
+    ),
+]
+OPTIMIZER_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [
+    (lambda c: c.initialize_host(), {"command_type": "OPTIMIZER_COMMAND_INITIALIZE_HOST", "optimizer_id": "host"}),
+    (
+        lambda c: c.create_seed_optimizer("s0", lr=0.5, weight_decay=0.25),
+        {
+            "command_type": "OPTIMIZER_COMMAND_CREATE_SEED",
+            "optimizer_id": "s0",
+            "hyperparameters": {"lr": 0.5, "weight_decay": 0.25},
+        },
+    ),
+    (
+        lambda c: c.grant_steps("s0", num_steps=7, expected_step=9, grad_clip_norm=1.5),
+        {
+            "command_type": "OPTIMIZER_COMMAND_STEP",
+            "optimizer_id": "s0",
+            "num_steps": "7",
+            "expected_step": "9",
+            "grad_clip_norm": 1.5,
+        },
+    ),
+    (
+        lambda c: c.reset_optimizer_state("s0", generation=2),
+        {"command_type": "OPTIMIZER_COMMAND_RESET_STATE", "optimizer_id": "s0", "optimizer_generation": 2},
+    ),
+    (
+        lambda c: c.register_teacher(digest="ab" * 32),
+        {
+            "command_type": "OPTIMIZER_COMMAND_REGISTER_TEACHER",
+            "optimizer_id": "host",
+            "teacher_digest": "ab" * 32,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("publish", "expected"), SEED_OPERATIONS)
+async def test_each_seed_operation_is_sealed_as_the_message_that_says_it(
+    run: ScriptedRun, controller: Controller, publish: Publish, expected: dict[str, object]
+) -> None:
+    receipt = await publish(controller)
+
+    [opened] = await run.received()
+    said = MessageToDict(opened.message, preserving_proto_field_name=True)
+
+    assert said["seed_command"] == {"seed_id": "s0", **expected}
+    assert said["command_type"] == "COMMAND_SEED"
+    assert (said["command_id"], opened.entry_id) == (receipt.command_id, receipt.entry_id)
+
+
+@pytest.mark.parametrize(("publish", "field", "expected"), RUN_OPERATIONS)
+async def test_each_operation_on_the_run_is_sealed_as_the_message_that_says_it(
+    run: ScriptedRun, controller: Controller, publish: Publish, field: str, expected: dict[str, object]
+) -> None:
+    await publish(controller)
+
+    [opened] = await run.received()
+
+    assert MessageToDict(opened.message, preserving_proto_field_name=True)[field] == expected
+    assert opened.header.role is Role.CONTROLLER
+
+
+@pytest.mark.parametrize(("publish", "expected"), OPTIMIZER_OPERATIONS)
+async def test_each_optimizer_command_is_sealed_by_the_role_that_owns_optimizers(
+    run: ScriptedRun, controller: Controller, publish: Publish, expected: dict[str, object]
+) -> None:
+    receipt = await publish(controller)
+
+    [opened] = await run.received("optimizer")
+    said = MessageToDict(opened.message, preserving_proto_field_name=True)
+
+    assert said == {"version": 1, "command_id": receipt.command_id, **expected}
+    assert opened.header.role is Role.OPTIMIZER
+
+
+async def test_a_command_is_applied_once_every_rank_says_so(run: ScriptedRun, controller: Controller) -> None:
+    receipt = await controller.cull("s0")
+    await run.answer(accepted(receipt.command_id, receipt.entry_id, step=116))
+    await run.answer(applied(receipt.command_id, receipt.entry_id, "worker-1"))
+
+    acceptance = await receipt.accepted()
+    with pytest.raises(UnansweredError):
+        await receipt.applied(timeout_s=0.05)
+    await run.answer(applied(receipt.command_id, receipt.entry_id, "worker-0"))
+    outcomes = await receipt.applied()
+
+    assert acceptance.step == 116
+    assert [outcome.worker for outcome in outcomes] == ["worker-0", "worker-1"]
+
+
+async def test_a_late_rank_is_named(run: ScriptedRun, controller: Controller) -> None:
+    await run.beat(1)
+    receipt = await controller.cull("s0")
+    await run.apply(receipt.command_id, receipt.entry_id, "worker-0")
+    await receipt.accepted()
+
+    with pytest.raises(UnansweredError) as caught:
+        await receipt.applied(timeout_s=0.1)
+
+    assert caught.value.missing == ["worker-1"]
+
+
+async def test_a_silent_coordinator_is_named(controller: Controller) -> None:
+    receipt = await controller.pause()
+
+    with pytest.raises(UnansweredError, match=r"no answer after 0.05 s from coordinator"):
+        await receipt.accepted(timeout_s=0.05)
+    with pytest.raises(UnansweredError, match="coordinator"):
+        await receipt.applied(timeout_s=0.05)
+
+
+async def test_a_rejection_says_why(run: ScriptedRun, controller: Controller) -> None:
+    receipt = await controller.germinate("s0", site="tail", blueprint="lora")
+    sentence = "site is 'tail'; expected one of hidden, head"
+    await run.answer(rejected(receipt.command_id, receipt.entry_id, Reason.REASON_UNKNOWN_SITE, sentence))
+
+    with pytest.raises(CommandFailedError) as caught:
+        await receipt.accepted()
+    with pytest.raises(CommandFailedError):
+        await receipt.applied()
+
+    assert (caught.value.reason, caught.value.detail) == ("unknown_site", sentence)
+    assert caught.value.worker == "coordinator"
+
+
+async def test_a_rank_that_fails_is_named_with_its_reason(run: ScriptedRun, controller: Controller) -> None:
+    receipt = await controller.start_grafting("s0")
+    await run.answer(accepted(receipt.command_id, receipt.entry_id))
+    failure = failed(Reason.REASON_GATE_FAILED, "fit is 0.01; expected at least 0.05")
+    failure.command_id, failure.entry_id = receipt.command_id, receipt.entry_id
+    await run.answer(failure)
+
+    with pytest.raises(CommandFailedError) as caught:
+        await receipt.applied()
+
+    assert (caught.value.reason, caught.value.worker) == ("gate_failed", "worker-1")
+
+
+async def test_the_refusal_of_a_copy_leaves_the_command_alone(run: ScriptedRun, controller: Controller) -> None:
+    receipt = await controller.cull("s0")
+    await run.answer(rejected(receipt.command_id, "9-0", Reason.REASON_REPLAYED, "a copy"))
+    await run.answer(accepted(receipt.command_id, receipt.entry_id))
+    await run.answer(rejected(receipt.command_id, receipt.entry_id, Reason.REASON_DUPLICATE, "again"))
+    for worker in WORKERS:
+        await run.answer(applied(receipt.command_id, receipt.entry_id, worker))
+
+    assert len(await receipt.applied()) == 2
+
+
+async def test_a_worker_may_not_judge_and_a_coordinator_may_not_apply(
+    run: ScriptedRun, controller: Controller
+) -> None:
+    receipt = await controller.cull("s0")
+    ids = (receipt.command_id, receipt.entry_id)
+    await run.say("receipts", Role.WORKER, "worker-0", rejected(*ids, Reason.REASON_CULLED, "no"))
+    await run.say("receipts", Role.COORDINATOR, "coordinator", applied(*ids, "worker-0"))
+    await run.answer(accepted(*ids))
+
+    await receipt.accepted()
+
+    assert receipt.outcomes == []
+
+
+async def test_a_held_gate_is_tried_again_after_an_epoch(run: ScriptedRun, controller: Controller) -> None:
+    held = failed(Reason.REASON_GATE_FAILED, "not yet")
+    serving = asyncio.create_task(run.serve({1: held}))
+    await run.beat(4)
+
+    persisting = asyncio.create_task(controller.persist(controller.stabilize, "s0"))
+    await run.received(count=1)
+    while not persisting.done():  # epochs go on, whatever the controller does
+        await run.beat(5)
+        await asyncio.wait([persisting], timeout=0.01)
+    await cancelled(serving)
+
+    assert [receipt.worker for receipt in await persisting] == list(WORKERS)
+    assert len(await run.received(count=2)) == 2
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        failed(Reason.REASON_ILLEGAL_TRANSITION, "from DORMANT"),
+        failed(Reason.REASON_GATE_FAILED, "no gain", stage=Stage.SEED_STAGE_EMBARGOED),
+    ],
+)
+async def test_what_an_epoch_cannot_mend_is_not_tried_again(
+    run: ScriptedRun, controller: Controller, failure: pb.CommandReceipt
+) -> None:
+    serving = asyncio.create_task(run.serve({1: failure}))
+
+    with pytest.raises(CommandFailedError, match=failure.detail):
+        await controller.persist(controller.fossilize, "s0")
+    await cancelled(serving)
+
+
+async def test_status_shows_the_newest_heartbeat_of_each_worker(run: ScriptedRun, controller: Controller) -> None:
+    await run.beat(1)
+    await run.beat(2, workers=("worker-1",))
+
+    workers = await controller.status()
+
+    assert {name: beat.epoch for name, beat in workers.items()} == {"worker-0": 1, "worker-1": 2}
+
+
+async def test_epochs_waits_for_the_slowest_rank(run: ScriptedRun, controller: Controller) -> None:
+    await run.beat(3)
+    waiting = asyncio.create_task(controller.epochs(2))
+    await run.beat(5, workers=("worker-0",))
+
+    done, _ = await asyncio.wait([waiting], timeout=0.05)
+    await run.beat(5, workers=("worker-1",))
+    workers = await waiting
+
+    assert not done
+    assert {beat.epoch for beat in workers.values()} == {5}
+
+
+async def test_a_seed_reaches_a_stage_when_every_rank_shows_it(run: ScriptedRun, controller: Controller) -> None:
+    await run.beat(1, seed_state("s0", Stage.SEED_STAGE_TRAINING))
+    waiting = asyncio.create_task(controller.reaches("s0", "EMBARGOED"))
+    await run.beat(2, seed_state("s0", Stage.SEED_STAGE_EMBARGOED))
+
+    states = await waiting
+
+    assert [state.site for state in states] == ["head", "head"]
+
+
+async def test_waiting_for_what_never_comes_says_where_the_workers_stand(
+    run: ScriptedRun, controller: Controller
+) -> None:
+    await run.beat(7)
+
+    with pytest.raises(NotSeenError, match="worker-0 at step 700, epoch 7"):
+        await controller.reaches("s0", "FOSSILIZED", timeout_s=0.1)
+    with pytest.raises(SettingError, match="stage is 'RIPE'"):
+        await controller.reaches("s0", "RIPE")
+
+
+async def test_frames_of_all_regions_come_in_one_stream(run: ScriptedRun, controller: Controller) -> None:
+    await run.beat(1)
+    for rank, worker in enumerate(WORKERS):
+        frame = pb.TelemetryFrame(version=1, source=worker, incarnation=1, region=f"region-{rank}")
+        await run.say(f"region-{rank}/telemetry", Role.WORKER, worker, frame)
+
+    async with aclosing(controller.telemetry("worker", since="0")) as frames:
+        producers = {(await anext(frames)).header.producer for _ in WORKERS}
+
+    assert producers == set(WORKERS)
+
+
+async def test_junk_among_the_telemetry_is_passed_over(
+    run: ScriptedRun, controller: Controller, redis: connect.Redis
+) -> None:
+    await redis.xadd(f"esper:{{{run.run_id}}}:global", {"m": b"junk"})
+    aggregate = pb.AggregatedTelemetry(version=1, sequence=1, num_packets=64)
+    await run.say("global", Role.GLOBAL, "global", aggregate)
+
+    async with aclosing(controller.telemetry("global", since="0")) as aggregates:
+        opened = await anext(aggregates)
+
+    assert opened.message == aggregate
+
+
+@asynccontextmanager
+async def no_task_left() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    assert asyncio.all_tasks() == before
+
+
+async def test_leaving_ends_every_task(run: ScriptedRun) -> None:
+    await run.beat(1)
+    async with no_task_left():
+        async with Controller.connect(run.name) as controller:
+            await controller.epochs(0)
+            async with aclosing(controller.telemetry("global", since="0")) as aggregates:
+                waiting = asyncio.create_task(anext(aggregates))
+                await cancelled_anext(waiting)
+
+
+async def cancelled_anext(task: asyncio.Task[object]) -> None:
+    await asyncio.wait([task], timeout=0.05)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_arguments_win_over_the_environment(run: ScriptedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESPER_RUN", "another")
+
+    async with Controller.connect(run.name) as controller:
+        assert controller.run_id == run.run_id
+    with pytest.raises(UnknownRunError, match="'another'"):
+        async with Controller.connect():
+            pass
+
+
+async def test_the_environment_alone_names_a_run_on_an_outside_server(
+    run: ScriptedRun, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ESPER_RUN", run.run_id)
+    monkeypatch.setenv("ESPER_REDIS_URL", redis_url)
+    with pytest.raises(SettingError, match="ESPER_KEYRING"):
+        async with Controller.connect():
+            pass
+
+    monkeypatch.setenv("ESPER_KEYRING", str(run.keyring))
+
+    async with Controller.connect() as controller:
+        assert controller.run_id == run.run_id
+
+
+async def test_the_keys_of_another_run_do_not_fit(run: ScriptedRun, short_directory: Path) -> None:
+    path = short_directory / f"{run.name}.json"
+    run.master.derive("other-00000000", [Role.CONTROLLER]).save(path)
+
+    with pytest.raises(SettingError, match="other-00000000"):
+        async with Controller.connect(run.name, keyring=path):
+            pass
+
+
+async def test_a_word_that_stands_for_nothing_is_refused_before_it_is_sent(
+    run: ScriptedRun, controller: Controller, redis: connect.Redis
+) -> None:
+    with pytest.raises(SettingError, match="curve is 'wavy'; expected one of linear, cosine, sigmoid"):
+        await controller.start_grafting("s0", curve="wavy")
+
+    assert await redis.exists(f"esper:{{{run.run_id}}}:commands") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from esper.bus.delivery import FIELD, Delivery
 from esper.bus.names import dead_of
@@ -72,8 +72,9 @@ class Settlement:
 
 def reject_spent(settlement: Settlement, delivery: Delivery) -> None:
     """Set aside an entry whose handler failed five times. Its bytes are kept: they may be genuine."""
-    detail = f"delivered {delivery.attempts - 1} times without being settled"
-    settlement.reject(delivery, RefusedError(pb.ReasonCode.REASON_POISON, detail), delivery.body)
+    failed = replace(delivery, attempts=delivery.attempts - 1)
+    error = RefusedError(pb.ReasonCode.REASON_POISON, f"delivered {failed.attempts} times without being settled")
+    settlement.reject(failed, error, delivery.body)
 
 
 def obituary(delivery: Delivery, error: EsperError, dead: bytes | None) -> dict[bytes, bytes]:

@@ -1,0 +1,72 @@
+"""What the tests of the bus share: filling streams, reading until idle, and a line that loses replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from esper.bus.connect import Redis
+from esper.bus.delivery import Delivery
+from esper.bus.embedded import EmbeddedRedis
+from esper.bus.inbox import Inbox
+from esper.bus.publisher import Publisher
+
+
+async def put(redis: Redis, stream: str, *bodies: bytes) -> list[str]:
+    publisher = Publisher(redis)
+    return [await publisher.add(stream, body) for body in bodies]
+
+
+async def drain(inbox: Inbox) -> list[Delivery]:
+    """Everything handed over until the inbox is idle."""
+    await inbox.open()
+    return [delivery async for batch in inbox.batches(until_idle=True) for delivery in batch]
+
+
+async def bodies(redis: Redis, stream: str) -> list[bytes]:
+    return [fields[b"m"] for _, fields in await redis.execute_command("XRANGE", stream, "-", "+")]
+
+
+async def num_pending(redis: Redis, stream: str, group: str = "group") -> int:
+    summary = await redis.xpending(stream, group)
+    return int(summary["pending"])
+
+
+@contextmanager
+def own_server(directory: Path) -> Iterator[EmbeddedRedis]:
+    """A server for a test that harms it."""
+    with EmbeddedRedis(directory / uuid4().hex[:8], appendfsync="always") as server:
+        yield server
+
+
+class LossyLine:
+    """Between a client and the server. Passes everything on; when armed, loses the reply to the next settlement."""
+
+    def __init__(self, server: Path) -> None:
+        self.server, self.armed, self.num_lost = server, False, 0
+
+    async def on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_unix_connection(str(self.server))
+        try:
+            while request := await reader.read(1 << 20):
+                up_writer.write(request)
+                reply = await up_reader.read(1 << 20)
+                if self.armed and b"EVAL" in request and not reply.startswith(b"-NOSCRIPT"):
+                    self.armed, self.num_lost = False, self.num_lost + 1
+                    return
+                writer.write(reply)
+        finally:
+            up_writer.close()
+            writer.close()
+
+
+@asynccontextmanager
+async def lossy_line(server_url: str, directory: Path) -> AsyncIterator[tuple[LossyLine, str]]:
+    """The line and the URL to reach the server through it."""
+    line = LossyLine(Path(server_url.removeprefix("unix://")))
+    path = directory / f"{uuid4().hex[:8]}.sock"
+    async with await asyncio.start_unix_server(line.on_client, path):
+        yield line, f"unix://{path}"

@@ -1,0 +1,179 @@
+"""A settlement is carried out whole, once, and only by who still holds the entries."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect
+from esper.bus.connect import Redis
+from esper.bus.inbox import Inbox
+from esper.bus.names import key
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement
+from esper.errors import BusError, RefusedError, StaleLeaseError
+from esper.leyline import contracts as pb
+from tests.bus_kit import bodies, drain, lossy_line, num_pending, put
+
+
+async def test_a_consumer_paused_past_its_reclaim_cannot_settle(redis: Redis, redis_reader: Redis, run_id: str) -> None:
+    stream, answers = key(run_id, "votes"), key(run_id, "decisions")
+    await put(redis, stream, b"vote")
+    [in_hand] = await drain(Inbox(redis_reader, redis, stream, "group", "paused"))
+    [taken_over] = await drain(Inbox(redis_reader, redis, stream, "group", "other", reclaim_after_ms=0))
+
+    late = Settlement()
+    late.ack(in_hand)
+    late.write(answers, b"twice")
+    late.put(key(run_id, "windows"), {"paused": b"1"})
+    with pytest.raises(StaleLeaseError) as refused:
+        await Outbox(redis).settle(late)
+
+    assert refused.value.entry_id == in_hand.entry_id == taken_over.entry_id
+    assert await redis.exists(answers, key(run_id, "windows")) == 0
+    assert await num_pending(redis, stream) == 1
+
+
+async def test_one_stale_entry_among_many_leaves_everything_unwritten(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream, answers = key(run_id, "votes"), key(run_id, "decisions")
+    await put(redis, stream, *(b"%d" % number for number in range(20)))
+    deliveries = await drain(Inbox(redis_reader, redis, stream, "group", "c"))
+    await redis.xack(stream, "group", deliveries[13].entry_id)
+
+    settlement = Settlement()
+    for delivery in deliveries:
+        settlement.ack(delivery)
+    settlement.write(answers, b"answer")
+    with pytest.raises(StaleLeaseError, match=deliveries[13].entry_id):
+        await Outbox(redis).settle(settlement)
+
+    assert await redis.exists(answers) == 0
+    assert await num_pending(redis, stream) == 19
+
+
+async def test_entries_of_several_streams_settle_together_with_what_is_written(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    votes, commands, decisions, windows = (key(run_id, name) for name in ("votes", "commands", "decisions", "windows"))
+    await put(redis, votes, b"v")
+    await put(redis, commands, b"c")
+    settlement = Settlement()
+    for stream in (votes, commands):
+        for delivery in await drain(Inbox(redis_reader, redis, stream, "group", "c")):
+            settlement.ack(delivery)
+            settlement.ack(delivery)
+
+    settlement.write(decisions, b"first")
+    settlement.write(decisions, b"second")
+    settlement.put(windows, {"producer": b"\x00\xff"})
+    settlement.expect(windows, "producer", None)
+    ids = await Outbox(redis).settle(settlement)
+
+    assert await redis.execute_command("XRANGE", decisions, "-", "+") == [
+        (ids[0].encode(), {b"m": b"first"}),
+        (ids[1].encode(), {b"m": b"second"}),
+    ]
+    assert await redis.hget(windows, "producer") == b"\x00\xff"
+    assert await num_pending(redis, votes) == await num_pending(redis, commands) == 0
+
+
+@pytest.mark.parametrize(("before", "expected"), [(b"2", b"1"), (b"2", None), (None, b"1")])
+async def test_an_expectation_that_does_not_hold_refuses_the_whole(
+    redis: Redis, run_id: str, before: bytes | None, expected: bytes | None
+) -> None:
+    totals, answers = key(run_id, "totals"), key(run_id, "global")
+    if before is not None:
+        await redis.hset(totals, "generation", before)
+
+    settlement = Settlement()
+    settlement.expect(totals, "generation", expected)
+    settlement.write(answers, b"sum")
+    with pytest.raises(StaleLeaseError):
+        await Outbox(redis).settle(settlement)
+
+    assert await redis.exists(answers) == 0
+
+
+async def test_a_key_of_the_wrong_type_is_named_and_nothing_is_written(redis: Redis, run_id: str) -> None:
+    good, bad = key(run_id, "decisions"), key(run_id, "receipts")
+    await redis.set(bad, "someone else's")
+
+    settlement = Settlement()
+    settlement.write(good, b"1")
+    settlement.write(bad, b"2")
+    with pytest.raises(BusError, match=r"receipts holds a string; expected a stream"):
+        await Outbox(redis).settle(settlement)
+
+    assert await redis.exists(good) == 0
+
+
+async def test_more_entries_than_one_call_can_unpack_settle_around_those_still_held(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream = key(run_id, "telemetry")
+    await put(redis, stream, *([b"row"] * 2_500))
+    deliveries = await drain(Inbox(redis_reader, redis, stream, "group", "c"))
+
+    settlement = Settlement()
+    for delivery in deliveries[::2]:
+        settlement.ack(delivery)
+    await Outbox(redis).settle(settlement)
+
+    assert await num_pending(redis, stream) == 1_250
+
+
+@pytest.mark.parametrize("with_ack", [True, False])
+async def test_a_reply_that_is_lost_does_not_write_twice(
+    redis: Redis, redis_reader: Redis, redis_url: str, short_directory: Path, run_id: str, with_ack: bool
+) -> None:
+    stream, answers = key(run_id, "votes"), key(run_id, "decisions")
+    await put(redis, stream, b"vote")
+    settlement = Settlement()
+    for delivery in await drain(Inbox(redis_reader, redis, stream, "group", "c")):
+        if with_ack:
+            settlement.ack(delivery)
+    settlement.write(answers, b"once")
+
+    async with lossy_line(redis_url, short_directory) as (line, url), connect.writer(url) as lossy:
+        await connect.wait_ready(lossy)
+        line.armed = True
+        [entry_id] = await Outbox(lossy).settle(settlement)
+
+    assert line.num_lost == 1
+    assert await redis.execute_command("XRANGE", answers, "-", "+") == [(entry_id.encode(), {b"m": b"once"})]
+
+
+async def test_a_rejected_message_is_dead_lettered_with_what_is_known_of_it(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream, junk = key(run_id, "commands"), bytes(range(200))
+    [entry_id] = await put(redis, stream, junk)
+    [delivery] = await drain(Inbox(redis_reader, redis, stream, "group", "c"))
+
+    settlement = Settlement()
+    settlement.reject(delivery, RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "seal does not fit"))
+    await Outbox(redis).settle(settlement)
+
+    [(_, letter)] = await redis.execute_command("XRANGE", key(run_id, "dead"), "-", "+")
+    assert letter == {
+        b"reason": b"bad_seal",
+        b"detail": b"seal does not fit",
+        b"stream": stream.encode(),
+        b"group": b"group",
+        b"consumer": b"c",
+        b"entry_id": entry_id.encode(),
+        b"attempts": b"1",
+        b"size": b"200",
+        b"sha256": hashlib.sha256(junk).hexdigest().encode(),
+        b"head": junk[:64],
+    }
+    assert await num_pending(redis, stream) == 0
+
+
+async def test_an_empty_settlement_asks_nothing_of_the_server(redis: Redis, run_id: str) -> None:
+    assert await Outbox(redis).settle(Settlement()) == []
+    assert await bodies(redis, key(run_id, "decisions")) == []

@@ -1,0 +1,137 @@
+"""`esper demo`: the whole system on this machine, steered by two scripts, and a summary of what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from esper.cli.dashboard import show
+from esper.cli.fleet import WORLD_SIZE, Fleet, fleet, interruptible
+from esper.cli.quiet import log_to
+from esper.cli.summary import shortcomings, summary
+from esper.cli.witness import Witness, witness
+from esper.errors import EsperError
+
+FAILED = 1
+FOLD_S = 10.0  # for the last packets to come through both tiers
+
+
+class DemoError(EsperError):
+    """The demo did not come to its end."""
+
+
+@dataclass
+class Progress:
+    """What the demo is at, for the screen and for its errors."""
+
+    doing: str = "starting"
+
+
+def demo(
+    seconds: Annotated[float, typer.Option(min=1.0, help="Give up after this long.")] = 120.0,
+    runs_dir: Annotated[Path, typer.Option(help="Where the run's logs and summary go.")] = Path("runs"),
+) -> None:
+    """Run the whole system on this machine, and show what it did."""
+    if failure := interruptible(_demo(seconds, runs_dir)):
+        print(f"esper: {failure}", file=sys.stderr)
+        raise typer.Exit(FAILED)
+
+
+async def _demo(seconds: float, runs_directory: Path) -> str:
+    """Why it failed; empty: it did not."""
+    console, progress, began = Console(), Progress(), time.monotonic()
+    async with fleet("demo", runs_directory) as run, witness(run.record) as seen:
+        with log_to(run.directory / "logs" / "demo.log"):
+            failure = await _played(run, seen, progress, console, seconds)
+        content = summary(seen.collected, wall_s=time.monotonic() - began, failure=failure)
+        failure = failure or "; ".join(shortcomings(seen.collected))
+    path = run.directory / "summary.json"
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    console.print(closing_table(content))
+    console.print(f"{path}", highlight=False, soft_wrap=True)
+    return failure
+
+
+async def _played(run: Fleet, seen: Witness, progress: Progress, console: Console, seconds: float) -> str:
+    screen = asyncio.create_task(show(seen.collected, console, lambda: progress.doing))
+    try:
+        async with asyncio.timeout(seconds):
+            await run.supervisor.guard(seen.along(_play(run, seen, progress)))
+    except TimeoutError:
+        return f"the demo took longer than {seconds:g} s; it was at: {progress.doing}"
+    except EsperError as error:
+        return str(error)
+    finally:
+        screen.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await screen
+    return ""
+
+
+async def _play(run: Fleet, seen: Witness, progress: Progress) -> None:
+    """The main job, from the first process to the last packet."""
+    await run.start_servers()
+    await run.start_trainers()
+    progress.doing = "waiting for the workers"
+    await seen.until(lambda collected: len(collected.newest) == WORLD_SIZE)
+    progress.doing = "growing seeds"
+    await run.run_script("controller", "esper.examples.grow_digits")
+    progress.doing = "refusing hostile commands"
+    await run.run_script("hostile", "esper.examples.hostile")
+    progress.doing = "ending"
+    run.ask_trainers_to_end()
+    await seen.until(lambda collected: len(collected.reports) == WORLD_SIZE)
+    with contextlib.suppress(TimeoutError):  # what is missing then is said by the summary
+        async with asyncio.timeout(FOLD_S):
+            await seen.until(lambda collected: collected.complete)
+
+
+def closing_table(content: dict[str, Any]) -> Table:
+    """What the run did, as it stands in summary.json."""
+    table = Table(title=f"run {content['run']}", show_header=False)
+    for name, value in rows(content):
+        table.add_row(name, value)
+    return table
+
+
+def rows(content: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of each line of the closing table."""
+    accuracy, told, rounds = content["accuracy"], content["telemetry"], content["barriers"]
+    published, applied = content["commands"]["published"], content["commands"]["applied"]
+    refused = ", ".join(f"{count} {reason}" for reason, count in content["commands"]["rejected"].items()) or "none"
+    latency = rounds["latency_ms"]
+    return [
+        ("ok", "yes" if content["ok"] else "no"),
+        ("wall time", f"{content['wall_s']:.1f} s"),
+        ("steps, epochs", f"{content['steps']}, {content['epochs']} on {content['world_size']} workers"),
+        ("accuracy", f"{_figure(accuracy['host_before'])} host alone, {_figure(accuracy['final'])} at the end"),
+        *((f"seed {seed['id']}", _grown(seed)) for seed in content["seeds"]),
+        ("commands", f"{published} published, {applied} applied"),
+        ("not applied", refused),
+        ("packets", f"{told['packets']} made, {told['counted']} counted, {told['shed']} shed"),
+        ("reduced to", f"{told['regional']} regional, {told['global']} global"),
+        ("barriers", f"{rounds['committed']} committed, {rounds['aborted']} aborted"),
+        ("barrier latency", f"p50 {_figure(latency['p50'])} ms, p99 {_figure(latency['p99'])} ms"),
+        ("replicas equal", "yes" if content["replicas_equal"] else "no"),
+        ("parameters", content["parameter_digest"][:16]),
+    ]
+
+
+def _grown(seed: dict[str, Any]) -> str:
+    gain = seed["paired_gain"]
+    text = f"{seed['stage']} ({seed['blueprint']} at {seed['site']})"
+    return text if gain is None else f"{text}, gain {gain['mean']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}]"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

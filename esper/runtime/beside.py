@@ -53,17 +53,18 @@ class Beside:
     async def serve(self, stopping: asyncio.Event) -> None:
         """Run until the trainer hangs up or `stopping` is set; raises the first error of any part."""
         self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id)))
-        parts: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._follow_log(name)) for name in self.logs]
-        parts.append(asyncio.gather(self._hear_trainer(), self._carry_rows()))
-        parts.append(asyncio.ensure_future(stopping.wait()))
+        readers = [asyncio.ensure_future(self._follow_log(name)) for name in self.logs]
+        others: list[asyncio.Future[Any]] = [asyncio.gather(self._hear_trainer(), self._carry_rows())]
+        others.append(asyncio.ensure_future(stopping.wait()))
         try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*readers, *others], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             for inbox in self.logs.values():
                 inbox.stop()
-            await _end(parts)
+            await _cancel(others)
+            await asyncio.wait(readers)  # each leaves its blocking read by itself: a cancelled one could strand entries
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 
@@ -181,12 +182,9 @@ class Beside:
             log.warning("settlement.repeated", reason=str(error))
 
 
-async def _end(tasks: list[asyncio.Future[Any]]) -> None:
-    """Wait for readers to leave their blocking read by themselves; cancel what waits for the trainer or a signal."""
-    _, pending = await asyncio.wait(tasks, timeout=1.0)
-    for task in pending:
+async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:
+    for task in tasks:
         task.cancel()
-    for task in pending:
         with contextlib.suppress(asyncio.CancelledError, EsperError):
             await task
 

@@ -20,7 +20,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Link:
-    """Two socket pairs and the process at their other end. Knows no training, and never raises on a lost peer: `alive` says so.
+    """Two socket pairs and the process at their other end. Never raises on a lost peer: `alive` says so.
 
     One lane carries votes, receipts, heartbeats and decisions; the other carries measurements, so that a burst of
     them never delays a vote. The process is exec'd, never forked; forked DataLoader workers close the descriptors.

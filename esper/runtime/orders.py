@@ -12,6 +12,7 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
 
 EntryId = tuple[int, int]
+Step = tuple[list[pb.ToTrainer], list[Delivery]]  # what the trainer must hear, what is settled by that
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class _Command:
 
 @dataclass
 class Orders:
-    """One rank's view of the logs: holds commands until a commit names or passes them, and commits until they are all here.
+    """One rank's view of the logs: holds commands until a commit names or passes them, commits until those are here.
 
     Knows neither Redis nor the trainer. Raises TrainingError where this rank would judge otherwise than a commit says.
     """
@@ -44,14 +45,14 @@ class Orders:
         """Remember that this rank would not carry out an entry, should a commit name it."""
         self._refused[log, entry_id(delivery.entry_id)] = why
 
-    def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> tuple[list[pb.ToTrainer], list[Delivery]]:
+    def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> Step:
         """Return what the trainer must hear, and what can be acknowledged at once."""
         if self._is_old(proposal.round, proposal.roster_generation):
             return [], [delivery]
         self._proposals[proposal.round] = delivery
         return [pb.ToTrainer(proposal=proposal)], []
 
-    def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> tuple[list[pb.ToTrainer], list[Delivery]]:
+    def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> Step:
         """The first decision of a round counts; its order goes out once every command it names is here."""
         if self._is_old(commit.round, commit.roster_generation):
             return [], [delivery]
@@ -61,7 +62,7 @@ class Orders:
         self._waiting.append((commit, delivery))
         return self._complete(), []
 
-    def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> tuple[list[pb.ToTrainer], list[Delivery]]:
+    def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> Step:
         """An abort frees the trainer of its promise and is done with."""
         if self._is_old(abort.round, abort.roster_generation):
             return [], [delivery]
@@ -99,7 +100,8 @@ class Orders:
     def _check_not_refused(self, commit: pb.BarrierCommit, ref: pb.CommittedCommand) -> None:
         why = self._refused.get((ref.stream, entry_id(ref.entry_id)))
         if why is not None:
-            raise TrainingError(f"round {commit.round} names entry {ref.entry_id} of :{ref.stream}, refused here: {why}")
+            entry = f"entry {ref.entry_id} of :{ref.stream}"
+            raise TrainingError(f"round {commit.round} names {entry}, refused here: {why}")
 
     def _judged(self, commit: pb.BarrierCommit) -> list[Delivery]:
         named = {(ref.stream, entry_id(ref.entry_id)) for ref in commit.commands}

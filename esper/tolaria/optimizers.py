@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -26,8 +27,8 @@ HOST = "host"
 class OptimizerOutcome:
     """How this rank fared with one command: ReceiptStatus and ReasonCode numbers, and a sentence where it failed."""
 
-    status: int
-    reason: int = pb.ReasonCode.REASON_NONE
+    status: pb.ReceiptStatus
+    reason: pb.ReasonCode = pb.ReasonCode.REASON_NONE
     detail: str = ""
 
 
@@ -222,7 +223,7 @@ class Optimizers:
 
 
 def _failed(error: RefusedError) -> OptimizerOutcome:
-    return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_FAILED, error.reason, error.detail)
+    return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_FAILED, cast("pb.ReasonCode", error.reason), error.detail)
 
 
 def _require_known(optimizer_id: str, unknown: list[str], known: Mapping[str, float]) -> None:

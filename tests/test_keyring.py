@@ -1,0 +1,147 @@
+"""Who holds which key, when it is valid, and who may read the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from esper.errors import RefusedError, SettingError
+from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
+from esper.leyline.kinds import OPENS, SEALS, Domain, Role
+from esper.leyline.seal import Opener, Sealer
+from tests.sealed import CONTROLLER, ENTRY, MASTER, NOW_MS, NOW_NS, RUN, command, refusal
+
+KEY_ID = CONTROLLER.validities[0].key_id
+
+
+def opener(keyring: RoleKeyring) -> Opener:
+    return Opener(keyring, guard=None, accept=list(Domain))
+
+
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("domain", list(Domain))
+def test_a_process_seals_in_the_domains_of_its_role_and_in_no_other(role: Role, domain: Domain) -> None:
+    keyring = MASTER.derive(RUN, [role])
+
+    if domain in SEALS[role]:
+        assert keyring.seal_key(domain, role, NOW_NS)[0] == KEY_ID
+    else:
+        with pytest.raises(SettingError):
+            keyring.seal_key(domain, role, NOW_NS)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_process_holds_the_keys_of_its_roles_and_no_more(role: Role) -> None:
+    keyring = MASTER.derive(RUN, [role])
+    expected = set(OPENS[role]) | {(domain, role) for domain in SEALS[role]}
+
+    held = set()
+    for pair in ((domain, sealing) for domain in Domain for sealing in Role):
+        try:
+            keyring.open_key(KEY_ID, *pair, NOW_NS)
+        except RefusedError:
+            continue
+        held.add(pair)
+
+    assert held == expected
+
+
+def test_nobody_but_the_controller_holds_its_signing_key() -> None:
+    assert CONTROLLER.signing_key(KEY_ID, Role.CONTROLLER) is not None
+    assert MASTER.derive(RUN, [Role.WORKER, Role.COORDINATOR]).signing_key(KEY_ID, Role.CONTROLLER) is None
+
+
+def test_one_process_may_hold_several_roles() -> None:
+    keyring = MASTER.derive(RUN, [Role.CONTROLLER, Role.OPTIMIZER])
+
+    assert keyring.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS) != keyring.seal_key(
+        Domain.OPTIMIZER, Role.OPTIMIZER, NOW_NS
+    )
+
+
+def test_a_keyring_read_back_opens_what_the_one_written_sealed(tmp_path: Path) -> None:
+    MASTER.save(tmp_path / "master.json")
+    MasterKeyring.load(tmp_path / "master.json").derive(RUN, [Role.WORKER]).save(tmp_path / "worker.json")
+
+    keyring = RoleKeyring.load(tmp_path / "worker.json")
+    data = Sealer(CONTROLLER, Role.CONTROLLER, "c", clock_ns=lambda: NOW_NS).seal(command())
+
+    assert opener(keyring).open(data, ENTRY, NOW_MS).message == command()
+    assert (keyring.run_id, keyring.roles) == (RUN, (Role.WORKER,))
+    assert (tmp_path / "worker.json").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["master.json", "worker.json"]
+
+
+def test_a_role_keyring_holds_no_master_secret(tmp_path: Path) -> None:
+    MASTER.save(tmp_path / "master.json")
+    MASTER.derive(RUN, list(Role)).save(tmp_path / "all.json")
+
+    secret = (tmp_path / "master.json").read_text().split('"secret": "')[1][:64]
+
+    assert secret not in (tmp_path / "all.json").read_text()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "worker.json"
+    MASTER.derive(RUN, [Role.WORKER]).save(path)
+    path.chmod(mode)
+
+    with pytest.raises(SettingError, match="only its owner can read"):
+        RoleKeyring.load(path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"esper_keyring": "role", "version": 1}', "\udcff"])
+def test_a_file_that_is_no_keyring_is_named_in_the_error(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "worker.json"
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    path.chmod(0o600)
+
+    with pytest.raises(SettingError, match=r"worker\.json"):
+        RoleKeyring.load(path)
+
+
+def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="No such file"):
+        RoleKeyring.load(tmp_path / "none.json")
+    with pytest.raises(SettingError, match="a place to write"):
+        MASTER.save(tmp_path / "none" / "master.json")
+
+
+def test_a_master_keyring_is_no_role_keyring(tmp_path: Path) -> None:
+    MASTER.save(tmp_path / "master.json")
+
+    with pytest.raises(SettingError, match="a role keyring"):
+        RoleKeyring.load(tmp_path / "master.json")
+
+
+def test_after_rotation_the_newest_key_seals_and_both_open() -> None:
+    before = Sealer(CONTROLLER, Role.CONTROLLER, "c", clock_ns=lambda: NOW_NS).seal(command())
+    rotated = MASTER.rotate(NOW_NS, lead_s=10, overlap_s=100)
+    keyring = rotated.derive(RUN, [Role.CONTROLLER, Role.COORDINATOR])
+
+    key_id_now, _ = keyring.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS)
+    key_id_later, _ = keyring.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS + 10 * SECOND_NS)
+
+    assert (key_id_now, key_id_later) == (KEY_ID, rotated.validities[1].key_id)
+    assert opener(keyring).open(before, ENTRY, NOW_MS).message == command()
+
+
+def test_a_key_is_judged_at_its_entrys_time_so_that_nothing_in_flight_is_refused() -> None:
+    retired_s = 100
+    keyring = MASTER.rotate(NOW_NS, overlap_s=retired_s).derive(RUN, [Role.WORKER])
+    late_ns = NOW_NS + (retired_s - 1) * SECOND_NS
+    data = Sealer(CONTROLLER, Role.CONTROLLER, "c", clock_ns=lambda: late_ns).seal(command())
+    read_a_day_later_ms = NOW_MS + 86_400_000
+
+    in_flight = f"{NOW_MS + (retired_s - 1) * 1000}-0"
+    after = f"{NOW_MS + retired_s * 1000}-0"
+
+    assert opener(keyring).open(data, in_flight, read_a_day_later_ms).message == command()
+    assert refusal(opener(keyring), data, after, read_a_day_later_ms) == "REASON_UNKNOWN_KEY"
+
+
+def test_with_every_key_retired_nothing_is_sealed() -> None:
+    with pytest.raises(SettingError, match="retired"):
+        CONTROLLER.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS + 400 * 86_400 * SECOND_NS)

@@ -180,7 +180,7 @@ class Executor:
         seed = self._known.get(seed_id)
         return Outcome(
             pb.ReceiptStatus.RECEIPT_FAILED,
-            pb.ReasonCode(error.reason),
+            error.reason,
             error.detail,
             seed.stage if seed else DORMANT,
         )
@@ -206,10 +206,9 @@ def bare_name(site: str) -> str:
 
 def found(host: nn.Module, site: str) -> nn.Module:
     """The submodule of this name, with the prefixes of wrappers ignored."""
-    named: dict[str, nn.Module] = {
-        bare_name(name): module for name, module in reversed(list(host.named_modules())) if name
-    }
-    named |= {name: module for name, module in host.named_modules() if name == site and name}
-    if bare_name(site) not in named:
-        raise SettingError("sites", site, f"one of {', '.join(sorted(named))}")
-    return named[bare_name(site)]
+    exact: dict[str, nn.Module] = dict(host.named_modules())
+    named = {bare_name(name): module for name, module in exact.items() if name} | exact
+    module: nn.Module | None = named.get(site, named.get(bare_name(site)))
+    if module is None or not site:
+        raise SettingError("sites", site, f"one of {', '.join(sorted(name for name in exact if name))}")
+    return module

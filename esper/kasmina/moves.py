@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -38,20 +38,19 @@ from esper.leyline.lifecycle import (
 
 Op = pb.SeedOperation
 Reason = pb.ReasonCode
-NO_GATE = pb.SeedLifecycleGate.SEED_GATE_UNKNOWN
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
-    """What became of an operation on this rank."""
+    """What became of an operation on this rank: numbers of ReceiptStatus, ReasonCode, stage and gate."""
 
-    status: pb.ReceiptStatus
-    reason: pb.ReasonCode = Reason.REASON_NONE
+    status: int
+    reason: int = Reason.REASON_NONE
     detail: str = ""
-    stage: pb.SeedLifecycleStage = pb.SeedLifecycleStage.SEED_STAGE_UNKNOWN
-    gate: pb.SeedLifecycleGate = NO_GATE
+    stage: int = pb.SeedLifecycleStage.SEED_STAGE_UNKNOWN
+    gate: int = pb.SeedLifecycleGate.SEED_GATE_UNKNOWN
     evidence: Mapping[str, float] = field(default_factory=dict)
-    fossilized: list[nn.Parameter] = field(default_factory=list)  # newly part of the host
+    fossilized: Sequence[nn.Parameter] = ()  # newly part of the host
     culled: bool = False  # the seed's optimizer is to be dropped
 
 
@@ -206,7 +205,7 @@ class Moves:
             joined = self.fossils.join(slot, seed)
             slot.settle(None)
             seed.module, seed.complaint = None, None
-        return Outcome(**{**vars(outcome), "fossilized": joined})
+        return replace(outcome, fossilized=joined)
 
     def _reset(self, seed: Seed, now: Moment) -> Outcome:
         if now.epoch < seed.embargo_until_epoch:
@@ -227,10 +226,16 @@ class Moves:
         return applied(seed)
 
     def _through(
-        self, seed: Seed, operation: int, stage: pb.SeedLifecycleStage, evidence: Evidence, now: Moment, note: str = ""
+        self,
+        seed: Seed,
+        operation: pb.SeedOperation,
+        stage: pb.SeedLifecycleStage,
+        evidence: Evidence,
+        now: Moment,
+        note: str = "",
     ) -> Outcome:
         """Enter `stage` if the gate lets it; otherwise hold, or cull where the evidence is hopeless."""
-        gate, result = gate_of(Op(operation)), judge(evidence, self.witness.config)
+        gate, result = gate_of(operation), judge(evidence, self.witness.config)
         detail = "; ".join(part for part in (result.detail, note) if part)
         entered = stage if result.passed else seed.stage
         seed.record(entered, now.step, gate=gate, passed=result.passed, evidence=result.evidence, detail=detail)

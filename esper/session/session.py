@@ -135,7 +135,7 @@ class Session:
             self._beat_when_due()
 
     def _values(self, loss: torch.Tensor | None, step_ms: float) -> dict[str, float | torch.Tensor]:
-        rate = float(self.optimizer.param_groups[0]["lr"])
+        rate = self.optimizers.hyperparameters()["lr"]
         values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": rate}
         if loss is not None:
             values["loss"] = loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -14,18 +14,18 @@ from esper.tolaria.optimizers import OptimizerOutcome, Optimizers, Trainee
 
 
 class SeedOutcome(Protocol):
-    """What became of a seed operation on this rank."""
+    """What became of a seed operation on this rank, in numbers of the wire's enumerations."""
 
     @property
-    def status(self) -> pb.ReceiptStatus: ...
+    def status(self) -> int: ...
     @property
-    def reason(self) -> pb.ReasonCode: ...
+    def reason(self) -> int: ...
     @property
     def detail(self) -> str: ...
     @property
-    def stage(self) -> pb.SeedLifecycleStage: ...
+    def stage(self) -> int: ...
     @property
-    def gate(self) -> pb.SeedLifecycleGate: ...
+    def gate(self) -> int: ...
     @property
     def evidence(self) -> Mapping[str, float]: ...
     @property
@@ -137,8 +137,8 @@ class Steering:
         return pb.CommandReceipt(
             version=1,
             command_id=opened.ref.command_id,
-            status=outcome.status,
-            reason=outcome.reason,
+            status=cast(pb.ReceiptStatus, outcome.status),
+            reason=cast(pb.ReasonCode, outcome.reason),
             worker=self.worker,
             step=step,
             round=order.commit.round,

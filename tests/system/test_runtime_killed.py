@@ -40,6 +40,17 @@ class Loop:
             self.optimizer.zero_grad()
             step.loss(loss)
 
+    def step_and_measure(self) -> float:
+        """One step; the rate it used, as the ratio of what the bias moved by to its gradient."""
+        seen: list[float] = []
+        bias = self.model[2].bias
+        assert isinstance(bias, nn.Parameter)
+        before = bias.detach().clone()
+        hook = self.optimizer.register_step_pre_hook(lambda *_: seen.append(float(bias.grad.norm())))  # type: ignore[union-attr]
+        self.step()
+        hook.remove()
+        return float((bias.detach() - before).norm()) / seen[0]
+
     def steps_until(self, reached: Callable[[], bool], limit: int = 200_000) -> None:
         """Train on until something shows; the limit turns a hang into a failure."""
         for _ in range(limit):
@@ -175,6 +186,9 @@ def test_the_adjusted_rate_wins_from_its_step_on(script: Script, loop: Loop) -> 
     effective = loop.run.exchange.boundary.promised_from + 8  # type: ignore[operator]
     script.commit(1, effective, ("commands", entry))
 
-    loop.steps_until(lambda: loop.run.step_number > effective)
+    rates = {}
+    for _ in range(20):
+        rates[loop.run.step_number] = loop.step_and_measure()
 
-    assert loop.optimizer.param_groups[0]["lr"] == 0.025
+    assert rates[effective - 1] == pytest.approx(0.1, rel=1e-4)
+    assert rates[effective] == pytest.approx(0.025, rel=1e-4)

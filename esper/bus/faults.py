@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from redis import exceptions
 
@@ -43,13 +43,15 @@ def without_password(url: str) -> str:
     """The URL as it may be shown."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, place, parts.path, "", ""))
+    return f"{parts.scheme}://{place}{parts.path}"
 
 
 def translated(error: exceptions.RedisError | OSError, url: str) -> BusError:
     """The error of ours that says what the library's says."""
     at, said = without_password(url), str(error)
-    if isinstance(error, FATAL):
+    if isinstance(error, FATAL) or isinstance(
+        error.__cause__, FATAL
+    ):  # the library wraps what it meets while connecting
         return BusError(f"Redis at {at} refuses us: {said}")
     if isinstance(error, exceptions.BusyLoadingError):
         return LostError(f"Redis at {at} is still loading its data")

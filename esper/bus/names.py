@@ -76,12 +76,3 @@ def checked_name(what: str, name: str) -> str:
     if not NAME.fullmatch(name):
         raise SettingError(what, name, "1 to 40 letters, digits, dots, dashes or underscores, a letter or digit first")
     return name
-
-
-def table() -> str:
-    """STREAMS as the Markdown table that docs/architecture.md shows."""
-    rows = [("stream", "written by", "read by", "group", "trimmed"), ("---",) * 5]
-    for row in STREAMS:
-        tag = "{run/region}" if row.regional else "{run}"
-        rows.append((f"`esper:{tag}:{row.name}`", row.writers, row.readers, row.group, row.trimming))
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)

@@ -1,0 +1,119 @@
+"""Each way in which Redis can fail us is one clear sentence, and costs nothing that was acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect
+from esper.bus.embedded import EmbeddedRedis
+from esper.bus.faults import LostError, OutOfMemoryError, ReadOnlyError, without_password
+from esper.bus.inbox import Inbox
+from esper.bus.names import key
+from esper.bus.outbox import Outbox
+from esper.bus.publisher import Publisher
+from esper.bus.settlement import Settlement
+from esper.errors import BusError, SettingError
+from tests.bus_kit import drain, num_pending, own_server, put
+
+
+@pytest.fixture
+def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
+    with own_server(short_directory) as own:
+        yield own
+
+
+async def test_a_server_that_is_gone_is_named_without_the_password() -> None:
+    async with connect.writer("redis://user:secret@127.0.0.1:1/0") as redis:
+        with pytest.raises(LostError, match=r"redis://127\.0\.0\.1:1/0 cannot be reached") as gone:
+            await Publisher(redis).add("stream", b"m")
+
+    assert "secret" not in str(gone.value)
+    assert without_password("unix://user@/tmp/redis.sock?password=secret") == "unix:///tmp/redis.sock"
+
+
+@pytest.mark.parametrize("url", ["", "localhost:6379", "http://localhost", "redis://localhost:port"])
+def test_a_url_that_is_none_of_redis_is_refused_by_name(url: str) -> None:
+    with pytest.raises(SettingError, match="ESPER_REDIS_URL is"):
+        connect.writer(url)
+
+
+async def test_a_server_without_memory_writes_nothing_and_the_batch_can_be_settled_later(
+    server: EmbeddedRedis, run_id: str
+) -> None:
+    stream, answers = key(run_id, "votes"), key(run_id, "decisions")
+    async with connect.reader(server.url) as reader, connect.writer(server.url) as writer:
+        await put(writer, stream, b"1")
+        [delivery] = await drain(Inbox(reader, writer, stream, "group", "c"))
+        settlement = Settlement()
+        settlement.ack(delivery)
+        settlement.write(answers, b"answer")
+
+        await writer.config_set("maxmemory", "1")
+        with pytest.raises(OutOfMemoryError, match="out of memory: free some, or raise its maxmemory"):
+            await Outbox(writer).settle(settlement)
+        pending = await num_pending(writer, stream)
+        await writer.config_set("maxmemory", "0")
+        written = await Outbox(writer).settle(settlement)
+
+        assert pending == 1
+        assert len(written) == await writer.xlen(answers) == 1
+
+
+async def test_a_replica_is_refused_at_start_and_named_when_it_becomes_one(server: EmbeddedRedis) -> None:
+    async with connect.writer(server.url) as writer:
+        await writer.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+        with pytest.raises(ReadOnlyError, match="is read-only"):
+            await Publisher(writer).add("stream", b"m")
+        with pytest.raises(BusError, match="expected the primary's URL"):
+            await connect.check_server(writer)
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+async def test_a_policy_that_may_evict_is_refused_at_start(server: EmbeddedRedis, policy: str) -> None:
+    async with connect.writer(server.url) as writer:
+        await writer.config_set("maxmemory-policy", policy)
+
+        with pytest.raises(BusError, match=f"maxmemory-policy {policy}, which may evict streams; expected noeviction"):
+            await connect.check_server(writer)
+
+
+async def test_an_xadd_through_a_lost_connection_is_tried_once(server: EmbeddedRedis) -> None:
+    async with connect.writer(server.url) as writer:
+        await Publisher(writer).add("stream", b"1")
+        server.kill()
+
+        with pytest.raises(LostError):
+            await Publisher(writer).add("stream", b"2")
+        server.start()
+
+        assert await writer.xlen("stream") == 1
+
+
+async def test_a_wrong_password_is_an_error_and_not_waited_out(server: EmbeddedRedis) -> None:
+    async with connect.writer(server.url) as writer, connect.writer(f"{server.url}?password=wrong") as wrong:
+        await writer.config_set("requirepass", "right")
+
+        with pytest.raises(BusError, match="refuses us") as refused:
+            await connect.wait_ready(wrong)
+
+    assert not isinstance(refused.value, LostError)
+
+
+async def test_the_clock_is_the_servers(server: EmbeddedRedis) -> None:
+    clock = connect.ServerClock()
+    async with connect.writer(server.url) as writer:
+        before = await connect.server_ms(writer)
+        await clock.look(writer)
+        now = clock.now_ms()
+        after = await connect.server_ms(writer)
+
+    assert before - 1 <= now <= after + 1
+
+
+def test_the_clock_is_not_guessed() -> None:
+    with pytest.raises(BusError, match="before it was looked at"):
+        connect.ServerClock().now_ms()

@@ -1,0 +1,117 @@
+"""The register of live runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from esper.bus import runs
+from esper.bus.connect import Redis
+from esper.bus.embedded import EmbeddedRedis
+from esper.errors import SettingError, UnknownRunError
+
+OWNER = """
+import sys
+from esper.bus import runs
+held = runs.register("digits", started_ns=1)
+print(held.record.run_id, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def runtime_directory(short_directory: Path, monkeypatch: pytest.MonkeyPatch, run_id: str) -> Path:
+    """A runtime directory of the test's own."""
+    directory = short_directory / run_id
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
+    return directory
+
+
+def test_a_run_is_found_by_its_name_and_by_its_id() -> None:
+    with runs.register("digits", started_ns=1) as record:
+        assert runs.resolve("digits") == runs.resolve(record.run_id) == record
+        assert record.keyring("worker") == record.directory / "keys" / "worker.json"
+        assert record.keyring("worker").parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_name_stands_for_its_newest_run() -> None:
+    with runs.register("digits", started_ns=2) as newest, runs.register("digits", started_ns=1) as older:
+        assert runs.resolve("digits") == newest
+        assert runs.resolve(older.run_id) == older
+        assert runs.list_live() == [newest, older]
+
+
+def test_a_server_started_in_its_directory_has_its_url() -> None:
+    with runs.register("digits", started_ns=1) as record, EmbeddedRedis(record.directory) as server:
+        assert server.url == record.url
+
+
+def test_an_unknown_run_is_refused_with_the_ones_there_are() -> None:
+    with runs.register("digits", started_ns=1) as record, pytest.raises(UnknownRunError) as refused:
+        runs.resolve("letters")
+
+    assert str(refused.value) == f"no live run is called 'letters'; live runs: {record.run_id}"
+
+
+def test_a_run_that_ended_is_gone_with_its_keys() -> None:
+    with runs.register("digits", started_ns=1) as record:
+        record.keyring("worker").write_text("secret")
+
+    assert runs.list_live() == []
+    assert not record.directory.exists()
+
+
+def test_a_run_whose_process_was_killed_is_forgotten(runtime_directory: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    run_id = owner.stdout.readline().strip()
+    while_alive = runs.resolve(run_id)
+
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    owner.stdin.close()
+    owner.stdout.close()
+
+    assert while_alive.run_id == run_id
+    assert runs.list_live() == []
+    assert list((runtime_directory / "esper").iterdir()) == []
+
+
+def test_a_directory_open_to_others_is_refused(runtime_directory: Path) -> None:
+    (runtime_directory / "esper").mkdir(mode=0o755)
+    os.chmod(runtime_directory / "esper", 0o755)
+
+    with pytest.raises(SettingError, match="others cannot enter"):
+        runs.list_live()
+
+
+def test_a_runtime_directory_too_deep_for_a_socket_is_refused(
+    runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = runtime_directory / ("x" * 80)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+
+    with pytest.raises(SettingError, match="at most 100 bytes"):
+        runs.register("digits", started_ns=1)
+
+
+async def test_a_run_on_an_outside_redis_is_found_by_name_and_id(redis: Redis, run_id: str) -> None:
+    name = run_id.replace("test-", "outside-")
+    await runs.announce_outside(redis, name, run_id)
+
+    by_name, by_id = await runs.resolve_outside(redis.url, name), await runs.resolve_outside(redis.url, run_id)
+    await runs.forget_outside(redis, name, "another-run")
+    kept = await runs.resolve_outside(redis.url, name)
+    await runs.forget_outside(redis, name, run_id)
+
+    assert by_name == by_id == kept == run_id
+    with pytest.raises(UnknownRunError):
+        await runs.resolve_outside(redis.url, name)

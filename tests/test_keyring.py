@@ -145,3 +145,17 @@ def test_a_key_is_judged_at_its_entrys_time_so_that_nothing_in_flight_is_refused
 def test_with_every_key_retired_nothing_is_sealed() -> None:
     with pytest.raises(SettingError, match="retired"):
         CONTROLLER.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS + 400 * 86_400 * SECOND_NS)
+
+
+def test_the_table_of_roles_in_the_docs_is_the_one_in_force() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "security.md").read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
+    ]
+
+    for role, seals, opens in rows[1:]:
+        named = set() if seals == "nothing" else {Domain[name.upper()] for name in seals.split(", ")}
+        assert named == SEALS[Role(role)]
+        pairs = [entry.split("/") for entry in opens.split(", ")]
+        assert {(Domain[domain.upper()], Role(sealing)) for domain, sealing in pairs} == OPENS[Role(role)]
+    assert [row[0] for row in rows[1:]] == [role.value for role in Role]

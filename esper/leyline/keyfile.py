@@ -12,8 +12,8 @@ from typing import Any
 from esper.errors import SettingError
 
 
-def read_private(path: Path, kind: str) -> dict[str, Any]:
-    """The JSON object of a key file; `kind` is what its field `esper_keyring` must say."""
+def read_private(path: Path, *kinds: str) -> dict[str, Any]:
+    """The JSON object of a key file; `kinds` are what its field `esper_keyring` may say."""
     try:
         with open(path, "rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -22,7 +22,7 @@ def read_private(path: Path, kind: str) -> dict[str, Any]:
         raise SettingError("keyring", str(path), f"a readable file ({error.strerror})") from error
     if mode & 0o077:
         raise SettingError("keyring", str(path), f"a file that only its owner can read (mode 0600, not {mode:04o})")
-    return _parse(path, text, kind)
+    return _parse(path, text, kinds)
 
 
 def write_private(path: Path, content: dict[str, Any]) -> None:
@@ -40,11 +40,11 @@ def write_private(path: Path, content: dict[str, Any]) -> None:
         raise SettingError("keyring", str(path), f"a place to write ({error.strerror})") from error
 
 
-def _parse(path: Path, text: bytes, kind: str) -> dict[str, Any]:
+def _parse(path: Path, text: bytes, kinds: tuple[str, ...]) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:
         raise SettingError("keyring", str(path), "a JSON file") from error
-    if not isinstance(content, dict) or content.get("esper_keyring") != kind or content.get("version") != 1:
-        raise SettingError("keyring", str(path), f"a {kind} keyring of version 1")
+    if not isinstance(content, dict) or content.get("esper_keyring") not in kinds or content.get("version") != 1:
+        raise SettingError("keyring", str(path), f"a {' or '.join(kinds)} keyring of version 1")
     return content

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
+from esper.leyline.seal import Opened
 from esper.tamiyo.barrier import Barrier, Released
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
 from esper.tamiyo.roster import Roster
@@ -24,6 +25,8 @@ ROUND_NS = 20_000_000_000
 """A round ends by then, come what may: a rank that has voted waits for its decision for 30 s, then raises."""
 MAX_COMMANDS = 256
 """Judged in one round, so that a commit stays far below a frame's cap; the others wait for the next one."""
+SENTENCE_BYTES = 4096
+"""A receipt's detail is refused above this length."""
 
 
 @dataclass
@@ -96,9 +99,12 @@ class Coordinator:
         self._votes.append(entry)
         return Outcome() if released is None else self._commit(released, now_ns)
 
-    def on_command(self, waiting: Waiting) -> Outcome:
+    def on_command(self, stream: str, opened: Opened) -> Outcome:
         """Keep a command for the next round. A redelivery changes nothing."""
-        self._waiting.setdefault((waiting.stream, waiting.entry_id), waiting)
+        message = opened.message
+        assert isinstance(message, pb.AdaptationCommand | pb.OptimizerCommand)
+        waiting = Waiting(stream, opened.entry_id, message, opened.header, opened.digest)
+        self._waiting.setdefault((stream, opened.entry_id), waiting)
         return Outcome()
 
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome:
@@ -106,7 +112,7 @@ class Coordinator:
         if entry[0] not in self._positions:
             return Outcome()
         receipt = self._receipt(entry[1], pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
-        receipt.reason, receipt.detail = pb.ReasonCode(error.reason), error.detail
+        refuse(receipt, error)
         return Outcome(receipts=[receipt])
 
     def tick(self, now_ns: int) -> Outcome:
@@ -159,11 +165,12 @@ class Coordinator:
         outcome.done += self._take_votes()
 
     def _dismiss(self, now_ns: int, outcome: Outcome) -> None:
+        last = self._roster.departed[0]
+        detail = f"the run is over: {last.worker} left it before step {last.heartbeat.step}"
         for entry, waiting in sorted(self._waiting.items(), key=lambda item: item[1].order):
             receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
-            receipt.command_id, receipt.reason = waiting.message.command_id, pb.ReasonCode.REASON_PAST_DEADLINE
-            last = self._roster.departed[0]
-            receipt.detail = f"the run is over: {last.worker} left it before step {last.heartbeat.step}"
+            receipt.command_id = waiting.message.command_id
+            refuse(receipt, RefusedError(pb.ReasonCode.REASON_PAST_DEADLINE, detail))
             outcome.receipts.append(receipt)
             outcome.done.append(entry)
         self._waiting.clear()
@@ -218,8 +225,7 @@ class Coordinator:
             try:
                 commands.append(judge.accept(waiting))
             except RefusedError as error:
-                receipt.status = pb.ReceiptStatus.RECEIPT_REJECTED
-                receipt.reason, receipt.detail = pb.ReasonCode(error.reason), error.detail
+                refuse(receipt, error)
                 continue
             receipt.step, receipt.world_size = released.effective_step, len(released.votes)
             if waiting.is_rollback:  # what comes after it meets the state that it restores, which only votes will tell
@@ -248,3 +254,10 @@ class Coordinator:
     def _take_votes(self) -> list[Entry]:
         votes, self._votes = self._votes, []
         return votes
+
+
+def refuse(receipt: pb.CommandReceipt, error: RefusedError) -> None:
+    """Make a receipt say why, with as much of the sentence as it may carry."""
+    receipt.status = pb.ReceiptStatus.RECEIPT_REJECTED
+    receipt.reason = cast(pb.ReasonCode, error.reason)
+    receipt.detail = error.detail.encode()[:SENTENCE_BYTES].decode(errors="ignore")

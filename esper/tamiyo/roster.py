@@ -49,7 +49,7 @@ class Roster:
 
     @property
     def is_complete(self) -> bool:
-        return 0 < self._world_size == len(self._members)
+        return 0 < self._world_size == len(self._members) == len(set(self.names))
 
     @property
     def names(self) -> tuple[str, ...]:

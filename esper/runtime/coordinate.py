@@ -1,0 +1,246 @@
+"""The loop of the barrier coordinator: votes, heartbeats and commands in; decisions, receipts and acks out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import structlog
+
+from esper.bus import names, tail, trim
+from esper.bus.connect import ServerClock
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement, reject_spent
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Domain
+from esper.leyline.lifecycle import reason_name
+from esper.leyline.replay import ReplayGuard
+from esper.leyline.seal import Opened, Opener, Sealer
+
+GROUP = "coordinator"
+LOGS: Mapping[str, Domain] = {
+    "votes": Domain.VOTE,
+    "heartbeats": Domain.HEARTBEAT,
+    "commands": Domain.COMMAND,
+    "optimizer": Domain.OPTIMIZER,
+}
+TICK_S = 0.1
+NUM_BATCHES = 8
+NUM_DECISIONS = 512
+"""Read at a start: more than enough to hold the newest proposal and the decision before it."""
+TIDY_EVERY_NS = 60_000_000_000
+FORGET_AFTER_MS = 300_000
+
+Decision: TypeAlias = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
+Entry: TypeAlias = tuple[str, str]
+
+log = structlog.get_logger()
+
+
+class Outcome(Protocol):
+    """What a coordinator answers."""
+
+    decisions: list[Decision]
+    receipts: list[pb.CommandReceipt]
+    done: list[Entry]
+
+
+class Coordinates(Protocol):
+    """The rule that this loop serves."""
+
+    def resume(self, decisions: Iterable[Decision]) -> Outcome: ...
+    def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome: ...
+    def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome: ...
+    def on_command(self, stream: str, opened: Opened) -> Outcome: ...
+    def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome: ...
+    def tick(self, now_ns: int) -> Outcome: ...
+
+
+@dataclass
+class Seals:
+    """How one coordinator opens each stream that it reads, and its own decisions, and seals what it writes."""
+
+    openers: Mapping[str, Opener]
+    guards: Mapping[str, ReplayGuard]
+    decisions: Opener
+    sealer: Sealer
+
+
+@dataclass
+class Desk:
+    """Settles what the rule decides, one atomic call per step. A refused settlement ends the process: another one has
+    taken over, and what this one believes of the open round is void."""
+
+    run_id: str
+    rule: Coordinates
+    inboxes: Mapping[str, Inbox]
+    seals: Seals
+    outbox: Outbox
+    clock: ServerClock
+    _held: dict[Entry, Delivery] = field(default_factory=dict)
+    _logs: dict[str, str] = field(default_factory=dict)
+    _last: bytes | None = None
+    _tidied_ns: int = 0
+
+    async def resume(self) -> None:
+        """Take up where the decisions stream and the persisted windows end."""
+        redis = self.outbox.redis
+        self._logs = {self._key(name): name for name in LOGS}
+        await self.clock.look(redis)
+        for name, guard in self.seals.guards.items():
+            stored: Any = await redis.hgetall(self._windows(name))
+            guard.load({field.decode(): value for field, value in stored.items()})
+        last: Any = await redis.hget(self._key("barrier"), "last")
+        self._last = last
+        decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
+        settlement = Settlement()
+        self._publish(self.rule.resume(self._opened(decisions)), settlement)
+        await self.outbox.settle(settlement)
+
+    async def serve(self, stopping: asyncio.Event) -> None:
+        """Resume, then answer until told to stop: whatever arrived is settled with the next tick."""
+        await self.resume()
+        batches: asyncio.Queue[list[Delivery]] = asyncio.Queue(NUM_BATCHES)
+        async with asyncio.TaskGroup() as tasks:
+            pumps = [tasks.create_task(pump(inbox, batches)) for inbox in self.inboxes.values()]
+            while not stopping.is_set():
+                await self.step(await arrived(batches))
+                await self._tidy()
+            for inbox in self.inboxes.values():
+                inbox.stop()
+            while not all(pump.done() for pump in pumps):  # what they still read stays pending for the next process
+                await arrived(batches)
+
+    async def step(self, deliveries: Sequence[Delivery]) -> None:
+        """Answer deliveries, let time pass, settle all that follows."""
+        settlement = Settlement()
+        for delivery in deliveries:
+            self._answer(delivery, settlement)
+        self._publish(self.rule.tick(self._now_ns()), settlement)
+        for name, guard in self.seals.guards.items():
+            settlement.put(self._windows(name), guard.changed())
+        await self.outbox.settle(settlement)
+
+    def _answer(self, delivery: Delivery, settlement: Settlement) -> None:
+        name = self._logs[delivery.stream]
+        entry, now_ns = (name, delivery.entry_id), self._now_ns()
+        if delivery.spent:
+            poison = RefusedError(
+                pb.ReasonCode.REASON_POISON, f"handed over {delivery.attempts - 1} times, never settled"
+            )
+            reject_spent(settlement, delivery)
+            self._publish(self.rule.on_refused(entry, poison, now_ns), settlement)
+            return
+        try:
+            opened = self.seals.openers[name].open(delivery.body, delivery.entry_id, now_ns // 1_000_000)
+        except RefusedError as error:
+            log.warning(
+                "message.refused", stream=name, entry_id=entry[1], reason=reason_name(error.reason), why=str(error)
+            )
+            settlement.reject(delivery, error)
+            self._publish(self.rule.on_refused(entry, error, now_ns), settlement)
+            return
+        self._held[entry] = delivery
+        self._publish(self._handle(name, opened, now_ns), settlement)
+
+    def _handle(self, name: str, opened: Opened, now_ns: int) -> Outcome:
+        match opened.message:
+            case pb.Heartbeat():
+                outcome = self.rule.on_heartbeat(opened.message, now_ns)
+                outcome.done.append((name, opened.entry_id))
+                return outcome
+            case pb.BarrierVote():
+                return self.rule.on_vote(opened.message, (name, opened.entry_id), now_ns)
+            case _:
+                return self.rule.on_command(name, opened)
+
+    def _publish(self, outcome: Outcome, settlement: Settlement) -> None:
+        for decision in outcome.decisions:
+            tell(decision)
+            self._fence(decision, settlement)
+            generation = decision.roster_generation
+            settlement.write(self._key("decisions"), self.seals.sealer.seal(decision, roster_generation=generation))
+        for receipt in outcome.receipts:
+            settlement.write(self._key("receipts"), self.seals.sealer.seal(receipt))
+        for entry in outcome.done:
+            settlement.ack(self._held.pop(entry))
+
+    def _fence(self, decision: Decision, settlement: Settlement) -> None:
+        """Refuse the settlement where another coordinator has decided something since."""
+        if not any(expectation.key == self._key("barrier") for expectation in settlement.expectations):
+            settlement.expect(self._key("barrier"), "last", self._last)
+        self._last = f"{decision.round} {type(decision).__name__} {self.seals.sealer.incarnation:016x}".encode()
+        settlement.put(self._key("barrier"), {"last": self._last})
+
+    def _opened(self, entries: Iterable[tuple[str, bytes]]) -> Iterable[Decision]:
+        for entry_id, body in entries:
+            try:
+                message = self.seals.decisions.open(body, entry_id, self.clock.now_ms()).message
+            except RefusedError as error:
+                log.warning("decision.refused", entry_id=entry_id, why=str(error))
+                continue
+            if isinstance(message, pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort):
+                yield message
+
+    async def _tidy(self) -> None:
+        """Every minute: look at the clock, trim what is settled, forget windows of producers long gone."""
+        now_ns = self._now_ns()
+        if now_ns - self._tidied_ns < TIDY_EVERY_NS:
+            return
+        self._tidied_ns = now_ns
+        await self.clock.look(self.outbox.redis)
+        for name in ("votes", "heartbeats"):
+            await trim.trim(self.outbox.redis, self._key(name))
+        in_hand = (int(entry_id.partition("-")[0]) for _, entry_id in self._held)
+        oldest_ms = min(in_hand, default=now_ns // 1_000_000)
+        for guard in self.seals.guards.values():
+            guard.forget(min(oldest_ms, now_ns // 1_000_000 - FORGET_AFTER_MS))
+
+    def _key(self, name: str) -> str:
+        return names.key(self.run_id, name)
+
+    def _windows(self, name: str) -> str:
+        return self._key(f"windows:{GROUP}:{name}")
+
+    def _now_ns(self) -> int:
+        return self.clock.now_ms() * 1_000_000
+
+
+async def pump(inbox: Inbox, batches: asyncio.Queue[list[Delivery]]) -> None:
+    """Carry batches from one stream to the loop, which reads four."""
+    await inbox.open()
+    async for batch in inbox.batches():
+        await batches.put(batch)
+
+
+async def arrived(batches: asyncio.Queue[list[Delivery]]) -> list[Delivery]:
+    """Everything that has arrived; after a tick's length also nothing."""
+    deliveries: list[Delivery] = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(TICK_S):
+            deliveries += await batches.get()
+    while not batches.empty():
+        deliveries += batches.get_nowait()
+    return deliveries
+
+
+def tell(decision: Decision) -> None:
+    """One line per round that is decided."""
+    if isinstance(decision, pb.BarrierCommit):
+        log.info(
+            "round.committed",
+            round=decision.round,
+            effective_step=decision.effective_step,
+            num_commands=len(decision.commands),
+            latency_ms=round(decision.latency_ms, 3),
+        )
+        if decision.deviating:
+            log.error("replicas.deviated", round=decision.round, workers=list(decision.deviating))
+    elif isinstance(decision, pb.BarrierAbort):
+        log.warning("round.aborted", round=decision.round, why=decision.detail, missing=list(decision.missing))

@@ -1,0 +1,88 @@
+"""A slot without a seed changes no bit of the host."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from esper.errors import SettingError
+from esper.kasmina.executor import Executor
+from tests.seed_kit import Bench, Host, Op, TupleHost, batch, equal, loss_of, new_host, optimizer_of
+
+
+def bare_steps(kind: type[Host], optimizer_name: str, num_steps: int) -> Host:
+    host = new_host(kind)
+    optimizer = optimizer_of(optimizer_name, list(host.parameters()))
+    for step in range(1, num_steps + 1):
+        x, targets = batch(step)
+        torch.autograd.backward(loss_of(host(x), targets).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+    return host
+
+
+@pytest.mark.parametrize("kind", [Host, TupleHost])
+@pytest.mark.parametrize("optimizer_name", ["sgd", "adamw"])
+def test_dormant_slots_leave_training_bit_identical(kind: type[Host], optimizer_name: str) -> None:
+    bare = bare_steps(kind, optimizer_name, 20)
+    bench = Bench(new_host(kind), optimizer_name=optimizer_name)
+
+    bench.train(20)
+
+    x, _ = batch(99)
+    assert torch.equal(bench.host(x), bare(x))
+    assert equal(bench.host.state_dict(), bare.state_dict())
+    assert equal(bench.gradients(99), Bench(bare, sites=()).gradients(99))
+
+
+def test_a_dormant_slot_hands_on_the_very_output_object() -> None:
+    class Keeper(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.given = x + 1
+            return self.given
+
+    host = nn.Sequential(Keeper())
+    Executor(host, ["0"], run_id="r")
+
+    value = host(torch.ones(2, 2))
+
+    assert value is host[0].given
+
+
+def test_a_deep_copy_of_the_host_is_inert() -> None:
+    bench = Bench()
+    bench.raise_seed("BLENDING")
+    alone = new_host()
+    alone.load_state_dict(bench.host.state_dict())
+    x, _ = batch(99)
+
+    averaged = copy.deepcopy(bench.host)
+
+    assert torch.equal(averaged(x), alone(x))
+    assert not torch.equal(bench.host(x), alone(x))
+
+
+def test_a_deep_copy_computes_the_fossils_of_the_host() -> None:
+    bench = Bench()
+    bench.raise_seed("PROBATIONARY")
+    bench.train(40)
+    assert bench.do(Op.SEED_OP_FOSSILIZE).fossilized
+    x, _ = batch(99)
+
+    averaged = copy.deepcopy(bench.host)
+
+    assert torch.equal(averaged(x), bench.host(x))
+
+
+def test_an_unknown_site_names_those_that_exist() -> None:
+    with pytest.raises(SettingError, match=r"'tail'.*act, body, head"):
+        Executor(new_host(), ["tail"], run_id="r")
+
+
+def test_a_site_is_found_below_the_prefixes_of_wrappers() -> None:
+    executor = Executor(nn.ModuleDict({"module": new_host()}), ["module.body"], run_id="r")
+
+    assert executor.sites == ["body"]

@@ -26,6 +26,7 @@ WORLD_SIZE = 2
 REGIONS = tuple(f"r{rank}" for rank in range(WORLD_SIZE))
 WORKERS = tuple(f"worker-{rank}" for rank in range(WORLD_SIZE))
 TRAINERS = tuple(f"trainer-{rank}" for rank in range(WORLD_SIZE))
+SNAPSHOT_EVERY = "100"  # steps; the demo is over before a coordinator's own 1,000
 ROLES = {
     "worker": [Role.WORKER],
     "coordinator": [Role.COORDINATOR],
@@ -52,7 +53,7 @@ class Fleet:
 
     async def start_servers(self) -> None:
         """Coordinator and aggregators."""
-        await self._start("coordinator", "esper.workers.coordinator", "coordinator", WORLD_SIZE=str(WORLD_SIZE))
+        await self._start("coordinator", "esper.workers.coordinator", "coordinator", SNAPSHOT_EVERY=SNAPSHOT_EVERY)
         for region in REGIONS:
             await self._start(f"regional-{region}", "esper.workers.regional", "regional", REGION=region)
         await self._start("global", "esper.workers.global_", "global", REGIONS=",".join(REGIONS))

@@ -1,0 +1,202 @@
+"""A command gets one decision and one receipt through a real Redis, also when the coordinator dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from google.protobuf.message import Message
+
+from esper.bus import names, tail
+from esper.bus.connect import Redis, server_ms
+from esper.bus.outbox import Outbox
+from esper.bus.publisher import Publisher
+from esper.bus.settlement import Settlement
+from esper.errors import StaleLeaseError
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener, Sealer
+from esper.runtime.coordinate import LOGS, Desk
+from esper.workers.coordinator import CoordinatorSettings, desk
+from tests.bus_kit import drain, num_pending
+from tests.rounds import germinate, heartbeat, vote
+
+S = 1_000_000_000
+
+
+class KilledError(Exception):
+    """The process dies here."""
+
+
+class DyingOutbox(Outbox):
+    """Its process is killed between handling and settling."""
+
+    async def settle(self, settlement: Settlement) -> list[str]:
+        raise KilledError
+
+
+@dataclass
+class Run:
+    """A run on the suite's server: seals as its processes would, and reads what the coordinator says."""
+
+    run_id: str
+    redis: Redis
+    redis_reader: Redis
+    master: MasterKeyring
+    sealers: dict[str, Sealer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        roles = {"commands": Role.CONTROLLER, "optimizer": Role.OPTIMIZER}
+        for log in LOGS:
+            role = roles.get(log, Role.WORKER)
+            self.sealers[log] = Sealer(self.master.derive(self.run_id, [role]), role, f"{role}-of-{log}")
+
+    async def put(self, log: str, *messages: Message) -> list[str]:
+        return [await self.put_bytes(log, self.sealers[log].seal(message)) for message in messages]
+
+    async def put_bytes(self, log: str, data: bytes) -> str:
+        return await Publisher(self.redis).add(names.key(self.run_id, log), data)
+
+    async def coordinator(self) -> Desk:
+        keys = self.master.derive(self.run_id, [Role.COORDINATOR])
+        made: Desk = desk(keys, CoordinatorSettings(), self.redis_reader, self.redis)
+        await made.resume()
+        return made
+
+    async def said(self, log: str, domain: Domain) -> list[Message]:
+        opener = Opener(self.master.derive(self.run_id, [Role.OBSERVER]), guard=None, accept=[domain])
+        entries = await tail.last(self.redis, names.key(self.run_id, log), 1000)
+        now_ms = await server_ms(self.redis)
+        return [opener.open(body, entry_id, now_ms).message for entry_id, body in entries]
+
+    async def decisions(self) -> list[str]:
+        said = await self.said("decisions", Domain.DECISION)
+        return [f"{type(each).__name__.removeprefix('Barrier')} {each.round}" for each in said]  # type: ignore[attr-defined]
+
+    async def receipts(self) -> list[tuple[str, str, str]]:
+        said = await self.said("receipts", Domain.RECEIPT)
+        receipts = [each for each in said if isinstance(each, pb.CommandReceipt)]
+        name = pb.ReasonCode.Name
+        return [(each.command_id, each.entry_id, name(each.reason).removeprefix("REASON_")) for each in receipts]
+
+
+@pytest.fixture
+async def run(run_id: str, redis: Redis, redis_reader: Redis) -> Run:
+    return Run(run_id, redis, redis_reader, MasterKeyring.new(await server_ms(redis) * 1_000_000 - S))
+
+
+async def step_until_idle(coordinating: Desk) -> None:
+    for inbox in coordinating.inboxes.values():
+        await coordinating.step(await drain(inbox))
+
+
+async def killed_before_settling(coordinating: Desk) -> None:
+    coordinating.outbox = DyingOutbox(coordinating.outbox.redis)
+    with pytest.raises(KilledError):
+        await coordinating.step(await drain(coordinating.inboxes["votes"]))
+
+
+async def test_a_command_is_answered_once_and_nothing_stays_pending(run: Run) -> None:
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    good, bad = await run.put("commands", germinate(), germinate("s1", site="hed"))
+
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(coordinating)
+
+    assert await run.decisions() == ["Proposal 1", "Commit 1"]
+    assert await run.receipts() == [("s0-1", good, "NONE"), ("s1-1", bad, "UNKNOWN_SITE")]
+    assert [await num_pending(run.redis, names.key(run.run_id, log), "coordinator") for log in LOGS] == [0] * 4
+
+
+async def test_a_command_is_answered_once_though_the_coordinator_died_before_it_settled(
+    run: Run,
+) -> None:
+    first = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [entry] = await run.put("commands", germinate())
+    await step_until_idle(first)
+    await run.put("votes", vote(0), vote(1))
+
+    await killed_before_settling(first)
+    second = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(second)
+    await run.put("votes", vote(0, number=2), vote(1, number=2))
+    await step_until_idle(second)
+    third = await run.coordinator()
+    await step_until_idle(third)
+
+    assert await run.decisions() == ["Proposal 1", "Abort 1", "Proposal 2", "Commit 2"]
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+
+
+async def test_a_coordinator_that_was_replaced_can_decide_nothing_more(run: Run) -> None:
+    old = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate())
+    await step_until_idle(old)
+    await run.put("votes", vote(0), vote(1))
+    votes = await drain(old.inboxes["votes"])
+
+    await run.coordinator()
+    with pytest.raises(StaleLeaseError):
+        await old.step(votes)
+
+    assert await run.decisions() == ["Proposal 1", "Abort 1"]
+    assert await run.receipts() == []
+
+
+async def test_a_refused_envelope_gets_one_receipt_that_believes_nothing_of_it(run: Run) -> None:
+    coordinating = await run.coordinator()
+    sealed = run.sealers["commands"].seal(germinate())
+    forged = sealed[:-1] + bytes([sealed[-1] ^ 1])
+
+    entries = [await run.put_bytes("commands", data) for data in (forged, sealed, sealed, b"junk")]
+    await run.put_bytes("votes", b"junk")
+    await step_until_idle(coordinating)
+    await step_until_idle(await run.coordinator())
+
+    assert await run.receipts() == [
+        ("", entries[0], "BAD_SEAL"),
+        ("", entries[2], "REPLAYED"),
+        ("", entries[3], "MALFORMED"),
+    ]
+    assert await run.redis.xlen(names.key(run.run_id, "dead")) == 4
+
+
+async def test_a_replay_is_known_after_a_restart(run: Run) -> None:
+    sealed = run.sealers["commands"].seal(germinate())
+    await run.put_bytes("commands", sealed)
+    await step_until_idle(await run.coordinator())
+
+    again = await run.put_bytes("commands", sealed)
+    await step_until_idle(await run.coordinator())
+
+    assert await run.receipts() == [("", again, "REPLAYED")]
+
+
+async def next_decision(run: Run, since: str) -> tuple[str, Message]:
+    stream = tail.follow(run.redis_reader, names.key(run.run_id, "decisions"), since)
+    entry_id, body = await anext(stream)
+    await stream.aclose()
+    opener = Opener(run.master.derive(run.run_id, [Role.OBSERVER]), guard=None, accept=[Domain.DECISION])
+    return entry_id, opener.open(body, entry_id, await server_ms(run.redis)).message
+
+
+async def test_the_loop_decides_rounds_until_it_is_told_to_stop(run: Run) -> None:
+    stopping, coordinating = asyncio.Event(), await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate())
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(coordinating.serve(stopping))
+        position, proposal = await next_decision(run, "0")
+        await run.put("votes", vote(0), vote(1))
+        _, commit = await next_decision(run, position)
+        stopping.set()
+
+    assert [type(proposal).__name__, type(commit).__name__] == ["BarrierProposal", "BarrierCommit"]

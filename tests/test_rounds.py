@@ -1,0 +1,238 @@
+"""When a round opens, what it decides and when it ends: the coordinator's rule, bare."""
+
+from __future__ import annotations
+
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.tamiyo.coordinator import Coordinator, Outcome
+from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
+
+S = 1_000_000_000
+ACCEPTED, REJECTED = pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_REJECTED
+TRAINING = pb.SeedLifecycleStage.SEED_STAGE_TRAINING
+DORMANT = pb.SeedLifecycleStage.SEED_STAGE_DORMANT
+
+
+def with_roster(now_ns: int = 0, **settings: int) -> Coordinator:
+    coordinator = Coordinator("coordinator", **settings)
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank), now_ns)
+    return coordinator
+
+
+def commit_of(coordinator: Coordinator, *votes: pb.BarrierVote, now_ns: int = 0) -> tuple[pb.BarrierCommit, Outcome]:
+    outcomes = [coordinator.on_vote(each, ("votes", f"{number}-0"), now_ns) for number, each in enumerate(votes)]
+    [commit] = outcomes[-1].decisions
+    assert isinstance(commit, pb.BarrierCommit)
+    return commit, outcomes[-1]
+
+
+def proposed(coordinator: Coordinator, now_ns: int = 0) -> pb.BarrierProposal:
+    [proposal] = coordinator.tick(now_ns).decisions
+    assert isinstance(proposal, pb.BarrierProposal)
+    return proposal
+
+
+def test_a_round_is_proposed_when_a_command_waits_and_all_ranks_are_known() -> None:
+    coordinator = Coordinator("coordinator")
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    coordinator.on_heartbeat(heartbeat(0), 0)
+    early = coordinator.tick(0)
+    coordinator.on_heartbeat(heartbeat(1), 0)
+
+    assert early.decisions == []
+    proposal = proposed(coordinator)
+    assert (proposal.round, proposal.roster_generation) == (1, 1)
+    assert list(proposal.roster) == ["worker-0", "worker-1"]
+    assert coordinator.tick(0).decisions == []
+
+
+def test_a_hundredth_step_is_answered_by_one_round_whoever_announces_it() -> None:
+    coordinator = with_roster()
+
+    coordinator.on_heartbeat(heartbeat(0, 100, due=True), 0)
+    proposed(coordinator)
+    commit_of(coordinator, vote(0, 101), vote(1, 99))
+    coordinator.on_heartbeat(heartbeat(1, 100, due=True), 0)
+
+    assert coordinator.tick(0).decisions == []
+
+
+def test_commands_of_one_round_are_judged_in_order() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(train(), "10-0"))
+    coordinator.on_command("commands", opened(germinate(), "9-0"))
+    coordinator.on_command("commands", opened(germinate("s1", site="hed"), "11-0"))
+    proposed(coordinator)
+
+    commit, outcome = commit_of(coordinator, vote(0, 10), vote(1, 12), now_ns=3_000_000)
+
+    assert (commit.effective_step, commit.latency_ms, commit.snapshot) == (20, 3.0, True)
+    assert [each.entry_id for each in commit.commands] == ["9-0", "10-0"]
+    assert commit.commands_position == "11-0"
+    assert commit.digest == barrier_digest(20, commit.commands, [])
+    assert [(each.entry_id, each.status) for each in outcome.receipts] == [
+        ("9-0", ACCEPTED),
+        ("10-0", ACCEPTED),
+        ("11-0", REJECTED),
+    ]
+    assert [(each.step, each.round, each.world_size) for each in outcome.receipts[:2]] == [(20, 1, 2)] * 2
+    assert set(outcome.done) == {
+        *(("votes", entry) for entry in ("0-0", "1-0")),
+        *(("commands", entry) for entry in ("9-0", "10-0", "11-0")),
+    }
+
+
+def test_votes_given_before_the_last_commit_took_effect_meet_its_outcome() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    commit_of(coordinator, vote(0, 10), vote(1, 10))
+    coordinator.on_command("commands", opened(train(), "2-0"))
+    proposed(coordinator)
+
+    commit, outcome = commit_of(coordinator, vote(0, 12, number=2), vote(1, 12, number=2))
+
+    assert [each.entry_id for each in commit.commands] == ["2-0"]
+    assert [each.status for each in outcome.receipts] == [ACCEPTED]
+
+
+def test_what_follows_a_rollback_waits_until_all_ranks_are_past_it() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(rollback(), "1-0"))
+    coordinator.on_command("commands", opened(germinate(), "2-0"))
+    proposed(coordinator)
+
+    commit, _ = commit_of(coordinator, vote(0, 10, snapshots={8: b"a"}), vote(1, 10, snapshots={8: b"a"}))
+    coordinator.on_heartbeat(heartbeat(0, 18), 0)
+    early = coordinator.tick(0)
+    coordinator.on_heartbeat(heartbeat(1, 18), 0)
+
+    assert [(each.entry_id, each.snapshot_step) for each in commit.commands] == [("1-0", 8)]
+    assert early.decisions == []
+    assert proposed(coordinator).round == 2
+
+
+def test_a_request_of_any_rank_is_taken_over_once() -> None:
+    coordinator = with_roster()
+    cull = pb.SeedRequest(seed_id="s0", operation=pb.SeedOperation.SEED_OP_CULL)
+    seeds = [state("s0", TRAINING), state("s1", DORMANT)]
+    illegal = pb.SeedRequest(seed_id="s1", operation=pb.SeedOperation.SEED_OP_CULL)
+    coordinator.on_heartbeat(heartbeat(0, 100, due=True), 0)
+    proposed(coordinator)
+
+    commit, _ = commit_of(
+        coordinator,
+        vote(0, 10, seeds=seeds, requests=[cull]),
+        vote(1, 10, seeds=seeds, requests=[cull, illegal]),
+    )
+
+    assert list(commit.requests) == [cull]
+    assert commit.digest == barrier_digest(18, [], [cull])
+
+
+def test_a_late_vote_is_acknowledged_and_its_request_opens_another_round() -> None:
+    coordinator = with_roster()
+    cull = pb.SeedRequest(seed_id="s0", operation=pb.SeedOperation.SEED_OP_CULL)
+
+    outcome = coordinator.on_vote(vote(0, 10, number=9, requests=[cull]), ("votes", "5-0"), 0)
+
+    assert outcome.done == [("votes", "5-0")]
+    assert proposed(coordinator).round == 1
+
+
+def test_a_snapshot_is_taken_at_the_first_commit_and_then_at_each_multiple() -> None:
+    coordinator = with_roster(snapshot_every=100)
+    taken = []
+
+    for number, step in enumerate([10, 50, 91, 93, 192], start=1):
+        coordinator.on_command("commands", opened(rollback(7), f"{number}-0"))
+        proposed(coordinator)
+        commit, _ = commit_of(coordinator, vote(0, step, number=number), vote(1, step, number=number))
+        taken.append((commit.effective_step, commit.snapshot))
+
+    assert taken == [(18, True), (58, False), (99, False), (101, True), (200, True)]
+
+
+def test_a_round_ends_five_seconds_after_a_missing_worker_was_last_heard() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    coordinator.on_vote(vote(0), ("votes", "1-0"), 1 * S)
+
+    busy = heartbeat(1)
+    busy.busy = pb.BusyWith.BUSY_COMPILE
+    coordinator.on_heartbeat(busy, 3 * S)
+    still_open = coordinator.tick(8 * S - 1)
+    ended = coordinator.tick(8 * S)
+
+    assert still_open.decisions == []
+    abort, retry = ended.decisions
+    assert isinstance(abort, pb.BarrierAbort)
+    assert (abort.reason, list(abort.missing)) == (pb.ReasonCode.REASON_TIMEOUT, ["worker-1"])
+    assert ended.done == [("votes", "1-0")]
+    assert isinstance(retry, pb.BarrierProposal)
+    assert retry.round == 2
+
+
+def test_a_round_ends_before_those_that_voted_give_up() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+
+    coordinator.on_heartbeat(heartbeat(0), 19 * S)
+    coordinator.on_heartbeat(heartbeat(1), 19 * S)
+
+    assert isinstance(coordinator.tick(20 * S).decisions[0], pb.BarrierAbort)
+
+
+def test_another_process_in_a_rank_makes_another_roster() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+
+    outcome = coordinator.on_heartbeat(heartbeat(1, incarnation=2), 0)
+
+    [abort] = outcome.decisions
+    assert isinstance(abort, pb.BarrierAbort)
+    assert abort.reason == pb.ReasonCode.REASON_ROSTER_CHANGED
+    again = proposed(coordinator)
+    assert (again.round, again.roster_generation) == (2, 2)
+
+
+def test_commands_after_the_end_of_a_run_are_answered() -> None:
+    coordinator = with_roster()
+    farewell = heartbeat(1, 400)
+    farewell.report.worker = "worker-1"
+    coordinator.on_heartbeat(farewell, 0)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    outcome = coordinator.tick(0)
+
+    [receipt] = outcome.receipts
+    assert (receipt.status, receipt.reason) == (REJECTED, pb.ReasonCode.REASON_PAST_DEADLINE)
+    assert receipt.detail == "the run is over: worker-1 left it before step 400"
+    assert outcome.done == [("commands", "1-0")]
+    assert outcome.decisions == []
+
+
+def test_a_coordinator_started_anew_aborts_the_open_round_and_counts_on() -> None:
+    first = pb.BarrierProposal(round=6, roster_generation=2, roster=["worker-0", "worker-1"])
+    commit = pb.BarrierCommit(round=6, roster_generation=2, effective_step=40, snapshot=True)
+    second = pb.BarrierProposal(round=7, roster_generation=2, roster=["worker-0", "worker-1"])
+    anew = Coordinator("coordinator")
+
+    outcome = anew.resume([first, commit, pb.BarrierAbort(round=6), second])
+    anew.on_command("commands", opened(germinate(), "1-0"))
+    anew.on_heartbeat(heartbeat(0, 40), 0)
+    anew.on_heartbeat(heartbeat(1, 39), 0)
+    early = anew.tick(0)
+    anew.on_heartbeat(heartbeat(1, 40), 0)
+
+    [abort] = outcome.decisions
+    assert isinstance(abort, pb.BarrierAbort)
+    assert (abort.round, abort.reason, list(abort.missing)) == (7, pb.ReasonCode.REASON_ROSTER_CHANGED, [])
+    assert early.decisions == []  # worker-1 may not have applied round 6 yet
+    again = proposed(anew)
+    assert (again.round, again.roster_generation) == (8, 2)

@@ -35,7 +35,9 @@ def refuse(field: str, met: object, expected: str) -> RefusedError:
 
 def text(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
     """A string that may be empty."""
-    length = len(value) if value.isascii() else len(value.encode())
+    if len(value) * 4 <= most_bytes:  # no character takes more than four: most names end here
+        return
+    length = len(value.encode())
     if length > most_bytes:
         raise refuse(field, value[:32] + "...", f"at most {most_bytes} bytes, not {length}")
 
@@ -50,7 +52,8 @@ def name(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
 def names(field: str, values: Iterable[str], most_bytes: int = ID_BYTES) -> None:
     """Several names, none of them empty."""
     for value in values:
-        name(field, value, most_bytes)
+        if not 0 < len(value) * 4 <= most_bytes:
+            name(field, value, most_bytes)
 
 
 def count(field: str, values: Sized, most: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
@@ -18,8 +19,7 @@ _NUMBER = struct.Struct(">Q")
 _SEEN = struct.Struct(f">QQQ{_DIGEST_BYTES}s")
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(NamedTuple):
     entry_ms: int
     entry_count: int
     digest: bytes

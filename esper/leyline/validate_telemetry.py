@@ -41,7 +41,8 @@ def packet(message: pb.TelemetryPacket) -> None:
         _points(message.metrics)
     if message.events:
         _events(message.events)
-    bounds.known("status", message.system_health.status, pb.HealthStatus.DESCRIPTOR, unknown=True)
+    if message.HasField("system_health"):
+        bounds.known("status", message.system_health.status, pb.HealthStatus.DESCRIPTOR, unknown=True)
 
 
 _LEVELS = frozenset(pb.TelemetryLevel.values())

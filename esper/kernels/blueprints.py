@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -29,8 +28,8 @@ class BlueprintRange:
     integer: bool = True
 
     def checked(self, value: float) -> float:
-        whole = not self.integer or value == math.floor(value)
-        if not (math.isfinite(value) and self.minimum <= value <= self.maximum and whole):
+        whole = not self.integer or float(value).is_integer()
+        if not (self.minimum <= value <= self.maximum and whole):
             kind = "an integer" if self.integer else "a number"
             detail = f"parameter {self.name} is {value:g}; expected {kind} in [{self.minimum:g}, {self.maximum:g}]"
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)

@@ -43,10 +43,11 @@ def own_server(directory: Path) -> Iterator[EmbeddedRedis]:
 
 
 class LossyLine:
-    """Between a client and the server. Passes everything on; when armed, loses the reply to the next settlement."""
+    """Between a client and the server. Passes everything on; loses the reply to the next command that it is told to."""
 
     def __init__(self, server: Path) -> None:
-        self.server, self.armed, self.num_lost = server, False, 0
+        self.server, self.num_lost = server, 0
+        self.lose: bytes | None = None
 
     async def on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_unix_connection(str(self.server))
@@ -54,8 +55,8 @@ class LossyLine:
             while request := await reader.read(1 << 20):
                 up_writer.write(request)
                 reply = await up_reader.read(1 << 20)
-                if self.armed and b"EVAL" in request and not reply.startswith(b"-NOSCRIPT"):
-                    self.armed, self.num_lost = False, self.num_lost + 1
+                if self.lose and self.lose in request and not reply.startswith(b"-NOSCRIPT"):
+                    self.lose, self.num_lost = None, self.num_lost + 1
                     return
                 writer.write(reply)
         finally:

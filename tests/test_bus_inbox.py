@@ -13,7 +13,7 @@ from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
-from tests.bus_kit import drain, num_pending, own_server, put
+from tests.bus_kit import drain, lossy_line, num_pending, own_server, put
 
 
 async def test_the_own_pending_list_is_emptied_first_after_a_restart(
@@ -163,6 +163,20 @@ async def test_acked_and_pending_survive_a_kill_of_the_server_and_the_reader_com
     assert new.body == b"new"
     assert [delivery.body for delivery in left] == [b"pending", b"new"]
     assert [event["event"] for event in events].count("bus.lost") <= 1
+
+
+async def test_what_was_delivered_in_a_lost_reply_is_handed_over(
+    redis: Redis, redis_url: str, short_directory: Path, run_id: str
+) -> None:
+    stream = key(run_id, "decisions")
+    await put(redis, stream, b"1")
+
+    async with lossy_line(redis_url, short_directory) as (line, url), connect.reader(url) as lossy:
+        line.lose = b"XREADGROUP"
+        handed = await drain(Inbox(lossy, redis, stream, "group", "c"))
+
+    assert line.num_lost == 1
+    assert [(delivery.body, delivery.attempts) for delivery in handed] == [(b"1", 2)]
 
 
 async def test_it_waits_out_a_server_that_is_gone_and_says_so_once(short_directory: Path, run_id: str) -> None:

@@ -140,7 +140,7 @@ async def test_a_reply_that_is_lost_does_not_write_twice(
 
     async with lossy_line(redis_url, short_directory) as (line, url), connect.writer(url) as lossy:
         await connect.wait_ready(lossy)
-        line.armed = True
+        line.lose = b"EVAL"
         [entry_id] = await Outbox(lossy).settle(settlement)
 
     assert line.num_lost == 1

@@ -78,7 +78,7 @@ class Pending:
             entry_id = raw_id.decode()
             if not fields:
                 vanished.append(entry_id)
-            elif entry_id not in self._held and entry_id in attempts:
+            elif entry_id in attempts:  # else the list changed between two commands; the next page has it
                 body = fields.get(FIELD, b"")
                 deliveries.append(Delivery(*self.source[:2], entry_id, body, attempts[entry_id], self.source.consumer))
         if vanished:

@@ -107,3 +107,19 @@ def test_a_start_that_fails_says_what_the_server_said(short_directory: Path) -> 
 
     with pytest.raises(BusError, match="did not start"):
         EmbeddedRedis(directory).start()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_esper_redis_prints_its_url_and_a_signal_leaves_nothing_behind(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", "from esper.cli.redis import app; app()"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    socket = Path(process.stdout.readline().strip().removeprefix("unix://"))
+    there = socket.exists()
+
+    process.send_signal(number)
+    process.communicate()
+
+    assert there
+    assert process.returncode == 0
+    assert not socket.parent.exists()

@@ -72,6 +72,15 @@ async def test_a_child_that_ends_well_too_early_is_an_error(supervisor: Supervis
         await supervisor.guard(never())
 
 
+async def test_a_child_that_the_work_itself_started_is_watched_too(supervisor: Supervisor) -> None:
+    async def start_and_wait() -> None:
+        await supervisor.start("late", python(BROKEN))
+        await never()
+
+    with pytest.raises(ProcessDiedError, match="late ended with exit code 1"):
+        await supervisor.guard(start_and_wait())
+
+
 async def test_a_child_killed_by_a_signal_is_said_so(supervisor: Supervisor) -> None:
     child = await supervisor.start("worker", python(SAY_AND_STAY))
     await said(child.log)

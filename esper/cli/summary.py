@@ -36,6 +36,8 @@ class Collected:
     decisions: list[Message] = field(default_factory=list)
     heartbeats: list[pb.Heartbeat] = field(default_factory=list)
     totals: Totals = field(default_factory=lambda: decode({}))
+    _newest: dict[str, pb.Heartbeat] = field(default_factory=dict)
+    _reports: dict[str, pb.WorkerReport] = field(default_factory=dict)
 
     def note(self, message: Message) -> None:
         """Keep what a summary needs."""
@@ -45,23 +47,29 @@ class Collected:
             case pb.BarrierCommit() | pb.BarrierAbort():
                 self.decisions.append(message)
             case pb.Heartbeat():
-                self.heartbeats.append(message)
+                self._note_heartbeat(message)
 
-    @property
-    def reports(self) -> list[pb.WorkerReport]:
-        """The last words of each worker, by name."""
-        said = {beat.worker: beat.report for beat in self.heartbeats if beat.HasField("report")}
-        return [said[worker] for worker in sorted(said)]
+    def _note_heartbeat(self, beat: pb.Heartbeat) -> None:
+        self.heartbeats.append(beat)
+        known = self._newest.get(beat.worker)
+        if known is None or known.time_ns <= beat.time_ns:
+            self._newest[beat.worker] = beat
+        if beat.HasField("report"):
+            self._reports[beat.worker] = beat.report
 
     @property
     def newest(self) -> list[pb.Heartbeat]:
         """The newest heartbeat of each worker, by name."""
-        beats = {beat.worker: beat for beat in sorted(self.heartbeats, key=lambda beat: beat.time_ns)}
-        return [beats[worker] for worker in sorted(beats)]
+        return [self._newest[worker] for worker in sorted(self._newest)]
+
+    @property
+    def reports(self) -> list[pb.WorkerReport]:
+        """The last words of each worker, by name."""
+        return [self._reports[worker] for worker in sorted(self._reports)]
 
     @property
     def world_size(self) -> int:
-        return max((beat.world_size for beat in self.heartbeats), default=0)
+        return max((beat.world_size for beat in self._newest.values()), default=0)
 
     @property
     def complete(self) -> bool:

@@ -66,7 +66,8 @@ class Supervisor:
     def __init__(self, log_directory: Path) -> None:
         self._log_directory = log_directory
         self._children: dict[str, Child] = {}
-        self._waiting: dict[str, asyncio.Task[int]] = {}
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._died = asyncio.Event()
 
     async def start(
         self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None, *, may_end: bool = False
@@ -83,9 +84,9 @@ class Supervisor:
                 stderr=output,
                 start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone to pass on
             )
-        self._children[name] = Child(name, process, log, may_end)
-        self._waiting[name] = asyncio.create_task(process.wait())
-        return self._children[name]
+        child = self._children[name] = Child(name, process, log, may_end)
+        self._waiting[name] = asyncio.create_task(self._watch(child))
+        return child
 
     def let_end(self, *names: str) -> None:
         """From now on these may end with 0."""
@@ -94,21 +95,19 @@ class Supervisor:
 
     async def ended(self, name: str) -> None:
         """Wait until this one has ended; ProcessDiedError if any has died by then."""
-        await self.guard(_result(self._waiting[name]))
+        await self.guard(_finished(self._waiting[name]))
 
     async def guard(self, work: Coroutine[object, object, T]) -> T:
-        """Do this work; a child that dies meanwhile ends it with ProcessDiedError."""
-        task = asyncio.create_task(work)
+        """Do this work; a child that dies meanwhile, also one started by it, ends it with ProcessDiedError."""
+        task, death = asyncio.create_task(work), asyncio.create_task(self._died.wait())
         try:
-            while not task.done():
-                self.raise_if_died()
-                waiting = [waiter for waiter in self._waiting.values() if not waiter.done()]
-                await asyncio.wait([task, *waiting], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, death], return_when=asyncio.FIRST_COMPLETED)
             self.raise_if_died()
-            return task.result()
+            return await task
         finally:
             task.cancel()
-            await asyncio.wait([task])
+            death.cancel()
+            await asyncio.wait([task, death])
 
     def raise_if_died(self) -> None:
         for child in self._children.values():
@@ -121,6 +120,11 @@ class Supervisor:
         await self._buried(GRACE_S)
         self._signal(signal.SIGKILL, list(self._children.values()))  # groups can outlive their leaders
         await self._buried(KILLED_S)
+
+    async def _watch(self, child: Child) -> None:
+        await child.process.wait()
+        if child.died:
+            self._died.set()
 
     def _signal(self, number: signal.Signals, children: Sequence[Child]) -> None:
         for child in children:
@@ -139,8 +143,8 @@ def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
         return file.read().decode(errors="replace").splitlines()[-count:]
 
 
-async def _result(task: asyncio.Task[int]) -> None:
-    await asyncio.shield(task)
+async def _finished(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
 
 
 def _code(exit_code: int) -> str:

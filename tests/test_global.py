@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.narset.global_ import MAX_BYTES, Global
-from esper.narset.statistics import Origin, Statistics
+from esper.narset.global_ import Global
+from esper.narset.reduction import MAX_BYTES
+from esper.narset.statistics import Origin, Statistics, of_values
 from esper.narset.totals import decode
 
 
@@ -122,12 +124,14 @@ def test_an_aggregate_with_a_broken_sketch_is_refused_and_its_number_stays_free(
 def test_an_aggregate_too_large_for_an_envelope_goes_out_without_sketches() -> None:
     tier = Global(["north"])
     wide = regional(1)
-    for index in range(8000):
-        wide.metrics[f"metric-{index}-of-a-very-wide-model"].CopyFrom(wide.metrics["loss"])
+    many = of_values(np.arange(300.0), [Origin(1, "worker-0", 1)] * 300).message()
+    for index in range(1000):
+        wide.metrics[f"metric-{index}"].CopyFrom(many)
 
     tier.on_aggregate(wide, 0.0)
     [aggregate] = tier.take(0.0)
 
-    assert aggregate.ByteSize() < MAX_BYTES + 100 * 1024
+    assert aggregate.ByteSize() < MAX_BYTES
     assert aggregate.metrics["loss"].sketch == b""
+    assert aggregate.metrics["metric-999"].sum == 300 * 299 / 2
     assert decode(put_on_record(tier)).aggregate.metrics["loss"].sketch != b""

@@ -6,6 +6,7 @@ import pytest
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.validate import validate
 from esper.narset.regional import GAP_S, Regional
 
 
@@ -157,3 +158,19 @@ def test_an_absurd_sequence_number_does_not_stop_the_region() -> None:
     [aggregate] = tier.take(GAP_S)
 
     assert aggregate.num_gaps == 2**64 - 1
+
+
+def test_more_metrics_or_longer_names_than_a_message_takes_do_not_stop_the_region() -> None:
+    tier = Regional("north")
+    for source in range(3):
+        wide = frame(1, 1, source=f"worker-{source}")
+        for index in range(500):
+            wide.packets[0].values[f"metric-{source}-{index}"] = 1.0
+        wide.packets[0].metrics.add(name="n" * 255, value=2.0, labels={"site": "head"})
+        tier.on_frame(wide, 0.0)
+
+    [aggregate] = tier.take(0.0)
+
+    validate(aggregate)
+    assert aggregate.num_packets == 3
+    assert aggregate.metrics["loss"].count == 3

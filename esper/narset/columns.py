@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
 
 from esper.leyline import contracts as pb
-from esper.narset.reduction import MAX_EVENTS, Reduction
+from esper.narset.reduction import MAX_EVENTS, MAX_METRICS, Reduction
 from esper.narset.statistics import Origin, Statistics, of_table, of_values
+
+NAME_BYTES = 255  # of a metric, on the wire
 
 
 class Sighting(NamedTuple):
@@ -47,6 +50,8 @@ def columns_of(ordered: Sequence[Sighting]) -> Columns:
         for name, value in values_of(packet) if packet.metrics else packet.values.items():
             column = columns.get(name)
             if column is None:
+                if len(columns) == MAX_METRICS:
+                    continue
                 columns[name] = column = ([], [])
             column[0].append(value)
             column[1].append(origin)
@@ -57,8 +62,19 @@ def values_of(packet: pb.TelemetryPacket) -> Iterator[tuple[str, float]]:
     """Everything measured in a packet; a point with labels is a metric of its own, `name{label=value,...}`."""
     yield from packet.values.items()
     for point in packet.metrics:
-        labels = ",".join(f"{label}={text}" for label, text in sorted(point.labels.items()))
-        yield (f"{point.name}{{{labels}}}" if labels else point.name), point.value
+        yield name_of(point), point.value
+
+
+def name_of(point: pb.MetricPoint) -> str:
+    """The metric's name with its labels, as far as the wire has room for them: what is too long is told by its hash."""
+    if not point.labels:
+        return point.name
+    labels = ",".join(f"{label}={text}" for label, text in sorted(point.labels.items()))
+    name = f"{point.name}{{{labels}}}"
+    if len(name.encode()) <= NAME_BYTES:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:16]
+    return f"{point.name.encode()[: NAME_BYTES - 18].decode(errors='ignore')}{{{digest}}}"
 
 
 def reduce_columns(columns: Columns) -> dict[str, Statistics]:

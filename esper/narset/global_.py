@@ -7,13 +7,12 @@ from collections.abc import Collection, Mapping
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.narset import totals
-from esper.narset.reduction import Reduction, read_reduction
+from esper.narset.reduction import Reduction, fitting, read_reduction
 from esper.narset.state import TierState
 from esper.narset.window import Windows
 
 WINDOW_S = 0.020
 REGION = "region:"
-MAX_BYTES = 900 * 1024  # of one global aggregate, below the 1 MiB that an envelope takes
 
 
 class Global:
@@ -57,7 +56,7 @@ class Global:
             for reduction in window.items:
                 folded.merge(reduction)
             self._total.merge(folded)
-            taken.append(_fitting(folded.message("", self.state.next_sequence(), partial=window.partial)))
+            taken.append(fitting(folded.message("", self.state.next_sequence(), partial=window.partial)))
         return taken
 
     def changed(self) -> dict[str, bytes]:
@@ -74,11 +73,3 @@ class Global:
                 aggregate=total.message("", self.state.sequence, partial=False),
             )
         )
-
-
-def _fitting(aggregate: pb.AggregatedTelemetry) -> pb.AggregatedTelemetry:
-    """Without its sketches where it would not fit an envelope; the running total keeps them."""
-    if aggregate.ByteSize() > MAX_BYTES:
-        for statistics in aggregate.metrics.values():
-            statistics.ClearField("sketch")
-    return aggregate

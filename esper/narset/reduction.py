@@ -9,6 +9,8 @@ from esper.leyline import contracts as pb
 from esper.narset.statistics import Statistics, read
 
 MAX_EVENTS = 32
+MAX_METRICS = 1024  # as many as one message may name; later names are left out
+MAX_BYTES = 900 * 1024  # of one aggregate, below the 1 MiB that an envelope takes
 _LARGEST = 2**64 - 1  # of a uint64: what a source says of itself must not stop its region
 
 
@@ -40,7 +42,8 @@ class Reduction:
         self.levels += other.levels
         self.events = [*self.events, *other.events][-MAX_EVENTS:]
         for name, statistics in other.metrics.items():
-            self.metrics.setdefault(name, Statistics()).merge(statistics)
+            if name in self.metrics or len(self.metrics) < MAX_METRICS:
+                self.metrics.setdefault(name, Statistics()).merge(statistics)
 
     def _merge_times(self, other: Reduction) -> None:
         if other.num_packets:
@@ -86,3 +89,12 @@ def read_reduction(aggregate: pb.AggregatedTelemetry) -> Reduction:
         levels=Counter(aggregate.level_counts),
         events=list(aggregate.events),
     )
+
+
+def fitting(aggregate: pb.AggregatedTelemetry) -> pb.AggregatedTelemetry:
+    """The same, without its sketches and events where it would not fit an envelope; counts and sums always do."""
+    if aggregate.ByteSize() > MAX_BYTES:
+        for statistics in aggregate.metrics.values():
+            statistics.ClearField("sketch")
+        aggregate.ClearField("events")
+    return aggregate

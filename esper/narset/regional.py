@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.narset.columns import Sighting, reduce_packets
-from esper.narset.reduction import Reduction
+from esper.narset.reduction import Reduction, fitting
 from esper.narset.state import TierState
 from esper.narset.statistics import Origin
 from esper.narset.window import WINDOW, Windows
@@ -80,7 +80,7 @@ class Regional:
 
     def _message(self, reduction: Reduction) -> pb.AggregatedTelemetry:
         partial = reduction.num_packets < WINDOW
-        return reduction.message(self.region, self.state.next_sequence(), partial=partial)
+        return fitting(reduction.message(self.region, self.state.next_sequence(), partial=partial))
 
 
 def _sighting(source: str, packet: pb.TelemetryPacket) -> Sighting:

@@ -1,0 +1,244 @@
+"""The loop of an aggregator: many deliveries become few aggregates, settled together once a window closes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+from google.protobuf.message import Message
+
+from esper.bus.connect import ServerClock
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
+from esper.bus.names import beside
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement, reject_spent
+from esper.errors import RefusedError, StaleLeaseError
+from esper.leyline import contracts as pb
+from esper.leyline.seal import Opener
+
+MOST_IN_HAND = 2048  # deliveries; then they are settled early
+NUM_QUEUED = 4  # batches read ahead
+RECLAIM_AFTER_MS = 5_000  # idle for so long, an entry is taken over from its consumer
+VERSION = "version"
+
+M = TypeVar("M", bound=Message)
+
+log = structlog.get_logger()
+
+
+class State(Protocol):
+    """What is on record; `expected` is the version that the record must still have when it is replaced."""
+
+    @property
+    def expected(self) -> bytes | None: ...
+
+
+class Tier(Protocol):
+    """The rule that the loop carries out. All it has taken in comes out with the next `take`."""
+
+    @property
+    def state(self) -> State: ...
+    def load(self, fields: Mapping[bytes, bytes]) -> None: ...
+    def wait_s(self, now_s: float) -> float | None: ...
+    def take(self, now_s: float) -> list[pb.AggregatedTelemetry]: ...
+    def changed(self) -> dict[str, bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seam(Generic[M]):
+    """Where bytes become messages that are believed, where the rule takes them in, and where its own are sealed."""
+
+    read: Callable[[Delivery], M]
+    fold: Callable[[M, float], None]
+    seal: Callable[[pb.AggregatedTelemetry], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The stream that aggregates go to, and the hash beside it that keeps what was folded."""
+
+    stream: str
+    record: str
+
+
+class Aggregator(Generic[M]):
+    """Joins inboxes, a rule and an outbox. All in hand is settled at once: memory never runs ahead of the record.
+
+    Sources in the target's slot are acknowledged in the same call, others right after it: what was folded but not
+    acknowledged comes again and is known by the record.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        seam: Seam[M],
+        inboxes: Sequence[Inbox],
+        outbox: Outbox,
+        place: Place,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.tier, self.seam, self.inboxes, self.outbox, self.place = tier, seam, inboxes, outbox, place
+        self.clock = clock
+        self._hand: list[tuple[Delivery, M]] = []
+        self._refused: list[tuple[Delivery, RefusedError | None]] = []
+        self._queue: asyncio.Queue[tuple[int, list[Delivery]]] = asyncio.Queue(NUM_QUEUED)
+        self._generation = 0
+        self._slot = beside(place.record, "")
+
+    async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
+        """Fold until told to stop, or until nothing is left; what is in hand then is settled, as a partial window."""
+        watch = asyncio.create_task(self._stop_on(stopping or asyncio.Event()))
+        try:
+            await self._load()
+            while not await self._pass(until_idle):
+                log.info("pending.read_again")
+        finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
+
+    async def _pass(self, until_idle: bool) -> bool:
+        """Read until the inboxes end, then settle what is in hand; whether every settlement was accepted."""
+        generation = self._generation
+        readers = [asyncio.create_task(self._forward(inbox, until_idle)) for inbox in self.inboxes]
+        ended = asyncio.gather(*readers)
+        try:
+            while not ended.done() or not self._queue.empty():
+                await self._turn(ended)
+            await ended
+            return await self.settle() and generation == self._generation
+        finally:
+            ended.cancel()
+            with suppress(asyncio.CancelledError):
+                await ended
+
+    async def _turn(self, ended: asyncio.Future[Any]) -> None:
+        """Wait for a batch, or until what is in hand is due; then settle if it is."""
+        batch = await self._next(ended)
+        if batch is not None and batch[0] == self._generation:
+            for delivery in batch[1]:
+                self._take_in(delivery)
+        if self._due_s() == 0:
+            await self.settle()
+
+    async def _next(self, ended: asyncio.Future[Any]) -> tuple[int, list[Delivery]] | None:
+        with suppress(asyncio.QueueEmpty):
+            return self._queue.get_nowait()
+        arrival = asyncio.create_task(self._queue.get())
+        await asyncio.wait([arrival, ended], timeout=self._due_s(), return_when=asyncio.FIRST_COMPLETED)
+        if arrival.done():
+            return arrival.result()
+        arrival.cancel()
+        return None
+
+    async def _forward(self, inbox: Inbox, until_idle: bool) -> None:
+        async for batch in inbox.batches(until_idle=until_idle):
+            await self._queue.put((self._generation, batch))
+
+    async def _stop_on(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        for inbox in self.inboxes:
+            inbox.stop()
+
+    def _due_s(self) -> float | None:
+        """Seconds until what is in hand must be settled; 0: now; None: not before something comes."""
+        if len(self._hand) + len(self._refused) >= MOST_IN_HAND:
+            return 0.0
+        wait_s = self.tier.wait_s(self.clock())
+        return 0.0 if wait_s is None and (self._hand or self._refused) else wait_s
+
+    def _take_in(self, delivery: Delivery) -> None:
+        if delivery.spent:
+            self._refused.append((delivery, None))
+            return
+        try:
+            message = self.seam.read(delivery)
+            self.seam.fold(message, self.clock())
+        except RefusedError as error:
+            log.warning("message.refused", stream=delivery.stream, entry_id=delivery.entry_id, why=str(error))
+            self._refused.append((delivery, error))
+        else:
+            self._hand.append((delivery, message))
+
+    async def settle(self) -> bool:
+        """Settle everything in hand. False: entries were taken over by another; what is still ours comes again."""
+        try:
+            await self._settle_target()
+            for slot, settlement in self._sources().items():
+                if slot != self._slot:
+                    await self.outbox.settle(settlement)
+        except StaleLeaseError as error:
+            log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
+            self._generation += 1
+            for inbox in self.inboxes:
+                inbox.rewind()
+            await self._load()
+            return False
+        self._hand.clear()
+        self._refused.clear()
+        return True
+
+    async def _settle_target(self) -> None:
+        """Where only the record has moved, the same deliveries are folded again on top of what it holds by now."""
+        while True:
+            try:
+                await self.outbox.settle(self._target())
+                return
+            except StaleLeaseError as error:
+                if error.stream != self.place.record:
+                    raise
+                log.info("record.moved", record=error.stream)
+                await self._refold()
+
+    def _target(self) -> Settlement:
+        settlement = self._sources().get(self._slot, Settlement())
+        expected = self.tier.state.expected
+        aggregates = self.tier.take(self.clock())
+        for aggregate in aggregates:
+            settlement.write(self.place.stream, self.seam.seal(aggregate))
+        if aggregates:
+            settlement.expect(self.place.record, VERSION, expected)
+            settlement.put(self.place.record, self.tier.changed())
+        return settlement
+
+    def _sources(self) -> dict[str, Settlement]:
+        """Acknowledgements and dead letters of all in hand, by cluster slot."""
+        settlements: dict[str, Settlement] = {}
+        for delivery, _ in self._hand:
+            settlements.setdefault(beside(delivery.stream, ""), Settlement()).ack(delivery)
+        for delivery, error in self._refused:
+            settlement = settlements.setdefault(beside(delivery.stream, ""), Settlement())
+            reject_spent(settlement, delivery) if error is None else settlement.reject(delivery, error)
+        return settlements
+
+    async def _refold(self) -> None:
+        fields: Any = await self.outbox.redis.hgetall(self.place.record)
+        self.tier.load(fields)
+        for _, message in self._hand:
+            self.seam.fold(message, self.clock())
+
+    async def _load(self) -> None:
+        """Begin again from the record, with nothing in hand."""
+        self._hand.clear()
+        self._refused.clear()
+        await self._refold()
+
+
+def opening(opener: Opener, clock: ServerClock, wanted: type[M]) -> Callable[[Delivery], M]:
+    """A reader of sealed messages of one type."""
+
+    def read(delivery: Delivery) -> M:
+        opened = opener.open(delivery.body, delivery.entry_id, clock.now_ms())
+        if not isinstance(opened.message, wanted):
+            kind = type(opened.message).DESCRIPTOR.name
+            detail = f"a {kind} on {delivery.stream}; expected a {wanted.DESCRIPTOR.name}"
+            raise RefusedError(pb.ReasonCode.REASON_WRONG_TYPE, detail)
+        return opened.message
+
+    return read

@@ -1,0 +1,55 @@
+"""Tier 2 of the telemetry: folds the aggregates of every region of a run, and keeps the running total."""
+
+from __future__ import annotations
+
+import asyncio
+from secrets import token_hex
+
+from prometheus_client import CollectorRegistry
+
+from esper.bus import connect, names
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener, Sealer
+from esper.narset.global_ import Global
+from esper.runtime import access, logging, metrics, process, settings
+from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+
+
+class GlobalSettings(settings.Settings):
+    """ESPER_REGIONS names the regions, comma between them."""
+
+    regions: str
+
+
+async def main(stopping: asyncio.Event) -> None:
+    """Fold the regions' aggregates until told to stop."""
+    chosen = settings.load(GlobalSettings)
+    regions = [names.checked_name("ESPER_REGIONS", region) for region in dict.fromkeys(chosen.regions.split(","))]
+    found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.GLOBAL)
+    logging.configure(chosen, role="global", worker=chosen.name, run=found.run_id)
+    async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
+        await connect.wait_ready(writer)
+        await connect.check_server(writer)
+        clock = connect.ServerClock()
+        await clock.look(writer)
+        sources = [names.region_key(found.run_id, region, "regional") for region in regions]
+        consumer = f"{chosen.name}-{token_hex(4)}"
+        inboxes = [
+            Inbox(reader, writer, source, "global", consumer, reclaim_after_ms=RECLAIM_AFTER_MS) for source in sources
+        ]
+        tier = Global(regions)
+        opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
+        sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name)
+        seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_aggregate, sealer.seal)
+        registry, health = CollectorRegistry(), metrics.Health()
+        metrics.watch_inboxes(registry, health, inboxes)
+        place = Place(*(names.key(found.run_id, name) for name in ("global", "totals")))
+        async with metrics.endpoint(chosen, registry, health):
+            await Aggregator(tier, seam, inboxes, Outbox(writer), place).run(stopping)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -1,0 +1,48 @@
+"""Tier 1 of the telemetry: one or more for each region of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from secrets import token_hex
+
+from prometheus_client import CollectorRegistry
+
+from esper.bus import connect, names
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener, Sealer
+from esper.narset.regional import Regional
+from esper.runtime import access, logging, metrics, process, settings
+from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+
+
+async def main(stopping: asyncio.Event) -> None:
+    """Fold the region's telemetry until told to stop."""
+    chosen = settings.load(settings.Settings)
+    found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.REGIONAL)
+    logging.configure(chosen, role="regional", worker=chosen.name, run=found.run_id, region=chosen.region)
+    async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
+        await connect.wait_ready(writer)
+        await connect.check_server(writer)
+        clock = connect.ServerClock()
+        await clock.look(writer)
+        telemetry, regional, windows = (
+            names.region_key(found.run_id, chosen.region, name) for name in ("telemetry", "regional", "windows")
+        )
+        consumer = f"{chosen.name}-{token_hex(4)}"
+        inbox = Inbox(reader, writer, telemetry, "regional", consumer, reclaim_after_ms=RECLAIM_AFTER_MS)
+        tier = Regional(chosen.region)
+        # No replay guard: a frame that is replayed holds packets met before, which the tier leaves out and counts.
+        opener = Opener(found.keyring, guard=None, accept={Domain.TELEMETRY})
+        sealer = Sealer(found.keyring, Role.REGIONAL, chosen.name)
+        seam = Seam(opening(opener, clock, pb.TelemetryFrame), tier.on_frame, sealer.seal)
+        registry, health = CollectorRegistry(), metrics.Health()
+        metrics.watch_inboxes(registry, health, [inbox])
+        async with metrics.endpoint(chosen, registry, health):
+            await Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows)).run(stopping)
+
+
+if __name__ == "__main__":
+    process.run(main)

@@ -19,7 +19,7 @@ LORA = pb.KernelManifest(
 
 
 def heartbeat(
-    rank: int = 0, step: int = 0, *, world_size: int = 2, due: bool = False, incarnation: int = 1
+    rank: int = 0, step: int = 0, *, world_size: int = 2, due: bool = False, incarnation: int = 1, applied: int = 0
 ) -> pb.Heartbeat:
     return pb.Heartbeat(
         version=1,
@@ -31,6 +31,7 @@ def heartbeat(
         sites=["head", "hidden"],
         blueprints=[LORA],
         barrier_due=due,
+        round_applied=applied,
     )
 
 

@@ -98,6 +98,39 @@ def test_votes_given_before_the_last_commit_took_effect_meet_its_outcome() -> No
     assert [each.status for each in outcome.receipts] == [ACCEPTED]
 
 
+def test_held_ranks_that_have_applied_the_last_commit_are_believed() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    commit_of(coordinator, vote(0, 10, held_step=10), vote(1, 10, held_step=10))
+    coordinator.on_command("commands", opened(train(), "2-0"))
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, 10, applied=1), 0)
+    proposed(coordinator)
+
+    commit, outcome = commit_of(
+        coordinator, vote(0, 10, held_step=10, number=2), vote(1, 10, held_step=10, number=2, digest=b"x" * 32)
+    )
+
+    assert [each.reason for each in outcome.receipts] == [pb.ReasonCode.REASON_UNKNOWN_SEED]  # its G0 had failed
+    assert list(commit.deviating) == ["worker-0", "worker-1"]
+
+
+def test_digests_are_not_compared_where_one_rank_may_have_changed_its_weights_just_before() -> None:
+    coordinator = with_roster()
+    for number in (1, 2):
+        coordinator.on_command("commands", opened(germinate(), f"{number}-0"))
+        proposed(coordinator)
+        commit, _ = commit_of(
+            coordinator,
+            vote(0, 10, held_step=10, number=number),
+            vote(1, 10, held_step=10, number=number, digest=b"d" * 32 if number == 1 else b"x" * 32),
+        )
+
+    assert not commit.digests_compared
+    assert list(commit.deviating) == []
+
+
 def test_what_follows_a_rollback_waits_until_all_ranks_are_past_it() -> None:
     coordinator = with_roster()
     coordinator.on_command("commands", opened(rollback(), "1-0"))
@@ -105,9 +138,10 @@ def test_what_follows_a_rollback_waits_until_all_ranks_are_past_it() -> None:
     proposed(coordinator)
 
     commit, _ = commit_of(coordinator, vote(0, 10, snapshots={8: b"a"}), vote(1, 10, snapshots={8: b"a"}))
-    coordinator.on_heartbeat(heartbeat(0, 18), 0)
-    early = coordinator.tick(0)
+    coordinator.on_heartbeat(heartbeat(0, 18, applied=1), 0)
     coordinator.on_heartbeat(heartbeat(1, 18), 0)
+    early = coordinator.tick(0)
+    coordinator.on_heartbeat(heartbeat(1, 19), 0)
 
     assert [(each.entry_id, each.snapshot_step) for each in commit.commands] == [("1-0", 8)]
     assert early.decisions == []
@@ -225,10 +259,10 @@ def test_a_coordinator_started_anew_aborts_the_open_round_and_counts_on() -> Non
 
     outcome = anew.resume([first, commit, pb.BarrierAbort(round=6), second])
     anew.on_command("commands", opened(germinate(), "1-0"))
-    anew.on_heartbeat(heartbeat(0, 40), 0)
-    anew.on_heartbeat(heartbeat(1, 39), 0)
-    early = anew.tick(0)
+    anew.on_heartbeat(heartbeat(0, 41), 0)
     anew.on_heartbeat(heartbeat(1, 40), 0)
+    early = anew.tick(0)
+    anew.on_heartbeat(heartbeat(1, 40, applied=6), 0)
 
     [abort] = outcome.decisions
     assert isinstance(abort, pb.BarrierAbort)

@@ -54,7 +54,9 @@ class Coordinator:
         self._votes: list[Entry] = []
         self._due_step: int | None = None
         self._effective_step = 0
-        self._not_before_step = 0
+        self._committed_round = 0
+        self._must_be_applied = False
+        self._was_applied = False
         self._next_snapshot = 0
         self._carried: World | None = None
         self._positions = {COMMANDS: "", OPTIMIZER: ""}
@@ -70,7 +72,7 @@ class Coordinator:
                 if isinstance(decision, pb.BarrierCommit):
                     self._note_commit(decision)
         # Judging needs the outcome of that commit, which this process did not see: let all ranks come past it.
-        self._not_before_step = self._effective_step
+        self._must_be_applied = True
         outcome = Outcome()
         if self.barrier is not None and self.barrier.is_open:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "the coordinator was started anew", outcome)
@@ -123,13 +125,17 @@ class Coordinator:
             self._dismiss(now_ns, outcome)
         elif self._may_propose():
             assert self.barrier is not None
+            self._was_applied = self._last_is_applied()
             outcome.decisions.append(self.barrier.propose(now_ns))
         return outcome
 
     def _may_propose(self) -> bool:
         due = bool(self._waiting) or self._due_step is not None
         idle = self.barrier is not None and not self.barrier.is_open
-        return due and idle and self._roster.is_complete and self._roster.lowest_step >= self._not_before_step
+        return due and idle and self._roster.is_complete and (not self._must_be_applied or self._last_is_applied())
+
+    def _last_is_applied(self) -> bool:
+        return self._roster.has_applied(self._committed_round, self._effective_step)
 
     def _form(self, outcome: Outcome) -> None:
         """Announce a roster by its generation. What was carried over is void: the new process knows nothing of it."""
@@ -141,8 +147,8 @@ class Coordinator:
         generation, number = (old.generation, old.round) if old is not None else (0, 0)
         self.barrier = Barrier(self._roster.names, generation + 1, number)
         if old is not None:
-            self._effective_step = self._not_before_step = 0
-            self._carried = None
+            self._effective_step = self._committed_round = 0
+            self._must_be_applied, self._carried = False, None
 
     def _expire(self, now_ns: int, outcome: Outcome) -> None:
         barrier = self.barrier
@@ -177,13 +183,15 @@ class Coordinator:
 
     def _commit(self, released: Released, now_ns: int) -> Outcome:
         outcome = Outcome(done=self._take_votes())
+        carried = None if self._sees_last_commit(released.votes) else self._carried
         judge = Judge(
-            self._world(released.votes),
+            World.of(released.votes) if carried is None else carried.met_again(released.votes),
             self._roster.catalogue(),
             released.effective_step,
             released.epoch,
             now_ns,
         )
+        self._must_be_applied = False
         commands = self._judge_waiting(judge, released, outcome)
         requests = self._requests(judge, released)
         commit = pb.BarrierCommit(
@@ -197,8 +205,8 @@ class Coordinator:
             optimizer_position=self._positions[OPTIMIZER],
             requests=requests,
             snapshot=released.effective_step >= self._next_snapshot,
-            deviating=released.deviating,
-            digests_compared=released.digests_compared,
+            deviating=released.deviating if carried is None else (),
+            digests_compared=released.digests_compared and carried is None,
             latency_ms=released.latency_ms,
             epoch=released.epoch,
         )
@@ -207,11 +215,9 @@ class Coordinator:
         outcome.decisions.append(commit)
         return outcome
 
-    def _world(self, votes: tuple[pb.BarrierVote, ...]) -> World:
-        """The voted state; where a rank has not come to the last effective step yet, the state committed for it."""
-        if self._carried is not None and min(vote.step for vote in votes) < self._effective_step:
-            return self._carried.met_again(votes)
-        return World.of(votes)
+    def _sees_last_commit(self, votes: tuple[pb.BarrierVote, ...]) -> bool:
+        """Whether all votes were given after the last commit took effect. At its very step either may be."""
+        return self._was_applied or min(vote.step for vote in votes) > self._effective_step
 
     def _judge_waiting(self, judge: Judge, released: Released, outcome: Outcome) -> list[pb.CommittedCommand]:
         commands = []
@@ -229,7 +235,7 @@ class Coordinator:
                 continue
             receipt.step, receipt.world_size = released.effective_step, len(released.votes)
             if waiting.is_rollback:  # what comes after it meets the state that it restores, which only votes will tell
-                self._not_before_step = released.effective_step
+                self._must_be_applied = True
                 break
         return commands
 
@@ -244,7 +250,7 @@ class Coordinator:
         return pb.CommandReceipt(version=1, status=status, worker=self.name, entry_id=entry_id, time_ns=now_ns)
 
     def _note_commit(self, commit: pb.BarrierCommit) -> None:
-        self._effective_step = commit.effective_step
+        self._effective_step, self._committed_round = commit.effective_step, commit.round
         self._positions = {COMMANDS: commit.commands_position, OPTIMIZER: commit.optimizer_position}
         if commit.snapshot:
             self._next_snapshot = (commit.effective_step // self._snapshot_every + 1) * self._snapshot_every

@@ -177,7 +177,8 @@ class Judge:
         return step
 
     def _optimizer(self, command: pb.OptimizerCommand) -> None:
-        name = command.optimizer_id or HOST
+        initializes = command.command_type == pb.OptimizerCommandType.OPTIMIZER_COMMAND_INITIALIZE_HOST
+        name = command.optimizer_id or HOST if initializes else command.optimizer_id
         self._known_optimizer(name)
         have = self.world.optimizers.get(name)
         if command.optimizer_generation and have is not None and command.optimizer_generation != have:
@@ -189,7 +190,8 @@ class Judge:
             case pb.OptimizerCommandType.OPTIMIZER_COMMAND_STEP:
                 self._lease(command)
             case (
-                pb.OptimizerCommandType.OPTIMIZER_COMMAND_CREATE_SEED
+                pb.OptimizerCommandType.OPTIMIZER_COMMAND_INITIALIZE_HOST
+                | pb.OptimizerCommandType.OPTIMIZER_COMMAND_CREATE_SEED
                 | pb.OptimizerCommandType.OPTIMIZER_COMMAND_RESET_STATE
             ):
                 self.world.optimizers[name] = None  # a new generation, whose number the ranks choose

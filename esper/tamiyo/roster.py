@@ -59,9 +59,10 @@ class Roster:
     def departed(self) -> list[Member]:
         return [member for member in self._members.values() if member.has_left]
 
-    @property
-    def lowest_step(self) -> int:
-        return min((member.heartbeat.step for member in self._members.values()), default=0)
+    def has_applied(self, number: int, effective_step: int) -> bool:
+        """Whether every rank has said that it carried a round out, or that it stands past its step."""
+        beats = [member.heartbeat for member in self._members.values()]
+        return all(beat.round_applied >= number or beat.step > effective_step for beat in beats)
 
     def catalogue(self) -> Catalogue:
         return Catalogue.of([member.catalogue for member in self._members.values()])

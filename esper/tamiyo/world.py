@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, EMBARGOED, FOLLOWS, TERMINATED, target_stage
+from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, EMBARGOED, FOLLOWS, VACATED_STAGES, target_stage
 
 HOST = "host"
 EMBARGO_JUST_BEGUN = 2**64 - 1
@@ -23,7 +23,7 @@ class SeedView:
 
     @property
     def holds_its_site(self) -> bool:
-        return self.stage not in (DORMANT, TERMINATED)
+        return self.stage not in VACATED_STAGES
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from esper.kasmina.paired import Holdout
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
 
+# Tensors this small gain nothing from threads, which spin for milliseconds each where cores are shared.
+torch.set_num_threads(1)
+
 Op = pb.SeedOperation
 Reason = pb.ReasonCode
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED

@@ -250,3 +250,32 @@ def test_a_breaker_opened_by_command_quarantines_the_seed() -> None:
     outcome = bench.executor.set_breaker(command, bench.step + 1, 0)
 
     assert (outcome.culled, bench.stage()) == (True, "EMBARGOED")
+
+
+def test_a_lora_is_not_folded_into_a_weight_that_another_module_shares() -> None:
+    host = new_host()
+    host.add_module("twin", torch.nn.Linear(6, 3))
+    host.get_submodule("twin").weight = host.head.weight
+    bench = Bench(host)
+    bench.train(20)
+    bench.raise_seed("PROBATIONARY", "head", "lora")
+    bench.train(60)
+
+    outcome = bench.do(Op.SEED_OP_FOSSILIZE)
+
+    assert (outcome.status, len(outcome.fossilized)) == (APPLIED, 2)
+
+
+def test_a_reset_that_leaves_something_behind_holds_and_may_be_tried_again() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    module = bench.executor.seeds["s0"].module
+    bench.do(Op.SEED_OP_CULL)
+    bench.epoch = 2
+    bench.executor.seeds["s0"].module = module
+
+    first = bench.do(Op.SEED_OP_RESET)
+    bench.executor.seeds["s0"].module = None
+    second = bench.do(Op.SEED_OP_RESET)
+
+    assert (first.detail, second.status) == ("seeds is 1, expected 0", APPLIED)

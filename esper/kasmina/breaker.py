@@ -34,9 +34,6 @@ class Breaker:
         if self.state(now) == HALF_OPEN:
             self.close()
 
-    def open(self, now: int) -> None:
-        self._opened_at = now
-
     def close(self) -> None:
         self._failures.clear()
         self._opened_at = None

@@ -51,7 +51,7 @@ class Executor:
         device = next((parameter.device for parameter in host.parameters()), torch.device("cpu"))
         self._losses = Ring(self.settings.window, device)
         self._known: dict[str, Seed] = {}
-        self._fossils = Fossils()
+        self._fossils = Fossils(host)
         witness = Witness(
             host, self.settings, reduce, holdout if holdout and holdout.batches else None, clock, self._losses
         )

@@ -19,7 +19,8 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # their forward, or 
 class Fossils:
     """The seeds that joined the host with parameters of their own. Knows no stages."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: nn.Module) -> None:
+        self.host = host
         self._joined: dict[str, tuple[nn.Module, str, RemovableHandle]] = {}
 
     def join(self, slot: Slot, seed: Seed) -> list[nn.Parameter]:
@@ -29,11 +30,17 @@ class Fossils:
         home, path = home_of(slot.module)  # before anything is changed: it may refuse
         if isinstance(module, Residual):
             module.absorb(float(seed.alpha))
-            if module.fold_into(slot.module):
+            if not self._tied(slot.module) and module.fold_into(slot.module):
                 return []
         else:
             module = Scaled(module, seed.alpha)
         return self._adopt(slot, seed, module, home, path)
+
+    def _tied(self, site: nn.Module) -> bool:
+        """Whether another module shares a weight of the site: folding into it would change that one too."""
+        own = {id(parameter) for parameter in site.parameters(recurse=False)}
+        others = (module for module in self.host.modules() if module is not site)
+        return any(id(p) in own for module in others for p in module.parameters(recurse=False))
 
     def _adopt(self, slot: Slot, seed: Seed, module: nn.Module, home: nn.Module, path: str) -> list[nn.Parameter]:
         name = f"seed_{re.sub(r'[^0-9A-Za-z_]', '_', seed.seed_id)}_{seed.generation}"

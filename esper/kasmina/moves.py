@@ -32,6 +32,7 @@ from esper.leyline.lifecycle import (
     SHADOWING,
     TERMINATED,
     TRAINING,
+    VACATED_STAGES,
     gate_of,
     target_stage,
 )
@@ -171,7 +172,7 @@ class Moves:
 
     def _vacant(self, slot: Slot) -> None:
         for seed in self.known.values():
-            if seed.site == slot.name and seed.stage not in (DORMANT, FOSSILIZED, TERMINATED):
+            if seed.site == slot.name and seed.stage not in VACATED_STAGES:
                 raise RefusedError(Reason.REASON_SITE_TAKEN, f"site {slot.name!r} holds seed {seed.seed_id!r}")
 
     def _graft(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
@@ -215,7 +216,8 @@ class Moves:
         hooks = float(slot.joined(*slot.shape.probe()) is not None) if slot.shape else None
         held = float(slot.seed is not None or seed.module is not None)
         evidence = ResetEvidence(*self.witness.mean([held, hooks, self.witness.differing(slot)]))
-        seed.record(RESETTING, now.step)
+        if judge(evidence, self.witness.config).passed:  # else it stays EMBARGOED, from where RESET can be tried again
+            seed.record(RESETTING, now.step)
         return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
 
     # -- entering a stage --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.breaker import Breaker
 from esper.kasmina.meter import Meter
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import BLENDED_STAGES, FOSSILIZED, LEARNING_STAGES
+from esper.leyline.lifecycle import BLENDED_STAGES, FOSSILIZED, GERMINATED, LEARNING_STAGES
 
 
 @dataclass(eq=False)
@@ -52,8 +52,8 @@ class Seed:
         return self.stage in BLENDED_STAGES
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Parameters that the seed's own optimizer steps; none outside TRAINING..PROBATIONARY."""
-        if self.module is None or self.stage not in LEARNING_STAGES:
+        """Parameters that the seed's own optimizer steps, or will; none outside GERMINATED..PROBATIONARY."""
+        if self.module is None or self.stage not in (GERMINATED, *LEARNING_STAGES):
             return []
         return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
 

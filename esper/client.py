@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from esper.bus import connect, names, tail
 from esper.bus.publisher import Publisher
-from esper.errors import CommandFailedError
+from esper.errors import CommandFailedError, SettingError
 from esper.leyline import commands
 from esper.leyline import contracts as pb
 from esper.leyline.commands import chosen
@@ -24,6 +25,7 @@ from esper.runtime.receipts import Ledger, Receipt
 
 TIERS = {"worker": "telemetry", "region": "regional", "global": "global", "receipts": "receipts"}  # tier: its stream
 _SAID = (Domain.RECEIPT, Domain.DECISION, Domain.TELEMETRY, Domain.AGGREGATE, Domain.EMERGENCY, Domain.HEARTBEAT)
+_POSITION = re.compile(r"\$|\d{1,19}(-\d{1,19})?")
 _Op = pb.SeedOperation
 _Opt = pb.OptimizerCommandType
 
@@ -230,6 +232,8 @@ class Controller:
     async def telemetry(self, tier: str = "global", since: str = "$") -> AsyncGenerator[Opened, None]:
         """Opened messages of a tier as they come: frames (worker), aggregates (region, global), or receipts."""
         name = chosen("tier", tier, TIERS)
+        if not _POSITION.fullmatch(since):
+            raise SettingError("since", since, "an entry id such as 1700000000000-0, 0 for all, or $ for what comes")
         streams = await self._regional(name) if tier in ("worker", "region") else [names.key(self.run_id, name)]
         async with aclosing(self.observer.merged(streams, since)) as messages:
             async for opened in messages:
@@ -252,7 +256,7 @@ async def observing(
     opener = Opener(keyring, name=name, guard=None, accept=_SAID)  # what it reads changes nothing: repeats are harmless
     return Observer(
         partial(tail.follow, reader),
-        partial(tail.last, writer),
+        partial(tail.last, reader),  # the writer's socket timeout can swallow a cancellation
         lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()),
     )
 
@@ -265,5 +269,6 @@ async def _read_receipts(observer: Observer, stream: str, since: str, ledger: Le
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    while not task.done():  # Python 3.11's wait_for, in the Redis client, may swallow a cancellation
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)

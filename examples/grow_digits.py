@@ -10,7 +10,7 @@ from esper.errors import CommandFailedError
 
 async def main() -> None:
     async with Controller.connect() as run:
-        await run.epochs(2)  # every worker is there, and the host has trained alone
+        await run.epochs(25)  # every worker is there, and the host has trained alone
         await done("host optimizer adopted", await run.initialize_host())
         await run.persist(run.rollback, reason="a first look", held_by="no_snapshot")
         print("rolled back to the last snapshot")
@@ -18,12 +18,12 @@ async def main() -> None:
         await done("lora germinated", await run.germinate("lora", site="head", blueprint="lora", rank=4))
         await done("mlp germinated", await run.germinate("mlp", site="hidden", blueprint="mlp", hidden=32))
         for seed in ("lora", "mlp"):
-            await done(f"{seed} has an optimizer", await run.create_seed_optimizer(seed, lr=3e-3))
+            await done(f"{seed} has an optimizer", await run.create_seed_optimizer(seed, lr=1e-2))
             await done(f"{seed} may step without end", await run.grant_steps(seed, grad_clip_norm=1.0))
             await done(f"{seed} trains", await run.start_training(seed))
         await done("lora's moments forgotten", await run.reset_optimizer_state("lora"))
 
-        await done("host learning rate halved", await run.adjust_optimizer(lr=0.025))
+        await done("host learning rate lowered", await run.adjust_optimizer(lr=0.01))
         await done("run paused", await run.pause())
         await done("run goes on", await run.resume())
 
@@ -40,7 +40,8 @@ async def grow(run: Controller, seed: str) -> None:
     print(f"{seed} is blended in")
     await run.persist(run.stabilize, seed, attempts=60)
     await run.persist(run.evaluate, seed, attempts=60)
-    await run.persist(run.fossilize, seed, attempts=60)
+    await run.epochs(15)  # G4 looks at most three times: let the seed have its say first
+    await run.persist(run.fossilize, seed, attempts=3)
     await run.reaches(seed, "FOSSILIZED")
     print(f"{seed} is part of the model")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -269,17 +270,20 @@ async def test_a_worker_may_not_judge_and_a_coordinator_may_not_apply(
 async def test_a_held_gate_is_tried_again_after_an_epoch(run: ScriptedRun, controller: Controller) -> None:
     held = failed(Reason.REASON_GATE_FAILED, "not yet")
     serving = asyncio.create_task(run.serve({1: held}))
-    await run.beat(4)
+    training = asyncio.create_task(epochs_go_on(run))
 
-    persisting = asyncio.create_task(controller.persist(controller.stabilize, "s0"))
-    await run.received(count=1)
-    while not persisting.done():  # epochs go on, whatever the controller does
-        await run.beat(5)
-        await asyncio.wait([persisting], timeout=0.01)
+    outcomes = await controller.persist(controller.stabilize, "s0")
     await cancelled(serving)
+    await cancelled(training)
 
-    assert [receipt.worker for receipt in await persisting] == list(WORKERS)
+    assert [outcome.worker for outcome in outcomes] == list(WORKERS)
     assert len(await run.received(count=2)) == 2
+
+
+async def epochs_go_on(run: ScriptedRun) -> None:
+    """As fast as Redis takes the heartbeats."""
+    for epoch in itertools.count():
+        await run.beat(epoch)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +315,7 @@ async def test_status_shows_the_newest_heartbeat_of_each_worker(run: ScriptedRun
 async def test_epochs_waits_for_the_slowest_rank(run: ScriptedRun, controller: Controller) -> None:
     await run.beat(3)
     waiting = asyncio.create_task(controller.epochs(2))
+    await asyncio.wait([waiting], timeout=0.05)  # it has seen epoch 3 by now
     await run.beat(5, workers=("worker-0",))
 
     done, _ = await asyncio.wait([waiting], timeout=0.05)
@@ -376,12 +381,11 @@ async def no_task_left() -> AsyncIterator[None]:
 
 async def test_leaving_ends_every_task(run: ScriptedRun) -> None:
     await run.beat(1)
-    async with no_task_left():
-        async with Controller.connect(run.name) as controller:
-            await controller.epochs(0)
-            async with aclosing(controller.telemetry("global", since="0")) as aggregates:
-                waiting = asyncio.create_task(anext(aggregates))
-                await cancelled_anext(waiting)
+    async with no_task_left(), Controller.connect(run.name) as controller:
+        await controller.epochs(0)
+        async with aclosing(controller.telemetry("global", since="0")) as aggregates:
+            waiting = asyncio.create_task(anext(aggregates))
+            await cancelled_anext(waiting)
 
 
 async def cancelled_anext(task: asyncio.Task[object]) -> None:

@@ -1,0 +1,132 @@
+"""`esper publish`: answers on stdout, and bad input as one line on stderr with exit status 2."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect
+from esper.cli.main import app
+from esper.leyline import contracts as pb
+from tests.scripted import ScriptedRun, cancelled, failed, listed, rejected
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    """A run of two workers that the test plays."""
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+async def called(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `esper` with these arguments."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_germinate_prints_what_each_worker_answers(run: ScriptedRun) -> None:
+    serving = asyncio.create_task(run.serve())
+
+    words = ["publish", "germinate", "s0", "--site", "head", "--blueprint", "lora", "--param", "rank=4", "--run"]
+    status, out, err = await called(*words, run.name)
+    await cancelled(serving)
+    [opened] = await run.received()
+
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1:] == [
+        "accepted by coordinator to take effect at step 108 on 2 workers",
+        "applied by worker-0 at step 108",
+        "applied by worker-1 at step 108",
+    ]
+    assert isinstance(opened.message, pb.AdaptationCommand)
+    assert dict(opened.message.seed_command.parameters) == {"rank": 4.0}
+
+
+async def test_options_are_those_of_the_operation(run: ScriptedRun) -> None:
+    words = ["publish", "adjust-optimizer", "--param", "lr=0.01", "--release", "momentum", "--no-wait", "--run"]
+    status, _, _ = await called(*words, run.name)
+    [opened] = await run.received()
+
+    assert status == 0
+    assert isinstance(opened.message, pb.AdaptationCommand)
+    assert list(opened.message.optimizer_adjustment.release) == ["momentum"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (rejected("", "", pb.ReasonCode.REASON_UNKNOWN_SITE, "site is 'x'; expected hidden"), "unknown_site"),
+        (rejected("", "", pb.ReasonCode.REASON_ILLEGAL_TRANSITION, "cull from DORMANT"), "illegal_transition"),
+        (failed(pb.ReasonCode.REASON_GATE_FAILED, "no gain"), "gate_failed (said by worker-1)"),
+    ],
+)
+async def test_what_the_run_refuses_is_one_line(run: ScriptedRun, answer: pb.CommandReceipt, expected: str) -> None:
+    serving = asyncio.create_task(run.serve({1: answer}))
+
+    status, _, err = await called("publish", "cull", "s0", "--run", run.name)
+    await cancelled(serving)
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert expected in err
+    assert answer.detail in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("cull s0 --run nowhere", "no live run is called 'nowhere'"),
+        ("cull s0", "ESPER_RUN"),
+        ("germinate s0 --site head --blueprint lora --param rank --run {run}", "'rank'; expected NAME=NUMBER"),
+        ("germinate s0 --site head --blueprint lora --param rank=four --run {run}", "'four'; expected a number"),
+        ("germinate s0 --site head --blueprint lora --param rank=nan --run {run}", "nan"),
+        ("germinate s0 --blueprint lora --run {run}", "--site"),
+        ("start-grafting s0 --curve wavy --run {run}", "expected one of linear, cosine, sigmoid"),
+        ("rollback --step -1 --run {run}", "step is -1; expected a whole number from 0 up"),
+        ("blossom s0 --run {run}", "blossom"),
+        (f"cull {'s' * 65} --run {{run}}", "at most 64 bytes"),
+    ],
+)
+async def test_bad_input_is_one_line_with_the_value_and_what_was_expected(
+    run: ScriptedRun, arguments: str, expected: str
+) -> None:
+    status, out, err = await called("publish", *arguments.format(run=run.name).split())
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert expected in err
+
+
+async def test_a_key_that_does_not_fit_is_one_line(run: ScriptedRun) -> None:
+    run.keyring.chmod(0o644)
+
+    status, _, err = await called("publish", "pause", "--run", run.name)
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert str(run.keyring) in err
+
+
+async def test_a_redis_that_is_gone_is_one_line(run: ScriptedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESPER_REDIS_URL", "unix:///nowhere/redis.sock")
+    monkeypatch.setenv("ESPER_KEYRING", str(run.keyring))
+
+    status, _, err = await called("publish", "pause", "--run", run.run_id)
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert "/nowhere/redis.sock" in err
+
+
+def test_help_loads_neither_torch_nor_redis() -> None:
+    code = (
+        "import sys; from esper.cli.main import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: sys.exit(any(name in sys.modules for name in ('torch', 'redis', 'google.protobuf')))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

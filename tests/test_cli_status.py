@@ -1,0 +1,64 @@
+"""`esper status`: where each worker and each seed stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect
+from esper.cli.main import app
+from esper.leyline import contracts as pb
+from tests.scripted import ScriptedRun, listed, seed_state
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    """A run of two workers that the test plays."""
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+async def shown(run: str, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `esper status`."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--run", run, *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_each_worker_and_each_seed_has_a_line(run: ScriptedRun) -> None:
+    await run.beat(3, seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_BLENDING))
+
+    _, out, _ = await shown(run.name)
+    lines = out.splitlines()
+
+    assert lines[0] == f"run {run.run_id}: 2 workers heard of"
+    assert lines[1].startswith("worker-0  rank 0/2  region-0  step 300  epoch 3  loss 0.5")
+    assert lines[2] == "  s0 at head (lora)  BLENDING  alpha 0.25"
+    assert lines[3].startswith("worker-1  rank 1/2")
+
+
+async def test_json_is_one_object(run: ScriptedRun) -> None:
+    await run.beat(3, workers=("worker-1",))
+
+    _, out, _ = await shown(run.run_id, "--json")
+    said = json.loads(out)
+
+    assert said["run"] == run.run_id
+    assert said["workers"]["worker-1"]["epoch"] == "3"
+
+
+async def test_a_run_that_has_not_begun_has_no_workers(run: ScriptedRun) -> None:
+    assert await shown(run.name) == (0, f"run {run.run_id}: 0 workers heard of\n", "")
+
+
+async def test_an_unknown_run_is_one_line_that_names_the_live_ones(run: ScriptedRun) -> None:
+    status, _, err = await shown("nowhere")
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert run.run_id in err

@@ -1,0 +1,91 @@
+"""`esper tail`: what a run says, one line each, at every tier."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect
+from esper.cli.main import app
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from tests.scripted import ScriptedRun, accepted, listed
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    """A run of two workers that the test plays."""
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `esper tail` on the run."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["tail", "--run", run.name, *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_global_aggregates_show_counts_and_means(run: ScriptedRun) -> None:
+    statistics = pb.MetricStatistics(count=2, sum=1.0, mean=0.5, min=0.25, max=0.75, last=0.75)
+    aggregate = pb.AggregatedTelemetry(version=1, sequence=1, num_packets=2, max_step=9, metrics={"loss": statistics})
+    entry_id = await run.say("global", Role.GLOBAL, "global", aggregate)
+
+    status, out, _ = await tailed(run, "--since", "0", "--count", "1")
+
+    assert (status, out) == (0, f"{entry_id}  global #1  2 packets  step 9  loss 0.5\n")
+
+
+async def test_frames_of_workers_show_the_newest_values(run: ScriptedRun) -> None:
+    await run.beat(1)
+    packet = pb.TelemetryPacket(
+        version=1, timestamp_ns=1, level=pb.TelemetryLevel.TELEMETRY_INFO, sequence=1, global_step=7, values={"loss": 0.25}
+    )
+    frame = pb.TelemetryFrame(version=1, source="worker-0", incarnation=1, region="region-0", packets=[packet])
+    entry_id = await run.say("region-0/telemetry", Role.WORKER, "worker-0", frame)
+
+    _, out, _ = await tailed(run, "--tier", "worker", "--since", "0", "--count", "1")
+
+    assert out == f"{entry_id}  worker-0  1 packets  step 7  loss 0.25\n"
+
+
+async def test_json_is_one_object_a_line_with_the_sealing_role(run: ScriptedRun) -> None:
+    await run.answer(accepted("c1", "5-0"))
+    await run.answer(accepted("c2", "6-0"))
+
+    _, out, _ = await tailed(run, "--tier", "receipts", "--since", "0", "--count", "2", "--json")
+    said = [json.loads(line) for line in out.splitlines()]
+
+    assert [receipt["command_id"] for receipt in said] == ["c1", "c2"]
+    assert {(receipt["type"], receipt["role"]) for receipt in said} == {("CommandReceipt", "coordinator")}
+
+
+async def test_since_reads_after_an_entry(run: ScriptedRun) -> None:
+    await run.answer(accepted("c1", "5-0"))
+    [first, *_] = (await run.redis.xrange(f"esper:{{{run.run_id}}}:receipts"))[0]
+    await run.answer(accepted("c2", "6-0"))
+
+    _, out, _ = await tailed(run, "--tier", "receipts", "--since", first.decode(), "--count", "1")
+
+    assert "c2" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--tier", "moon"], "tier is 'moon'; expected one of worker, region, global, receipts"),
+        (["--since", "yesterday"], "yesterday"),
+        (["--count", "-1"], "--count"),
+    ],
+)
+async def test_bad_input_is_one_line(run: ScriptedRun, arguments: list[str], expected: str) -> None:
+    status, out, err = await tailed(run, *arguments)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert expected in err

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -151,12 +152,11 @@ async def test_what_a_second_one_settled_meanwhile_is_not_folded_again(tiers: Ti
     if tier == "global":
         await tiers.regional("north").run(until_idle=True)
     outbox = PausedOutbox(redis)
-    make = tiers.regional if tier == "regional" else tiers.global_
-    where = "north" if tier == "regional" else ["north"]
-    paused = asyncio.create_task(make(where, "paused", outbox=outbox).run(until_idle=True))  # type: ignore[operator]
+    make = partial(tiers.regional, "north") if tier == "regional" else partial(tiers.global_, ["north"])
+    paused = asyncio.create_task(make("paused", outbox=outbox).run(until_idle=True))
     await outbox.reached.wait()
 
-    await make(where, "second", reclaim_after_ms=0).run(until_idle=True)  # type: ignore[operator]
+    await make("second", reclaim_after_ms=0).run(until_idle=True)
     outbox.go_on.set()
     await paused
     await tiers.regional("north").run(until_idle=True)

@@ -131,11 +131,11 @@ class Aggregator(Generic[M]):
         with suppress(asyncio.QueueEmpty):
             return self._queue.get_nowait()
         arrival = asyncio.create_task(self._queue.get())
-        await asyncio.wait([arrival, ended], timeout=self._due_s(), return_when=asyncio.FIRST_COMPLETED)
-        if arrival.done():
-            return arrival.result()
-        arrival.cancel()
-        return None
+        try:
+            await asyncio.wait([arrival, ended], timeout=self._due_s(), return_when=asyncio.FIRST_COMPLETED)
+            return arrival.result() if arrival.done() else None
+        finally:
+            arrival.cancel()
 
     async def _forward(self, inbox: Inbox, until_idle: bool) -> None:
         async for batch in inbox.batches(until_idle=until_idle):

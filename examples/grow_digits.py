@@ -10,20 +10,20 @@ from esper.errors import CommandFailedError
 
 async def main() -> None:
     async with Controller.connect() as run:
-        await run.epochs(25)  # every worker is there, and the host has trained alone
+        await run.epochs(10)  # every worker is there, and the host has trained alone
         await done("host optimizer adopted", await run.initialize_host())
         await run.persist(run.rollback, reason="a first look", held_by="no_snapshot")
         print("rolled back to the last snapshot")
 
-        await done("lora germinated", await run.germinate("lora", site="head", blueprint="lora", rank=4))
-        await done("mlp germinated", await run.germinate("mlp", site="hidden", blueprint="mlp", hidden=32))
+        await done("lora germinated", await run.germinate("lora", site="hidden", blueprint="lora", rank=4))
+        await done("mlp germinated", await run.germinate("mlp", site="head", blueprint="mlp", hidden=32))
         for seed in ("lora", "mlp"):
             await done(f"{seed} has an optimizer", await run.create_seed_optimizer(seed, lr=1e-2))
             await done(f"{seed} may step without end", await run.grant_steps(seed, grad_clip_norm=1.0))
             await done(f"{seed} trains", await run.start_training(seed))
         await done("lora's moments forgotten", await run.reset_optimizer_state("lora"))
 
-        await done("host learning rate lowered", await run.adjust_optimizer(lr=0.01))
+        await done("host learning rate lowered", await run.adjust_optimizer(lr=0.005))
         await done("run paused", await run.pause())
         await done("run goes on", await run.resume())
 
@@ -48,7 +48,7 @@ async def grow(run: Controller, seed: str) -> None:
 
 async def meet_a_bad_seed(run: Controller) -> None:
     """A learning rate of 1000 makes it diverge: the gates cull it, and its slot is embargoed for a while."""
-    await done("bad germinated", await run.germinate("bad", site="hidden", blueprint="mlp", hidden=32))
+    await done("bad germinated", await run.germinate("bad", site="head", blueprint="mlp", hidden=32))
     await done("bad has an optimizer", await run.create_seed_optimizer("bad", lr=1e3))
     await done("bad trains", await run.start_training("bad"))
     try:

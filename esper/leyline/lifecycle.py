@@ -39,6 +39,8 @@ LEARNING_STAGES = frozenset({TRAINING, BLENDING, SHADOWING, PROBATIONARY})
 ACTIVE_STAGES = LEARNING_STAGES | {GERMINATED}
 # alpha * delta is part of the forward value.
 BLENDED_STAGES = frozenset({BLENDING, SHADOWING, PROBATIONARY, FOSSILIZED})
+# The site takes another seed: a fossil is part of the host.
+VACATED_STAGES = frozenset({DORMANT, FOSSILIZED, TERMINATED})
 
 _Operation = pb.SeedOperation
 _Transitions = Mapping[tuple[pb.SeedLifecycleStage, pb.SeedOperation], pb.SeedLifecycleStage]

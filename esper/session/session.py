@@ -145,16 +145,16 @@ class Session:
         return values
 
     def _must_wait(self) -> bool:
-        """Vote if asked and carry out what is due; True where the step may not begin yet."""
+        """Carry out what is due and vote if asked; True where the step may not begin yet."""
         boundary = self.exchange.boundary
-        if (proposal := boundary.vote_asked()) is not None:
-            vote = self.portrait.vote(proposal, self.step_number, self.epoch)
-            boundary.voted(vote)
-            self.exchange.say(pb.ToRuntime(vote=vote))
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.exchange.say(pb.ToRuntime(applied=boundary.applied(order, receipts)))
             _log_receipts(receipts)
+        if (proposal := boundary.vote_asked()) is not None:
+            vote = self.portrait.vote(proposal, self.step_number, self.epoch)
+            boundary.voted(vote)
+            self.exchange.say(pb.ToRuntime(vote=vote))
         return bool(boundary.paused_before) or boundary.must_wait(self.step_number)
 
     def _overdue(self) -> str:

@@ -59,7 +59,7 @@ class Script:
     def commit(self, round_: int, effective_step: int, *entries: tuple[str, str], **fields: Any) -> None:
         """Decide that these entries, as (stream, id), take effect at a step."""
         refs = [self._ref(stream, entry) for stream, entry in entries]
-        positions = {f"{stream}_position": entry for stream, entry in entries}
+        positions: dict[str, Any] = {f"{stream}_position": entry for stream, entry in entries}
         self.publish(
             "decisions",
             pb.BarrierCommit(

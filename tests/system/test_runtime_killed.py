@@ -35,7 +35,7 @@ class Loop:
     def step(self) -> None:
         with self.run.step() as step:
             loss = nn.functional.cross_entropy(self.model(self.inputs), self.targets)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             self.optimizer.zero_grad()
             step.loss(loss)
@@ -188,7 +188,8 @@ def test_the_adjusted_rate_wins_from_its_step_on(script: Script, loop: Loop) -> 
 
     rates = {}
     for _ in range(20):
-        rates[loop.run.step_number] = loop.step_and_measure()
+        number = loop.run.step_number
+        rates[number] = loop.step_and_measure()
 
     assert rates[effective - 1] == pytest.approx(0.1, rel=1e-4)
     assert rates[effective] == pytest.approx(0.025, rel=1e-4)

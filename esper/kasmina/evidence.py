@@ -46,7 +46,8 @@ class Witness:
         first = meter.first_fits / window if meter.fits.total >= window else None
         change = -gains(self.model, slot, self.holdout, 1.0).mean() if self.holdout else None
         rings = [_mean(ring) for ring in (meter.fits, meter.ratios, meter.sizes)]
-        values = [float(meter.fits.total), first, change, *rings, float(seed.violations)]
+        offences = float(seed.violations + (seed.complaint is not None))  # one whose cull is pending does not go on
+        values = [float(meter.fits.total), first, change, *rings, offences]
         steps, fit_first, probe_change, fit_last, ratio, size, violations = self.mean(values)
         return GradientEvidence(steps, fit_first, fit_last, probe_change, ratio, size, violations)
 

@@ -24,6 +24,8 @@ from esper.runtime.observer import STAGES, NotSeenError, Observer, Workers, comp
 from esper.runtime.receipts import Ledger, Receipt
 
 TIERS = {"worker": "telemetry", "region": "regional", "global": "global", "receipts": "receipts"}  # tier: its stream
+__all__ = ["TIERS", "Controller", "Receipt"]
+
 _SAID = (Domain.RECEIPT, Domain.DECISION, Domain.TELEMETRY, Domain.AGGREGATE, Domain.EMERGENCY, Domain.HEARTBEAT)
 _POSITION = re.compile(r"\$|\d{1,19}(-\d{1,19})?")
 _Op = pb.SeedOperation
@@ -79,9 +81,7 @@ class Controller:
         """Blend a trained seed into the model over `steps` steps (G1)."""
         return await self.publish(commands.blend(seed, _Op.SEED_OP_START_GRAFTING, steps, alpha, curve))
 
-    async def set_alpha_target(
-        self, seed: str, *, alpha: float, steps: int = 100, curve: str = "cosine"
-    ) -> Receipt:
+    async def set_alpha_target(self, seed: str, *, alpha: float, steps: int = 100, curve: str = "cosine") -> Receipt:
         """Move a blended seed's weight to another value."""
         return await self.publish(commands.blend(seed, _Op.SEED_OP_SET_ALPHA_TARGET, steps, alpha, curve))
 
@@ -247,9 +247,7 @@ class Controller:
         return sorted(await self.status())
 
 
-async def observing(
-    keyring: RoleKeyring, name: str, reader: connect.Redis, writer: connect.Redis
-) -> Observer:
+async def observing(keyring: RoleKeyring, name: str, reader: connect.Redis, writer: connect.Redis) -> Observer:
     """An observer that opens whatever the keyring can."""
     clock = connect.ServerClock()
     await clock.look(writer)

@@ -42,7 +42,8 @@ async def main(run_name: str | None = None) -> int:
         refusals = await refused(run, set(entries), since)
     for entry_id, attack in entries.items():
         answer = refusals.get(entry_id)
-        print(f"{attack}: " + (f"refused as {reason_name(answer.reason)}: {answer.detail}" if answer else "not refused"))
+        said = f"refused as {reason_name(answer.reason)}: {answer.detail}" if answer else "not refused"
+        print(f"{attack}: {said}")
     return 0 if set(refusals) == set(entries) else 1
 
 

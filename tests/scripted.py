@@ -76,10 +76,10 @@ class ScriptedRun:
                     break
         return found
 
-    async def answer(self, receipt: pb.CommandReceipt) -> None:
+    async def answer(self, receipt: pb.CommandReceipt) -> str:
         """Say it as whoever the receipt names."""
         role = Role.COORDINATOR if receipt.worker == "coordinator" else Role.WORKER
-        await self.say("receipts", role, receipt.worker, receipt)
+        return await self.say("receipts", role, receipt.worker, receipt)
 
     async def apply(self, command_id: str, entry_id: str, *workers: str) -> None:
         """Accept a command, and carry it out on these workers."""
@@ -100,7 +100,7 @@ class ScriptedRun:
             opened = self._opener.open(sealed, entry_id, await connect.server_ms(self.redis))
         except RefusedError as error:
             if not silent:
-                await self.answer(rejected("", entry_id, pb.ReasonCode.ValueType(error.reason), error.detail))
+                await self.answer(rejected("", entry_id, error.reason, error.detail))
             return
         command_id = opened.message.command_id  # type: ignore[attr-defined]  # both kinds of command have one
         if dictated is None:
@@ -129,14 +129,14 @@ def accepted(command_id: str, entry_id: str, step: int = 108) -> pb.CommandRecei
     )
 
 
-def rejected(command_id: str, entry_id: str, reason: pb.ReasonCode, detail: str) -> pb.CommandReceipt:
+def rejected(command_id: str, entry_id: str, reason: int, detail: str) -> pb.CommandReceipt:
     """The coordinator refuses."""
     return pb.CommandReceipt(
         version=1,
         command_id=command_id,
         entry_id=entry_id,
         status=pb.ReceiptStatus.RECEIPT_REJECTED,
-        reason=reason,
+        reason=pb.ReasonCode.Name(reason),
         worker="coordinator",
         detail=detail,
         time_ns=time.time_ns(),
@@ -184,7 +184,9 @@ async def cancelled(task: asyncio.Task[None]) -> None:
 
 
 @contextmanager
-def listed(short_directory: Path, redis_url: str, redis: connect.Redis, patch: pytest.MonkeyPatch) -> Iterator[ScriptedRun]:
+def listed(
+    short_directory: Path, redis_url: str, redis: connect.Redis, patch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
     """A run that can be found by name alone, and an environment that names no other."""
     for variable in ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING"):
         patch.delenv(variable, raising=False)

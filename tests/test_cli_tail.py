@@ -45,7 +45,12 @@ async def test_global_aggregates_show_counts_and_means(run: ScriptedRun) -> None
 async def test_frames_of_workers_show_the_newest_values(run: ScriptedRun) -> None:
     await run.beat(1)
     packet = pb.TelemetryPacket(
-        version=1, timestamp_ns=1, level=pb.TelemetryLevel.TELEMETRY_INFO, sequence=1, global_step=7, values={"loss": 0.25}
+        version=1,
+        timestamp_ns=1,
+        level=pb.TelemetryLevel.TELEMETRY_INFO,
+        sequence=1,
+        global_step=7,
+        values={"loss": 0.25},
     )
     frame = pb.TelemetryFrame(version=1, source="worker-0", incarnation=1, region="region-0", packets=[packet])
     entry_id = await run.say("region-0/telemetry", Role.WORKER, "worker-0", frame)
@@ -67,11 +72,10 @@ async def test_json_is_one_object_a_line_with_the_sealing_role(run: ScriptedRun)
 
 
 async def test_since_reads_after_an_entry(run: ScriptedRun) -> None:
-    await run.answer(accepted("c1", "5-0"))
-    [first, *_] = (await run.redis.xrange(f"esper:{{{run.run_id}}}:receipts"))[0]
+    first = await run.answer(accepted("c1", "5-0"))
     await run.answer(accepted("c2", "6-0"))
 
-    _, out, _ = await tailed(run, "--tier", "receipts", "--since", first.decode(), "--count", "1")
+    _, out, _ = await tailed(run, "--tier", "receipts", "--since", first, "--count", "1")
 
     assert "c2" in out
 

@@ -253,9 +253,7 @@ async def test_the_refusal_of_a_copy_leaves_the_command_alone(run: ScriptedRun, 
     assert len(await receipt.applied()) == 2
 
 
-async def test_a_worker_may_not_judge_and_a_coordinator_may_not_apply(
-    run: ScriptedRun, controller: Controller
-) -> None:
+async def test_a_worker_may_not_judge_and_a_coordinator_may_not_apply(run: ScriptedRun, controller: Controller) -> None:
     receipt = await controller.cull("s0")
     ids = (receipt.command_id, receipt.entry_id)
     await run.say("receipts", Role.WORKER, "worker-0", rejected(*ids, Reason.REASON_CULLED, "no"))

@@ -54,7 +54,9 @@ def receipt_line(receipt: pb.CommandReceipt) -> str:
 
 def heartbeat_line(beat: pb.Heartbeat, now_ns: int) -> str:
     """Where one worker stands."""
-    busy = "" if beat.busy == pb.BusyWith.BUSY_NONE else "  " + pb.BusyWith.Name(beat.busy).removeprefix("BUSY_").lower()
+    busy = (
+        "" if beat.busy == pb.BusyWith.BUSY_NONE else "  " + pb.BusyWith.Name(beat.busy).removeprefix("BUSY_").lower()
+    )
     age_s = max(0.0, (now_ns - beat.time_ns) / 1e9)
     return (
         f"{beat.worker}  rank {beat.rank}/{beat.world_size}  {beat.region}  step {beat.step}  epoch {beat.epoch}"

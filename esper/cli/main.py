@@ -43,12 +43,12 @@ class Lazy(TyperGroup):
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    # What else the library's `main` takes passes through by name.
+    def main(self, args: Any = None, prog_name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """Run, and exit. What goes wrong on purpose is one line on stderr and status 2, never a traceback."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
+        options["standalone_mode"] = False  # else the library prints usage errors its own way
         try:
-            status = super().main(*args, standalone_mode=False, **extra)
+            status = super().main(args, prog_name, **options)
         except EsperError as error:
             refuse(str(error))
         except UsageError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Annotated
 
 import typer
@@ -26,10 +26,11 @@ async def _tail(run: str | None, tier: str, since: str, count: int, as_json: boo
 
     write = form.as_json if as_json else form.line
     shown = 0
-    async with Controller.connect(run, name="tail") as follower:
-        async with aclosing(follower.telemetry(tier, since)) as messages:
-            async for opened in messages:
-                print(write(opened), flush=True)
-                shown += 1
-                if shown == count:
-                    return
+    async with AsyncExitStack() as stack:
+        follower = await stack.enter_async_context(Controller.connect(run, name="tail"))
+        messages = await stack.enter_async_context(aclosing(follower.telemetry(tier, since)))
+        async for opened in messages:
+            print(write(opened), flush=True)
+            shown += 1
+            if shown == count:
+                return

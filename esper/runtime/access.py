@@ -41,7 +41,9 @@ async def find(
         keys = RoleKeyring.load(Path(keyring or record.keyring(role)))
         return Access(_agreed(keys, record.run_id), record.url, keys)
     if not keyring:
-        raise SettingError("keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis")
+        raise SettingError(
+            "keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis"
+        )
     keys = RoleKeyring.load(Path(keyring))
     run_id = keys.run_id if run == keys.run_id else await runs.resolve_outside(redis_url, run)
     return Access(_agreed(keys, run_id), redis_url, keys)

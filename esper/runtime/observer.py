@@ -19,9 +19,7 @@ Last: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, bytes]]]]
 Open: TypeAlias = Callable[[bytes, str], Opened]
 Workers: TypeAlias = Mapping[str, pb.Heartbeat]
 
-STAGES: Mapping[str, int] = {
-    name.removeprefix("SEED_STAGE_"): number for name, number in pb.SeedLifecycleStage.items()
-}
+STAGES: Mapping[str, int] = {name.removeprefix("SEED_STAGE_"): number for name, number in pb.SeedLifecycleStage.items()}
 _NEWEST_HEARTBEATS = 256  # two a second from each worker: two minutes of one, two seconds of sixty-four
 
 log = structlog.get_logger()

@@ -17,7 +17,6 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from report import Report, options
 
-NUM_QUICK, NUM_FULL = 6_000, 200_000
 KEY = bytes(range(32))
 
 
@@ -79,14 +78,14 @@ def arms_of(message: Message, role: Role, domain: Domain, reader: Role) -> dict[
 
 
 def main() -> None:
-    given, report = options(__doc__), Report("envelope")
+    given, report = options(__doc__, quick=6_000, full=200_000), Report("envelope")
     rows = {
         "adaptation command": (command(), Role.CONTROLLER, Domain.COMMAND, Role.WORKER),
         "frame of 32 packets": (frame(), Role.WORKER, Domain.TELEMETRY, Role.REGIONAL),
     }
     for row, (message, role, domain, reader) in rows.items():
         arms = arms_of(message, role, domain, reader)
-        samples = interleave(arms, NUM_QUICK if given.quick else NUM_FULL, given.seed)
+        samples = interleave(arms, given.num, given.seed)
         report.add(row, "body", "count", len(message.SerializeToString()), "bytes", 1)
         report.add_arms(row, samples, "us", against="hmac")
     report.show(given.as_json)

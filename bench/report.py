@@ -17,7 +17,7 @@ class Options:
     """What the person at the keyboard asked for."""
 
     as_json: bool
-    quick: bool
+    num: int
     seed: int
 
 
@@ -58,13 +58,15 @@ class Report:
             print(json.dumps(line) if as_json else as_row(line))
 
 
-def options(description: str | None) -> Options:
+def options(description: str | None, quick: int, full: int) -> Options:
+    """Read the command line; `quick` and `full` are how many samples each of the two ways takes."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="one JSON object a line, and nothing else")
     parser.add_argument("--quick", action="store_true", help="ends within 60 s on two cores")
     parser.add_argument("--seed", type=int, default=0, help="of the order in which arms take turns")
+    parser.add_argument("--num", type=int, default=0, help=f"samples of each arm; default {full}, quick {quick}")
     given = parser.parse_args()
-    return Options(given.json, given.quick, given.seed)
+    return Options(given.json, given.num or (quick if given.quick else full), given.seed)
 
 
 def quantile(values: Sequence[float], level: float) -> float:

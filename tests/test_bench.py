@@ -1,0 +1,54 @@
+"""Benchmarks print what the design says that they print."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from report import Report, quantile, ratio  # noqa: E402
+
+
+def test_each_line_is_one_json_object_with_the_fields_agreed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("seal")
+    report.add_arms("row", {"ours": [2.0] * 80, "bare": [1.0] * 80}, "us", against="bare")
+
+    report.show(as_json=True)
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {(line["arm"], line["stat"]) for line in lines} == {(a, s) for a in ("ours", "bare") for s in ("p50", "p99")}
+    assert {*lines[0]} == {"bench", "row", "arm", "stat", "value", "unit", "n", "label", "vs"}
+    assert lines[0]["vs"] == {"arm": "bare", "ratio": 2.0, "low": 2.0, "high": 2.0}
+
+
+def test_the_median_and_the_tail_are_elements_of_the_sample() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+
+    assert (quantile(values, 0.5), quantile(values, 0.99)) == (51.0, 100.0)
+
+
+def test_the_interval_of_a_ratio_holds_the_true_one_where_the_arms_drift_together() -> None:
+    drift = [1.0 + at / 1000 for at in range(4000)]
+    noisy = [value * (1.1 + 0.01 * (-1) ** at) for at, value in enumerate(drift)]
+
+    found = ratio(noisy, drift, "drift")
+
+    assert found.low <= 1.1 * 1.01 and found.high >= 1.1 * 0.99
+    assert found.high - found.low < 0.05
+
+
+def test_the_envelope_benchmark_measures_three_arms_of_two_rows() -> None:
+    command = [sys.executable, "bench/envelope.py", "--json", "--num", "200"]
+
+    answer = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=50)
+
+    lines = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert {line["arm"] for line in lines} == {"body", "hmac", "hmac again", "seal+open"}
+    assert len({line["row"] for line in lines}) == 2
+    assert all(line["value"] > 0 and line["label"] == "measured" for line in lines)

@@ -1,0 +1,161 @@
+"""Each operation of the controller is sealed as the one message that says it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from esper.bus import connect
+from esper.client import Controller, Receipt
+from esper.leyline.kinds import Role
+from tests.scripted import ScriptedRun, listed
+
+Publish = Callable[[Controller], Awaitable[Receipt]]
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    """A run of two workers that the test plays."""
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+@pytest.fixture
+async def controller(run: ScriptedRun) -> AsyncIterator[Controller]:
+    """Found by the run's name alone."""
+    async with Controller.connect(run.name) as connected:
+        yield connected
+
+
+SEED_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [
+    (
+        lambda c: c.germinate("s0", site="head", blueprint="lora", rank=4),
+        {"operation": "SEED_OP_GERMINATE", "site": "head", "blueprint_id": "lora", "parameters": {"rank": 4.0}},
+    ),
+    (lambda c: c.start_training("s0"), {"operation": "SEED_OP_START_TRAINING"}),
+    (
+        lambda c: c.start_grafting("s0", steps=60, alpha=0.5, curve="linear"),
+        {
+            "operation": "SEED_OP_START_GRAFTING",
+            "parameters": {"steps": 60.0, "alpha": 0.5},
+            "alpha_curve": "ALPHA_CURVE_LINEAR",
+        },
+    ),
+    (
+        lambda c: c.set_alpha_target("s0", alpha=0.75, steps=10, curve="sigmoid"),
+        {
+            "operation": "SEED_OP_SET_ALPHA_TARGET",
+            "parameters": {"steps": 10.0, "alpha": 0.75},
+            "alpha_curve": "ALPHA_CURVE_SIGMOID",
+        },
+    ),
+    (lambda c: c.stabilize("s0"), {"operation": "SEED_OP_STABILIZE"}),
+    (lambda c: c.evaluate("s0"), {"operation": "SEED_OP_EVALUATE"}),
+    (lambda c: c.fossilize("s0"), {"operation": "SEED_OP_FOSSILIZE"}),
+    (lambda c: c.cull("s0"), {"operation": "SEED_OP_CULL"}),
+    (lambda c: c.cancel("s0"), {"operation": "SEED_OP_CANCEL"}),
+    (lambda c: c.reset("s0"), {"operation": "SEED_OP_RESET"}),
+    (lambda c: c.terminate("s0"), {"operation": "SEED_OP_TERMINATE"}),
+]
+RUN_OPERATIONS: list[tuple[Publish, str, dict[str, object]]] = [
+    (
+        lambda c: c.adjust_optimizer(lr=0.01, release=["momentum"]),
+        "optimizer_adjustment",
+        {"optimizer_id": "host", "hyperparameters": {"lr": 0.01}, "release": ["momentum"]},
+    ),
+    (
+        lambda c: c.circuit_breaker("s0", state="open", rationale="odd"),
+        "circuit_breaker",
+        {"seed_id": "s0", "desired_state": "BREAKER_OPEN", "rationale": "odd"},
+    ),
+    (lambda c: c.pause(), "pause_command", {}),
+    (lambda c: c.pause("s0"), "pause_command", {"seed_id": "s0"}),
+    (lambda c: c.resume(), "pause_command", {"resume": True}),
+    (
+        lambda c: c.emergency(level="halt", reason="smoke"),
+        "emergency_command",
+        {"level": "EMERGENCY_HALT", "reason": "smoke"},
+    ),
+    (
+        lambda c: c.rollback(step=1000, reason="worse"),
+        "rollback_command",
+        {"target_step": "1000", "reason": "worse"},
+    ),
+]
+OPTIMIZER_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [
+    (lambda c: c.initialize_host(), {"command_type": "OPTIMIZER_COMMAND_INITIALIZE_HOST", "optimizer_id": "host"}),
+    (
+        lambda c: c.create_seed_optimizer("s0", lr=0.5, weight_decay=0.25),
+        {
+            "command_type": "OPTIMIZER_COMMAND_CREATE_SEED",
+            "optimizer_id": "s0",
+            "hyperparameters": {"lr": 0.5, "weight_decay": 0.25},
+        },
+    ),
+    (
+        lambda c: c.grant_steps("s0", num_steps=7, expected_step=9, grad_clip_norm=1.5),
+        {
+            "command_type": "OPTIMIZER_COMMAND_STEP",
+            "optimizer_id": "s0",
+            "num_steps": "7",
+            "expected_step": "9",
+            "grad_clip_norm": 1.5,
+        },
+    ),
+    (
+        lambda c: c.reset_optimizer_state("s0", generation=2),
+        {"command_type": "OPTIMIZER_COMMAND_RESET_STATE", "optimizer_id": "s0", "optimizer_generation": 2},
+    ),
+    (
+        lambda c: c.register_teacher(digest="ab" * 32),
+        {
+            "command_type": "OPTIMIZER_COMMAND_REGISTER_TEACHER",
+            "optimizer_id": "host",
+            "teacher_digest": "ab" * 32,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("publish", "expected"), SEED_OPERATIONS)
+async def test_each_seed_operation_is_sealed_as_the_message_that_says_it(
+    run: ScriptedRun, controller: Controller, publish: Publish, expected: dict[str, object]
+) -> None:
+    receipt = await publish(controller)
+
+    [opened] = await run.received()
+    said = MessageToDict(opened.message, preserving_proto_field_name=True)
+
+    assert said["seed_command"] == {"seed_id": "s0", **expected}
+    assert said["command_type"] == "COMMAND_SEED"
+    assert (said["command_id"], opened.entry_id) == (receipt.command_id, receipt.entry_id)
+
+
+@pytest.mark.parametrize(("publish", "field", "expected"), RUN_OPERATIONS)
+async def test_each_operation_on_the_run_is_sealed_as_the_message_that_says_it(
+    run: ScriptedRun, controller: Controller, publish: Publish, field: str, expected: dict[str, object]
+) -> None:
+    await publish(controller)
+
+    [opened] = await run.received()
+
+    assert MessageToDict(opened.message, preserving_proto_field_name=True)[field] == expected
+    assert opened.header.role is Role.CONTROLLER
+
+
+@pytest.mark.parametrize(("publish", "expected"), OPTIMIZER_OPERATIONS)
+async def test_each_optimizer_command_is_sealed_by_the_role_that_owns_optimizers(
+    run: ScriptedRun, controller: Controller, publish: Publish, expected: dict[str, object]
+) -> None:
+    receipt = await publish(controller)
+
+    [opened] = await run.received("optimizer")
+    said = MessageToDict(opened.message, preserving_proto_field_name=True)
+
+    assert said == {"version": 1, "command_id": receipt.command_id, **expected}
+    assert opened.header.role is Role.OPTIMIZER

@@ -165,55 +165,6 @@ def test_a_gradient_that_is_not_finite_skips_the_step_and_leaves_the_neighbour_a
     assert governed.steps_non_finite == {"sick": 1, "well": 0}
 
 
-def test_an_override_wins_over_a_scheduler_until_it_is_released() -> None:
-    model, optimizer = host(lr=1.0, momentum=0.0)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
-    governed = optimizers(optimizer)
-
-    rates = []
-    for step in range(6):
-        if step == 2:
-            assert governed.adjust(adjustment("host", lr=7.0)).status == APPLIED
-            assert governed.hyperparameters()["lr"] == 7.0
-        if step == 4:
-            governed.adjust(adjustment("host", release=("lr",)))
-        before = model.bias.detach().clone()
-        step_host(model, optimizer)
-        rates.append(float((before - model.bias.detach())[0]))  # its gradient is 1
-        scheduler.step()
-
-    assert rates == pytest.approx([1.0, 0.5, 7.0, 7.0, 0.0625, 0.03125], rel=1e-4)
-
-
-def test_an_override_does_not_lead_a_recursive_scheduler_astray() -> None:
-    (model, optimizer), (twin, alone) = host(), host()
-    steered = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
-    reference = torch.optim.lr_scheduler.CosineAnnealingLR(alone, 10)
-    governed = optimizers(optimizer)
-    governed.adjust(adjustment("host", lr=5.0, momentum=0.0))
-
-    for _ in range(4):
-        step_host(model, optimizer)
-        step_host(twin, alone)
-        steered.step()
-        reference.step()
-    governed.adjust(adjustment("host", release=("lr", "momentum")))
-
-    assert governed.hyperparameters()["lr"] == alone.param_groups[0]["lr"]
-    assert governed.hyperparameters()["momentum"] == 0.9
-
-
-def test_an_override_of_a_beta_reaches_a_seed() -> None:
-    seed, governed = Seedling(), optimizers()
-    governed.create(seed)
-
-    governed.adjust(adjustment("s0", beta1=0.5, lr=0.25))
-
-    assert governed.hyperparameters("s0") == pytest.approx(
-        {"lr": 0.25, "weight_decay": 0.01, "beta1": 0.5, "beta2": 0.999, "eps": 1e-8}
-    )
-
-
 def test_an_unknown_hyperparameter_is_refused_with_what_is_known() -> None:
     reason, detail = refusal(optimizers().adjust(adjustment("host", beta1=0.5)))
 

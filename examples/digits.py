@@ -11,7 +11,7 @@ from torch import nn
 
 from esper.errors import SettingError
 
-NUM_HIDDEN = 6
+NUM_HIDDEN = 10
 BATCH = 32
 
 
@@ -49,11 +49,14 @@ def batches(
 
 
 def host() -> nn.Module:
-    """64 -> 6 -> 10: six hidden units cannot tell ten digits apart well."""
+    """64 -> 10 -> 10, the first layer random and frozen: ten random features cannot tell ten digits apart well."""
+    chance = torch.Generator().manual_seed(1)
     torch.manual_seed(0)
-    layers = {"hidden": nn.Linear(64, NUM_HIDDEN), "act": nn.ReLU(), "head": nn.Linear(NUM_HIDDEN, 10)}
+    hidden, head = nn.Linear(64, NUM_HIDDEN), nn.Linear(NUM_HIDDEN, 10)
+    nn.init.kaiming_normal_(hidden.weight, generator=chance)
+    hidden.requires_grad_(False)
     model = nn.Sequential()
-    for name, layer in layers.items():
+    for name, layer in {"hidden": hidden, "act": nn.ReLU(), "head": head}.items():
         model.add_module(name, layer)
     return model
 

@@ -18,12 +18,12 @@ async def main() -> None:
         await done("lora germinated", await run.germinate("lora", site="hidden", blueprint="lora", rank=4))
         await done("mlp germinated", await run.germinate("mlp", site="head", blueprint="mlp", hidden=32))
         for seed in ("lora", "mlp"):
-            await done(f"{seed} has an optimizer", await run.create_seed_optimizer(seed, lr=1e-2))
+            await done(f"{seed} has an optimizer", await run.create_seed_optimizer(seed, lr=3e-3))
             await done(f"{seed} may step without end", await run.grant_steps(seed, grad_clip_norm=1.0))
             await done(f"{seed} trains", await run.start_training(seed))
         await done("lora's moments forgotten", await run.reset_optimizer_state("lora"))
 
-        await done("host learning rate lowered", await run.adjust_optimizer(lr=0.005))
+        await done("host learning rate lowered", await run.adjust_optimizer(lr=0.01))
         await done("run paused", await run.pause())
         await done("run goes on", await run.resume())
 

@@ -22,7 +22,8 @@ def train(max_epochs: int, stop_file: Path | None) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     data = digits.Digits.load()
     model = DistributedDataParallel(digits.host())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(learnt, lr=0.05, momentum=0.9)
     run = esper.attach(
         model,
         optimizer=optimizer,

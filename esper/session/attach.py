@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -32,6 +33,7 @@ from esper.tolaria.steering import Steering
 log = structlog.get_logger()
 
 READY_TIMEOUT_S = 10.0
+COLLECTIVE_TIMEOUT = timedelta(seconds=60)  # of our own process group; a rank that is gone is named then
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -58,7 +60,7 @@ def attach(
     place = Place.of(chosen, rank, world_size)
     link, run_id = _start_runtime(place, run, chosen)
     boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
-    reducer = SeedReducer(dist.new_group() if world_size > 1 else None)
+    reducer = SeedReducer(dist.new_group(timeout=COLLECTIVE_TIMEOUT) if world_size > 1 else None)
     executor = Executor(
         model,
         sites,

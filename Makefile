@@ -20,6 +20,7 @@ test-system: $(READY)
 
 check: $(READY)
 	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/python -m pytest tests/test_proto_in_sync.py
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from prometheus_client import CollectorRegistry
+
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime import access, logging, process, settings
+from esper.runtime import access, logging, metrics, process, settings
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Origin
@@ -28,7 +30,10 @@ async def main(stopping: asyncio.Event) -> None:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         logging.configure(chosen, role="runtime", worker=chosen.name, run=found.run_id)
         beside = await assemble(found, Origin(chosen.name, chosen.region), lanes)
-        await beside.serve(stopping)
+        registry, health = CollectorRegistry(), metrics.Health()
+        metrics.watch_inboxes(registry, health, list(beside.logs.values()))
+        async with metrics.endpoint(chosen, registry, health):
+            await beside.serve(stopping)
     except EsperError as error:
         lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class EsperError(Exception):
-    """Root of every error that Esper raises on purpose. Its text is one sentence: the value met, and what was expected."""
+    """Root of every error that Esper raises on purpose: one sentence, with the value met and what was expected."""
 
 
 class SettingError(EsperError):

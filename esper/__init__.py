@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from esper.client import Controller as Controller
-    from esper.session import Session as Session
-    from esper.session import attach as attach
+    from esper.session import Session as Session, attach as attach
 
 _HOMES = {"attach": "esper.session", "Session": "esper.session", "Controller": "esper.client"}
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from esper.bus import connect, names, tail
 from esper.bus.publisher import Publisher
 from esper.errors import CommandFailedError, SettingError
-from esper.leyline import commands
-from esper.leyline import contracts as pb
+from esper.leyline import commands, contracts as pb
 from esper.leyline.commands import chosen
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain

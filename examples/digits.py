@@ -42,7 +42,7 @@ def batches(
     if not len(targets):
         raise SettingError("data set", "0 examples", "at least one batch per rank")
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(epoch))
-    for chunk in order.split(BATCH * world_size):
+    for chunk in torch.split(order, BATCH * world_size):
         if len(chunk) == BATCH * world_size:
             mine = chunk[rank::world_size]
             yield inputs[mine], targets[mine]

@@ -13,8 +13,7 @@ from esper.bus import connect, names, tail
 from esper.bus.publisher import Publisher
 from esper.client import Controller
 from esper.errors import CommandFailedError
-from esper.leyline import commands
-from esper.leyline import contracts as pb
+from esper.leyline import commands, contracts as pb
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name

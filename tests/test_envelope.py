@@ -5,8 +5,7 @@ from __future__ import annotations
 import hmac
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb

@@ -6,8 +6,7 @@ import struct
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb

@@ -7,8 +7,7 @@ from typing import cast
 import pytest
 
 from esper.errors import RefusedError
-from esper.leyline import contracts as pb
-from esper.leyline import lifecycle
+from esper.leyline import contracts as pb, lifecycle
 
 LEGAL = """
 DORMANT      GERMINATE        GERMINATED

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from esper.narset.sequences import MAX_STRETCHES, SequenceWindow
 from esper.narset.window import MOST_HELD, Windows

@@ -63,6 +63,7 @@ class Slot:
         self.generation = 0
         self.walk_due = False
         self.step = 0
+        self.fired = False  # only ever set by the hook: a count would be a value that compiled code guards on
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
         self._handle: RemovableHandle | None = None
         self.attach()
@@ -80,6 +81,7 @@ class Slot:
 
     def joined(self, x: Tensor, h: Tensor) -> Tensor | None:
         """The value that takes h's place; None where h stays."""
+        self.fired = True
         if self.shape is None:
             self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
         seed = self.seed

@@ -12,8 +12,7 @@ from esper.errors import SettingError
 from esper.leyline.derive import KEY_BYTES, seal_key, signing_key
 from esper.leyline.keyfile import read_private, write_private
 from esper.leyline.kinds import Role, pairs_held
-from esper.leyline.rolekeys import RoleKeyring as RoleKeyring
-from esper.leyline.rolekeys import Validity as Validity
+from esper.leyline.rolekeys import RoleKeyring as RoleKeyring, Validity as Validity
 
 SECOND_NS = 1_000_000_000
 LIFETIME_S = 365 * 86_400

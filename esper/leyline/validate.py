@@ -8,8 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from esper.errors import RefusedError
-from esper.leyline import bounds
-from esper.leyline import contracts as pb
+from esper.leyline import bounds, contracts as pb
 from esper.leyline.validate_commands import adaptation_command, optimizer_command
 from esper.leyline.validate_rounds import (
     barrier_abort,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from esper.leyline import bounds
-from esper.leyline import contracts as pb
+from esper.leyline import bounds, contracts as pb
 
 NUM_ANNOTATIONS = 16
 

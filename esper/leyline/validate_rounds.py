@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from esper.leyline import bounds
-from esper.leyline import contracts as pb
+from esper.leyline import bounds, contracts as pb
 
 NUM_WORKERS = 4096
 NUM_COMMANDS = 4096

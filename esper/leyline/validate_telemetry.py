@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from esper.leyline import bounds
-from esper.leyline import contracts as pb
+from esper.leyline import bounds, contracts as pb
 from esper.leyline.validate_rounds import seed_states
 
 NUM_PACKETS = 32

@@ -73,9 +73,7 @@ def attach(
     fossils = FossilGradients(reducer.mean)
     states = TrainingStates(Snapshots(model, optimizers), executor, fossils)
     steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns)
-    portrait = Portrait(
-        place, model, list(sites), chosen.data, executor, optimizers, states, steering, boundary, rows
-    )
+    portrait = Portrait(place, model, list(sites), chosen.data, executor, optimizers, states, steering, boundary, rows)
     return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, chosen.steps_per_epoch)
 
 

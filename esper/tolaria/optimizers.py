@@ -16,8 +16,7 @@ from esper.tolaria.host import HostOptimizer, KeptHost
 from esper.tolaria.leases import Lease
 from esper.tolaria.moments import Moments
 from esper.tolaria.overrides import write
-from esper.tolaria.reduce import SeedReducer
-from esper.tolaria.reduce import Trainee as Trainee
+from esper.tolaria.reduce import SeedReducer, Trainee as Trainee
 from esper.tolaria.seed_optimizer import DEFAULTS, SeedOptimizer
 
 HOST = "host"

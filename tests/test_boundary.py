@@ -50,6 +50,16 @@ def test_an_abort_frees_the_promise_and_applies_nothing() -> None:
     assert boundary.due(100) is None
 
 
+def test_the_decision_of_an_earlier_round_leaves_the_newer_promise_in_force() -> None:
+    boundary = Boundary()
+    voted_at(boundary, 1, step=10)
+    voted_at(boundary, 2, step=12)
+
+    boundary.on_commit(commit(1, effective_step=18))
+
+    assert boundary.must_wait(20)
+
+
 def test_an_order_is_due_before_its_step_and_not_earlier() -> None:
     boundary = Boundary()
     boundary.on_commit(commit(1, effective_step=18))

@@ -60,10 +60,40 @@ def test_a_commit_waits_for_the_command_that_it_names() -> None:
     orders = Orders()
     early, _ = orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
 
-    late = orders.on_command("commands", *command("1-0"))
+    late, _ = orders.on_command("commands", *command("1-0"))
 
     assert early == []
     assert [message.commit.commands[0].adaptation.command_id for message in late] == ["id-1-0"]
+
+
+def kinds(messages: list[pb.ToTrainer]) -> list[str | None]:
+    return [message.WhichOneof("message") for message in messages]
+
+
+def test_what_follows_a_commit_that_waits_for_a_command_waits_behind_it() -> None:
+    orders = Orders()
+    orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
+    told, _ = orders.on_proposal(pb.BarrierProposal(round=2, roster_generation=1), delivery("decisions", "10-0"))
+    ended, done = orders.on_abort(pb.BarrierAbort(round=2, roster_generation=1), delivery("decisions", "11-0"))
+
+    said, settled = orders.on_command("commands", *command("1-0"))
+
+    assert (told, ended, done) == ([], [], [])
+    assert kinds(said) == ["commit", "proposal", "abort"]
+    assert [d.entry_id for d in settled] == ["11-0", "10-0"]
+
+
+def test_rounds_proposed_before_this_trainer_began_are_past_also_where_they_are_decided_later() -> None:
+    orders = Orders(past=(9, 0))
+    early, late = pb.BarrierProposal(round=4), pb.BarrierProposal(round=5)
+
+    past = [
+        orders.is_past(early, delivery("decisions", "9-0")),
+        orders.is_past(commit(4), delivery("decisions", "10-0")),
+        orders.is_past(late, delivery("decisions", "11-0")),
+    ]
+
+    assert past == [True, True, False]
 
 
 def test_a_round_applied_settles_its_decision_and_every_entry_judged() -> None:

@@ -135,7 +135,8 @@ def groups(run_id: str) -> list[tuple[str, str]]:
 
 
 def module(name: str) -> list[str]:
-    return [sys.executable, "-m", name]
+    # -P: a directory named esper where the user stands, such as a clone, is not the package.
+    return [sys.executable, "-P", "-m", name]
 
 
 def free_port() -> int:

@@ -32,9 +32,7 @@ async def assemble(access: Access, origin: Origin, lanes: Lanes) -> Beside:
         run_id=access.run_id,
         origin=origin,
         lanes=lanes,
-        logs={
-            log: Inbox(reader(access.redis_url), redis, names.key(access.run_id, log), name, name) for log in LOGS
-        },
+        logs={log: Inbox(reader(access.redis_url), redis, names.key(access.run_id, log), name, name) for log in LOGS},
         openers={
             log: Opener(access.keyring, name=name, guard=guards[log], accept=[domain], carries_out=True)
             for log, domain in LOGS.items()

@@ -52,7 +52,7 @@ class Link:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         lanes = {CONTROL_FD: str(control_peer.fileno()), ROWS_FD: str(rows_peer.fileno())}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "esper.workers.runtime"],
+            [sys.executable, "-P", "-m", "esper.workers.runtime"],  # -P: whatever is named esper where the user stands
             env={**self._environment, **lanes},
             pass_fds=(control_peer.fileno(), rows_peer.fileno()),
             stdin=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ from esper.leyline.seal import Opened
 
 EntryId = tuple[int, int]
 Step = tuple[list[pb.ToTrainer], list[Delivery]]  # what the trainer must hear, what is settled by that
+Decision = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,24 @@ class _Command:
 class Orders:
     """One rank's view of the logs: holds commands until a commit names or passes them, commits until those are here.
 
-    Knows neither Redis nor the trainer. Raises TrainingError where this rank would judge otherwise than a commit says.
+    Decisions reach the trainer in the order of their stream: what follows a commit that waits, waits behind it.
+    Rounds proposed up to `past` were voted for by an earlier trainer of this name, if at all, and bind this one to
+    nothing. Knows neither Redis nor the trainer. Raises TrainingError where this rank would judge otherwise than a
+    commit says.
     """
 
+    past: EntryId = (0, 0)
     _commands: dict[str, dict[EntryId, _Command]] = field(default_factory=lambda: {"commands": {}, "optimizer": {}})
-    _waiting: deque[tuple[pb.BarrierCommit, Delivery]] = field(default_factory=deque)
+    _waiting: deque[tuple[Decision, Delivery]] = field(default_factory=deque)
     _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
     _proposals: dict[int, Delivery] = field(default_factory=dict)
     _refused: dict[tuple[str, EntryId], str] = field(default_factory=dict)
     _decided: int = 0
+    _past_round: int = 0
     _generation: int = 0
 
-    def on_command(self, log: str, opened: Opened, delivery: Delivery) -> list[pb.ToTrainer]:
-        """Hold a command; return the orders that waited for it."""
+    def on_command(self, log: str, opened: Opened, delivery: Delivery) -> Step:
+        """Hold a command; return the decisions that waited for it."""
         self._commands[log][entry_id(delivery.entry_id)] = _Command(opened, delivery)
         return self._complete()
 
@@ -45,12 +51,18 @@ class Orders:
         """Remember that this rank would not carry out an entry, should a commit name it."""
         self._refused[log, entry_id(delivery.entry_id)] = why
 
+    def is_past(self, decision: Decision, delivery: Delivery) -> bool:
+        """Whether the round was proposed before this trainer began."""
+        if entry_id(delivery.entry_id) <= self.past:
+            self._past_round = max(self._past_round, decision.round)
+        return decision.round <= self._past_round
+
     def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> Step:
         """Return what the trainer must hear, and what can be acknowledged at once."""
         if self._is_old(proposal.round, proposal.roster_generation):
             return [], [delivery]
         self._proposals[proposal.round] = delivery
-        return [pb.ToTrainer(proposal=proposal)], []
+        return self._in_turn(proposal, delivery)
 
     def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> Step:
         """The first decision of a round counts; its order goes out once every command it names is here."""
@@ -59,15 +71,14 @@ class Orders:
         self._decided = commit.round
         if barrier_digest(commit.effective_step, commit.commands, commit.requests) != commit.digest:
             raise TrainingError(f"the digest of round {commit.round} does not cover the commands that it names")
-        self._waiting.append((commit, delivery))
-        return self._complete(), []
+        return self._in_turn(commit, delivery)
 
     def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> Step:
         """An abort frees the trainer of its promise and is done with."""
         if self._is_old(abort.round, abort.roster_generation):
             return [], [delivery]
         self._decided = abort.round
-        return [pb.ToTrainer(abort=abort)], [delivery, *self._proposals_through(abort.round)]
+        return self._in_turn(abort, delivery)
 
     def on_applied(self, applied: pb.RoundApplied) -> list[Delivery]:
         """What the round has settled: its decision, and every command that it named or passed over."""
@@ -77,13 +88,34 @@ class Orders:
         self._generation = max(self._generation, generation)
         return number <= self._decided or generation < self._generation
 
-    def _complete(self) -> list[pb.ToTrainer]:
-        ready = []
-        while self._waiting and (order := self._order(self._waiting[0][0])) is not None:
-            commit, delivery = self._waiting.popleft()
-            self._to_ack[commit.round] = [delivery, *self._proposals_through(commit.round), *self._judged(commit)]
-            ready.append(pb.ToTrainer(commit=order))
-        return ready
+    def _in_turn(self, decision: Decision, delivery: Delivery) -> Step:
+        self._waiting.append((decision, delivery))
+        return self._complete()
+
+    def _complete(self) -> Step:
+        said: list[pb.ToTrainer] = []
+        settled: list[Delivery] = []
+        while self._waiting and (message := self._message(self._waiting[0][0])) is not None:
+            decision, delivery = self._waiting.popleft()
+            said.append(message)
+            match decision:
+                case pb.BarrierCommit():
+                    ended = [delivery, *self._proposals_through(decision.round), *self._judged(decision)]
+                    self._to_ack[decision.round] = ended
+                case pb.BarrierAbort():
+                    settled += [delivery, *self._proposals_through(decision.round)]
+        return said, settled
+
+    def _message(self, decision: Decision) -> pb.ToTrainer | None:
+        """None: a commit that still waits for a command that it names."""
+        match decision:
+            case pb.BarrierProposal():
+                return pb.ToTrainer(proposal=decision)
+            case pb.BarrierAbort():
+                return pb.ToTrainer(abort=decision)
+            case pb.BarrierCommit():
+                order = self._order(decision)
+                return None if order is None else pb.ToTrainer(commit=order)
 
     def _order(self, commit: pb.BarrierCommit) -> pb.CommitOrder | None:
         order = pb.CommitOrder(commit=commit)

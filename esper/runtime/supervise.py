@@ -67,6 +67,7 @@ class Supervisor:
         self._log_directory = log_directory
         self._children: dict[str, Child] = {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._first_dead: Child | None = None  # the others often die of it
         self._died = asyncio.Event()
 
     async def start(
@@ -110,9 +111,9 @@ class Supervisor:
             await asyncio.wait([task, death])
 
     def raise_if_died(self) -> None:
-        for child in self._children.values():
-            if child.died:
-                raise child.error()
+        dead = [child for child in self._children.values() if child.died]
+        if dead:
+            raise (self._first_dead or dead[0]).error()
 
     async def stop(self) -> None:
         """End all, with what they started in their groups: SIGTERM, three seconds, SIGKILL."""
@@ -124,6 +125,7 @@ class Supervisor:
     async def _watch(self, child: Child) -> None:
         await child.process.wait()
         if child.died:
+            self._first_dead = self._first_dead or child
             self._died.set()
 
     def _signal(self, number: signal.Signals, children: Sequence[Child]) -> None:

@@ -118,7 +118,8 @@ class Boundary:
 
     def _settle(self, number: int) -> None:
         self._decided = number
-        self.promised_from = None
+        if self._vote is None or self._vote.round <= number:
+            self.promised_from = None
         if self._asked is not None and self._asked.round <= number:
             self._asked = None
 

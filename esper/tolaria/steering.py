@@ -150,6 +150,4 @@ class Steering:
 
 
 def _applied(detail: str) -> OptimizerOutcome:
-    return OptimizerOutcome(
-        status=pb.ReceiptStatus.RECEIPT_APPLIED, reason=pb.ReasonCode.REASON_NONE, detail=detail
-    )
+    return OptimizerOutcome(status=pb.ReceiptStatus.RECEIPT_APPLIED, reason=pb.ReasonCode.REASON_NONE, detail=detail)

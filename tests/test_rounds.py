@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.tamiyo.coordinator import Coordinator, Outcome
+from esper.tamiyo.coordinator import FAREWELL_NS, Coordinator, Outcome
 from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
 
 S = 1_000_000_000
@@ -249,6 +249,39 @@ def test_commands_after_the_end_of_a_run_are_answered() -> None:
     assert receipt.detail == "the run is over: worker-1 left it before step 400"
     assert outcome.done == [("commands", "1-0")]
     assert outcome.decisions == []
+
+
+def farewell(rank: int) -> pb.Heartbeat:
+    beat = heartbeat(rank, 400)
+    beat.report.worker = f"worker-{rank}"
+    return beat
+
+
+def test_a_round_that_nobody_waits_for_any_more_is_let_go() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    coordinator.on_vote(vote(1), ("votes", "1-0"), 0)
+    coordinator.on_heartbeat(farewell(0), 0)
+    undecided = coordinator.tick(FAREWELL_NS - 1)
+    coordinator.on_heartbeat(farewell(1), 0)
+
+    outcome = coordinator.tick(FAREWELL_NS - 1)
+
+    assert undecided.decisions == [] and outcome.decisions == []
+    assert ("votes", "1-0") in outcome.done
+
+
+def test_a_round_whose_voter_stays_alone_is_aborted() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    coordinator.on_heartbeat(farewell(0), 0)
+
+    [abort] = coordinator.tick(FAREWELL_NS).decisions
+
+    assert isinstance(abort, pb.BarrierAbort)
+    assert abort.detail == "worker-0 left the run"
 
 
 def test_a_coordinator_started_anew_aborts_the_open_round_and_counts_on() -> None:

@@ -13,7 +13,7 @@ import structlog
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from esper.errors import RuntimeLostError
+from esper.errors import RuntimeLostError, TrainingError
 from esper.leyline import contracts as pb
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
 from esper.session.portrait import Portrait
@@ -65,6 +65,8 @@ class Session:
         self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
         self._step = Step(self)
         self._beat_at = 0.0
+        self._stepped = False  # the host's optimizer, since this step began
+        self._barrier_due = False
         self._report: pb.WorkerReport | None = None
         self._hook: RemovableHandle = self.optimizer.register_step_post_hook(self._after_optimizer_step)
         self._beat()
@@ -74,9 +76,9 @@ class Session:
         return self._step
 
     def epoch_end(self) -> None:
-        """Say that an epoch has ended; a barrier is due."""
+        """Count an epoch; a barrier is due at the next step."""
         self.epoch += 1
-        self._beat(barrier_due=True)
+        self._barrier_due = True
 
     def note(self, **values: float) -> None:
         """Remember figures of the training script (accuracy=0.93): they travel with telemetry and the last report."""
@@ -108,6 +110,9 @@ class Session:
 
     def begin_step(self) -> None:
         """Carry out what takes effect before this step; wait only past a promise, or paused."""
+        if self._barrier_due:  # said here and not earlier: a round that no next step votes on would be in vain
+            self._barrier_due = False
+            self._beat(barrier_due=True)
         self.exchange.pump()
         waited_since = 0.0
         while self._must_wait():
@@ -120,23 +125,24 @@ class Session:
             self._beat_when_due()
             self.exchange.pump(FLUSH_S)
         self.portrait.steps_waited += bool(waited_since)
+        self._stepped = False
         self.executor.begin_step(self.step_number, self.epoch)
 
     def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None:
         """Keep the step's measurements and go on to the next."""
+        if not self._stepped:  # a GradScaler skipped the host's step, or the loop did: no hook has fired
+            self.optimizers.skip(self.executor.learning())
         self.exchange.rows.add(self.step_number, time.time_ns(), self._values(loss, step_ms))
         self.step_number += 1
         self.exchange.flush_when_due()
         if self.steps_per_epoch and (self.step_number - 1) % self.steps_per_epoch == 0:
             self.epoch_end()
         elif (self.step_number - 1) % BARRIER_STEPS == 0:
-            self._beat(barrier_due=True)
-        else:
-            self._beat_when_due()
+            self._barrier_due = True
+        self._beat_when_due()
 
     def _values(self, loss: torch.Tensor | None, step_ms: float) -> dict[str, float | torch.Tensor]:
-        rate = self.optimizers.hyperparameters()["lr"]
-        values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": rate}
+        values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": self.optimizers.learning_rate()}
         if loss is not None:
             values["loss"] = loss
             self.executor.note_loss(loss)
@@ -165,6 +171,8 @@ class Session:
         )
 
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._stepped = True
+        self._require_slots_fired()
         learning = self.executor.learning()
         if not learning:
             return
@@ -172,6 +180,13 @@ class Session:
         self.optimizers.reduce(learning)
         self.executor.observe(gradients, self.step_number)
         self.optimizers.step(self.step_number)
+
+    def _require_slots_fired(self) -> None:
+        if sites := self.executor.bypassed():
+            raise TrainingError(
+                f"step {self.step_number}: no slot fired at {', '.join(sites)} although its parameters have gradients; "
+                "compiled code or a fast path goes past the module's hooks, so a seed there would have no effect"
+            )
 
     def _beat_when_due(self) -> None:
         if time.monotonic() >= self._beat_at:

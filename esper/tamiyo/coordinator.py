@@ -21,6 +21,8 @@ Entry: TypeAlias = tuple[str, str]
 """A stream's name and an entry id."""
 
 SILENCE_NS = 5_000_000_000
+FAREWELL_NS = 1_000_000_000
+"""Ranks that end together say so this much apart; then nobody waits for the open round, and it is let go."""
 ROUND_NS = 20_000_000_000
 """A round ends by then, come what may: a rank that has voted waits for its decision for 30 s, then raises."""
 MAX_COMMANDS = 256
@@ -154,9 +156,13 @@ class Coordinator:
         barrier = self.barrier
         if barrier is None or not barrier.is_open:
             return
-        gone = [member.worker for member in self._roster.departed if member.worker in barrier.missing]
+        departed = self._roster.departed
+        gone = [member.worker for member in departed if member.worker in barrier.missing]
         silent = self._roster.silent(barrier.missing, barrier.proposed_ns, SILENCE_NS, now_ns)
-        if gone:
+        if len(departed) == len(barrier.roster):
+            barrier.is_open = False
+            outcome.done += self._take_votes()
+        elif gone and now_ns - max(member.heard_ns for member in departed) >= FAREWELL_NS:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, f"{', '.join(gone)} left the run", outcome)
         elif silent:
             detail = f"{', '.join(silent)} said nothing for {SILENCE_NS / 1e9:g} s"

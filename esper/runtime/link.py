@@ -15,7 +15,7 @@ from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
 
-CONTROL_FD, ROWS_FD = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD"
+CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
 _BUFFER_BYTES = 1 << 20
 
 
@@ -51,9 +51,10 @@ class Link:
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         lanes = {CONTROL_FD: str(control_peer.fileno()), ROWS_FD: str(rows_peer.fileno())}
+        fresh = {FRESH: "1" if self.num_starts == 0 else "0"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.workers.runtime"],  # -P: whatever is named esper where the user stands
-            env={**self._environment, **lanes},
+            env={**self._environment, **lanes, **fresh},
             pass_fds=(control_peer.fileno(), rows_peer.fileno()),
             stdin=subprocess.DEVNULL,
         )

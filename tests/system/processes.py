@@ -1,0 +1,133 @@
+"""An `esper` command as a process of its own, what it says, and every process that it has started."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE_S = 90.0
+
+
+class Esper:
+    """One command, leader of a process group as in a terminal; its runs are listed below `runtime`, a private place.
+
+    `runtime` is in the environment of whatever the command starts, so that nothing it leaves behind escapes a look.
+    """
+
+    def __init__(self, runtime: Path, *arguments: str | Path) -> None:
+        self.runtime = runtime
+        self.said: list[str] = []
+        self._rest = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "esper.cli.main", *map(str, arguments)],
+            cwd=runtime,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.said)
+
+    def says(self, *words: str, timeout_s: float = PATIENCE_S) -> str:
+        """Read on until a line holds one of these; the line."""
+        deadline = time.monotonic() + timeout_s
+        while (line := self._line(deadline)) is not None:
+            if any(word in line for word in words):
+                return line
+        raise AssertionError(f"it never said {' or '.join(words)}:\n{self.text}")
+
+    def ended(self, timeout_s: float = PATIENCE_S) -> int:
+        """Read until it ends; its exit status."""
+        deadline = time.monotonic() + timeout_s
+        while self._line(deadline) is not None:
+            pass
+        return self._process.wait(max(0.1, deadline - time.monotonic()))
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does in a terminal."""
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it and all that it started, whatever state they are in."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for pid in processes(self.runtime):
+            stop(pid)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def pid_of(self, *words: str) -> int:
+        """The one process, among those it has started, in whose command line or environment all of these are."""
+        found = [pid for pid, told in processes(self.runtime).items() if all(word in told for word in words)]
+        assert len(found) == 1, (words, found)
+        return found[0]
+
+    def _line(self, deadline: float) -> str | None:
+        """The next line of output; None once there is no more."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while b"\n" not in self._rest:
+            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise AssertionError(f"too late; it has said:\n{self.text}")
+            if not (data := os.read(descriptor, 65_536)):
+                return None
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        self.said.append(line.decode())
+        return self.said[-1]
+
+
+def processes(place: Path) -> dict[int, str]:
+    """Command line and environment of every process that knows of this place; zombies know of nothing."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and str(place) in (told := _told(entry)):
+            found[int(entry.name)] = told
+    return found
+
+
+def _told(process: Path) -> str:
+    try:
+        told = (process / "cmdline").read_bytes() + b"\0" + (process / "environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""
+    return told.replace(b"\0", b" ").decode(errors="replace")
+
+
+def stop(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process, which may be gone already."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def seconds_until(reached: Callable[[], bool], timeout_s: float = PATIENCE_S) -> float:
+    """Look, without rest, until it holds; how long that took."""
+    began = time.monotonic()
+    while not reached():
+        assert time.monotonic() - began < timeout_s, "never reached"
+        os.sched_yield()
+    return time.monotonic() - began
+
+
+def runs_of(runtime: Path) -> list[str]:
+    """Directories of runs below this place, whole or in the making."""
+    home = runtime / "esper"
+    return sorted(path.name for path in home.iterdir()) if home.is_dir() else []
+
+
+def logs_of(runtime: Path) -> dict[str, str]:
+    """Every log that a command left below this place, by its file's name."""
+    return {path.name: path.read_text(errors="replace") for path in runtime.glob("runs/*/logs/*.log")}

@@ -1,0 +1,147 @@
+"""What ends a run early: Ctrl-C at any moment, and the death of any of its processes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.processes import Esper, logs_of, processes, runs_of, seconds_until, stop
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+Start = Callable[..., Esper]
+
+ENDED_WITHIN_S = 5.0
+TOLD_WITHIN_S = 10.0  # the death of a process: noticed at once, then three seconds of grace for the others
+
+
+def demo(esper: Start, runtime: Path) -> Esper:
+    return esper("demo", "--runs-dir", runtime / "runs")
+
+
+def nothing_left(runtime: Path) -> bool:
+    return not processes(runtime) and not runs_of(runtime)
+
+
+def ends_by_ctrl_c(command: Esper) -> int:
+    """Press it; the exit status of a command that took what it had started with it, in time and without a word."""
+    began = time.monotonic()
+    command.interrupt()
+    status = command.ended(ENDED_WITHIN_S)
+    seconds_until(lambda: nothing_left(command.runtime), ENDED_WITHIN_S)
+
+    assert time.monotonic() - began < ENDED_WITHIN_S
+    assert "Traceback" not in command.text
+    return status
+
+
+def test_ctrl_c_before_anything_runs(esper: Start, runtime: Path) -> None:
+    command = demo(esper, runtime)
+    seconds_until(lambda: bool(runs_of(runtime)))
+
+    assert ends_by_ctrl_c(command) != 0
+
+
+def test_ctrl_c_while_workers_come_up(esper: Start, runtime: Path) -> None:
+    command = demo(esper, runtime)
+    command.says("waiting for the workers")
+    seconds_until(lambda: "trainer-1.log" in logs_of(runtime))
+
+    assert ends_by_ctrl_c(command) != 0
+
+
+def test_ctrl_c_in_the_middle_of_training(esper: Start, runtime: Path) -> None:
+    command = demo(esper, runtime)
+    command.says("growing seeds")
+
+    assert ends_by_ctrl_c(command) != 0
+
+
+def test_an_impatient_second_ctrl_c_leaves_nothing_behind_either(esper: Start, runtime: Path) -> None:
+    command = demo(esper, runtime)
+    command.says("growing seeds")
+    command.interrupt()
+
+    assert ends_by_ctrl_c(command) != 0
+
+
+def test_killed_outright_it_takes_its_processes_along(esper: Start, runtime: Path) -> None:
+    command = demo(esper, runtime)
+    command.says("growing seeds")
+
+    stop(command.pid_of("esper.cli.main"))
+
+    seconds_until(lambda: not processes(runtime), ENDED_WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("trainer-1", ["esper.workers.trainer", "ESPER_NAME=worker-1"]),
+        ("coordinator", ["esper.workers.coordinator"]),
+        ("regional-r0", ["esper.workers.regional", "ESPER_NAME=regional-r0"]),
+        ("redis", ["redis-server"]),
+    ],
+)
+def test_the_death_of_a_process_is_told_with_its_last_words(
+    esper: Start, runtime: Path, name: str, words: list[str]
+) -> None:
+    command = demo(esper, runtime)
+    command.says("growing seeds")
+    victim = command.pid_of(*words)
+    began = time.monotonic()
+
+    stop(victim)
+    status = command.ended(TOLD_WITHIN_S)
+
+    assert status == 1
+    assert time.monotonic() - began < TOLD_WITHIN_S
+    assert f"esper: {name} ended with signal SIGKILL" in command.text
+    told = command.text.partition(f"esper: {name} ended")[2].splitlines()
+    assert len(told) > 1 and all(line.startswith("  ") for line in told[1:])
+    assert "Traceback" not in command.text
+    seconds_until(lambda: nothing_left(runtime), ENDED_WITHIN_S)
+
+
+def test_a_killed_runtime_is_started_anew_and_the_demo_succeeds(esper: Start, runtime: Path) -> None:
+    command = demo(esper, runtime)
+    command.says("lora=TRAINING", "lora=BLENDING")
+    victim = command.pid_of("esper.workers.runtime", "ESPER_NAME=worker-0")
+
+    stop(victim)
+    status = command.ended()
+
+    assert status == 0, command.text
+    [path] = runtime.glob("runs/*/summary.json")
+    told = json.loads(path.read_text())["telemetry"]
+    assert told["counted"] == told["packets"] - told["shed"]
+    assert "runtime.lost" in logs_of(runtime)["trainer-0.log"]
+
+
+def test_a_run_is_steered_from_other_terminals_by_its_name(esper: Start, runtime: Path) -> None:
+    up = esper("up", "--name", "elsewhere", "--runs-dir", runtime / "runs")
+    up.says("step 1", "step 2", "step 3")
+
+    status = answered(esper("status", "--run", "elsewhere"))
+    tail = answered(esper("tail", "--run", "elsewhere", "--tier", "global", "--count", "1", "--json"))
+    paused = answered(esper("publish", "pause", "--run", "elsewhere"))
+    resumed = answered(esper("publish", "resume", "--run", "elsewhere"))
+    seed = ["germinate", "s0", "--site", "head", "--blueprint", "lora", "--param", "rank=4"]
+    germinated = answered(esper("publish", *seed, "--run", "elsewhere"))
+
+    assert "worker-0" in status and "worker-1" in status
+    [aggregate] = tail.splitlines()
+    assert json.loads(aggregate)
+    for answer in (paused, resumed, germinated):
+        assert answer.count("applied") == 2, answer
+    up.says("s0=GERMINATED")
+    ends_by_ctrl_c(up)
+
+
+def answered(command: Esper) -> str:
+    """What a command said that ended well."""
+    assert command.ended() == 0, command.text
+    return command.text

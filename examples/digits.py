@@ -24,14 +24,14 @@ class Digits:
     test: tuple[torch.Tensor, torch.Tensor]
 
     @classmethod
-    def load(cls) -> Digits:
+    def load(cls, device: torch.device) -> Digits:
         """Read scikit-learn's bundled copy: 1,077 to train on, 360 for the gates, 360 to test on."""
         bundle = load_digits()
         images = torch.tensor(bundle.data, dtype=torch.float32) / 16.0
         classes = torch.tensor(bundle.target, dtype=torch.int64)
         order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
         test, holdout, train = order[:360], order[360:720], order[720:]
-        return cls(*((images[part], classes[part]) for part in (train, holdout, test)))
+        return cls(*((images[part].to(device), classes[part].to(device)) for part in (train, holdout, test)))
 
 
 def batches(

@@ -18,10 +18,11 @@ from esper.kasmina.config import KasminaConfig
 def train(max_epochs: int, stop_file: Path | None) -> None:
     """Train until `stop_file` appears or `max_epochs` have passed, then report."""
     torch.set_num_threads(1)
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    data = digits.Digits.load()
-    model = DistributedDataParallel(digits.host())
+    device = join_peers()
+    rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    data = digits.Digits.load(device)
+    host = digits.host().to(device)
+    model = DistributedDataParallel(host) if world_size > 1 else host
     learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(learnt, lr=0.05, momentum=0.9)
     run = esper.attach(
@@ -42,18 +43,28 @@ def train(max_epochs: int, stop_file: Path | None) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
                 step.loss(loss)
-        run.note(accuracy=digits.accuracy(model.module, data.test))
+        run.note(accuracy=digits.accuracy(host, data.test))
         run.epoch_end()
-        if all_agree_to_stop(stop_file):
+        if all_agree_to_stop(stop_file, device):
             break
     run.close()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
-def all_agree_to_stop(stop_file: Path | None) -> bool:
+def join_peers() -> torch.device:
+    """Join the process group that torchrun's environment describes, if it does; return this rank's device."""
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else None
+    if "RANK" in os.environ:
+        dist.init_process_group("nccl" if device else "gloo")
+    return device or torch.device("cpu")
+
+
+def all_agree_to_stop(stop_file: Path | None, device: torch.device) -> bool:
     """True on every rank where any rank sees the file."""
-    seen = torch.tensor(float(stop_file is not None and stop_file.exists()))
-    dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+    seen = torch.tensor(float(stop_file is not None and stop_file.exists()), device=device)
+    if dist.is_initialized():
+        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
     return bool(seen.item())
 
 

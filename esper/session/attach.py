@@ -60,7 +60,7 @@ def attach(
     place = Place.of(chosen, rank, world_size)
     link, run_id = _start_runtime(place, run, chosen)
     boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
-    reducer = SeedReducer(dist.new_group(timeout=COLLECTIVE_TIMEOUT) if world_size > 1 else None)
+    reducer = SeedReducer(_own_group() if world_size > 1 else None)
     executor = Executor(
         model,
         sites,
@@ -75,6 +75,13 @@ def attach(
     steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns)
     portrait = Portrait(place, model, list(sites), chosen.data, executor, optimizers, states, steering, boundary, rows)
     return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, chosen.steps_per_epoch)
+
+
+def _own_group() -> dist.ProcessGroup:
+    """Ours, so that no collective of the user's is crossed; evidence lies on the CPU also where gradients don't."""
+    backend = "cpu:gloo,cuda:nccl" if dist.get_backend() == "nccl" else dist.get_backend()
+    group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+    return group
 
 
 def _start_runtime(place: Place, run: str, options: SessionOptions) -> tuple[Link | None, str]:

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from esper.errors import RefusedError, SettingError
 from esper.kasmina.breaker import OPEN
+from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.evidence import Witness
 from esper.kasmina.fossil import Fossils
@@ -47,6 +48,8 @@ class Executor:
         self.step, self.epoch = 0, 0
         # Evaluation on one rank alone must run no collective: DDP is left out.
         host = model.module if isinstance(model, DistributedDataParallel) else model
+        show_hooks_to_compiler()
+        self._host = host
         self._slots = {bare_name(site): Slot(bare_name(site), found(host, site), self.settings) for site in sites}
         device = next((parameter.device for parameter in host.parameters()), torch.device("cpu"))
         self._losses = Ring(self.settings.window, device)
@@ -111,6 +114,10 @@ class Executor:
         host_norm = norm_of(gradients).double()
         for seed in learning.values():
             seed.meter.close_step(host_norm, seed.gradients())
+
+    def bypassed(self) -> list[str]:
+        """Sites whose slots the last backward's forwards went past; call once per optimizer step, gradients present."""
+        return bypassed(self._host, self._slots.values())
 
     def _look_after(self, seed: Seed) -> None:
         if seed.breaker.state(self.step) == OPEN:

@@ -15,14 +15,14 @@ class Ring:
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._values = torch.zeros(size, dtype=torch.float64, device=device)
-        self.total = 0
+        self._size, self.total = size, 0
 
     @property
     def device(self) -> torch.device:
         return self._values.device
 
     def add(self, value: Tensor) -> None:
-        self._values[self.total % len(self._values)].copy_(value.detach())
+        self._values[self.total % self._size].copy_(value.detach() if value.requires_grad else value)
         self.total += 1
 
     def window(self) -> Tensor | None:

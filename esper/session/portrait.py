@@ -37,6 +37,9 @@ class Portrait:
     notes: dict[str, float] = field(default_factory=dict)
     steps_waited: int = 0
 
+    def __post_init__(self) -> None:
+        self._manifests = [blueprint.manifest() for blueprint in BLUEPRINTS.values()]  # they hash source code
+
     def heartbeat(self, step: int, epoch: int, *, barrier_due: bool = False, busy: int = 0) -> pb.Heartbeat:
         """Position, seeds, newest loss and totals."""
         return pb.Heartbeat(
@@ -50,9 +53,9 @@ class Portrait:
             epoch=epoch,
             busy=pb.BusyWith.BUSY_PAUSED if self.boundary.paused_before else busy,  # type: ignore[arg-type]
             time_ns=time.time_ns(),
-            seeds=self.executor.states(),
+            seeds=self._seeds(),
             sites=self.sites,
-            blueprints=[blueprint.manifest() for blueprint in BLUEPRINTS.values()],
+            blueprints=self._manifests,
             loss=self.rows.last.get("loss", math.nan),
             packets=self.rows.made,
             shed=self.rows.shed,
@@ -76,7 +79,7 @@ class Portrait:
             held=hold.held,
             held_step=hold.step,
             parameter_digest=parameter_digest(self.weights()),
-            seeds=self.executor.states(),
+            seeds=self._seeds(),
             snapshots=self.states.refs(),
             requests=self.executor.requests(),
             optimizers=self.optimizers.generations,
@@ -98,6 +101,14 @@ class Portrait:
             steps_waited=self.steps_waited,
             data=self.data,
         )
+
+    def _seeds(self) -> list[pb.SeedState]:
+        """States of the seeds, with the rates that their optimizers will step at next."""
+        states = self.executor.states()
+        for state in states:
+            if self.optimizers.has(state.seed_id):
+                state.learning_rate = float(self.optimizers.learning_rate(state.seed_id))
+        return states
 
     def weights(self) -> list[tuple[str, torch.Tensor]]:
         """Parameters of the model and of the seeds beside it, by name."""

@@ -81,6 +81,10 @@ class Optimizers:
         """Those that the next step will use; between steps the host's groups show the user's own."""
         return self._find(optimizer_id).overrides.effective()
 
+    def learning_rate(self, optimizer_id: str = HOST) -> float | torch.Tensor:
+        """The one that the next step will use."""
+        return self._find(optimizer_id).overrides.learning_rate()
+
     def has(self, seed_id: str) -> bool:
         return seed_id in self._seeds
 

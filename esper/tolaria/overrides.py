@@ -55,6 +55,13 @@ class Overrides:
         known = hyperparameters(self._optimizer)
         return {name: self.values.get(name, value) for name, value in known.items()}
 
+    def learning_rate(self) -> float | torch.Tensor:
+        """Of the next step, first group, without waiting for the device. Cheap: it is asked for at every step."""
+        if (commanded := self.values.get("lr")) is not None:
+            return commanded
+        rate: float | torch.Tensor = self._optimizer.param_groups[0]["lr"]
+        return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate
+
     def unknown(self, names: list[str]) -> list[str]:
         """Those names that some group of this optimizer lacks."""
         return [name for name in names if any(name not in numbers(group) for group in self._optimizer.param_groups)]

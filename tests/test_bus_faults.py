@@ -53,7 +53,7 @@ async def test_a_server_without_memory_writes_nothing_and_the_batch_can_be_settl
 
         await writer.config_set("maxmemory", "1")
         with pytest.raises(OutOfMemoryError, match="out of memory: free some, or raise its maxmemory"):
-            await Outbox(writer).settle(settlement)
+            await Outbox(writer, patience_s=0).settle(settlement)
         pending = await num_pending(writer, stream)
         await writer.config_set("maxmemory", "0")
         written = await Outbox(writer).settle(settlement)

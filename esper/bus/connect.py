@@ -12,6 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from esper.bus.faults import LostError, translated, without_password
+from esper.bus.outage import Outage
 from esper.errors import BusError, SettingError
 
 SCHEMES = ("redis://", "rediss://", "unix://")
@@ -29,6 +30,7 @@ class Redis(library.Redis):
     """The library's client; every failure of a command is a BusError, and the URL is known."""
 
     url: str = ""
+    outage: Outage
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run one command, once."""
@@ -59,7 +61,7 @@ def client(url: str, socket_timeout: float | None) -> Redis:
         )
     except ValueError as error:
         raise SettingError("ESPER_REDIS_URL", without_password(url), f"a Redis URL ({error})") from error
-    made.url = url
+    made.url, made.outage = url, Outage()
     made.set_response_callback("XAUTOCLAIM", as_it_came)
     return cast(Redis, made)
 

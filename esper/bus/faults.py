@@ -9,7 +9,11 @@ from redis import exceptions
 from esper.errors import BusError
 
 
-class LostError(BusError):
+class UnavailableError(BusError):
+    """The server can't do now what it may well do later: worth trying again."""
+
+
+class LostError(UnavailableError):
     """The connection is gone, or the server can't serve yet. Whether the last command took effect is not known."""
 
 
@@ -21,12 +25,16 @@ class NoScriptError(BusError):
     """The server does not know the script; it was restarted."""
 
 
-class ReadOnlyError(BusError):
+class ReadOnlyError(UnavailableError):
     """The server is a replica by now."""
 
 
-class OutOfMemoryError(BusError):
+class OutOfMemoryError(UnavailableError):
     """The server refuses writes until memory is freed."""
+
+
+class FailingDiskError(UnavailableError):
+    """The server refuses writes because it cannot keep them."""
 
 
 FATAL = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.MaxConnectionsError)
@@ -57,7 +65,7 @@ def translated(error: exceptions.RedisError | OSError, url: str) -> BusError:
         return LostError(f"Redis at {at} is still loading its data")
     if isinstance(error, LOST):
         return LostError(f"Redis at {at} cannot be reached: {said}")
-    if isinstance(error, exceptions.ReadOnlyError):
+    if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in said:  # up to 6.2 a script wraps what it meets
         return ReadOnlyError(
             f"Redis at {at} is read-only: a replica, or out of replicas itself; give the primary's URL"
         )
@@ -72,4 +80,6 @@ def of_answer(at: str, said: str, error: Exception) -> BusError:
         return NoGroupError(f"Redis at {at}: {said}")
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in said or "maxmemory" in said:
         return OutOfMemoryError(f"Redis at {at} is out of memory: free some, or raise its maxmemory")
+    if "MISCONF" in said:
+        return FailingDiskError(f"Redis at {at} cannot write to its disk, and refuses writes until it can")
     return BusError(f"Redis at {at} answered: {said}")

@@ -13,7 +13,7 @@ import structlog
 from esper.bus.backoff import Backoff
 from esper.bus.connect import Redis
 from esper.bus.delivery import Delivery, entries_of
-from esper.bus.faults import LostError, NoGroupError, ReadOnlyError
+from esper.bus.faults import LostError, NoGroupError, UnavailableError
 from esper.bus.pending import Pending, Source
 from esper.errors import BusError
 
@@ -44,6 +44,7 @@ class Inbox:
     ) -> None:
         self.reader, self.writer = redis_reader, redis_writer
         self.source = Source(stream, group, consumer)
+        self._who = f"{group} of {stream}"
         self.reclaim_after_ms, self.count, self.block_ms = reclaim_after_ms, count, block_ms
         self.pending = Pending(redis_writer, self.source, count)
         self.num_history_lost = 0
@@ -79,12 +80,12 @@ class Inbox:
             except NoGroupError as error:
                 self._on_history_lost(error)
                 continue
-            except (LostError, ReadOnlyError) as error:
+            except UnavailableError as error:
                 await self._on_lost(error, backoff)
                 continue
             self.polled_at_s = time.monotonic()
-            if backoff.reset():
-                log.info("bus.regained", stream=self.source.stream)
+            backoff.reset()
+            self.writer.outage.ends(self._who)
             if batch:
                 yield batch
             elif until_idle and not self._more_to_reclaim:
@@ -137,8 +138,7 @@ class Inbox:
 
     async def _on_lost(self, error: BusError, backoff: Backoff) -> None:
         """Wait, and begin again with the own pending list: the server may have delivered what never arrived."""
-        if not backoff.failures:
-            log.warning("bus.lost", stream=self.source.stream, why=str(error))
+        self.writer.outage.begins(self._who, error)
         self.pending.restart()
         self._sweeping = True
         try:

@@ -7,19 +7,15 @@ import time
 from secrets import token_hex
 from typing import Any
 
-import structlog
-
 from esper.bus.backoff import Backoff
 from esper.bus.connect import Redis
-from esper.bus.faults import LostError, NoScriptError
+from esper.bus.faults import NoScriptError, UnavailableError
 from esper.bus.names import beside
 from esper.bus.script import SHA, SOURCE, Argument, arguments
 from esper.bus.settlement import Settlement
 from esper.errors import BusError, StaleLeaseError
 
 PATIENCE_S = 60.0
-
-log = structlog.get_logger()
 
 
 class Outbox:
@@ -33,7 +29,8 @@ class Outbox:
     async def settle(self, settlement: Settlement) -> list[str]:
         """Ids of the messages written, in order. StaleLeaseError: an entry was taken over, nothing was written.
 
-        A lost connection is waited out: the script recognises a settlement that went through before its reply was lost.
+        A server that is lost, read-only or out of memory is waited out: the script recognises a settlement that went
+        through before its reply was lost.
         """
         if settlement.empty:
             return []
@@ -53,13 +50,15 @@ class Outbox:
         backoff, deadline = Backoff(), time.monotonic() + self.patience_s
         while True:
             try:
-                return await self._call(call)
-            except LostError as error:
-                if time.monotonic() > deadline:
+                reply = await self._call(call)
+            except UnavailableError as error:
+                self.redis.outage.begins("outbox", error)
+                if time.monotonic() >= deadline:
                     raise
-                if not backoff.failures:
-                    log.warning("settlement.delayed", why=str(error))
                 await asyncio.sleep(backoff.next_s())
+            else:
+                self.redis.outage.ends("outbox")
+                return reply
 
     async def _call(self, call: list[Argument]) -> list[bytes]:
         try:

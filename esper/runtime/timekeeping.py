@@ -1,0 +1,35 @@
+"""Keeps a process that lives for long by the server's clock: machines drift, and are suspended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from esper.bus.connect import Redis, ServerClock
+from esper.errors import BusError
+
+LOOK_EVERY_S = 30.0
+
+
+@asynccontextmanager
+async def kept_right(clock: ServerClock, redis: Redis, every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
+    """Look at the server's clock now, and again every so often while the block runs."""
+    await clock.look(redis)
+    looking = asyncio.create_task(look_again(clock, redis, every_s))
+    try:
+        yield
+    finally:
+        while not looking.done():  # Python 3.11's wait_for, in the Redis client, may swallow a cancellation
+            looking.cancel()
+            await asyncio.wait([looking], timeout=0.1)
+
+
+async def look_again(clock: ServerClock, redis: Redis, every_s: float) -> None:
+    """Without end. A look that fails leaves the clock as it was: who needs Redis for more says that it is gone."""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await clock.look(redis)
+        except BusError:
+            continue

@@ -44,8 +44,8 @@ def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, re
 async def main(stopping: asyncio.Event) -> None:
     """Coordinate one run until told to stop."""
     chosen = settings.load(CoordinatorSettings)
+    logging.configure(chosen, role="coordinator", run=chosen.run)
     found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.COORDINATOR)
-    logging.configure(chosen, role="coordinator", run=found.run_id)
     async with reader(found.redis_url) as redis_reader, writer(found.redis_url) as redis_writer:
         await wait_ready(redis_writer)
         await check_server(redis_writer)

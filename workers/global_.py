@@ -16,6 +16,7 @@ from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
 from esper.runtime import access, logging, metrics, process, settings
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+from esper.runtime.timekeeping import kept_right
 
 
 class GlobalSettings(settings.Settings):
@@ -27,14 +28,13 @@ class GlobalSettings(settings.Settings):
 async def main(stopping: asyncio.Event) -> None:
     """Fold the regions' aggregates until told to stop."""
     chosen = settings.load(GlobalSettings)
+    logging.configure(chosen, role="global", worker=chosen.name, run=chosen.run)
     regions = [names.checked_name("ESPER_REGIONS", region) for region in dict.fromkeys(chosen.regions.split(","))]
     found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.GLOBAL)
-    logging.configure(chosen, role="global", worker=chosen.name, run=found.run_id)
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await connect.wait_ready(writer)
         await connect.check_server(writer)
         clock = connect.ServerClock()
-        await clock.look(writer)
         sources = [names.region_key(found.run_id, region, "regional") for region in regions]
         consumer = f"{chosen.name}-{token_hex(4)}"
         inboxes = [
@@ -47,7 +47,7 @@ async def main(stopping: asyncio.Event) -> None:
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, inboxes)
         place = Place(*(names.key(found.run_id, name) for name in ("global", "totals")))
-        async with metrics.endpoint(chosen, registry, health):
+        async with kept_right(clock, writer), metrics.endpoint(chosen, registry, health):
             await Aggregator(tier, seam, inboxes, Outbox(writer), place).run(stopping)
 
 

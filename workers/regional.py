@@ -16,18 +16,18 @@ from esper.leyline.seal import Opener, Sealer
 from esper.narset.regional import Regional
 from esper.runtime import access, logging, metrics, process, settings
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+from esper.runtime.timekeeping import kept_right
 
 
 async def main(stopping: asyncio.Event) -> None:
     """Fold the region's telemetry until told to stop."""
     chosen = settings.load(settings.Settings)
+    logging.configure(chosen, role="regional", worker=chosen.name, run=chosen.run, region=chosen.region)
     found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.REGIONAL)
-    logging.configure(chosen, role="regional", worker=chosen.name, run=found.run_id, region=chosen.region)
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await connect.wait_ready(writer)
         await connect.check_server(writer)
         clock = connect.ServerClock()
-        await clock.look(writer)
         telemetry, regional, windows = (
             names.region_key(found.run_id, chosen.region, name) for name in ("telemetry", "regional", "windows")
         )
@@ -40,7 +40,7 @@ async def main(stopping: asyncio.Event) -> None:
         seam = Seam(opening(opener, clock, pb.TelemetryFrame), tier.on_frame, sealer.seal)
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, [inbox])
-        async with metrics.endpoint(chosen, registry, health):
+        async with kept_right(clock, writer), metrics.endpoint(chosen, registry, health):
             await Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows)).run(stopping)
 
 

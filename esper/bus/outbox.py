@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from esper.bus.backoff import Backoff
 from esper.bus.connect import Redis
@@ -16,6 +18,8 @@ from esper.bus.settlement import Settlement
 from esper.errors import BusError, StaleLeaseError
 
 PATIENCE_S = 60.0
+
+T = TypeVar("T")
 
 
 class Outbox:
@@ -37,8 +41,16 @@ class Outbox:
         async with self._turn:
             self._count += 1
             keys, argv = arguments(settlement, self._memory(settlement), f"{self._count}:")
-            reply = await self._until_answered([len(keys), *keys, *argv])
+            reply = await self._until_answered(partial(self._call, [len(keys), *keys, *argv]))
         return [entry_id.decode() for entry_id in self._accepted(reply)][: len(settlement.writes)]
+
+    async def recall(self, hash_key: str) -> dict[bytes, bytes]:
+        """Every field of a record, with the same patience."""
+        return await self._until_answered(partial(self._fields, hash_key))
+
+    async def _fields(self, hash_key: str) -> dict[bytes, bytes]:
+        fields: Any = await self.redis.hgetall(hash_key)
+        return dict(fields)
 
     def _memory(self, settlement: Settlement) -> str:
         """A key of our own in the slot of the settlement's keys."""
@@ -46,11 +58,11 @@ class Outbox:
         named += [*settlement.puts, *(e.key for e in settlement.expectations)]
         return beside(named[0], f"settled:{self._name}")
 
-    async def _until_answered(self, call: list[Argument]) -> list[bytes]:
+    async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         backoff, deadline = Backoff(), time.monotonic() + self.patience_s
         while True:
             try:
-                reply = await self._call(call)
+                reply = await ask()
             except UnavailableError as error:
                 self.redis.outage.begins("outbox", error)
                 if time.monotonic() >= deadline:

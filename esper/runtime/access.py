@@ -39,17 +39,19 @@ async def find(
     if not redis_url:
         record = runs.resolve(run)
         keys = RoleKeyring.load(Path(keyring or record.keyring(role)))
-        return Access(_agreed(keys, record.run_id), record.url, keys)
+        return Access(_agreed(keys, record.run_id, role), record.url, keys)
     if not keyring:
         raise SettingError(
             "keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis"
         )
     keys = RoleKeyring.load(Path(keyring))
     run_id = keys.run_id if run == keys.run_id else await runs.resolve_outside(redis_url, run)
-    return Access(_agreed(keys, run_id), redis_url, keys)
+    return Access(_agreed(keys, run_id, role), redis_url, keys)
 
 
-def _agreed(keys: RoleKeyring, run_id: str) -> str:
+def _agreed(keys: RoleKeyring, run_id: str, role: Role) -> str:
     if keys.run_id != run_id:
         raise SettingError("keyring", f"for run {keys.run_id}", f"one for run {run_id}")
+    if role not in keys.roles and role is not Role.CONTROLLER:  # a client that only reads may come with any keyring
+        raise SettingError("keyring", f"for {', '.join(keys.roles)}", f"one for {role.value}")
     return run_id

@@ -218,8 +218,7 @@ class Aggregator(Generic[M]):
         return settlements
 
     async def _refold(self) -> None:
-        fields: Any = await self.outbox.redis.hgetall(self.place.record)
-        self.tier.load(fields)
+        self.tier.load(await self.outbox.recall(self.place.record))
         for _, message in self._hand:
             self.seam.fold(message, self.clock())
 

@@ -13,6 +13,7 @@ import structlog
 from esper.bus import names, tail, trim
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
+from esper.bus.faults import UnavailableError
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
@@ -22,6 +23,7 @@ from esper.leyline.kinds import Domain
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
+from esper.runtime.timekeeping import kept_right
 
 GROUP = "coordinator"
 LOGS: Mapping[str, Domain] = {
@@ -107,7 +109,7 @@ class Desk:
         """Resume, then answer until told to stop: whatever arrived is settled with the next tick."""
         await self.resume()
         batches: asyncio.Queue[list[Delivery]] = asyncio.Queue(NUM_BATCHES)
-        async with asyncio.TaskGroup() as tasks:
+        async with kept_right(self.clock, self.outbox.redis), asyncio.TaskGroup() as tasks:
             pumps = [tasks.create_task(pump(inbox, batches)) for inbox in self.inboxes.values()]
             while not stopping.is_set():
                 await self.step(await arrived(batches))
@@ -189,14 +191,14 @@ class Desk:
                 yield message
 
     async def _tidy(self) -> None:
-        """Every minute: look at the clock, trim what is settled, forget windows of producers long gone."""
+        """Every minute: trim what is settled, forget windows of producers long gone."""
         now_ns = self._now_ns()
         if now_ns - self._tidied_ns < TIDY_EVERY_NS:
             return
         self._tidied_ns = now_ns
-        await self.clock.look(self.outbox.redis)
-        for name in ("votes", "heartbeats"):
-            await trim.trim(self.outbox.redis, self._key(name))
+        with contextlib.suppress(UnavailableError):  # whose turn comes again in a minute
+            for name in ("votes", "heartbeats"):
+                await trim.trim(self.outbox.redis, self._key(name))
         in_hand = (int(entry_id.partition("-")[0]) for _, entry_id in self._held)
         oldest_ms = min(in_hand, default=now_ns // 1_000_000)
         for guard in self.seals.guards.values():

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeAlias
 import structlog
 import uvloop
 
-from esper.errors import EsperError, SettingError
+from esper.errors import EsperError, SettingError, UnknownRunError
 
 DONE, FAILED, MISUSED = 0, 1, 2
 
@@ -30,15 +30,25 @@ def run(main: Main) -> NoReturn:
 
 def status_of(main: Main) -> int:
     """The same, returning the exit status."""
+    status = DONE
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(until_stopped(main))
-    except EsperError as error:
+    except* EsperError as group:
+        error = first_of(group)
         log.error("process.failed", why=str(error), error=type(error).__name__)
-        return MISUSED if isinstance(error, SettingError) else FAILED
-    except asyncio.CancelledError:
-        return FAILED
-    return DONE
+        status = MISUSED if isinstance(error, SettingError | UnknownRunError) else FAILED
+    except* asyncio.CancelledError:
+        status = FAILED
+    return status
+
+
+def first_of(group: BaseExceptionGroup[EsperError]) -> BaseException:
+    """The first of the errors that ended tasks of one group; the others mostly follow from it."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
 
 
 async def until_stopped(main: Main) -> None:

@@ -1,0 +1,151 @@
+"""What counts as a step, and what becomes of seeds in a step that took none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from esper.errors import TrainingError
+from esper.session import Session
+from tests.seed_kit import Host, Op, new_host, optimizer_of
+from tests.session_kit import backward, on_seed, order, train, unsteered
+
+
+def with_training_seed(scaler: torch.amp.GradScaler | None = None) -> tuple[Host, Session]:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body", "head", scaler=scaler)
+    train(run, host, 1)
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
+    train(run, host, 2)
+    return host, run
+
+
+def seed_parameters(run: Session) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for _, parameter in run.executor.seeds["s0"].trainable()]
+
+
+def seed_gradients(run: Session) -> list[torch.Tensor]:
+    return [p.grad for _, p in run.executor.seeds["s0"].trainable() if p.grad is not None]
+
+
+def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) and all(map(torch.equal, a, b))
+
+
+def test_micro_batches_of_one_step_count_one_step() -> None:
+    host, run = with_training_seed()
+    moments = run.optimizers._seeds["s0"].torch.state
+
+    with run.step() as step:
+        for number in (1, 2, 3):
+            loss = backward(host, number)
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+        step.loss(loss)
+
+    assert run.step_number == 5
+    assert run.portrait.rows.made == 4
+    assert {int(state["step"]) for state in moments.values()} == {3}
+    assert run.executor.seeds["s0"].meter.fits.total == 3
+
+
+def test_a_step_in_which_the_loop_steps_nothing_drops_the_seeds_gradients() -> None:
+    host, run = with_training_seed()
+    before = seed_parameters(run)
+
+    with run.step():
+        backward(host, 1)
+        assert seed_gradients(run)
+
+    assert seed_gradients(run) == []
+    assert same(seed_parameters(run), before)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_the_scaler_skips_is_skipped_by_the_seeds_too(fused: bool) -> None:
+    host = new_host()
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    run = unsteered(host, optimizer, "body", scaler=scaler)
+    train_scaled(run, host, scaler, 1.0)
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
+    train_scaled(run, host, scaler, 1.0)
+    before, host_before = seed_parameters(run), [p.detach().clone() for p in host.parameters()]
+
+    train_scaled(run, host, scaler, float("inf"))
+    after, host_after = seed_parameters(run), [p.detach().clone() for p in host.parameters()]
+    left = seed_gradients(run)
+    train_scaled(run, host, scaler, 1.0)
+
+    assert same(after, before) and same(host_after, host_before)
+    assert left == []
+    assert scaler.get_scale() == 512.0
+    assert not same(seed_parameters(run), before)
+
+
+def test_seeds_learn_the_same_whatever_the_scale_is() -> None:
+    """Powers of two scale without rounding, so the unscaled gradients agree to the last few bits."""
+    runs = []
+    for scale in (1.0, 4096.0):
+        host, scaler = new_host(), torch.amp.GradScaler("cpu", init_scale=scale)
+        run = unsteered(host, torch.optim.SGD(host.parameters(), lr=0.1), "body", scaler=scaler)
+        train_scaled(run, host, scaler, 1.0)
+        order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
+        for _ in range(5):
+            train_scaled(run, host, scaler, 1.0)
+        runs.append(run)
+
+    for one, other in zip(seed_parameters(runs[0]), seed_parameters(runs[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def train_scaled(run: Session, host: nn.Module, scaler: torch.amp.GradScaler, factor: float) -> None:
+    with run.step():
+        inputs = torch.linspace(-1, 1, 64).reshape(8, 8)
+        torch.autograd.backward(scaler.scale(host(inputs).square().mean() * factor))
+        scaler.step(run.optimizer)
+        scaler.update()
+        run.optimizer.zero_grad()
+
+
+class Bypassing(Host):
+    """Reads its head's weight without calling it, as some fast paths do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(self.act(self.body(x)), self.head.weight, self.head.bias)
+
+
+def test_a_site_whose_hook_is_bypassed_raises_in_the_first_step() -> None:
+    host = Bypassing()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body", "head")
+
+    with pytest.raises(TrainingError, match="step 1: no slot fired at head"):
+        train(run, host, 1)
+
+
+class Sometimes(Host):
+    """Leaves its site out of every second step."""
+
+    turn = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.turn += 1
+        inner = self.body(x) if self.turn % 2 else x[:, :6]
+        y: torch.Tensor = self.head(inner)
+        return y
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_step_may_leave_out_a_site_or_the_whole_model(to_none: bool) -> None:
+    host = Sometimes()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body", "head")
+
+    for number in range(1, 7):
+        with run.step():
+            if number != 4:
+                backward(host, number)
+            run.optimizer.step()
+            run.optimizer.zero_grad(set_to_none=to_none)
+
+    assert run.step_number == 7

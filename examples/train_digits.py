@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import esper
+from esper.errors import SettingError, TrainingError
 from esper.examples import digits
 from esper.kasmina.config import KasminaConfig
 
@@ -56,7 +57,14 @@ def join_peers() -> torch.device:
     """Join the process group that torchrun's environment describes, if it does; return this rank's device."""
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else None
     if "RANK" in os.environ:
-        dist.init_process_group("nccl" if device else "gloo")
+        try:
+            dist.init_process_group("nccl" if device else "gloo")
+        except ValueError as error:
+            raise SettingError(
+                "RANK", os.environ["RANK"], f"the rest of what torchrun sets beside it ({error})"
+            ) from error
+        except dist.DistError as error:
+            raise TrainingError(f"the ranks' group cannot be joined: {str(error).splitlines()[0]}") from error
     return device or torch.device("cpu")
 
 

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from esper.errors import EsperError
-from esper.examples.train_digits import main
+from esper.examples.train_digits import train
+from esper.runtime import logging, process, settings
+
+
+class TrainerSettings(settings.Settings):
+    """esper.attach() reads the rest by itself."""
+
+    max_epochs: Annotated[int, Field(ge=1)] = 100_000
+    stop_file: Path | None = None
+
+
+def main() -> None:
+    """Train until told to stop."""
+    chosen = settings.load(TrainerSettings)
+    logging.configure(chosen, role="trainer", worker=chosen.name, run=chosen.run)
+    try:
+        train(chosen.max_epochs, chosen.stop_file)
+    except EsperError as error:
+        raise SystemExit(process.told(error)) from None
+
 
 if __name__ == "__main__":
-    try:
-        main()
-    except EsperError as error:
-        print(f"trainer: {error}", file=sys.stderr)
-        raise SystemExit(1) from error
+    main()

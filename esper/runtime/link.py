@@ -151,4 +151,6 @@ def await_ready(link: Link, timeout_s: float) -> str:
                     return message.ready.run_id
                 case "failed":
                     raise RuntimeLostError(message.failed.sentence)
+    if not link.alive:
+        raise RuntimeLostError("the runtime beside the trainer ended before it was ready; its log says why")
     raise RuntimeLostError(f"the runtime beside the trainer was not ready within {timeout_s:g} s; its log says why")

@@ -35,12 +35,16 @@ def status_of(main: Main) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(until_stopped(main))
     except* EsperError as group:
-        error = first_of(group)
-        log.error("process.failed", why=str(error), error=type(error).__name__)
-        status = MISUSED if isinstance(error, SettingError | UnknownRunError) else FAILED
+        status = told(first_of(group))
     except* asyncio.CancelledError:
         status = FAILED
     return status
+
+
+def told(error: BaseException) -> int:
+    """Say in one line what ended a process; return its exit status."""
+    log.error("process.failed", why=str(error), error=type(error).__name__)
+    return MISUSED if isinstance(error, SettingError | UnknownRunError) else FAILED
 
 
 def first_of(group: BaseExceptionGroup[EsperError]) -> BaseException:

@@ -91,6 +91,8 @@ class Exchange:
                 self.rows.stored(message.rows_stored.through_sequence)
             case "report_stored":
                 self.report_stored = True
+            case "ready":
+                self._backoff_s = FLUSH_S
             case "failed":
                 raise TrainingError(message.failed.sentence)
 

@@ -51,6 +51,7 @@ class EmbeddedRedis:
     def __init__(self, directory: Path, *, appendfsync: str = "everysec") -> None:
         self.directory, self.appendfsync = directory, appendfsync
         self.socket = directory.absolute() / "redis.sock"
+        self.log = directory / "redis.log"
         self.url = f"unix://{self.socket}"
         self.process: subprocess.Popen[bytes] | None = None
         if len(bytes(self.socket)) > LONGEST_SOCKET_PATH:
@@ -99,10 +100,14 @@ class EmbeddedRedis:
         """Whether the process that start() made is still there."""
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, where it has ended by itself; None while it runs."""
+        return None if self.process is None else self.process.poll()
+
     def last_words(self) -> str:
         """Newest line of the server's log."""
-        log = self.directory / "redis.log"
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return lines[-1] if lines else "it said nothing"
 
     def stop(self) -> None:

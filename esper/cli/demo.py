@@ -65,8 +65,9 @@ async def _demo(seconds: float, runs_directory: Path) -> str:
 async def _played(run: Fleet, seen: Witness, progress: Progress, console: Console, seconds: float) -> str:
     screen = asyncio.create_task(show(seen.collected, console, lambda: progress.doing))
     try:
-        async with asyncio.timeout(seconds):
-            await run.supervisor.guard(seen.along(_play(run, seen, progress)))
+        with run.naming_redis():
+            async with asyncio.timeout(seconds):
+                await run.supervisor.guard(seen.along(_play(run, seen, progress)))
     except TimeoutError:
         return f"the demo took longer than {seconds:g} s; it was at: {progress.doing}"
     except EsperError as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,9 +17,10 @@ from typing import TypeVar
 from esper.bus import connect, names, runs
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.inbox import Inbox
+from esper.errors import EsperError
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime.supervise import Supervisor
+from esper.runtime.supervise import ProcessDiedError, Supervisor, last_lines
 
 T = TypeVar("T")
 
@@ -45,6 +47,7 @@ class Fleet:
     record: runs.RunRecord
     directory: Path
     supervisor: Supervisor
+    redis: EmbeddedRedis
 
     @property
     def stop_file(self) -> Path:
@@ -74,6 +77,18 @@ class Fleet:
         await self.supervisor.start(name, module(module_name), self._env("controller", NAME=name), may_end=True)
         await self.supervisor.ended(name)
 
+    @contextmanager
+    def naming_redis(self) -> Iterator[None]:
+        """Where Redis has died, that is what went wrong, whoever met it first."""
+        try:
+            yield
+        except EsperError as error:
+            if (code := self.redis.exit_code) is None:
+                raise
+            log = self.directory / "logs" / "redis.log"
+            shutil.copyfile(self.redis.log, log)  # the original goes with the run
+            raise ProcessDiedError("redis", code, log, last_lines(log)) from error
+
     def ask_trainers_to_end(self) -> None:
         self.supervisor.let_end(*TRAINERS)
         self.stop_file.touch()
@@ -97,11 +112,11 @@ async def fleet(name: str, runs_directory: Path) -> AsyncIterator[Fleet]:
         directory = runs_directory.absolute() / record.run_id
         directory.mkdir(parents=True)
         make_keys(record)
-        with EmbeddedRedis(record.directory):
+        with EmbeddedRedis(record.directory) as redis:
             await open_groups(record)
             supervisor = Supervisor(directory / "logs")
             try:
-                yield Fleet(record, directory, supervisor)
+                yield Fleet(record, directory, supervisor, redis)
             finally:
                 await supervisor.stop()
 

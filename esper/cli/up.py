@@ -42,7 +42,8 @@ async def _up(name: str, runs_directory: Path) -> None:
             async with witness(run.record) as seen:
                 screen = asyncio.create_task(show(seen.collected, console, lambda: "running"))
                 try:
-                    await run.supervisor.guard(seen.along(asyncio.Event().wait()))
+                    with run.naming_redis():
+                        await run.supervisor.guard(seen.along(asyncio.Event().wait()))
                 finally:
                     screen.cancel()
                     await asyncio.gather(screen, return_exceptions=True)

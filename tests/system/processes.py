@@ -25,7 +25,7 @@ class Esper:
         self.said: list[str] = []
         self._rest = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "esper.cli.main", *map(str, arguments)],
+            [sys.executable, "-P", "-m", "esper.cli.main", *map(str, arguments)],
             cwd=runtime,
             env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,

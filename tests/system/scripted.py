@@ -56,9 +56,11 @@ class Script:
         self._sealed[stream, entry] = (getattr(message, "command_id", ""), sealed)
         return entry
 
-    def commit(self, round_: int, effective_step: int, *entries: tuple[str, str], **fields: Any) -> None:
+    def commit(
+        self, round_: int, effective_step: int, *entries: tuple[str, str], snapshot_step: int = 0, **fields: Any
+    ) -> None:
         """Decide that these entries, as (stream, id), take effect at a step."""
-        refs = [self._ref(stream, entry) for stream, entry in entries]
+        refs = [self._ref(stream, entry, snapshot_step) for stream, entry in entries]
         positions: dict[str, Any] = {f"{stream}_position": entry for stream, entry in entries}
         self.publish(
             "decisions",
@@ -91,10 +93,12 @@ class Script:
         """Entries that a group has been handed and has not acknowledged."""
         return int(_now(self._pending(stream, group)))
 
-    def _ref(self, stream: str, entry: str) -> pb.CommittedCommand:
+    def _ref(self, stream: str, entry: str, snapshot_step: int) -> pb.CommittedCommand:
         command_id, sealed = self._sealed[stream, entry]
         digest = hashlib.sha256(sealed).digest()
-        return pb.CommittedCommand(stream=stream, entry_id=entry, command_id=command_id, envelope_digest=digest)
+        ref = pb.CommittedCommand(stream=stream, entry_id=entry, command_id=command_id, envelope_digest=digest)
+        ref.snapshot_step = snapshot_step
+        return ref
 
     async def _add(self, stream: str, sealed: bytes) -> str:
         async with connect.writer(self.redis_url) as redis:

@@ -65,7 +65,8 @@ def translated(error: exceptions.RedisError | OSError, url: str) -> BusError:
         return LostError(f"Redis at {at} is still loading its data")
     if isinstance(error, LOST):
         return LostError(f"Redis at {at} cannot be reached: {said}")
-    if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in said:  # up to 6.2 a script wraps what it meets
+    # Up to 6.2 a script wraps what it meets; UNBLOCKED ends a blocking read at the moment of the change.
+    if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in said or said.startswith("UNBLOCKED"):
         return ReadOnlyError(
             f"Redis at {at} is read-only: a replica, or out of replicas itself; give the primary's URL"
         )

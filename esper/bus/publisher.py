@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from esper.bus.connect import Redis
 from esper.bus.delivery import FIELD
+from esper.bus.faults import UnavailableError
 
 
 class Publisher:
@@ -14,5 +15,11 @@ class Publisher:
 
     async def add(self, stream_key: str, sealed: bytes) -> str:
         """Id of the entry. After LostError the same bytes may be added again: the replay window tells them apart."""
-        entry_id: bytes = await self.redis.execute_command("XADD", stream_key, "*", FIELD, sealed)
+        who = f"writer of {stream_key}"
+        try:
+            entry_id: bytes = await self.redis.execute_command("XADD", stream_key, "*", FIELD, sealed)
+        except UnavailableError as error:
+            self.redis.outage.begins(who, error)
+            raise
+        self.redis.outage.ends(who)
         return entry_id.decode()

@@ -41,6 +41,7 @@ class Rows:
     _sent: deque[_Row] = field(default_factory=deque)
 
     _events: list[pb.RowEvent] = field(default_factory=list)
+    _bad: frozenset[str] = frozenset()
 
     def note(self, level: pb.TelemetryLevel, description: str, **attributes: str) -> None:
         """Tell of something that happened; it travels with the next row."""
@@ -86,12 +87,14 @@ class Rows:
         )
 
     def _note_non_finite(self, rows: list[_Row]) -> None:
+        """Count every such row, but tell of a metric only where it ceases to be finite: a lost run stays lost."""
         for row in rows:
-            bad = {name: str(value) for name, value in row.values.items() if not math.isfinite(float(value))}
-            if bad:
+            bad = {name: str(float(value)) for name, value in row.values.items() if not math.isfinite(float(value))}
+            self.non_finite += bool(bad)
+            if fresh := {name: value for name, value in bad.items() if name not in self._bad}:
                 level = pb.TelemetryLevel.TELEMETRY_CRITICAL
-                row.events.append(pb.RowEvent(level=level, description="value.non_finite", attributes=bad))
-                self.non_finite += 1
+                row.events.append(pb.RowEvent(level=level, description="value.non_finite", attributes=fresh))
+            self._bad = frozenset(bad)
 
     def stored(self, through_sequence: int) -> None:
         """Let go of the rows up to this number."""

@@ -149,3 +149,19 @@ def test_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(10_000)))
 
     assert last_lines(log, 2) == ["line 9998", "line 9999"]
+
+
+async def test_the_child_that_died_first_is_named_whatever_died_of_it(supervisor: Supervisor, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = f"import os\nwhile not os.path.exists({str(go)!r}): pass\nraise SystemExit(4)"
+    follower = await supervisor.start("follower", python(wait))
+    await supervisor.start("first", python(BROKEN))
+    with pytest.raises(ProcessDiedError):
+        await supervisor.guard(never())
+
+    go.touch()
+    await follower.process.wait()
+
+    with pytest.raises(ProcessDiedError) as died:
+        supervisor.raise_if_died()
+    assert died.value.name == "first"

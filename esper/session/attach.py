@@ -32,7 +32,7 @@ from esper.tolaria.steering import Steering
 
 log = structlog.get_logger()
 
-READY_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 30.0  # a slow machine starts many processes at once
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)  # of our own process group; a rank that is gone is named then
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -53,7 +53,7 @@ def attach(
     `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
     and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
-    for a site or an option that does not exist, RuntimeLostError where the runtime is not ready within 10 s.
+    for a site or an option that does not exist, RuntimeLostError where the runtime is not ready within 30 s.
     """
     chosen = SessionOptions.of(options)
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)

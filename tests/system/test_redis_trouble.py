@@ -1,0 +1,122 @@
+"""Redis killed, read-only or out of memory mid-run: training goes on, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from esper.bus.embedded import EmbeddedRedis
+from tests.bus_kit import own_server
+from tests.system.processes import seconds_until
+from tests.system.town import REGION, Town, rate
+
+pytestmark = pytest.mark.system
+
+Change = Callable[[Town], None]
+NUM_UNSTORED = 64
+
+
+def kill(town: Town) -> None:
+    town.server.kill()
+
+
+def start(town: Town) -> None:
+    town.server.start()
+
+
+def make_replica(town: Town) -> None:
+    town.order("REPLICAOF", "127.0.0.1", "1")
+
+
+def make_primary(town: Town) -> None:
+    town.order("REPLICAOF", "NO", "ONE")
+
+
+def take_memory(town: Town) -> None:
+    town.order("CONFIG", "SET", "maxmemory", "1")
+
+
+def give_memory(town: Town) -> None:
+    town.order("CONFIG", "SET", "maxmemory", "0")
+
+
+TROUBLES = {
+    "cannot be reached": (kill, start),
+    "is read-only": (make_replica, make_primary),
+    "is out of memory": (take_memory, give_memory),
+}
+
+
+@pytest.fixture
+def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
+    with own_server(short_directory) as own:
+        yield own
+
+
+@pytest.fixture
+def town(server: EmbeddedRedis, run_id: str, tmp_path: Path) -> Iterator[Town]:
+    town = Town(server, run_id, tmp_path)
+    yield town
+    town.close()
+
+
+def rate_is(town: Town, value: float) -> Callable[[], bool]:
+    return lambda: town.run.optimizers.hyperparameters()["lr"] == value
+
+
+def counted(town: Town) -> int:
+    return sum(aggregate.num_packets for aggregate in town.said("global"))
+
+
+@pytest.mark.parametrize("said", TROUBLES)
+def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: str) -> None:
+    harm, mend = TROUBLES[said]
+    town.publish(rate(0.05))
+    town.steps_until(rate_is(town, 0.05))
+    town.settle_down()
+
+    harm(town)
+    before = town.run.step_number
+    town.steps_until(lambda: town.run.exchange.rows.unstored >= NUM_UNSTORED)
+    trained = town.run.step_number - before
+    mend(town)
+    town.publish(rate(0.025))
+    town.steps_until(rate_is(town, 0.025))
+    report = town.run.close()
+    seconds_until(lambda: counted(town) >= report.packets - report.shed)
+
+    runtime = town.log("runtime")
+    assert trained >= NUM_UNSTORED // 2
+    assert (runtime.count("bus.lost"), runtime.count("bus.regained")) == (1, 1), runtime
+    assert said in runtime
+    assert "Traceback" not in runtime
+    assert [process.poll() for process in town.servers.values()] == [None, None, None]
+    packets = [packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets]
+    assert set(packets) == set(range(1, report.packets - report.shed + 1))
+    assert counted(town) == report.packets - report.shed
+    assert (report.commands_applied, report.commands_failed) == (2, 0)
+
+
+def test_a_command_that_redis_acknowledged_before_it_was_killed_is_carried_out_once(town: Town) -> None:
+    town.publish(rate(0.05))
+    town.steps_until(rate_is(town, 0.05))
+    town.settle_down()
+    town.servers["coordinator"].send_signal(signal.SIGSTOP)
+
+    town.publish(rate(0.025))
+    town.server.kill()
+    town.servers["coordinator"].send_signal(signal.SIGCONT)
+    town.steps_until(lambda: town.run.exchange.rows.unstored >= NUM_UNSTORED)
+    town.server.start()
+    town.steps_until(rate_is(town, 0.025))
+    report = town.run.close()
+
+    receipts = [(receipt.command_id, receipt.worker) for receipt in town.said("receipts")]
+    assert sorted(receipts) == sorted(
+        (f"lr-{value}", worker) for value in (0.05, 0.025) for worker in ("coordinator", "worker-0")
+    )
+    assert (report.commands_applied, report.commands_failed) == (2, 0)
+    assert "history.lost" not in town.log("coordinator")

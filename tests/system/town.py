@@ -1,0 +1,154 @@
+"""A coordinator and both tiers as processes of their own, and a trainer in this one, on a Redis that a test harms."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from google.protobuf.message import Message
+from torch import nn
+
+import esper
+from esper.bus import connect, names
+from esper.bus.embedded import EmbeddedRedis
+from esper.bus.publisher import Publisher
+from esper.bus.tail import last
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener, Sealer
+from esper.session import Session
+
+T = TypeVar("T")
+
+REGION, WORKER = "r0", "worker-0"
+SERVERS = {"coordinator": Role.COORDINATOR, "regional": Role.REGIONAL, "global_": Role.GLOBAL}
+
+
+class Town:
+    """One run of one rank. Steps are the test's to take; everything else goes on by itself."""
+
+    def __init__(self, server: EmbeddedRedis, run_id: str, directory: Path) -> None:
+        self.server, self.run_id, self.directory = server, run_id, directory
+        self.master = MasterKeyring.new(time.time_ns())
+        keys = self.master.derive(run_id, [Role.CONTROLLER, Role.OBSERVER])
+        self._sealer = Sealer(keys, Role.CONTROLLER, "town")
+        self._opener = Opener(keys, guard=None, accept=list(Domain))
+        self.servers = {name: self._start(name, role) for name, role in SERVERS.items()}
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.inputs, self.targets = torch.randn(16, 4), torch.randint(0, 2, (16,))
+        environment = self._environment(WORKER, Role.WORKER)
+        with stderr_to(directory / "runtime.log"):
+            self.run: Session = esper.attach(
+                self.model, optimizer=self.optimizer, sites=["0"], region=REGION, name=WORKER, environment=environment
+            )
+
+    def step(self) -> None:
+        with self.run.step() as step:
+            loss = nn.functional.cross_entropy(self.model(self.inputs), self.targets)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            step.loss(loss)
+
+    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000) -> None:
+        """Train on until something shows; the limit turns a hang into a failure."""
+        for _ in range(limit):
+            if reached():
+                return
+            self.step()
+        raise AssertionError("never reached")
+
+    def settle_down(self) -> None:
+        """Train, at leisure, to a step at which no round is under way and none is due soon."""
+        while self.run.step_number % 100 != 30 or self.run.exchange.boundary.promised_from is not None:
+            self.run.exchange.pump(0.01)
+            self.step()
+
+    def publish(self, message: Message) -> None:
+        """Seal a command; Redis acknowledges it."""
+        now(self._add(self._sealer.seal(message)))
+
+    def order(self, *words: Any) -> None:
+        """Tell Redis something."""
+        now(self._ask(*words))
+
+    def said(self, stream: str, region: str = "") -> list[Any]:
+        """Every message on a stream, opened."""
+        key = names.region_key(self.run_id, region, stream) if region else names.key(self.run_id, stream)
+        now_ms = time.time_ns() // 1_000_000
+        return [self._opener.open(sealed, entry_id, now_ms).message for entry_id, sealed in now(self._last(key))]
+
+    def log(self, name: str) -> str:
+        return (self.directory / f"{name}.log").read_text()
+
+    def close(self) -> None:
+        self.run.close()
+        for process in self.servers.values():
+            process.terminate()
+        for process in self.servers.values():
+            process.wait(20)
+
+    def _environment(self, name: str, role: Role) -> dict[str, str]:
+        path = self.directory / f"{role}.json"
+        self.master.derive(self.run_id, [role]).save(path)
+        common = {"RUN": self.run_id, "REDIS_URL": self.server.url, "KEYRING": str(path), "NAME": name}
+        return {f"ESPER_{key}": value for key, value in {**common, "REGION": REGION, "REGIONS": REGION}.items()}
+
+    def _start(self, name: str, role: Role) -> subprocess.Popen[bytes]:
+        with (self.directory / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", f"esper.workers.{name}"],
+                env={**os.environ, **self._environment(name, role)},
+                stderr=log,
+            )
+
+    async def _add(self, sealed: bytes) -> None:
+        async with connect.writer(self.server.url) as redis:
+            await Publisher(redis).add(names.key(self.run_id, "commands"), sealed)
+
+    async def _ask(self, *words: Any) -> None:
+        async with connect.writer(self.server.url) as redis:
+            await redis.execute_command(*words)
+
+    async def _last(self, key: str) -> list[tuple[str, bytes]]:
+        async with connect.writer(self.server.url) as redis:
+            return await last(redis, key, 100_000)
+
+
+@contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """What is started in the block, and inherits, writes there for as long as it lives."""
+    kept = os.dup(2)
+    with path.open("wb") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def rate(value: float) -> pb.AdaptationCommand:
+    """A command whose effect is easily seen."""
+    return pb.AdaptationCommand(
+        version=1,
+        command_id=f"lr-{value}",
+        command_type=pb.CommandType.COMMAND_OPTIMIZER,
+        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+        optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": value}),
+    )

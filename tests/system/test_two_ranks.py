@@ -1,0 +1,210 @@
+"""Two ranks under DDP, through the lives of two seeds, a rollback and a pause."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from esper.bus.names import new_run_id
+from esper.leyline import contracts as pb
+from tests.seed_kit import Op
+from tests.session_kit import Command, on_seed, own_optimizer
+from tests.system.scripted import Script
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+Stage = pb.SeedLifecycleStage
+
+ROSTER = ["worker-0", "worker-1"]
+SEEDS = {"s0": {"site": "body", "blueprint_id": "mlp"}, "s1": {"site": "head", "blueprint_id": "lora"}}
+GERMINATE, TRAIN, GRAFT, STABILIZE, EVALUATE, SNAPSHOT, FOSSILIZE, ROLL_BACK, AGAIN, PAUSE, END = (
+    *(3, 5, 36, 66, 87, 109, 112, 135, 140, 165),
+    175,
+)
+STAGES = [  # entered before these steps
+    (GERMINATE, Stage.SEED_STAGE_GERMINATED),
+    (TRAIN, Stage.SEED_STAGE_TRAINING),
+    (GRAFT, Stage.SEED_STAGE_BLENDING),
+    (STABILIZE, Stage.SEED_STAGE_SHADOWING),
+    (EVALUATE, Stage.SEED_STAGE_PROBATIONARY),
+    (FOSSILIZE, Stage.SEED_STAGE_FOSSILIZED),
+    (ROLL_BACK, Stage.SEED_STAGE_PROBATIONARY),
+    (AGAIN, Stage.SEED_STAGE_FOSSILIZED),
+]
+
+
+@dataclass
+class Run:
+    """What both ranks wrote down, and the script that steered them."""
+
+    script: Script
+    ranks: list[dict[str, Any]]
+
+    def seen(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        first, second = (rank["seen"][str(step)] for rank in self.ranks)
+        return first, second
+
+
+def command(kind: pb.CommandType, name: str, **body: Any) -> pb.AdaptationCommand:
+    priority = pb.MessagePriority.MESSAGE_PRIORITY_NORMAL
+    return pb.AdaptationCommand(version=1, command_id=name, command_type=kind, priority=priority, **body)
+
+
+def both(operation: pb.SeedOperation, **fields: Any) -> list[Command]:
+    return [on_seed(operation, seed_id, **fields) for seed_id in SEEDS]
+
+
+def decide(script: Script, round_: int, step: int, *commands: Command, **fields: Any) -> None:
+    entries = [
+        (stream, script.publish(stream, each))
+        for each in commands
+        for stream in ["commands" if isinstance(each, pb.AdaptationCommand) else "optimizer"]
+    ]
+    script.commit(round_, step, *entries, **fields)
+
+
+Decision = tuple[int, list[Command], dict[str, Any]]
+
+
+def decisions() -> list[Decision]:
+    """All up to the pause: the step, the commands, and what else the commit says."""
+    rollback = command(
+        pb.CommandType.COMMAND_ROLLBACK, "back", rollback_command=pb.RollbackCommand(target_step=SNAPSHOT)
+    )
+    pause = command(pb.CommandType.COMMAND_PAUSE, "pause", pause_command=pb.PauseCommand())
+    rates = [own_optimizer(seed_id, 0.02) for seed_id in SEEDS]
+    germinate = [on_seed(Op.SEED_OP_GERMINATE, seed_id, **fields) for seed_id, fields in SEEDS.items()]
+    decided: list[Decision] = [
+        (GERMINATE, [*germinate], {}),
+        (TRAIN, [*both(Op.SEED_OP_START_TRAINING), *rates], {}),
+        (GRAFT, both(Op.SEED_OP_START_GRAFTING, parameters={"steps": 5, "alpha": 0.25}), {}),
+        (STABILIZE, both(Op.SEED_OP_STABILIZE), {}),
+        (EVALUATE, both(Op.SEED_OP_EVALUATE), {}),
+        (SNAPSHOT, [], {"snapshot": True}),
+        (FOSSILIZE, both(Op.SEED_OP_FOSSILIZE), {}),
+        (ROLL_BACK, [rollback], {"snapshot_step": SNAPSHOT}),
+        (AGAIN, both(Op.SEED_OP_FOSSILIZE), {}),
+        (PAUSE, [pause], {}),
+    ]
+    for number, (_, commands, _) in enumerate(decided):
+        for index, each in enumerate(commands):
+            each.command_id += f"-{number}.{index}"
+    return decided
+
+
+def decide_once_both_listen(script: Script, ranks: list[subprocess.Popen[bytes]]) -> None:
+    """What was decided before a trainer began does not bind it."""
+    wait_until(ranks, lambda: {beat.worker for beat in messages(script, "heartbeats")} == {*ROSTER})
+    for number, (step, commands, fields) in enumerate(decisions(), 1):
+        decide(script, number, step, *commands, **fields)
+
+
+def start(script: Script, directory: Path) -> list[subprocess.Popen[bytes]]:
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.system.rank", str(rank), str(len(decisions())), str(END), str(directory)],
+            env=dict(os.environ) | script.environment(f"worker-{rank}") | {"OMP_NUM_THREADS": "1"},
+        )
+        for rank in (0, 1)
+    ]
+
+
+def resume_once_both_hold(script: Script, ranks: list[subprocess.Popen[bytes]]) -> None:
+    """As a coordinator would: ask both, see that they hold before the same step, and resume there."""
+    round_ = len(decisions()) + 1
+    wait_until(ranks, lambda: {b.worker for b in messages(script, "heartbeats") if paused(b)} == {*ROSTER})
+    proposal = pb.BarrierProposal(version=1, round=round_, roster_generation=1, roster=ROSTER, time_ns=1)
+    script.publish("decisions", proposal)
+    wait_until(ranks, lambda: len(messages(script, "votes")) == 2)
+    resume = command(pb.CommandType.COMMAND_PAUSE, "resume", pause_command=pb.PauseCommand(resume=True))
+    decide(script, round_, PAUSE, resume)
+
+
+def paused(heartbeat: pb.Heartbeat) -> bool:
+    return heartbeat.busy == pb.BusyWith.BUSY_PAUSED and heartbeat.step == PAUSE
+
+
+def messages(script: Script, stream: str) -> list[Any]:
+    return [opened.message for opened in script.read(stream)]
+
+
+def wait_until(ranks: list[subprocess.Popen[bytes]], reached: Any) -> None:
+    """Look now and then, for as long as both ranks live."""
+    while not reached():
+        with suppress(subprocess.TimeoutExpired):
+            ranks[0].wait(0.2)
+        assert [rank.poll() for rank in ranks] == [None, None], "a rank ended before its time"
+
+
+@pytest.fixture(scope="module")
+def run(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    directory = tmp_path_factory.mktemp("ranks")
+    script = Script(redis_url, new_run_id("ranks"), directory)
+    ranks = start(script, directory)
+    try:
+        decide_once_both_listen(script, ranks)
+        resume_once_both_hold(script, ranks)
+        assert [rank.wait(120) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    return Run(script, [json.loads((directory / f"{rank}.json").read_text()) for rank in (0, 1)])
+
+
+def test_both_ranks_pass_through_the_stages_at_the_same_steps(run: Run) -> None:
+    for step, stage in STAGES:
+        for seen in run.seen(step):
+            assert seen["stages"] == dict.fromkeys(SEEDS, stage), step
+
+
+def test_both_ranks_hold_equal_weights_before_every_step(run: Run) -> None:
+    for step in range(1, END + 1):
+        one, other = run.seen(step)
+        assert one["weights"] == other["weights"], step
+    assert len({run.seen(step)[0]["weights"] for step in range(1, END + 1)}) > END - 5  # and they do change
+    assert run.ranks[0]["last"] == run.ranks[1]["last"]
+
+
+def test_a_training_seed_leaves_the_hosts_gradients_as_under_ddp_alone(run: Run) -> None:
+    for step in range(1, GRAFT):
+        assert all(seen["as_alone"] for seen in run.seen(step)), step
+    assert not any(seen["as_alone"] for seen in run.seen(GRAFT + 1))  # alpha is above 0 by then
+
+
+def test_a_fossils_gradients_are_averaged_before_backward_returns(run: Run) -> None:
+    bare, grown = run.seen(FOSSILIZE - 1)[0]["parameters"], run.seen(FOSSILIZE)[0]["parameters"]
+    assert grown == bare + 4  # the mlp's; the lora was folded into a weight
+    for step in range(1, END + 1):
+        one, other = run.seen(step)
+        assert one["norm"] == other["norm"], step
+
+
+def test_a_rollback_returns_every_bit_of_the_snapshots_state(run: Run) -> None:
+    for then, now, late in zip(run.seen(SNAPSHOT), run.seen(ROLL_BACK), run.seen(ROLL_BACK - 1), strict=True):
+        assert now["state"] == then["state"] != late["state"]
+        assert now["parameters"] == then["parameters"] == late["parameters"] - 4
+
+
+def test_a_pause_and_a_resume_hold_both_ranks_before_the_same_step(run: Run) -> None:
+    votes = messages(run.script, "votes")
+    assert {(vote.worker, vote.held, vote.held_step, vote.step) for vote in votes} == {
+        ("worker-0", True, PAUSE, PAUSE),
+        ("worker-1", True, PAUSE, PAUSE),
+    }
+    assert votes[0].parameter_digest == votes[1].parameter_digest
+    assert [rank["last"]["steps"] for rank in run.ranks] == [END, END]
+
+
+def test_every_command_is_applied_by_both_ranks_and_receipted_once(run: Run) -> None:
+    receipts = messages(run.script, "receipts")
+    failed = [receipt.detail for receipt in receipts if receipt.status != pb.ReceiptStatus.RECEIPT_APPLIED]
+    assert failed == []
+    assert len(receipts) == len({(receipt.command_id, receipt.worker) for receipt in receipts}) == 2 * 19

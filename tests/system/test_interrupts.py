@@ -125,17 +125,17 @@ def test_a_run_is_steered_from_other_terminals_by_its_name(esper: Start, runtime
     up = esper("up", "--name", "elsewhere", "--runs-dir", runtime / "runs")
     up.says("step 1", "step 2", "step 3")
 
-    status = answered(esper("status", "--run", "elsewhere"))
-    tail = answered(esper("tail", "--run", "elsewhere", "--tier", "global", "--count", "1", "--json"))
+    seed = ["germinate", "s0", "--site", "head", "--blueprint", "lora", "--param", "rank=4"]
+    status = esper("status", "--run", "elsewhere")
+    tail = esper("tail", "--run", "elsewhere", "--tier", "global", "--count", "1", "--json")
+    germinated = answered(esper("publish", *seed, "--run", "elsewhere"))
+    [aggregate] = answered(tail).splitlines()
     paused = answered(esper("publish", "pause", "--run", "elsewhere"))
     resumed = answered(esper("publish", "resume", "--run", "elsewhere"))
-    seed = ["germinate", "s0", "--site", "head", "--blueprint", "lora", "--param", "rank=4"]
-    germinated = answered(esper("publish", *seed, "--run", "elsewhere"))
 
-    assert "worker-0" in status and "worker-1" in status
-    [aggregate] = tail.splitlines()
+    assert "worker-0" in answered(status) and "worker-1" in status.text
     assert json.loads(aggregate)
-    for answer in (paused, resumed, germinated):
+    for answer in (germinated, paused, resumed):
         assert answer.count("applied") == 2, answer
     up.says("s0=GERMINATED")
     ends_by_ctrl_c(up)

@@ -70,6 +70,9 @@ def refuse(sentence: str) -> NoReturn:
 
 def load(name: str) -> Any:
     """The sub-command itself: a Typer app, what builds one, or a plain function."""
+    from esper.cli.quiet import log_to_stderr
+
+    log_to_stderr()
     module, attribute = HOMES[name][0].split(":")
     home = getattr(import_module(module), attribute)
     if attribute == "build":

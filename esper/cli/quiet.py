@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
+
+
+def log_to_stderr() -> None:
+    """Keep log events apart from what a command prints: `esper tail --json | jq` sees no line of them."""
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr), cache_logger_on_first_use=False)
 
 
 @contextmanager
@@ -18,4 +24,4 @@ def log_to(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            structlog.reset_defaults()
+            log_to_stderr()

@@ -39,6 +39,7 @@ class Observer:
 
     def __init__(self, follow: Follow, last: Last, open_: Open) -> None:
         self._follow, self._last, self._open = follow, last, open_
+        self._told: set[tuple[str, str]] = set()
 
     async def position(self, stream: str) -> str:
         """The newest entry id; following from here misses nothing that is written after this call."""
@@ -96,7 +97,9 @@ class Observer:
             return self._open(sealed, entry_id)
         except RefusedError as error:
             reason = reason_name(error.reason)
-            log.warning("message.refused", stream=stream, entry_id=entry_id, reason=reason, detail=error.detail)
+            if (stream, reason) not in self._told:  # with keys of another run nothing opens, and once says it
+                self._told.add((stream, reason))
+                log.warning("message.refused", stream=stream, entry_id=entry_id, reason=reason, detail=error.detail)
             return None
 
 

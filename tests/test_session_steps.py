@@ -149,3 +149,17 @@ def test_a_step_may_leave_out_a_site_or_the_whole_model(to_none: bool) -> None:
             run.optimizer.zero_grad(set_to_none=to_none)
 
     assert run.step_number == 7
+
+
+def test_a_command_carried_out_shows_as_an_event_of_the_next_packet() -> None:
+    host, run = with_training_seed()
+    run.exchange.rows.table()
+    order(run, on_seed(Op.SEED_OP_STABILIZE))
+    train(run, host, 1)
+
+    table = run.exchange.rows.table()
+
+    assert table is not None
+    assert [(event.description, event.attributes["command"]) for event in table.events] == [
+        ("command.failed", "s0-SEED_OP_STABILIZE")
+    ]

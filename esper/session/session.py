@@ -156,12 +156,22 @@ class Session:
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.exchange.say(pb.ToRuntime(applied=boundary.applied(order, receipts)))
-            _log_receipts(receipts)
+            self._tell(receipts)
         if (proposal := boundary.vote_asked()) is not None:
             vote = self.portrait.vote(proposal, self.step_number, self.epoch)
             boundary.voted(vote)
             self.exchange.say(pb.ToRuntime(vote=vote))
         return bool(boundary.paused_before) or boundary.must_wait(self.step_number)
+
+    def _tell(self, receipts: Sequence[pb.CommandReceipt]) -> None:
+        """In the log, and as an event of the next packet: a command's completion shows in every tier."""
+        for receipt in receipts:
+            done = receipt.status == pb.ReceiptStatus.RECEIPT_APPLIED
+            level = pb.TelemetryLevel.TELEMETRY_INFO if done else pb.TelemetryLevel.TELEMETRY_WARNING
+            event = "command.applied" if done else "command.failed"
+            self.exchange.rows.note(level, event, command=receipt.command_id, detail=receipt.detail)
+            tell: Callable[..., Any] = log.info if done else log.warning
+            tell(event, command=receipt.command_id, step=receipt.step, detail=receipt.detail)
 
     def _overdue(self) -> str:
         promised = self.exchange.boundary.promised_from
@@ -196,9 +206,3 @@ class Session:
         self._beat_at = time.monotonic() + HEARTBEAT_S
         heartbeat = self.portrait.heartbeat(self.step_number, self.epoch, barrier_due=barrier_due, busy=busy)
         self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))
-
-
-def _log_receipts(receipts: Sequence[pb.CommandReceipt]) -> None:
-    for receipt in receipts:
-        tell: Callable[..., Any] = log.info if receipt.status == pb.ReceiptStatus.RECEIPT_APPLIED else log.warning
-        tell("command.carried_out", command=receipt.command_id, step=receipt.step, detail=receipt.detail)

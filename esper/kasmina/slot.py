@@ -164,9 +164,13 @@ class Hook:
         return Hook(None)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
-        if self.slot is None:
+        slot = self.slot
+        if slot is None:
             return None
-        return replaced(output, args, kwargs, self.slot.joined)
+        if slot.seed is None and slot.shape is not None:
+            slot.fired = True  # dormant: the one path that every step of every site takes
+            return None
+        return replaced(output, args, kwargs, slot.joined)
 
 
 class Fossil:

@@ -6,13 +6,14 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from esper.errors import EsperError
+from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime import access, logging, metrics, process, settings
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Origin
+from esper.runtime.timekeeping import kept_right
 
 
 class RuntimeSettings(settings.Settings):
@@ -20,22 +21,26 @@ class RuntimeSettings(settings.Settings):
 
     link_control_fd: int
     link_rows_fd: int
+    link_fresh: bool = False
 
 
 async def main(stopping: asyncio.Event) -> None:
     """Serve the trainer until it hangs up; tell it the reason where that cannot be."""
     chosen = settings.load(RuntimeSettings)
+    logging.configure(chosen, role="runtime", worker=chosen.name, run=chosen.run)
     lanes = await Lanes.adopt(chosen.link_control_fd, chosen.link_rows_fd)
+    is_start = chosen.link_fresh
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
-        logging.configure(chosen, role="runtime", worker=chosen.name, run=found.run_id)
-        beside = await assemble(found, Origin(chosen.name, chosen.region), lanes)
+        beside = await assemble(found, Origin(chosen.name, chosen.region), lanes, fresh=chosen.link_fresh)
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, list(beside.logs.values()))
-        async with metrics.endpoint(chosen, registry, health):
+        async with kept_right(beside.clock, beside.outbox.redis), metrics.endpoint(chosen, registry, health):
+            is_start = False
             await beside.serve(stopping)
     except EsperError as error:
-        lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))
+        if is_start or not isinstance(error, BusError):  # later a Redis that is away ends no training
+            lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))
         raise
     finally:
         await lanes.close()

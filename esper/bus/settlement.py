@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from esper.bus.delivery import FIELD, Delivery
 from esper.bus.names import dead_of
-from esper.errors import EsperError, RefusedError
+from esper.errors import EsperError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 
 HEAD_BYTES = 64
@@ -63,6 +63,16 @@ class Settlement:
     def expect(self, hash_key: str, field: str, value: bytes | None) -> None:
         """Refuse the whole unless this field holds this value."""
         self.expectations.append(Expectation(hash_key, field, value))
+
+    def give_up(self, error: StaleLeaseError) -> None:
+        """Leave out the entry that is not ours any more; raise the error where it names none of these."""
+        for lease, ids in self.acks.items():
+            if lease[0] == error.stream and error.entry_id in ids:
+                del ids[error.entry_id]
+                if not ids:
+                    del self.acks[lease]
+                return
+        raise error
 
     @property
     def empty(self) -> bool:

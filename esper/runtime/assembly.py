@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from esper.bus import names
-from esper.bus.connect import ServerClock, check_server, reader, wait_ready, writer
+from esper.bus import names, tail
+from esper.bus.connect import Redis, ServerClock, check_server, reader, wait_ready, writer
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
@@ -13,15 +13,18 @@ from esper.leyline.seal import Opener, Sealer
 from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
 from esper.runtime.lanes import Lanes
+from esper.runtime.orders import EntryId, Orders, entry_id
 from esper.runtime.packets import Origin
 
 LOGS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
+PATIENCE_S = 5.0
+"""For a Redis that is not there yet: less than a trainer waits for its runtime, which is to say what is missing."""
 
 
-async def assemble(access: Access, origin: Origin, lanes: Lanes) -> Beside:
-    """Connect, check the server, and load what this worker had seen of each log."""
+async def assemble(access: Access, origin: Origin, lanes: Lanes, *, fresh: bool = False) -> Beside:
+    """Connect, check the server, load what this worker had seen of each log. `fresh`: its trainer has just begun."""
     name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
-    await wait_ready(redis)
+    await wait_ready(redis, PATIENCE_S)
     await check_server(redis)
     await clock.look(redis)
     guards = {log: ReplayGuard() for log in LOGS}
@@ -41,5 +44,15 @@ async def assemble(access: Access, origin: Origin, lanes: Lanes) -> Beside:
         outbox=Outbox(redis),
         publisher=Publisher(redis),
         sealer=Sealer(access.keyring, Role.WORKER, name),
-        now_ms=clock.now_ms,
+        clock=clock,
+        orders=Orders(past=await _past(redis, access.run_id, name, fresh=fresh)),
     )
+
+
+async def _past(redis: Redis, run_id: str, name: str, *, fresh: bool) -> EntryId:
+    """The newest decision when the trainer began; on record, as its runtime may be started anew before it read them."""
+    began = names.key(run_id, "began")
+    if fresh:
+        await redis.execute_command("HSET", began, name, await tail.newest_id(redis, names.key(run_id, "decisions")))
+    known: bytes | None = await redis.execute_command("HGET", began, name)
+    return entry_id((known or b"").decode())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,22 +11,29 @@ import structlog
 from google.protobuf.message import Message
 
 from esper.bus import names
+from esper.bus.backoff import Backoff
+from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
+from esper.bus.faults import UnavailableError
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
-from esper.errors import BusError, EsperError, RefusedError, StaleLeaseError
+from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
+from esper.runtime.ending import end
 from esper.runtime.lanes import Lanes, messages
-from esper.runtime.orders import Orders
+from esper.runtime.orders import Decision, Orders, Step
 from esper.runtime.packets import Origin, frames, signals
 
-log = structlog.get_logger()
+PATIENCE_S = 30.0
+"""How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
+FORGET_EVERY_S = 60.0
+FORGET_AFTER_MS = 300_000
 
-_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+log = structlog.get_logger()
 
 
 @dataclass
@@ -47,68 +53,92 @@ class Beside:
     outbox: Outbox
     publisher: Publisher
     sealer: Sealer
-    now_ms: Callable[[], int]
+    clock: ServerClock
     orders: Orders = field(default_factory=Orders)
+    patience_s: float = PATIENCE_S
+    _forget_at_s: float = 0.0
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Run until the trainer hangs up or `stopping` is set; raises the first error of any part."""
         self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id)))
-        readers = [asyncio.ensure_future(self._follow_log(name)) for name in self.logs]
-        others: list[asyncio.Future[Any]] = [asyncio.gather(self._hear_trainer(), self._carry_rows())]
-        others.append(asyncio.ensure_future(stopping.wait()))
+        readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
+        lanes = [asyncio.create_task(self._hear_trainer()), asyncio.create_task(self._carry_rows())]
+        stop = asyncio.create_task(stopping.wait())
+        parts: list[asyncio.Future[Any]] = [*readers, asyncio.gather(*lanes), stop]
         try:
-            done, _ = await asyncio.wait([*readers, *others], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
         finally:
             for inbox in self.logs.values():
                 inbox.stop()
-            await _cancel(others)
+            await end([*lanes, stop])
             await asyncio.wait(readers)  # each leaves its blocking read by itself: a cancelled one could strand entries
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 
     async def _follow_log(self, name: str) -> None:
-        inbox = self.logs[name]
-        await inbox.open()
-        async for batch in inbox.batches():
+        async for batch in self.logs[name].batches():
             settlement = Settlement()
             for delivery in batch:
-                for done in self._read(name, delivery):
-                    settlement.ack(done)
+                self._read(name, delivery, settlement)
             await self._settle(settlement)
 
-    def _read(self, name: str, delivery: Delivery) -> list[Delivery]:
-        """Open one entry and tell the trainer what it needs to hear; return what is settled by that."""
+    def _read(self, name: str, delivery: Delivery, settlement: Settlement) -> None:
+        """Open one entry and tell the trainer what it needs to hear; note what is settled by that."""
         try:
-            opened = self.openers[name].open(delivery.body, delivery.entry_id, self.now_ms())
+            opened = self.openers[name].open(delivery.body, delivery.entry_id, self.clock.now_ms())
         except RefusedError as error:
-            return self._refuse(name, delivery, error)
-        if name != "decisions":
-            return self._tell(self.orders.on_command(name, opened, delivery), [])
-        return self._tell(*self._decide(opened, delivery))
+            self._refuse(name, delivery, error)
+            settlement.ack(delivery)  # the coordinator dead-letters it, once for all
+            return
+        if name == "decisions":
+            messages, settled = self._decide(opened, delivery, settlement)
+        else:
+            messages, settled = self.orders.on_command(name, opened, delivery)
+        for message in messages:
+            self.lanes.tell(message)
+        for done in settled:
+            settlement.ack(done)
 
-    def _decide(self, opened: Opened, delivery: Delivery) -> tuple[list[pb.ToTrainer], list[Delivery]]:
-        match opened.message:
-            case pb.BarrierProposal() as proposal:
-                return self.orders.on_proposal(proposal, delivery)
-            case pb.BarrierCommit() as commit:
-                return self.orders.on_commit(commit, delivery)
-            case pb.BarrierAbort() as abort:
-                return self.orders.on_abort(abort, delivery)
+    def _decide(self, opened: Opened, delivery: Delivery, settlement: Settlement) -> Step:
+        decision = opened.message
+        if isinstance(decision, Decision) and self.orders.is_past(decision, delivery):
+            if isinstance(decision, pb.BarrierCommit) and delivery.attempts > 1:
+                self._disown(decision, settlement)
+            return [], [delivery]
+        match decision:
+            case pb.BarrierProposal():
+                return self.orders.on_proposal(decision, delivery)
+            case pb.BarrierCommit():
+                return self.orders.on_commit(decision, delivery)
+            case pb.BarrierAbort():
+                return self.orders.on_abort(decision, delivery)
             case _:
                 return [], [delivery]
 
-    def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> list[Delivery]:
+    def _disown(self, commit: pb.BarrierCommit, settlement: Settlement) -> None:
+        """Answer for an earlier trainer of this name, which was told and ended before its receipts were written."""
+        detail = f"the trainer that voted in round {commit.round} has ended; whether it carried this out is not known"
+        for ref in commit.commands:
+            receipt = pb.CommandReceipt(
+                version=1,
+                command_id=ref.command_id,
+                status=pb.ReceiptStatus.RECEIPT_FAILED,
+                reason=pb.ReasonCode.REASON_ROSTER_CHANGED,
+                worker=self.origin.source,
+                step=commit.effective_step,
+                round=commit.round,
+                detail=detail,
+                entry_id=ref.entry_id,
+                time_ns=self.clock.now_ms() * 1_000_000,
+            )
+            settlement.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
+
+    def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> None:
         log.warning("message.refused", stream=name, entry=delivery.entry_id, detail=error.detail)
         if name != "decisions":
             self.orders.on_refused(name, delivery, error.detail)
-        return [delivery]  # the coordinator dead-letters it, once for all
-
-    def _tell(self, messages: list[pb.ToTrainer], settled: list[Delivery]) -> list[Delivery]:
-        for message in messages:
-            self.lanes.tell(message)
-        return settled
 
     # -- from the trainer to Redis -----------------------------------------------------------------------------------
 
@@ -142,13 +172,13 @@ class Beside:
         telemetry = names.region_key(self.run_id, self.origin.region, "telemetry")
         async for message in messages(self.lanes.rows):
             rows = message.rows
+            for signal in signals(rows, self.origin):  # first: once its row counts as stored, it is not told again
+                log.error("training.critical", reason=signal.reason, step=signal.global_step, **signal.attributes)
+                await self._publish("emergency", signal)
             for frame in frames(rows, self.origin):
                 await self._add(telemetry, self.sealer.seal(frame))
                 stored = pb.RowsStored(through_sequence=frame.packets[-1].sequence)
                 self.lanes.tell(pb.ToTrainer(rows_stored=stored))
-            for signal in signals(rows, self.origin):
-                log.error("training.critical", reason=signal.reason, step=signal.global_step, **signal.attributes)
-                await self._publish("emergency", signal)
 
     async def _publish(self, stream: str, message: Message, *, keep: bool = True) -> None:
         sealed = self.sealer.seal(message)
@@ -157,36 +187,52 @@ class Beside:
             return
         try:
             await self.publisher.add(names.key(self.run_id, stream), sealed)
-        except BusError as error:
-            log.warning("heartbeat.lost", reason=str(error))
+        except UnavailableError:
+            return  # the next one says more
 
     async def _add(self, key: str, sealed: bytes) -> None:
-        """Add until Redis has it: the same bytes each time, so that a repeat is recognised by its sequence."""
-        for attempt in range(1 << 30):
+        """Add the same bytes until Redis has them, so that a repeat is recognised by its sequence.
+
+        Redis away for long ends the process, with the last error: the trainer keeps what is not stored and has it
+        sealed anew by the next runtime, and a runtime whose trainer is gone does not try for ever.
+        """
+        backoff, deadline = Backoff(), time.monotonic() + self.patience_s
+        while True:
             try:
                 await self.publisher.add(key, sealed)
                 return
-            except BusError as error:
-                if attempt == 0:
-                    log.warning("redis.lost", reason=str(error))
-                await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            except UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(backoff.next_s())
 
     async def _settle(self, settlement: Settlement) -> None:
+        """Settle all but what this worker's groups no longer hold.
+
+        Nobody takes an entry over from a group of one's own: a lease is lost only where the group was, with its
+        history. What was carried out is to be told all the same, and what was seen is to be remembered.
+        """
         if settlement.empty:
             return
+        self._forget()
         for name, guard in self.guards.items():
             settlement.put(windows_key(self.run_id, self.origin.source, name), guard.changed())
-        try:
-            await self.outbox.settle(settlement)
-        except StaleLeaseError as error:
-            log.warning("settlement.repeated", reason=str(error))
+        while True:
+            try:
+                await self.outbox.settle(settlement)
+                return
+            except StaleLeaseError as error:
+                log.warning("lease.lost", stream=error.stream, entry=error.entry_id)
+                settlement.give_up(error)
 
-
-async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, EsperError):
-            await task
+    def _forget(self) -> None:
+        """Every minute: windows of producers long gone, by stream time and never above an entry in hand."""
+        if time.monotonic() < self._forget_at_s:
+            return
+        self._forget_at_s = time.monotonic() + FORGET_EVERY_S
+        newest = self.clock.now_ms() - FORGET_AFTER_MS
+        for guard in self.guards.values():
+            guard.forget(min(self.orders.oldest_ms(newest), newest))
 
 
 def windows_key(run_id: str, worker: str, log_name: str) -> str:

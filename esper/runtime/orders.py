@@ -11,6 +11,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
 
+MOST_REFUSED = 4_096
+
 EntryId = tuple[int, int]
 Step = tuple[list[pb.ToTrainer], list[Delivery]]  # what the trainer must hear, what is settled by that
 Decision = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
@@ -50,6 +52,8 @@ class Orders:
     def on_refused(self, log: str, delivery: Delivery, why: str) -> None:
         """Remember that this rank would not carry out an entry, should a commit name it."""
         self._refused[log, entry_id(delivery.entry_id)] = why
+        while len(self._refused) > MOST_REFUSED:
+            self._refused.pop(next(iter(self._refused)))
 
     def is_past(self, decision: Decision, delivery: Delivery) -> bool:
         """Whether the round was proposed before this trainer began."""
@@ -79,6 +83,14 @@ class Orders:
             return [], [delivery]
         self._decided = abort.round
         return self._in_turn(abort, delivery)
+
+    def oldest_ms(self, default: int) -> int:
+        """Stream time of the oldest entry that is held here, not yet acknowledged."""
+        held = [at for commands in self._commands.values() for at in commands]
+        waiting = [*self._proposals.values(), *(each for _, each in self._waiting)]
+        unsettled = [each for round_ in self._to_ack.values() for each in round_]
+        held += [entry_id(delivery.entry_id) for delivery in (*waiting, *unsettled)]
+        return min(held, default=(default, 0))[0]
 
     def on_applied(self, applied: pb.RoundApplied) -> list[Delivery]:
         """What the round has settled: its decision, and every command that it named or passed over."""

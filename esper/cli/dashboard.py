@@ -1,4 +1,4 @@
-"""A live view of a run in a terminal; elsewhere, a line every few seconds."""
+"""A live view of a run in a terminal; elsewhere, a line on each change and every few seconds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import short
 
 REFRESH_S = 0.25
+LOOK_S = 0.1
 LINE_S = 3.0
 
 
@@ -24,19 +25,32 @@ async def show(collected: Collected, console: Console, doing: Callable[[], str])
     """Keep showing what was collected, without end. `doing` names what the run is at."""
     began = time.monotonic()
     if not console.is_terminal:
-        while True:
-            console.print(line(collected, time.monotonic() - began, doing()), highlight=False, soft_wrap=True)
-            await asyncio.sleep(LINE_S)
+        await _print_lines(collected, console, doing, began)
     with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(view(collected, time.monotonic() - began, doing()), refresh=True)
             await asyncio.sleep(REFRESH_S)
 
 
+async def _print_lines(collected: Collected, console: Console, doing: Callable[[], str], began: float) -> None:
+    """A line every few seconds, and at once where the run is at something else or a seed has changed its stage."""
+    shown, due_s = "", 0.0
+    while True:
+        state = doing() + stages(collected)
+        if state != shown or time.monotonic() >= due_s:
+            console.print(line(collected, time.monotonic() - began, doing()), highlight=False, soft_wrap=True)
+            shown, due_s = state, time.monotonic() + LINE_S
+        await asyncio.sleep(LOOK_S)
+
+
+def stages(collected: Collected) -> str:
+    """Each seed and its stage."""
+    return " ".join(f"{state.seed_id}={short(state.stage)}" for state in _seeds(collected)) or "-"
+
+
 def line(collected: Collected, elapsed_s: float, doing: str) -> str:
     """The run in one line."""
-    seeds = " ".join(f"{state.seed_id}={short(state.stage)}" for state in _seeds(collected)) or "-"
-    return "  ".join([f"{elapsed_s:5.1f} s", doing, *_figures(collected), f"seeds {seeds}"])
+    return "  ".join([f"{elapsed_s:5.1f} s", doing, *_figures(collected), f"seeds {stages(collected)}"])
 
 
 def view(collected: Collected, elapsed_s: float, doing: str) -> RenderableType:

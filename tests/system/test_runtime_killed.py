@@ -51,6 +51,14 @@ class Loop:
         hook.remove()
         return float((bias.detach() - before).norm()) / seen[0]
 
+    def hear_until(self, reached: Callable[[], bool], limit: int = 60) -> None:
+        """Listen to the runtime between two steps, without beginning the next."""
+        for _ in range(limit):
+            if reached():
+                return
+            self.run.exchange.pump(1.0)
+        raise AssertionError("never heard")
+
     def steps_until(self, reached: Callable[[], bool], limit: int = 200_000) -> None:
         """Train on until something shows; the limit turns a hang into a failure."""
         for _ in range(limit):
@@ -117,7 +125,7 @@ def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Scrip
     loop.steps_until(lambda: loop.run.exchange.boundary.promised_from is not None)
     effective = loop.run.exchange.boundary.promised_from + 8  # type: ignore[operator]
     script.commit(1, effective, ("commands", entry))
-    loop.steps_until(lambda: bool(loop.run.exchange.boundary.queued), limit=8)
+    loop.hear_until(lambda: bool(loop.run.exchange.boundary.queued))
     victim = loop.run.exchange.link.pid  # type: ignore[union-attr]
     assert victim is not None
     os.kill(victim, signal.SIGSTOP)  # it has handed the commit over, and will never hear of the effect

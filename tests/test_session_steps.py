@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from esper.errors import TrainingError
+from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.seed_kit import Host, Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
@@ -163,3 +164,25 @@ def test_a_command_carried_out_shows_as_an_event_of_the_next_packet() -> None:
     assert [(event.description, event.attributes["command"]) for event in table.events] == [
         ("command.failed", "s0-SEED_OP_STABILIZE")
     ]
+
+
+def test_a_rollback_to_a_snapshot_that_gave_way_fails_and_changes_nothing() -> None:
+    host, run = with_training_seed()
+    before = [parameter.detach().clone() for parameter in host.parameters()]
+    rollback = pb.AdaptationCommand(
+        version=1,
+        command_id="back",
+        command_type=pb.CommandType.COMMAND_ROLLBACK,
+        rollback_command=pb.RollbackCommand(target_step=1),
+    )
+    order(run, rollback)
+
+    run.begin_step()
+
+    boundary = run.exchange.boundary
+    [receipt] = boundary._applied[boundary.round_applied].receipts
+    assert (receipt.status, receipt.reason) == (
+        pb.ReceiptStatus.RECEIPT_FAILED,
+        pb.ReasonCode.REASON_NO_SNAPSHOT,
+    )
+    assert same(before, [parameter.detach().clone() for parameter in host.parameters()])

@@ -151,6 +151,7 @@ class Coordinator:
         if old is not None:
             self._effective_step = self._committed_round = 0
             self._must_be_applied, self._carried = False, None
+            self._due_step, self._next_snapshot = None, 0
 
     def _expire(self, now_ns: int, outcome: Outcome) -> None:
         barrier = self.barrier

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 import torch
 
+from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.tolaria.fossils import FossilGradients
 from esper.tolaria.optimizers import OptimizerOutcome, Optimizers, Trainee
@@ -67,7 +68,7 @@ class Steering:
 
     def carry_out(self, order: pb.CommitOrder, step: int, epoch: int) -> list[pb.CommandReceipt]:
         """Apply every command of the order, then the requests taken over; return this rank's receipts, in order."""
-        if order.commit.snapshot:
+        if order.commit.snapshot and not _rolls_back(order):  # taking one could evict the one to go back to
             self.states.take(step)
         receipts = [self._receipt(opened, self._command(opened, step, epoch), order, step) for opened in order.commands]
         for request in order.commit.requests:
@@ -84,8 +85,7 @@ class Steering:
             case "optimizer_adjustment":
                 return self.optimizers.adjust(command.optimizer_adjustment)
             case "rollback_command":
-                self.states.restore(opened.ref.snapshot_step, step)
-                return _applied(f"rolled back to the snapshot of step {opened.ref.snapshot_step}")
+                return self._roll_back(opened.ref.snapshot_step, step)
             case "pause_command" if command.pause_command.seed_id:
                 return self.executor.pause(command.pause_command.seed_id, not command.pause_command.resume)
             case "pause_command" | "emergency_command":
@@ -101,6 +101,15 @@ class Steering:
                     reason=pb.ReasonCode.REASON_NOT_SUPPORTED,
                     detail=f"{other} is not supported yet",
                 )
+
+    def _roll_back(self, snapshot_step: int, step: int) -> OptimizerOutcome:
+        """Ranks hold the same snapshots, so that one which has given way by now fails on all of them alike."""
+        try:
+            self.states.restore(snapshot_step, step)
+        except RefusedError as error:
+            reason = cast(pb.ReasonCode, error.reason)
+            return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_FAILED, reason, error.detail)
+        return _applied(f"rolled back to the snapshot of step {snapshot_step}")
 
     def _seed(self, command: pb.SeedCommand, step: int, epoch: int) -> SeedOutcome:
         outcome = self.executor.apply(command, step, epoch)
@@ -147,6 +156,10 @@ class Steering:
             time_ns=self.clock_ns(),
             **facts,
         )
+
+
+def _rolls_back(order: pb.CommitOrder) -> bool:
+    return any(opened.adaptation.HasField("rollback_command") for opened in order.commands)
 
 
 def _applied(detail: str) -> OptimizerOutcome:

@@ -13,7 +13,7 @@ from esper.kasmina.evidence import Generators, Value, Witness
 from esper.kasmina.gates import SanityEvidence
 from esper.kasmina.isolation import stray_leaves
 from esper.kasmina.paired import cuda_devices
-from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, delta_of
+from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, delta_of, guarded
 from esper.kernels.blueprints import Blueprint
 
 UNSEEN = SanityEvidence(0.0, None, None, None, None, None, None, None, None)
@@ -53,10 +53,9 @@ def _built(
     own = next((p for p in slot.module.parameters() if p.is_floating_point()), None)
     with torch.random.fork_rng(cuda_devices(witness.model)):
         torch.manual_seed(rng_seed)
-        try:
-            module = blueprint.build(slot.module, shape.input, shape.output, parameters)
-        except Exception as error:  # noqa: BLE001  # anybody's code, as in slot.delta_of
-            return None, BlueprintFault(error).detail
+        module = guarded(blueprint.build, slot.module, shape.input, shape.output, parameters)
+    if isinstance(module, BlueprintFault):
+        return None, module.detail
     return module.to(device=shape.device, dtype=shape.input_dtype if own is None else own.dtype), ""
 
 

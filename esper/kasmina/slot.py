@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from esper.kasmina.isolation import blend, shadow, soundness, stray_leaves
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, SHADOWING, TRAINING
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,20 @@ class BlueprintFault:
         self.detail = f"{type(error).__name__}: {error}"
 
 
-def delta_of(module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
-    """Run a seed's module. The one boundary to anybody's code: whatever it raises must not stop the host."""
+def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:
+    """The one boundary to a blueprint, which is anybody's code: whatever it raises must not stop the host."""
     try:
-        delta = module(x, h)
-        if not isinstance(delta, Tensor):
-            raise TypeError(f"delta is a {type(delta).__name__}; expected a tensor")
-        return delta
+        return call(*args)
     except Exception as error:  # noqa: BLE001
         return BlueprintFault(error)
+
+
+def delta_of(module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
+    """Run a seed's module."""
+    delta: Any = guarded(module, x, h)
+    if isinstance(delta, Tensor | BlueprintFault):
+        return delta
+    return BlueprintFault(TypeError(f"delta is a {type(delta).__name__}; expected a tensor"))
 
 
 class Slot:

@@ -68,13 +68,13 @@ class Witness:
     def impact(self, slot: Slot, seed: Seed) -> ImpactEvidence:
         """Takes one look; the seed keeps what it saw."""
         seed.num_looks += 1
-        if self.holdout is None:
+        sums: list[float | Tensor | None] = [None, None, None]
+        if self.holdout is not None:
+            differences = gains(self.model, slot, self.holdout, float(seed.alpha))
+            sums = [float(len(differences)), differences.sum(), differences.square().sum()]
+        count, total, squares = self.mean(sums)  # by every rank: one without examples would leave the others waiting
+        if self.holdout is None or count is None or total is None or squares is None:
             return ImpactEvidence(None, None, None, None, seed.num_looks)
-        differences = gains(self.model, slot, self.holdout, float(seed.alpha))
-        count, total, squares = self.mean([float(len(differences)), differences.sum(), differences.square().sum()])
-        assert count is not None
-        assert total is not None
-        assert squares is not None  # every rank with held-out examples measures all three
         error = self.config.error_rate / self.config.max_looks
         gain = paired_gain(count, total, squares, error, len(self.holdout.batches))
         seed.paired_gain = gain

@@ -1,0 +1,128 @@
+"""Does to a real system what breaks such systems, row by row, and checks from recorded histories what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the rows live beside the suite that runs their short tier
+
+from tests.faults.row import Result, Row, table  # noqa: E402
+
+
+@dataclass(slots=True)
+class Done:
+    """What has been done of one row so far."""
+
+    row: str
+    num_chunks: int
+    chunks: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    result: Result = field(default_factory=Result)
+    replay: list[str] = field(default_factory=list)  # the command that repeats each chunk that failed
+
+    def as_fields(self) -> dict[str, object]:
+        return {**asdict(self), "figures": {what: spread(values) for what, values in self.result.samples.items()}}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    at = [ordered[min(len(ordered) - 1, int(level * len(ordered)))] for level in (0.5, 0.99)]
+    return {"n": len(ordered), "p50": at[0], "p99": at[1], "max": ordered[-1]}
+
+
+def main() -> int:
+    given = arguments()
+    done = earlier(given.out, given.tier, given.seed) if given.out else {}
+    for row in chosen(given.row):
+        total = 1 if given.tier == "ci" else row.num_chunks
+        state = done.setdefault(row.name, Done(row.name, total))
+        for chunk in wanted(given.chunk, total, state):
+            run_chunk(row, chunk, given.tier, given.seed, state)
+            if given.out:
+                given.out.write_text(json.dumps(report(done, given.tier, given.seed), indent=1) + "\n")
+        print(line(state), flush=True)
+    return int(any(state.result.violations for state in done.values()))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tier", choices=("ci", "full"), default="ci", help="how much of everything")
+    parser.add_argument("--seed", type=int, default=1, help="of what is done when")
+    parser.add_argument("--row", action="append", default=[], help="only this row; may be given several times")
+    parser.add_argument("--chunk", type=int, help="only this part of a full row")
+    parser.add_argument("--out", type=Path, help="the report; parts that it already holds are not done again")
+    return parser.parse_args()
+
+
+def chosen(names: Sequence[str]) -> Iterator[Row]:
+    rows = {row.name: row for row in table()}
+    for name in names or rows:
+        if name not in rows:
+            sys.exit(f"row is {name!r}; expected one of {', '.join(rows)}")
+        yield rows[name]
+
+
+def wanted(only: int | None, total: int, state: Done) -> list[int]:
+    return [only] if only is not None else [chunk for chunk in range(total) if chunk not in state.chunks]
+
+
+def run_chunk(row: Row, chunk: int, tier: str, seed: int, state: Done) -> None:
+    """Run one part in a directory of its own, which is kept where a promise was broken."""
+    directory = Path(tempfile.mkdtemp(prefix="faults-"))
+    began = time.monotonic()
+    result = row.run(directory, row.ci if tier == "ci" else row.chunk, seed * 1_000 + chunk)
+    state.seconds += time.monotonic() - began
+    state.chunks.append(chunk)
+    state.result.add(result)
+    if not result.violations:
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    state.replay.append(f"python bench/faults.py --row {row.name} --tier {tier} --seed {seed} --chunk {chunk}")
+    for violation in result.violations[:20]:
+        print(f"{row.name}: {violation}", file=sys.stderr)
+    print(f"again with: {state.replay[-1]}  (histories: {directory})", file=sys.stderr, flush=True)
+
+
+def line(state: Done) -> str:
+    counts = ", ".join(f"{number:,} {what}" for what, number in state.result.counts.items())
+    figures = "; ".join(
+        f"{what} p50 {at['p50']:.3g} p99 {at['p99']:.3g} max {at['max']:.3g}"
+        for what, at in ((what, spread(values)) for what, values in state.result.samples.items())
+    )
+    verdict = f"{len(state.result.violations)} violations" if state.result.violations else "ok"
+    parts = f"{len(state.chunks)}/{state.num_chunks} parts"
+    return f"{state.row:<14} {verdict:<6} {state.seconds:7.1f} s  {parts}  {counts}  {figures}"
+
+
+def report(done: dict[str, Done], tier: str, seed: int) -> dict[str, object]:
+    machine = f"{platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    rows = [state.as_fields() for state in done.values()]
+    return {"bench": "faults", "tier": tier, "seed": seed, "machine": machine, "rows": rows}
+
+
+def earlier(path: Path, tier: str, seed: int) -> dict[str, Done]:
+    """What a report already holds, of the same tier and seed."""
+    if not path.exists():
+        return {}
+    kept = json.loads(path.read_text())
+    if (kept["tier"], kept["seed"]) != (tier, seed):
+        sys.exit(f"{path} is of tier {kept['tier']} and seed {kept['seed']}; expected {tier} and {seed}")
+    done = {}
+    for row in kept["rows"]:
+        del row["figures"]
+        done[row["row"]] = Done(**{**row, "result": Result(**row["result"])})
+    return done
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One file per row of the fault table; each defines ROW."""

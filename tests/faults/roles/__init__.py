@@ -1,0 +1,1 @@
+"""Real processes with one part each: they publish, work or watch, and write down what they did."""

@@ -1,0 +1,102 @@
+"""A real redis-server that is killed, paused and started again on the files that it has left."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+
+from esper.bus.embedded import LONGEST_SOCKET_PATH, find_server
+from tests.faults.processes import Child, wait_until
+
+HOST = "127.0.0.1"
+OPTIONS = {
+    "logfile": "redis.log",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "save": "",
+    "maxmemory-policy": "noeviction",
+}
+
+
+class Server(Child):
+    """One server in one directory, on a unix socket there or, with `port`, on TCP. Options win over the usual ones."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        binary: Path | None = None,
+        options: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        super().__init__(directory / "redis.log")
+        self.directory, self.port = directory.absolute(), port
+        self.binary = binary or find_server()
+        self.run_id = ""  # of the run under way, else of the last one
+        self.options = {**OPTIONS, **(options or {})}
+        self.socket = self.directory / "redis.sock"
+        self.url = f"unix://{self.socket}" if port is None else f"redis://{HOST}:{port}"
+        assert port is not None or len(bytes(self.socket)) <= LONGEST_SOCKET_PATH, f"too long: {self.socket}"
+
+    def command(self) -> Sequence[str]:
+        where = {"port": "0", "unixsocket": str(self.socket), "unixsocketperm": "700"}
+        if self.port is not None:
+            where = {"port": str(self.port), "bind": HOST}
+        given = {**where, "dir": str(self.directory), **self.options}
+        return [str(self.binary), *(part for name, value in given.items() for part in (f"--{name}", value))]
+
+    def start(self) -> Self:
+        """Return once it answers; what an earlier server of this directory stored is there again."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        assert not self.answers(), f"another server already listens on {self.url}"
+        super().start()
+        wait_until(lambda: self.answers() or not self.alive, f"{self.url} answers", 60.0)
+        assert self.alive, f"{self.url} did not start: {self.last_words()}"
+        self.run_id = run_id(self)
+        return self
+
+    def restart(self) -> str:
+        """Kill it if it runs, start it on what it left; the new run's id, which is another one."""
+        before = self.run_id
+        if self.alive:
+            self.kill()
+        self.start()
+        assert self.run_id != before, f"{self.url} is still run {before}"
+        return self.run_id
+
+    def stop(self) -> None:
+        """End it in order: nothing acknowledged is lost."""
+        self.terminate(10.0)
+
+    def ask(self, *words: Any) -> Any:
+        """One command on a connection of its own, raw bytes back."""
+        with redis.Redis.from_url(self.url, socket_timeout=30.0) as client:
+            return client.execute_command(*words)
+
+    def answers(self) -> bool:
+        """Whether a server that has finished loading answers PING."""
+        family = socket.AF_UNIX if self.port is None else socket.AF_INET
+        with socket.socket(family) as connection:
+            connection.settimeout(1.0)
+            try:
+                connection.connect(str(self.socket) if self.port is None else (HOST, self.port))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith(b"+PONG")
+            except OSError:
+                return False
+
+
+def run_id(server: Server) -> str:
+    """Which run of the server this is: 40 hex digits, another at each start."""
+    return str(server.ask("INFO", "server")["run_id"])
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

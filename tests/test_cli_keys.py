@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from esper.cli.main import app as esper
+from esper.errors import RefusedError
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
@@ -86,6 +88,72 @@ def test_the_listing_shows_ids_and_no_secret(master: Path) -> None:
         assert status == 0
         assert json.loads(listing)["id"] == f"{row['id']:08x}"
         assert row["secret"] not in listing
+
+
+def listed(master: Path) -> list[tuple[str, str]]:
+    """Ids and states."""
+    return [(row["id"], row["state"]) for row in map(json.loads, said("list", master, "--json")[1].splitlines())]
+
+
+def test_a_retired_key_is_listed_as_such_and_opens_nothing_more(master: Path) -> None:
+    old = derived(master, Role.CONTROLLER)
+    said("rotate", master, "--lead", "0")
+    [(first, _), _] = listed(master)
+
+    status, output = said("retire", first, master, "--now", "--json")
+
+    assert (status, json.loads(output)["state"]) == (0, "retired")
+    assert [state for _, state in listed(master)] == ["retired", "valid"]
+    with pytest.raises(RefusedError, match="was retired"):
+        opened(derived(master, Role.WORKER), Sealer(old, Role.CONTROLLER, "c").seal(command()))
+
+
+def test_a_key_can_be_retired_at_a_time_to_come(master: Path) -> None:
+    said("rotate", master, "--lead", "0")
+    [(first, _), _] = listed(master)
+
+    in_an_hour = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+
+    status, output = said(
+        "retire", first, master, "--at", in_an_hour.astimezone(timezone(timedelta(hours=9))).isoformat()
+    )
+
+    assert (status, len(output.splitlines())) == (0, 1)
+    assert f"retired from {in_an_hour:%Y-%m-%d %H:%M:%S} UTC on" in output
+    assert [state for _, state in listed(master)] == ["valid", "valid"]
+
+
+def test_the_last_valid_key_is_kept_unless_forced(master: Path) -> None:
+    [(only, _)] = listed(master)
+
+    status, output = said("retire", only, master)
+    forced, _ = said("retire", only, master, "--force")
+
+    assert (status, len(output.splitlines())) == (2, 1)
+    assert "rotate first, or --force" in output
+    assert (forced, listed(master)) == (0, [(only, "retired")])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("nosuch",), "eight hex digits"),
+        (("00000000",), "expected one of"),
+        (("{key}", "--at", "tomorrow"), "a time such as"),
+        (("{key}", "--at", "2027-01-01", "--now"), "no --now beside it"),
+        (("{key}", "--at", "2099-01-01"), "not retired by then already"),
+    ],
+)
+def test_what_cannot_be_retired_is_one_line_and_changes_nothing(
+    master: Path, words: tuple[str, ...], told: str
+) -> None:
+    [(only, _)], before = listed(master), master.read_bytes()
+
+    status, output = said("retire", *(word.replace("{key}", only) for word in words), "--force", master)
+
+    assert (status, len(output.splitlines())) == (2, 1)
+    assert told in output
+    assert master.read_bytes() == before
 
 
 def test_a_keyring_that_is_there_is_never_written_over(master: Path) -> None:

@@ -142,6 +142,29 @@ def test_a_key_is_judged_at_its_entrys_time_so_that_nothing_in_flight_is_refused
     assert refusal(opener(keyring), data, after, read_a_day_later_ms) == "REASON_UNKNOWN_KEY"
 
 
+def test_a_retired_key_seals_and_opens_nothing_of_a_later_time() -> None:
+    data = Sealer(CONTROLLER, Role.CONTROLLER, "c", clock_ns=lambda: NOW_NS).seal(command())
+    rotated = MASTER.rotate(NOW_NS - SECOND_NS)
+    keyring = rotated.retire(KEY_ID, NOW_NS + SECOND_NS).derive(RUN, [Role.CONTROLLER, Role.COORDINATOR])
+
+    assert opener(keyring).open(data, ENTRY, NOW_MS).message == command()
+    assert refusal(opener(keyring), data, f"{NOW_MS + 1000}-0", NOW_MS + 1000) == "REASON_UNKNOWN_KEY"
+
+
+def test_the_last_valid_key_is_retired_only_by_force() -> None:
+    waiting = MASTER.rotate(NOW_NS, lead_s=10)
+
+    with pytest.raises(SettingError, match="rotate first, or --force"):
+        waiting.retire(KEY_ID, NOW_NS)
+    with pytest.raises(SettingError, match="not retired by then already"):
+        waiting.retire(KEY_ID, NOW_NS + 400 * 86_400 * SECOND_NS)
+    with pytest.raises(SettingError, match=f"expected one of {KEY_ID:08x}"):
+        MASTER.retire(KEY_ID ^ 1, NOW_NS)
+
+    assert waiting.retire(KEY_ID, NOW_NS + 10 * SECOND_NS).validities[0].not_after_ns == NOW_NS + 10 * SECOND_NS
+    assert not MASTER.retire(KEY_ID, NOW_NS, force=True).validities[0].holds_at(NOW_NS)
+
+
 def test_with_every_key_retired_nothing_is_sealed() -> None:
     with pytest.raises(SettingError, match="retired"):
         CONTROLLER.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS + 400 * 86_400 * SECOND_NS)

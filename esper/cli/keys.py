@@ -1,4 +1,4 @@
-"""`esper keys`: make, list and rotate master keys, and derive the keyring of one process."""
+"""`esper keys`: make, list, rotate and retire master keys, and derive the keyring of one process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from string import hexdigits
 from typing import Annotated
 
 import typer
@@ -15,9 +16,10 @@ from esper.leyline.keyfile import read_private
 from esper.leyline.keyring import LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 
-app = typer.Typer(name="keys", help="Make, list and rotate keys.", no_args_is_help=True)
+app = typer.Typer(name="keys", help="Make, list, rotate and retire keys.", no_args_is_help=True)
 
 Master = Annotated[Path, typer.Argument(help="The master keyring.", show_default=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 MASTER = Path("esper-master.json")
 
 
@@ -34,19 +36,11 @@ def new(master: Master = MASTER) -> None:
 @app.command("list")
 def list_keys(
     keyring: Annotated[Path, typer.Argument(help="A master or role keyring.")] = MASTER,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the ids of keys and when they are valid, never a key."""
-    now_ns = time.time_ns()
     for validity in sorted(_validities(keyring), key=lambda one: one.not_before_ns):
-        state = _state(validity, now_ns)
-        if as_json:
-            times = {"not_before_ns": validity.not_before_ns, "not_after_ns": validity.not_after_ns}
-            typer.echo(json.dumps({"id": f"{validity.key_id:08x}", "state": state} | times))
-        else:
-            typer.echo(
-                f"{validity.key_id:08x}  {state:8}  {_day(validity.not_before_ns)} to {_day(validity.not_after_ns)}"
-            )
+        _show(validity, as_json)
 
 
 @app.command()
@@ -54,12 +48,38 @@ def rotate(
     master: Master = MASTER,
     lead_s: Annotated[int, typer.Option("--lead", min=0, help="Seconds until the new key takes over.")] = 3_600,
     overlap_s: Annotated[int, typer.Option("--overlap", min=0, help="Seconds that the old ones go on.")] = OVERLAP_S,
+    as_json: AsJson = False,
 ) -> None:
-    """Add a key. Derive and hand out new role keyrings within the lead; nothing in flight is refused."""
+    """Add a key. Derive the role keyrings anew within the lead: processes read them again, nothing is refused."""
     keyring = MasterKeyring.load(master).rotate(time.time_ns(), lead_s=lead_s, overlap_s=overlap_s)
     keyring.save(master)
     newest = keyring.validities[-1]
+    if as_json:
+        _show(newest, as_json)
+        return
     typer.echo(f"{master}: key {newest.key_id:08x} seals from {_day(newest.not_before_ns)} on; derive anew")
+
+
+@app.command()
+def retire(
+    key: Annotated[str, typer.Argument(metavar="KEY_ID", help="Eight hex digits, as `esper keys list` shows them.")],
+    master: Master = MASTER,
+    at: Annotated[str, typer.Option(help="ISO 8601, in UTC unless it says otherwise. Default: now.")] = "",
+    now: Annotated[bool, typer.Option("--now", help="At once.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also the last key that is valid then.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a key. Derive the role keyrings anew: what carries the key in an entry made later is refused."""
+    if at and now:
+        raise SettingError("--at", at, "no --now beside it")
+    key_id, at_ns = _key_id(key), _time_ns(at) if at else time.time_ns()
+    keyring = MasterKeyring.load(master).retire(key_id, at_ns, force=force)
+    keyring.save(master)
+    [retired] = [validity for validity in keyring.validities if validity.key_id == key_id]
+    if as_json:
+        _show(retired, as_json)
+        return
+    typer.echo(f"{master}: key {key_id:08x} is retired from {_second(retired.not_after_ns)} on; derive anew")
 
 
 @app.command()
@@ -81,11 +101,39 @@ def _validities(path: Path) -> list[Validity]:
     return MasterKeyring.load(path).validities if kind == "master" else RoleKeyring.load(path).validities
 
 
+def _show(validity: Validity, as_json: bool) -> None:
+    state = _state(validity, time.time_ns())
+    if as_json:
+        times = {"not_before_ns": validity.not_before_ns, "not_after_ns": validity.not_after_ns}
+        typer.echo(json.dumps({"id": f"{validity.key_id:08x}", "state": state} | times))
+        return
+    days = f"{_day(validity.not_before_ns)} to {_day(validity.not_after_ns)}"
+    typer.echo(f"{validity.key_id:08x}  {state:8}  {days}")
+
+
 def _state(validity: Validity, now_ns: int) -> str:
-    if validity.holds_at(now_ns):
-        return "valid"
-    return "waiting" if now_ns < validity.not_before_ns else "retired"
+    if now_ns >= validity.not_after_ns or validity.not_before_ns >= validity.not_after_ns:
+        return "retired"
+    return "waiting" if now_ns < validity.not_before_ns else "valid"
+
+
+def _key_id(text: str) -> int:
+    if len(text) == 8 and all(digit in hexdigits for digit in text):
+        return int(text, 16)
+    raise SettingError("key", text, "eight hex digits, as `esper keys list` shows them")
+
+
+def _time_ns(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingError("--at", text, "a time such as 2026-11-21T18:00:00") from error
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) * SECOND_NS
 
 
 def _day(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _second(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

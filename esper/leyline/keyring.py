@@ -51,6 +51,21 @@ class MasterKeyring:
         retired_ns = takes_over_ns + overlap_s * SECOND_NS
         return MasterKeyring([*(_retire(key, retired_ns) for key in self._keys), _fresh_key(takes_over_ns)])
 
+    def retire(self, key_id: int, at_ns: int, *, force: bool = False) -> MasterKeyring:
+        """One key opens and seals nothing of `at_ns` or later. `force` also takes the last one that is valid then."""
+        named = [key for key in self._keys if key.validity.key_id == key_id]
+        if not named:
+            held = ", ".join(f"{validity.key_id:08x}" for validity in self.validities)
+            raise SettingError("key", f"{key_id:08x}", f"one of {held}")
+        if at_ns >= named[0].validity.not_after_ns:
+            raise SettingError("key", f"{key_id:08x}", "one that is not retired by then already")
+        kept = [_retire(key, at_ns) if key in named else key for key in self._keys]
+        if not force and not any(key.validity.holds_at(at_ns) for key in kept):
+            raise SettingError(
+                "key", f"{key_id:08x}", "one beside another that is valid then: rotate first, or --force"
+            )
+        return MasterKeyring(kept)
+
     def derive(self, run_id: str, roles: Sequence[Role]) -> RoleKeyring:
         """The keys that a process of these roles needs in one run, for every key not yet forgotten."""
         pairs = sorted(frozenset().union(*(pairs_held(role) for role in roles)))

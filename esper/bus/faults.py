@@ -37,6 +37,10 @@ class FailingDiskError(UnavailableError):
     """The server refuses writes because it cannot keep them."""
 
 
+class NoReplicasError(UnavailableError):
+    """The server refuses writes because too few replicas would have them."""
+
+
 FATAL = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.MaxConnectionsError)
 LOST = (
     exceptions.ConnectionError,
@@ -81,6 +85,8 @@ def of_answer(at: str, said: str, error: Exception) -> BusError:
         return NoGroupError(f"Redis at {at}: {said}")
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in said or "maxmemory" in said:
         return OutOfMemoryError(f"Redis at {at} is out of memory: free some, or raise its maxmemory")
+    if "NOREPLICAS" in said:
+        return NoReplicasError(f"Redis at {at} has fewer good replicas than min-replicas-to-write, and refuses writes")
     if "MISCONF" in said:
         return FailingDiskError(f"Redis at {at} cannot write to its disk, and refuses writes until it can")
     return BusError(f"Redis at {at} answered: {said}")

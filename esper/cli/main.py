@@ -19,6 +19,7 @@ HOMES = {
     "publish": ("esper.cli.publish:build", "Publish one command and print what the run answers."),
     "tail": ("esper.cli.tail:tail", "Follow telemetry or receipts of a live run."),
     "status": ("esper.cli.status:status", "Show where each worker and each seed of a live run stands."),
+    "dead": ("esper.cli.dead:app", "Look at, replay and purge what was set aside."),
     "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
     "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),
 }

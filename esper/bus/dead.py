@@ -1,0 +1,118 @@
+"""Dead letters of a run: read as they lie, deleted, and put back on their stream at most once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from esper.bus.connect import Redis
+from esper.bus.delivery import FIELD, Entry
+from esper.bus.names import RUN_KEY, key
+
+ENTRY_ID = re.compile(r"\d{1,19}(-\d{1,19})?")
+PAGE = 256
+# Whoever comes second finds the letter gone and writes nothing. Nothing may fail between the first write and the last.
+PUT_BACK = """
+if #redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1]) == 0 then return false end
+local found = redis.call('TYPE', KEYS[2]).ok
+if found ~= 'none' and found ~= 'stream' then return redis.error_reply(KEYS[2] .. ' holds a ' .. found) end
+local id = redis.call('XADD', KEYS[2], '*', ARGV[2], ARGV[3])
+redis.call('XDEL', KEYS[1], ARGV[1])
+return id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter. Whoever can write to the stream can have written it: nothing in it is to be believed."""
+
+    entry_id: str
+    fields: Mapping[bytes, bytes]
+
+    def text(self, name: str) -> str:
+        """A field as text; empty where it is missing."""
+        return self.fields.get(name.encode(), b"").decode(errors="replace")
+
+    @property
+    def kept(self) -> bytes | None:
+        """The whole message; None: it was junk, of which only hash and head are told."""
+        return self.fields.get(FIELD)
+
+    @property
+    def head(self) -> bytes:
+        """What is there of the message's bytes, from the first one on."""
+        kept = self.kept
+        return self.fields.get(b"head", b"") if kept is None else kept
+
+    @property
+    def made_ms(self) -> int:
+        """When it was set aside, by the server."""
+        return int(self.entry_id.partition("-")[0])
+
+    @property
+    def origin_id(self) -> str:
+        """Id of the entry that it was; its own where that tells none."""
+        told = self.text("entry_id")
+        return told if ENTRY_ID.fullmatch(told) else self.entry_id
+
+    @property
+    def origin(self) -> str:
+        """The stream that it comes from, as a person says it: its name, behind its region where it has one."""
+        found = RUN_KEY.fullmatch(self.text("stream"))
+        return "/".join(filter(None, (found["region"], found["name"]))) if found else self.text("stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which letters are meant: of one reason, made after an entry id, the first so many. Empty and 0: all."""
+
+    reason: str = ""
+    since: str = "0"
+    count: int = 0
+
+
+async def letters(redis: Redis, run_id: str, choice: Choice) -> AsyncIterator[Letter]:
+    """The letters chosen, oldest first."""
+    num = 0
+    async for entry_id, fields in entries(redis, key(run_id, "dead"), choice.since):
+        letter = Letter(entry_id.decode(), fields)
+        if choice.reason in ("", letter.text("reason")):
+            yield letter
+            num += 1
+            if num == choice.count:
+                return
+
+
+async def letter_of(redis: Redis, run_id: str, entry_id: str) -> Letter | None:
+    """One letter; None: there is none of this id."""
+    found: Any = await redis.execute_command("XRANGE", key(run_id, "dead"), entry_id, entry_id)
+    return Letter(found[0][0].decode(), found[0][1]) if found else None
+
+
+async def delete(redis: Redis, run_id: str, entry_ids: Sequence[str]) -> int:
+    """Delete letters; how many were still there."""
+    num = 0
+    for start in range(0, len(entry_ids), PAGE):
+        num += int(await redis.execute_command("XDEL", key(run_id, "dead"), *entry_ids[start : start + PAGE]))
+    return num
+
+
+async def put_back(redis: Redis, run_id: str, entry_id: str, stream: str, sealed: bytes) -> str | None:
+    """Add a message to a stream of the run and delete its letter, in one step: the id of the new entry.
+
+    None: the letter was gone. After LostError it may be asked for again: it is carried out once.
+    """
+    keys = (key(run_id, "dead"), stream)
+    added: bytes | None = await redis.execute_command("EVAL", PUT_BACK, len(keys), *keys, entry_id, FIELD, sealed)
+    return None if added is None else added.decode()
+
+
+async def entries(redis: Redis, stream: str, since: str = "0") -> AsyncIterator[Entry]:
+    """Every entry of a stream after an id, to the end that it has when that is reached."""
+    position = since
+    while page := await redis.execute_command("XRANGE", stream, f"({position}", "+", "COUNT", PAGE):
+        for entry in page:
+            yield entry
+        position = page[-1][0].decode()

@@ -1,0 +1,209 @@
+"""`esper dead`: what was set aside is shown, replayed once and purged; anything else is one line and status 2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect, dead
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
+from esper.bus.names import key
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement, reject_spent
+from esper.cli.main import app
+from esper.errors import RefusedError
+from esper.leyline import commands, contracts as pb
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Sealer
+from tests.bus_kit import bodies, drain, put
+from tests.scripted import ScriptedRun, accepted, listed
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+class Morgue:
+    """Sets messages of one run aside, as their readers do."""
+
+    def __init__(self, run: ScriptedRun, reader: connect.Redis) -> None:
+        self.run, self.reader = run, reader
+        keys = run.master.derive(run.run_id, [Role.CONTROLLER])
+        self.sealer = Sealer(keys, Role.CONTROLLER, "someone")
+
+    async def poison(self, command: pb.AdaptationCommand, group: str = "coordinator") -> str:
+        """A genuine command that was handed over five times and never settled."""
+        return await self.spent("commands", self.sealer.seal(command), group)
+
+    async def spent(self, stream: str, sealed: bytes, group: str = "coordinator") -> str:
+        settlement = Settlement()
+        delivery = await self.delivered(stream, sealed, group)
+        reject_spent(
+            settlement, Delivery(*(delivery.stream, delivery.group, delivery.entry_id, sealed), 6, delivery.consumer)
+        )
+        return await self.settled(settlement)
+
+    async def junk(self, body: bytes) -> str:
+        """Bytes that no key had sealed."""
+        settlement = Settlement()
+        delivery = await self.delivered("commands", body, "coordinator")
+        settlement.reject(delivery, RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "the seal does not fit"))
+        return await self.settled(settlement)
+
+    async def delivered(self, stream: str, sealed: bytes, group: str) -> Delivery:
+        name = key(self.run.run_id, stream)
+        await put(self.run.redis, name, sealed)
+        return (await drain(Inbox(self.reader, self.run.redis, name, group, "c")))[-1]
+
+    async def settled(self, settlement: Settlement) -> str:
+        await Outbox(self.run.redis).settle(settlement)
+        return (await self.letters())[-1]
+
+    async def letters(self) -> list[str]:
+        return [letter.entry_id async for letter in dead.letters(self.run.redis, self.run.run_id, dead.Choice())]
+
+
+@pytest.fixture
+def morgue(run: ScriptedRun, redis_reader: connect.Redis) -> Morgue:
+    return Morgue(run, redis_reader)
+
+
+async def said(run: ScriptedRun, *words: str, given: str = "") -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `esper dead`."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["dead", *words, "--run", run.name], input=given)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def cull() -> pb.AdaptationCommand:
+    return commands.seed("s0", pb.SeedOperation.SEED_OP_CULL)
+
+
+async def test_the_list_tells_what_was_set_aside_and_why(run: ScriptedRun, morgue: Morgue) -> None:
+    junk, poison = await morgue.junk(b"\x1b[2J" * 50), await morgue.poison(cull())
+
+    status, out, _ = await said(run, "list")
+    _, some, _ = await said(run, "list", "--reason", "poison", "--since", junk, "--count", "1", "--json")
+    row = json.loads(some)
+
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == [junk, poison]
+    assert "bad_seal" in out and "(head only)  the seal does not fit" in out
+    assert {name: row[name] for name in ("id", "reason", "stream", "producer", "attempts", "kept")} == {
+        **{"id": poison, "reason": "poison", "stream": "commands", "producer": "someone"},
+        **{"attempts": 5, "kept": True},
+    }
+
+
+async def test_a_genuine_letter_is_shown_decoded_and_junk_as_hash_and_head(run: ScriptedRun, morgue: Morgue) -> None:
+    body = b"\x1b[2J" * 50
+    command = cull()
+    junk, poison = await morgue.junk(body), await morgue.poison(command)
+    forged = await morgue.spent("commands", morgue.sealer.seal(command)[:-1] + b"?")
+
+    shown = {each: json.loads((await said(run, "show", each, "--json"))[1]) for each in (junk, poison, forged)}
+    _, out, _ = await said(run, "show", poison)
+
+    assert shown[poison]["body"]["command_id"] == command.command_id
+    assert (shown[poison]["type"], shown[poison]["sequence"]) == ("AdaptationCommand", 1)
+    assert shown[junk]["head"] == body[:64].hex()
+    assert "body" not in shown[forged] and shown[forged]["refused"].startswith("bad_seal: ")
+    assert '"seed_id": "s0"' in out
+
+
+async def test_a_replayed_command_is_published_once_and_its_letter_is_gone(run: ScriptedRun, morgue: Morgue) -> None:
+    command = cull()
+    letter = await morgue.poison(command)
+
+    dry = await said(run, "replay", letter, "--dry-run")
+    first = await said(run, "replay", letter)
+    second = await said(run, "replay", letter)
+    [original, again] = await run.received(count=2)
+
+    assert dry == (0, f"would replay {letter}: command {command.command_id}\n", "")
+    assert first == (0, f"replayed {letter} as {again.entry_id}: command {command.command_id}\n", "")
+    assert (second[0], second[2].count("\n")) == (2, 1)
+    assert original.message == again.message == command
+    assert len(await bodies(run.redis, key(run.run_id, "commands"))) == 2
+    assert await morgue.letters() == []
+
+
+async def test_two_replays_of_one_letter_at_once_publish_it_once(run: ScriptedRun, morgue: Morgue) -> None:
+    letter, stream = await morgue.poison(cull()), key(run.run_id, "commands")
+
+    again = [dead.put_back(run.redis, run.run_id, letter, stream, b"%d" % number) for number in range(8)]
+    ids = await asyncio.gather(*again)
+
+    assert sum(entry_id is not None for entry_id in ids) == 1
+    assert len(await bodies(run.redis, stream)) == 2
+
+
+async def test_a_stream_that_is_none_keeps_the_letter_where_it_is(run: ScriptedRun, morgue: Morgue) -> None:
+    letter, stream = await morgue.poison(cull()), key(run.run_id, "commands")
+    await run.redis.delete(stream)
+    await run.redis.set(stream, "someone else's")
+
+    status, _, err = await said(run, "replay", letter)
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert await morgue.letters() == [letter]
+
+
+async def test_what_was_accepted_once_is_not_replayed(run: ScriptedRun, morgue: Morgue) -> None:
+    command = cull()
+    letter = await morgue.poison(command)
+    await run.answer(accepted(command.command_id, "1-0"))
+
+    status, _, err = await said(run, "replay", letter)
+
+    assert (status, err.count("\n")) == (2, 1)
+    assert "take effect twice" in err
+    assert await morgue.letters() == [letter]
+
+
+async def test_what_cannot_be_replayed_is_refused_in_one_line(run: ScriptedRun, morgue: Morgue) -> None:
+    vote = Sealer(run.master.derive(run.run_id, [Role.WORKER]), Role.WORKER, "worker-0").seal(
+        pb.BarrierVote(version=1, worker="worker-0", round=1)
+    )
+    command = cull()
+    answers = {
+        "whole message was kept": await morgue.junk(b"junk"),
+        "only its own sealer": await morgue.spent("votes", vote),
+        "a command that the coordinator refused": await morgue.poison(command, group="worker-0"),
+        "bad_seal": await morgue.spent("commands", morgue.sealer.seal(command)[:-1] + b"?"),
+        "that of a dead letter": "1-1",
+        "an entry id such as": "first",
+    }
+
+    for expected, letter in answers.items():
+        status, out, err = await said(run, "replay", letter)
+
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert expected in err or expected == "bad_seal"
+    assert len(await bodies(run.redis, key(run.run_id, "commands"))) == 3
+
+
+async def test_a_purge_asks_first_and_deletes_what_was_chosen(run: ScriptedRun, morgue: Morgue) -> None:
+    junk, poison = [await morgue.junk(b"%d" % each) for each in range(3)], await morgue.poison(cull())
+
+    dry = await said(run, "purge", "--reason", "bad_seal", "--dry-run")
+    refused = await said(run, "purge", "--reason", "bad_seal", given="n\n")
+    asked = await said(run, "purge", "--reason", "bad_seal", "--count", "2", given="y\n")
+    left = await morgue.letters()
+    unasked = await said(run, "purge", "--reason", "bad_seal", "--yes")
+
+    assert dry == (0, "would purge 3 dead letters\n", "")
+    assert refused[0] == 0 and "purged" not in refused[1]
+    assert asked[1].endswith("purged 2 dead letters\n")
+    assert left == [junk[2], poison]
+    assert unasked == (0, "purged 1 dead letters\n", "")
+    assert await morgue.letters() == [poison]

@@ -55,6 +55,7 @@ class Controller:
         async with AsyncExitStack() as stack:
             reader = await stack.enter_async_context(connect.reader(found.redis_url))
             writer = await stack.enter_async_context(connect.writer(found.redis_url))
+            await stack.enter_async_context(found.kept_current())
             observer = await observing(found.keyring, name, reader, writer)
             ledger = Ledger()
             since = await observer.position(receipts)  # before anything is published, so that no answer is missed

@@ -52,7 +52,7 @@ async def main(stopping: asyncio.Event) -> None:
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, list(coordinating.inboxes.values()))
-        async with metrics.endpoint(chosen, registry, health):
+        async with found.kept_current(), metrics.endpoint(chosen, registry, health):
             await coordinating.serve(stopping)
 
 

@@ -47,7 +47,7 @@ async def main(stopping: asyncio.Event) -> None:
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, inboxes)
         place = Place(*(names.key(found.run_id, name) for name in ("global", "totals")))
-        async with kept_right(clock, writer), metrics.endpoint(chosen, registry, health):
+        async with kept_right(clock, writer), found.kept_current(), metrics.endpoint(chosen, registry, health):
             await Aggregator(tier, seam, inboxes, Outbox(writer), place).run(stopping)
 
 

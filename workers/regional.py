@@ -40,7 +40,7 @@ async def main(stopping: asyncio.Event) -> None:
         seam = Seam(opening(opener, clock, pb.TelemetryFrame), tier.on_frame, sealer.seal)
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, [inbox])
-        async with kept_right(clock, writer), metrics.endpoint(chosen, registry, health):
+        async with kept_right(clock, writer), found.kept_current(), metrics.endpoint(chosen, registry, health):
             await Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows)).run(stopping)
 
 

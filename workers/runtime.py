@@ -35,7 +35,8 @@ async def main(stopping: asyncio.Event) -> None:
         beside = await assemble(found, Origin(chosen.name, chosen.region), lanes, fresh=chosen.link_fresh)
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, list(beside.logs.values()))
-        async with kept_right(beside.clock, beside.outbox.redis), metrics.endpoint(chosen, registry, health):
+        right = kept_right(beside.clock, beside.outbox.redis)
+        async with right, found.kept_current(), metrics.endpoint(chosen, registry, health):
             is_start = False
             await beside.serve(stopping)
     except EsperError as error:

@@ -44,11 +44,22 @@ class RoleKeyring:
     ) -> None:
         self.run_id = run_id
         self.roles = tuple(roles)
+        self.version = 0
         self._validities = {validity.key_id: validity for validity in validities}
         self._newest_first = sorted(self._validities.values(), key=lambda v: (v.not_before_ns, v.key_id), reverse=True)
         self._keys = dict(keys)
         self._private, self._public = dict(private), dict(public)
         self._signing = {place: Ed25519PrivateKey.from_private_bytes(raw) for place, raw in private.items()}
+
+    def adopt(self, newer: RoleKeyring) -> None:
+        """Hold what a newer keyring of the same run and roles holds; `version` tells those who remember keys."""
+        if (newer.run_id, set(newer.roles)) != (self.run_id, set(self.roles)):
+            met, held = (f"of {one.run_id} for {', '.join(sorted(one.roles))}" for one in (newer, self))
+            raise SettingError("keyring", met, f"one {held}, as before")
+        self._validities, self._newest_first = newer._validities, newer._newest_first
+        self._keys, self._private, self._public = newer._keys, newer._private, newer._public
+        self._signing = newer._signing
+        self.version += 1
 
     def seal_key(self, domain: Domain, role: Role, now_ns: int) -> tuple[int, bytes]:
         """The newest key that is valid now. SettingError where this process may not seal so."""

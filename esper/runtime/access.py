@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from esper.bus import runs
 from esper.errors import SettingError
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
+from esper.runtime.keys import kept_current
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,11 @@ class Access:
     run_id: str
     redis_url: str
     keyring: RoleKeyring
+    keyring_path: Path
+
+    def kept_current(self) -> AbstractAsyncContextManager[None]:
+        """While the block runs, the keyring follows its file: keys are rotated without a restart."""
+        return kept_current(self.keyring, self.keyring_path)
 
 
 async def find(
@@ -38,15 +45,17 @@ async def find(
         raise SettingError("run", run, "the name of a live run, by --run or ESPER_RUN")
     if not redis_url:
         record = runs.resolve(run)
-        keys = RoleKeyring.load(Path(keyring or record.keyring(role)))
-        return Access(_agreed(keys, record.run_id, role), record.url, keys)
+        path = Path(keyring or record.keyring(role))
+        keys = RoleKeyring.load(path)
+        return Access(_agreed(keys, record.run_id, role), record.url, keys, path)
     if not keyring:
         raise SettingError(
             "keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis"
         )
-    keys = RoleKeyring.load(Path(keyring))
+    path = Path(keyring)
+    keys = RoleKeyring.load(path)
     run_id = keys.run_id if run == keys.run_id else await runs.resolve_outside(redis_url, run)
-    return Access(_agreed(keys, run_id, role), redis_url, keys)
+    return Access(_agreed(keys, run_id, role), redis_url, keys, path)
 
 
 def _agreed(keys: RoleKeyring, run_id: str, role: Role) -> str:

@@ -1,0 +1,74 @@
+"""Keeps the keyring of a process that lives for long as its file says: keys are rotated and retired meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import structlog
+
+from esper.errors import SettingError
+from esper.leyline.keyring import RoleKeyring
+from esper.runtime.ending import end
+
+LOOK_EVERY_S = 1.0
+
+Mark: TypeAlias = tuple[int, int, int]
+
+log = structlog.get_logger()
+
+
+class KeyFile:
+    """The file that a keyring came from. A new one is taken up as a whole, or not at all."""
+
+    def __init__(self, keyring: RoleKeyring, path: Path) -> None:
+        self.keyring, self.path = keyring, path
+        self._mark: Mark | None = None
+
+    def look(self) -> bool:
+        """Take up what the file says by now, if it is another one; whether it was. A bad one is told once."""
+        mark = self._read_mark()
+        if mark is None or mark == self._mark:
+            return False
+        self._mark = mark
+        try:
+            newer = RoleKeyring.load(self.path)
+            if newer.validities == self.keyring.validities:
+                return False
+            self.keyring.adopt(newer)
+        except SettingError as error:
+            log.error("keyring.refused", path=str(self.path), why=str(error))
+            return False
+        ids = [f"{validity.key_id:08x}" for validity in newer.validities]
+        log.info("keyring.adopted", path=str(self.path), keys=ids)
+        return True
+
+    def _read_mark(self) -> Mark | None:
+        """What changes with the file; None while it is away, when what is held goes on."""
+        try:
+            met = self.path.stat()
+        except OSError:
+            return None
+        return met.st_ino, met.st_mtime_ns, met.st_size
+
+
+@asynccontextmanager
+async def kept_current(keyring: RoleKeyring, path: Path, every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
+    """Look at the file now, and again every so often while the block runs."""
+    file = KeyFile(keyring, path)
+    file.look()
+    looking = asyncio.create_task(look_again(file, every_s))
+    try:
+        yield
+    finally:
+        await end([looking])
+
+
+async def look_again(file: KeyFile, every_s: float) -> None:
+    """Without end."""
+    while True:
+        await asyncio.sleep(every_s)
+        file.look()

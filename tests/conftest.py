@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What tests/system/test_matrix.py varies."""
+    matrix = parser.getgroup("esper")
+    matrix.addoption("--redis-server", type=Path, help="the server's binary; default: the embedded one")
+    matrix.addoption("--resp", choices=("2", "3"), default="2", help="version of the protocol that is spoken to it")
+    matrix.addoption("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+
+
+@pytest.fixture(scope="session")
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    """Of every test that awaits something."""
+    return (
+        uvloop.EventLoopPolicy() if request.config.getoption("--loop") == "uvloop" else asyncio.DefaultEventLoopPolicy()
+    )
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +41,11 @@ def short_directory() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def redis_url(short_directory: Path) -> Iterator[str]:
+def redis_url(short_directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """URL of the suite's server."""
-    with EmbeddedRedis(short_directory / "suite") as server:
-        yield server.url
+    binary, resp = request.config.getoption("--redis-server"), request.config.getoption("--resp")
+    with EmbeddedRedis(short_directory / "suite", binary=binary) as server:
+        yield server.url if resp == "2" else f"{server.url}?protocol={resp}"
 
 
 @pytest.fixture

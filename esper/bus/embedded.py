@@ -48,8 +48,8 @@ class EmbeddedRedis:
     The thread that calls start() must outlive the server: the kernel ties the server's life to that thread.
     """
 
-    def __init__(self, directory: Path, *, appendfsync: str = "everysec") -> None:
-        self.directory, self.appendfsync = directory, appendfsync
+    def __init__(self, directory: Path, *, appendfsync: str = "everysec", binary: Path | None = None) -> None:
+        self.directory, self.appendfsync, self.binary = directory, appendfsync, binary
         self.socket = directory.absolute() / "redis.sock"
         self.log = directory / "redis.log"
         self.url = f"unix://{self.socket}"
@@ -85,7 +85,7 @@ class EmbeddedRedis:
             "save": "",
             "maxmemory-policy": "noeviction",
         }
-        return [str(find_server()), *(part for name, value in options.items() for part in (f"--{name}", value))]
+        return [str(self.binary or find_server()), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
     def wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
         """Poll its socket; the reason of a failed start is the last line of its log."""

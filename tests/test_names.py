@@ -37,7 +37,7 @@ def test_a_name_that_cannot_stand_in_a_key_or_a_path_is_refused(name: str) -> No
         names.checked_name("run", name)
 
 
-def test_every_stream_has_one_row_and_only_what_has_a_group_is_trimmed() -> None:
+def test_every_stream_has_one_row_and_only_what_one_group_settles_is_trimmed_as_soon() -> None:
     rows = {row.name: row for row in names.STREAMS}
 
     assert len(rows) == len(names.STREAMS)
@@ -46,6 +46,7 @@ def test_every_stream_has_one_row_and_only_what_has_a_group_is_trimmed() -> None
         *("telemetry", "regional"),
     }
     assert {row.name for row in names.STREAMS if row.regional} == {"telemetry", "regional"}
-    assert {row.name for row in names.STREAMS if row.group.startswith("none")} == {
-        row.name for row in names.STREAMS if row.trimming == names.KEPT
-    }
+    shared = {row.name for row in names.STREAMS if row.group in ("coordinator", "regional", "global")}
+    plain = {row.name for row in names.STREAMS if row.group.startswith("none")}
+    assert {row.name for row in names.STREAMS if row.trimming == names.SETTLED} == shared
+    assert {row.name for row in names.STREAMS if row.trimming == names.BOUNDED} == plain - {"receipts"}

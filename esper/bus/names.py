@@ -25,22 +25,22 @@ class Stream:
     trimming: str
 
 
-BELOW_PENDING = "below the lowest pending"
-BELOW_CHECKPOINT = "below the oldest kept checkpoint"
-KEPT = "kept with the run"
+SETTLED = "what every group has settled, after two minutes"
+BOUNDED = "after seven days, or beyond the newest 100,000"
+WHOLE = "kept whole, until there are checkpoints to trim below"
 
 STREAMS = (
-    Stream("commands", False, "controller", "coordinator, worker", "coordinator; one per worker", BELOW_CHECKPOINT),
-    Stream("optimizer", False, "optimizer", "coordinator, worker", "coordinator; one per worker", BELOW_CHECKPOINT),
-    Stream("receipts", False, "coordinator, worker", "controller, observer", "none (plain read)", KEPT),
-    Stream("votes", False, "worker", "coordinator", "coordinator", BELOW_PENDING),
-    Stream("decisions", False, "coordinator", "worker, observer", "one per worker", BELOW_CHECKPOINT),
-    Stream("heartbeats", False, "worker", "coordinator, observer", "coordinator", BELOW_PENDING),
-    Stream("emergency", False, "worker", "controller, observer", "one per worker", BELOW_CHECKPOINT),
-    Stream("telemetry", True, "worker", "regional", "regional", BELOW_PENDING),
-    Stream("regional", True, "regional", "global", "global", BELOW_PENDING),
-    Stream("global", False, "global", "controller, observer", "none (plain read)", KEPT),
-    Stream("dead", False, "whoever refuses", "observer", "none (plain read)", KEPT),
+    Stream("commands", False, "controller", "coordinator, worker", "coordinator; one per worker", WHOLE),
+    Stream("optimizer", False, "optimizer", "coordinator, worker", "coordinator; one per worker", WHOLE),
+    Stream("receipts", False, "coordinator, worker", "controller, observer", "none (plain read)", WHOLE),
+    Stream("votes", False, "worker", "coordinator", "coordinator", SETTLED),
+    Stream("decisions", False, "coordinator", "worker, observer", "one per worker", WHOLE),
+    Stream("heartbeats", False, "worker", "coordinator, observer", "coordinator", SETTLED),
+    Stream("emergency", False, "worker", "controller, observer", "one per worker", WHOLE),
+    Stream("telemetry", True, "worker", "regional", "regional", SETTLED),
+    Stream("regional", True, "regional", "global", "global", SETTLED),
+    Stream("global", False, "global", "controller, observer", "none (plain read)", BOUNDED),
+    Stream("dead", False, "whoever refuses", "observer", "none (plain read)", BOUNDED),
 )
 
 

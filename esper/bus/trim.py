@@ -1,28 +1,51 @@
-"""Frees what every group has read and settled, and nothing else."""
+"""Frees what every group has read and settled, or what is too old where nobody reads by group; nothing else."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.resources import files
 
 from esper.bus.connect import Redis
-from esper.bus.script import id_order
+
+SOURCE = files("esper.bus").joinpath("trim.lua").read_text()
+MOST_CALLS = 100  # a call frees at most 10,000 entries: the server would stand still for longer ones
 
 
-async def trim(redis: Redis, stream: str) -> int:
-    """Trim a stream below the lowest entry that any group still needs; how many went. Without a group nothing goes."""
-    keep = await lowest_needed(redis, stream)
-    if keep is None:
-        return 0
-    return int(await redis.execute_command("XTRIM", stream, "MINID", "~", keep))
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a stream without groups is kept: younger entries than this, and no more than so many of them."""
+
+    max_age_s: float
+    max_length: int
 
 
-async def lowest_needed(redis: Redis, stream: str) -> str | None:
-    """The lowest id that is pending, or last delivered, in any group. None: nobody reads by group."""
-    if not await redis.exists(stream):
-        return None
-    groups: Any = await redis.xinfo_groups(stream)
-    needed = []
-    for group in groups:
-        pending: Any = await redis.xpending(stream, group["name"])
-        needed.append((pending["min"] or group["last-delivered-id"]).decode())
-    return min(needed, key=id_order, default=None)
+async def trim(redis: Redis, stream: str, groups: Collection[str] = (), *, before_ms: int | None = None) -> int:
+    """Trim what was made before, by the server's clock, up to the lowest entry unread or pending in any group.
+
+    Returns how many went. Nothing goes without a group, nor while one of `groups` is missing: once made again it
+    begins at `0`.
+    """
+    floor = "" if before_ms is None else f"{max(0, before_ms)}-0"
+    return await _trim(redis, stream, floor, "", groups)
+
+
+async def retain(redis: Redis, stream: str, kept: Retention, now_ms: int) -> int:
+    """Trim what is too old or too much; where somebody does read by group, nothing unread or pending in it."""
+    oldest_ms = max(0, now_ms - int(kept.max_age_s * 1000))
+    return await _trim(redis, stream, f"{oldest_ms}-0", str(kept.max_length), ())
+
+
+async def _trim(redis: Redis, stream: str, floor: str, most: str, groups: Collection[str]) -> int:
+    """By whole nodes of the stream, which is cheap, again and again; the last few entries one by one."""
+    num = 0
+    for _ in range(MOST_CALLS):
+        trimmed = await _call(redis, stream, "~", floor, most, groups)
+        num += trimmed
+        if not trimmed:
+            return num + await _call(redis, stream, "=", floor, most, groups)
+    return num
+
+
+async def _call(redis: Redis, stream: str, how: str, floor: str, most: str, groups: Collection[str]) -> int:
+    return int(await redis.execute_command("EVAL", SOURCE, 1, stream, how, floor, most, *groups))

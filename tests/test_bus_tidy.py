@@ -1,0 +1,98 @@
+"""Consumers and groups that nobody uses go, with nothing pending lost; how each stream stands is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.bus.connect import Redis, server_ms
+from esper.bus.inbox import Inbox
+from esper.bus.names import key, region_key
+from esper.bus.survey import Group, regions_of, survey
+from esper.bus.tidy import Position, drop_idle_consumers, forget_group
+from esper.errors import SettingError
+from tests.bus_kit import drain, num_pending, put
+
+
+async def consumers(redis: Redis, stream: str) -> set[str]:
+    return {one["name"].decode() for one in await redis.xinfo_consumers(stream, "group")}
+
+
+async def test_idle_consumers_with_nothing_pending_are_deleted(redis: Redis, redis_reader: Redis, run_id: str) -> None:
+    stream = key(run_id, "votes")
+    [entry] = await put(redis, stream, b"1")
+    await drain(Inbox(redis_reader, redis, stream, "group", "holder"))
+    for name in ("gone", "own"):
+        await redis.xgroup_createconsumer(stream, "group", name)
+
+    early = await drop_idle_consumers(redis, stream, "group", "own")
+    dropped = await drop_idle_consumers(redis, stream, "group", "own", idle_ms=0)
+
+    assert (early, dropped) == ([], ["gone"])
+    assert await consumers(redis, stream) == {"holder", "own"}
+    [taken_over] = await drain(Inbox(redis_reader, redis, stream, "group", "own", reclaim_after_ms=0))
+    assert taken_over.entry_id == entry
+    assert await drop_idle_consumers(redis, stream, "group", "own", idle_ms=0) == ["holder"]
+    assert await num_pending(redis, stream) == 1
+
+
+async def test_a_stream_or_a_group_that_is_not_there_has_nothing_to_delete(redis: Redis, run_id: str) -> None:
+    stream = key(run_id, "votes")
+
+    assert await drop_idle_consumers(redis, stream, "group", "own", idle_ms=0) == []
+    assert await forget_group(redis, stream, "group") is None
+    await put(redis, stream, b"1")
+    assert await drop_idle_consumers(redis, stream, "group", "own", idle_ms=0) == []
+    assert await forget_group(redis, stream, "group") is None
+
+
+async def test_a_group_is_forgotten_once_nobody_reads_it_and_its_position_is_told(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream = key(run_id, "commands")
+    ids = await put(redis, stream, b"1", b"2")
+    await drain(Inbox(redis_reader, redis, stream, "worker-9", "worker-9"))
+
+    with pytest.raises(SettingError, match="one that has not read"):
+        await forget_group(redis, stream, "worker-9")
+    looked = await forget_group(redis, stream, "worker-9", idle_ms=0, dry_run=True)
+    forgotten = await forget_group(redis, stream, "worker-9", idle_ms=0)
+
+    assert looked == forgotten == Position(ids[-1], 2)
+    assert await forget_group(redis, stream, "worker-9", idle_ms=0) is None
+
+
+async def test_the_survey_tells_what_each_group_has_yet_to_read_and_settle(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    votes = key(run_id, "votes")
+    await put(redis, region_key(run_id, "eu", "telemetry"), b"1")
+    old = await server_ms(redis) - 5_000
+    await redis.xadd(votes, {"m": b"0"}, id=f"{old}-0")
+    await put(redis, votes, b"1", b"2")
+    await drain(Inbox(redis_reader, redis, votes, "coordinator", "dead", count=2))
+    await drain(Inbox(redis_reader, redis, votes, "coordinator", "heir", reclaim_after_ms=0))
+    await put(redis, votes, b"3", b"4")
+
+    views = {one.name: one for one in await survey(redis, run_id)}
+
+    assert await regions_of(redis, run_id) == ["eu"]
+    assert (views["eu/telemetry"].length, views["eu/telemetry"].groups) == (1, ())
+    assert set(views) == {"votes", "eu/telemetry"}
+    [group] = views["votes"].groups
+    assert 5.0 <= group.oldest_pending_s < 60.0
+    assert group == Group("coordinator", 2, 3, group.oldest_pending_s, 2, 2, 0)
+
+
+async def test_a_lag_that_the_server_cannot_tell_is_counted_as_far_as_it_is_cheap(redis: Redis, run_id: str) -> None:
+    votes = key(run_id, "votes")
+    async with redis.pipeline(transaction=False) as pipe:
+        for _ in range(2_000):
+            pipe.xadd(votes, {"m": b""})
+        ids = await pipe.execute()
+    await redis.xgroup_create(votes, "far", id="0")
+    await redis.xgroup_create(votes, "near", id=ids[1_499])
+    await redis.xdel(votes, ids[1_000], ids[1_600])  # from here on 7.0 too tells no lag of either
+
+    [view] = await survey(redis, run_id)
+
+    assert {group.name: group.lag for group in view.groups} == {"far": None, "near": 499}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
 import redis.asyncio as library
@@ -13,6 +14,7 @@ from redis.exceptions import RedisError
 
 from esper.bus.faults import LostError, translated, without_password
 from esper.bus.outage import Outage
+from esper.bus.protocol import Argument
 from esper.errors import BusError, SettingError
 
 SCHEMES = ("redis://", "rediss://", "unix://")
@@ -39,11 +41,43 @@ class Redis(library.Redis):
         except (RedisError, OSError) as error:
             raise translated(error, self.url) from error
 
+    async def ask(self, words: Sequence[Argument]) -> Any:
+        """Run one command, once; the reply as it came."""
+        return (await self.ask_all([words]))[0]
+
+    async def ask_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Run these in one round trip, once; the replies as they came. After an error any of them may have run."""
+        pool: Any = self.connection_pool
+        try:
+            connection = await pool.get_connection()
+            try:
+                return await exchanged(connection, commands)
+            finally:
+                await pool.release(connection)
+        except (RedisError, OSError) as error:
+            raise translated(error, self.url) from error
+
+
+async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """The replies to these commands. Where one is an error, those behind it go down with the connection."""
+    if len(commands) == 1:
+        await connection.send_command(*commands[0])
+        return [await connection.read_response()]
+    await connection.send_packed_command(connection.pack_commands(commands))
+    replies: list[Any] = []
+    try:
+        for _ in commands:
+            replies.append(await connection.read_response())
+    finally:
+        if len(replies) < len(commands):
+            await connection.disconnect()
+    return replies
+
 
 def client(url: str, socket_timeout: float | None) -> Redis:
     """A client with the library's retries off: with them one XADD through a paused server became two entries.
 
-    RESP2, because its replies have one shape in every version of the library and of the server.
+    RESP2 unless the URL says `?protocol=3`: its replies have one shape in every version of the library and the server.
     """
     if not url.startswith(SCHEMES):
         raise SettingError("ESPER_REDIS_URL", without_password(url), f"a URL that begins with {', '.join(SCHEMES)}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 FIELD = b"m"  # the one field of every entry: a sealed message
 MAX_ATTEMPTS = 5
 
 Entry: TypeAlias = tuple[bytes, dict[bytes, bytes]]
+Row: TypeAlias = Sequence[Any]
+"""An entry as the server sends it: id, then fields and values in a row, or None where it was deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """An entry as handed over: `attempts` counts this delivery too. Body is empty where the entry lacks the field."""
 
     stream: str
@@ -28,6 +29,16 @@ class Delivery:
         return self.attempts > MAX_ATTEMPTS
 
 
-def entries_of(reply: Any) -> list[Entry]:
-    """Entries in a reply of XREAD or XREADGROUP on one stream."""
-    return list(reply[0][1]) if reply else []
+def entries_of(reply: Any) -> list[Any]:
+    """Entries in a reply of XREAD or XREADGROUP on one stream: RESP2 lists the streams, RESP3 maps them."""
+    if not reply:
+        return []
+    entries = next(iter(reply.values())) if isinstance(reply, dict) else reply[0][1]
+    return entries if isinstance(entries, list) else list(entries)
+
+
+def body_of(fields: Sequence[bytes]) -> bytes:
+    """The sealed message among fields and values in a row; empty where there is none."""
+    if fields[0] == FIELD:
+        return fields[1]
+    return next((fields[at + 1] for at in range(0, len(fields), 2) if fields[at] == FIELD), b"")

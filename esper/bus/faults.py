@@ -70,6 +70,8 @@ def translated(error: exceptions.RedisError | OSError, url: str) -> BusError:
     if isinstance(error, LOST):
         return LostError(f"Redis at {at} cannot be reached: {said}")
     # Up to 6.2 a script wraps what it meets; UNBLOCKED ends a blocking read at the moment of the change.
+    if "UNBLOCKED" in said and "no longer exists" in said:
+        return NoGroupError(f"Redis at {at}: {said}")
     if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in said or said.startswith("UNBLOCKED"):
         return ReadOnlyError(
             f"Redis at {at} is read-only: a replica, or out of replicas itself; give the primary's URL"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
-from esper.bus.connect import Redis
-from esper.bus.delivery import FIELD, Delivery, Entry, entries_of
+from esper.bus.delivery import FIELD, Delivery, Row, body_of, entries_of
+from esper.bus.ids import before, id_order
+from esper.bus.protocol import Ask, Steps
 
 # From the third delivery on an entry is handed over alone: one that kills its consumer then takes no neighbour along.
 TOGETHER = 2
 NUM_HELD_BEFORE_LOOK = 8192
+BEGIN, END = "0-0", "+"
 
 Attempts: TypeAlias = dict[str, int]
 
@@ -31,69 +33,93 @@ class Source(NamedTuple):
 class Pending:
     """Walks the own pending list by a kept cursor. Remembers what is in hand, so that nothing is handed over twice."""
 
-    def __init__(self, redis: Redis, source: Source, count: int) -> None:
-        self.redis, self.source, self.count = redis, source, count
+    def __init__(self, source: Source, count: int) -> None:
+        self.source, self.count = source, count
         self.num_reclaimed = 0
         self.num_vanished = 0
-        self._cursor, self._claim_cursor = "0-0", "0-0"
+        self.sweeping = True
+        self._cursor, self._last, self._claim_cursor = BEGIN, END, BEGIN
         self._held: set[str] = set()
         self._look_at = NUM_HELD_BEFORE_LOOK
 
-    def restart(self, *, forget: bool = False) -> None:
-        """Walk from the beginning; `forget` what is in hand to have it handed over again."""
-        self._cursor = "0-0"
-        if forget:
-            self._held.clear()
+    def restart(self) -> None:
+        """Walk from the beginning."""
+        self._cursor, self._last, self.sweeping = BEGIN, END, True
 
-    async def sweep(self) -> list[Delivery]:
+    def forget(self, entry_ids: Iterable[str]) -> None:
+        """These are not in hand any more: to be handed over again, if they are pending still."""
+        self._held.difference_update(entry_ids)
+
+    def forget_all_but(self, entry_ids: Iterable[str]) -> None:
+        """Only these are in hand."""
+        self._held = set(entry_ids)
+
+    def fresh(self, rows: Sequence[Row]) -> Steps[list[Delivery]]:
+        """Deliveries of new entries, from now on in hand."""
+        stream, group, consumer = self.source
+        taken = [
+            Delivery(stream, group, row[0].decode(), row[1][1] if row[1][0] == FIELD else body_of(row[1]), 1, consumer)
+            for row in rows
+        ]
+        yield from self._hold([delivery[2] for delivery in taken])
+        return taken
+
+    def sweep(self) -> Steps[list[Delivery]]:
         """The next own pending entries that are not in hand; empty at the end of the list."""
-        while rows := await self._page(self._cursor):
+        while rows := (yield from self._page(self._cursor, self._last)):
             if attempts := self._next_run(rows):
-                entries = await self._again(len(attempts))
+                entries = yield from self._again(len(attempts))
                 self._cursor = next(reversed(attempts))
-                if deliveries := await self.taken(entries, attempts):
+                if deliveries := (yield from self._taken(entries, attempts)):
                     return deliveries
             else:
                 self._cursor = rows[-1][0]
+        self.sweeping = False
         return []
 
-    async def reclaim(self, min_idle_ms: int) -> bool:
+    def reclaim(self, min_idle_ms: int) -> Steps[bool]:
         """Take over entries idle for so long, a bounded number; whether there is more to look at."""
         stream, group, consumer = self.source
-        reply: Any = await self.redis.execute_command(
-            *("XAUTOCLAIM", stream, group, consumer, min_idle_ms, self._claim_cursor, "COUNT", self.count, "JUSTID")
-        )
+        words = ("XAUTOCLAIM", stream, group, consumer, min_idle_ms, self._claim_cursor, "COUNT", self.count, "JUSTID")
+        reply = yield Ask(words)
         self._claim_cursor = reply[0].decode()
-        claimed = {entry_id.decode() for entry_id in reply[1]} - self._held
+        ids = [entry_id.decode() for entry_id in reply[1]]
+        claimed = [entry_id for entry_id in ids if entry_id not in self._held]
         if claimed:
             self.num_reclaimed += len(claimed)
             log.info("entries.reclaimed", stream=stream, group=group, count=len(claimed))
-            self.restart()
-        return self._claim_cursor != "0-0"
+            self._add(claimed[0], claimed[-1])
+        return self._claim_cursor != BEGIN
 
-    async def taken(self, entries: Sequence[Entry], attempts: Attempts) -> list[Delivery]:
+    def _add(self, first: str, last: str) -> None:
+        """Walk this part of the list too; not the whole, of which a million entries may be in hand."""
+        if not self.sweeping:
+            self._cursor, self._last, self.sweeping = before(first), last, True
+            return
+        self._cursor = min(self._cursor, before(first), key=id_order)
+        self._last = END if self._last == END else max(self._last, last, key=id_order)
+
+    def _taken(self, rows: Sequence[Row], attempts: Attempts) -> Steps[list[Delivery]]:
         """Deliveries of these entries, from now on in hand. What was deleted while pending is acknowledged here."""
+        stream, group, consumer = self.source
         deliveries, vanished = [], []
-        for raw_id, fields in entries:
+        for raw_id, fields in rows:
             entry_id = raw_id.decode()
             if not fields:
                 vanished.append(entry_id)
             elif entry_id in attempts:  # else the list changed between two commands; the next page has it
-                body = fields.get(FIELD, b"")
-                deliveries.append(Delivery(*self.source[:2], entry_id, body, attempts[entry_id], self.source.consumer))
+                deliveries.append(Delivery(stream, group, entry_id, body_of(fields), attempts[entry_id], consumer))
         if vanished:
-            await self._bury(vanished)
-        self._held.update(delivery.entry_id for delivery in deliveries)
-        if len(self._held) > self._look_at:
-            await self._look()
+            yield from self._bury(vanished)
+        yield from self._hold([delivery.entry_id for delivery in deliveries])
         return deliveries
 
-    async def _page(self, after: str) -> list[tuple[str, int]]:
+    def _page(self, after: str, last: str = END) -> Steps[list[tuple[str, int]]]:
         """Own pending ids after one, with how often each was delivered."""
         stream, group, consumer = self.source
-        start = "-" if after == "0-0" else f"({after}"
-        rows: Any = await self.redis.xpending_range(stream, group, start, "+", self.count, consumer)
-        return [(row["message_id"].decode(), row["times_delivered"]) for row in rows]
+        start = "-" if after == BEGIN else f"({after}"
+        rows: Any = yield Ask(("XPENDING", stream, group, start, last, self.count, consumer))
+        return [(row[0].decode(), row[3]) for row in rows]
 
     def _next_run(self, rows: Sequence[tuple[str, int]]) -> Attempts:
         """The next neighbours to hand over in one batch. Moves the cursor past those in hand before them."""
@@ -107,27 +133,32 @@ class Pending:
             rest = list(takewhile(lambda row: row[0] not in self._held and row[1] < TOGETHER, rest))
         return {entry_id: delivered + 1 for entry_id, delivered in rest}
 
-    async def _again(self, count: int) -> list[Entry]:
+    def _again(self, count: int) -> Steps[list[Row]]:
         """Read own entries again from the cursor; this counts as a delivery."""
         stream, group, consumer = self.source
-        return entries_of(
-            await self.redis.execute_command(
-                *("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, self._cursor)
-            )
-        )
+        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, self._cursor)
+        return entries_of((yield Ask(words)))
 
-    async def _bury(self, vanished: Sequence[str]) -> None:
+    def _bury(self, vanished: Sequence[str]) -> Steps[None]:
         stream, group, _ = self.source
         if not self.num_vanished:  # the counter tells how many more; one line each would be a flood
             log.warning("entries.vanished", stream=stream, group=group, first=vanished[0])
         self.num_vanished += len(vanished)
-        await self.redis.execute_command("XACK", stream, group, *vanished)
+        yield Ask(("XACK", stream, group, *vanished))
 
-    async def _look(self) -> None:
-        """Drop from memory what is no longer pending."""
+    def _hold(self, entry_ids: Sequence[str]) -> Steps[None]:
+        """Note what goes in hand; before that, now and then, drop from memory what is no longer pending.
+
+        In this order: a walk that fails leaves these entries to the next sweep.
+        """
+        if len(self._held) + len(entry_ids) > self._look_at:
+            yield from self._look()
+        self._held.update(entry_ids)
+
+    def _look(self) -> Steps[None]:
         pending: set[str] = set()
-        after = "0-0"
-        while rows := await self._page(after):
+        after = BEGIN
+        while rows := (yield from self._page(after)):
             pending.update(entry_id for entry_id, _ in rows)
             after = rows[-1][0]
         self._held &= pending

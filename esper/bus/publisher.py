@@ -1,25 +1,44 @@
-"""Adds one sealed message to a stream, once."""
+"""Adds sealed messages to a stream."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Sequence
+
 from esper.bus.connect import Redis
 from esper.bus.delivery import FIELD
+from esper.bus.drive import drive
 from esper.bus.faults import UnavailableError
+from esper.bus.protocol import Patience, Surroundings
+from esper.bus.publishing import publish
 
 
 class Publisher:
-    """On a writer. Never repeats an XADD by itself: a lost reply leaves it open whether the entry is there."""
+    """On a writer. Repeats no XADD unless told to: a lost reply leaves it open whether the entry is there."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
+        self._surroundings, self._never = Surroundings(time.monotonic, outage=redis.outage), asyncio.Event()
 
-    async def add(self, stream_key: str, sealed: bytes) -> str:
-        """Id of the entry. After LostError the same bytes may be added again: the replay window tells them apart."""
+    async def add(self, stream_key: str, sealed: bytes, *, patience_s: float = 0.0) -> str:
+        """Id of the entry. After LostError the same bytes may be added again: the replay window tells them apart.
+
+        With patience they are, for so long.
+        """
+        patience = Patience(self._surroundings, f"writer of {stream_key}", patience_s)
+        return await drive(publish(stream_key, sealed, patience), self.redis, self.redis, self._never)
+
+    async def add_many(self, stream_key: str, messages: Sequence[bytes]) -> list[str]:
+        """Ids of the entries, in order, in one round trip.
+
+        After an error any of them may be there: add the same bytes again, all of them.
+        """
         who = f"writer of {stream_key}"
         try:
-            entry_id: bytes = await self.redis.execute_command("XADD", stream_key, "*", FIELD, sealed)
+            ids = await self.redis.ask_all([("XADD", stream_key, "*", FIELD, sealed) for sealed in messages])
         except UnavailableError as error:
             self.redis.outage.begins(who, error)
             raise
         self.redis.outage.ends(who)
-        return entry_id.decode()
+        return [entry_id.decode() for entry_id in ids]

@@ -1,4 +1,4 @@
-"""A settlement as keys and arguments of the settle script; the script's head gives the order."""
+"""The scripts, and a settlement as keys and arguments of the settle script, whose head gives the order."""
 
 from __future__ import annotations
 
@@ -7,18 +7,44 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import chain, islice
-from typing import TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from esper.bus.settlement import Settlement, Write
+from esper.bus.faults import NoScriptError
+from esper.bus.protocol import Argument, Ask, Steps
+from esper.bus.settlement import NUM_SEEN, Settlement, Write
 
-SOURCE = files("esper.bus").joinpath("settle.lua").read_bytes()
-SHA = hashlib.sha1(SOURCE).hexdigest()
 CHUNK = 1000  # Lua's unpack puts its items on a stack of about 8,000
 REMEMBERED_S = 600  # longer than an outbox goes on trying
+SEEN_S = 86_400  # much longer than the entries of one message can lie apart, which is two minutes
 
-Argument: TypeAlias = bytes | str | int
 Record: TypeAlias = Sequence[Argument]
 T = TypeVar("T")
+
+
+class Script(NamedTuple):
+    """Lua, and the name that the server knows it by once it has run."""
+
+    source: bytes
+    sha: str
+
+
+def load(name: str) -> Script:
+    """A script that lies beside this file."""
+    source = files("esper.bus").joinpath(name).read_bytes()
+    return Script(source, hashlib.sha1(source).hexdigest())
+
+
+SETTLE, RELEASE = load("settle.lua"), load("release.lua")
+
+
+def call(script: Script, keys: Sequence[str], argv: Sequence[Argument]) -> Steps[Any]:
+    """The script's reply; its source is sent only to a server that does not know it."""
+    rest = (len(keys), *keys, *argv)
+    try:
+        reply = yield Ask(("EVALSHA", script.sha, *rest))
+    except NoScriptError:
+        reply = yield Ask(("EVAL", script.source, *rest))
+    return reply
 
 
 @dataclass(slots=True)
@@ -27,13 +53,16 @@ class Keys:
 
     names: list[str]
     types: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, name: str, kind: str) -> int:
         """The key's place in KEYS, from 1."""
-        if name not in self.types:
+        number = self.numbers.get(name)
+        if number is None:
             self.types[name] = kind
             self.names.append(name)
-        return self.names.index(name) + 1
+            number = self.numbers[name] = len(self.names)
+        return number
 
 
 def arguments(settlement: Settlement, memory: str, token: str) -> tuple[list[str], list[Argument]]:
@@ -42,11 +71,13 @@ def arguments(settlement: Settlement, memory: str, token: str) -> tuple[list[str
     parts = [
         expectations(settlement, keys),
         acks(settlement, keys),
+        onces(settlement, keys),
         [entry(write, keys) for write in (*settlement.writes, *settlement.dead)],
         puts(settlement, keys),
     ]
     types = [(number, kind) for number, kind in enumerate(keys.types.values(), start=2)]
-    return keys.names, [token, REMEMBERED_S, *counted(types), *chain.from_iterable(counted(part) for part in parts)]
+    counted_parts = chain.from_iterable(counted(part) for part in parts)
+    return keys.names, [token, REMEMBERED_S, SEEN_S, *counted(types), *counted_parts]
 
 
 def counted(records: Sequence[Record]) -> list[Argument]:
@@ -62,12 +93,29 @@ def expectations(settlement: Settlement, keys: Keys) -> list[Record]:
 
 
 def acks(settlement: Settlement, keys: Keys) -> list[Record]:
-    """key group consumer m id*m, ids in order."""
+    """key group consumer m id*m; fastest where ids are in order, as they were handed over."""
     return [
         (keys.number(stream, "stream"), group, consumer, len(chunk), *chunk)
         for (stream, group, consumer), ids in settlement.acks.items()
-        for chunk in chunks(sorted(ids, key=id_order))
+        for chunk in chunks(ids)
     ]
+
+
+def onces(settlement: Settlement, keys: Keys) -> list[Record]:
+    """key first mask: bits of a string from a byte on."""
+    return [(keys.number(name, "string"), *mask.part()) for name, mask in settlement.effects.items()]
+
+
+def repeated(settlement: Settlement, hits: Sequence[bytes]) -> set[tuple[str, int]]:
+    """The messages that the script says took effect before, each hit being record, byte and bits."""
+    names, found = list(settlement.effects), set[tuple[str, int]]()
+    for hit in hits:
+        record, byte, bits = (int(part) for part in hit.split())
+        name = names[record - 1]
+        series, _, chunk = name.rpartition(":")
+        first = int(chunk) * NUM_SEEN + byte * 8
+        found.update((series, first + bit) for bit in range(8) if bits >> bit & 1)
+    return found
 
 
 def entry(write: Write, keys: Keys) -> Record:
@@ -97,9 +145,3 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
     left = iter(items)
     while chunk := list(islice(left, CHUNK)):
         yield chunk
-
-
-def id_order(entry_id: str) -> tuple[int, int]:
-    """Entry ids as the server orders them."""
-    milliseconds, _, sequence = entry_id.partition("-")
-    return int(milliseconds), int(sequence or 0)

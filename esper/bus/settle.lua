@@ -1,23 +1,19 @@
 -- Settles one batch: checks everything first, then writes everything, or else writes nothing.
 -- KEYS[1]   what this outbox settled last, so that a repeat after a lost reply is recognised
 -- KEYS[2..] every key named below, by its number
--- ARGV      token, seconds to remember it,
+-- ARGV      token, seconds to remember it, seconds to remember messages that took effect,
 --           n, n times: key type                             types that keys must have, where they exist
 --           n, n times: key field present value              what fields of hashes must hold
 --           n, n times: key group consumer m id*m            entries to acknowledge
+--           n, n times: key first mask                       messages that take effect: bits, from that byte on
 --           n, n times: key m (field value)*m                entries to add
---           n, n times: key m (field value)*m                fields of hashes to set
+--           n, n times: key m (field value)*m                fields of hashes to set; an empty value deletes one
 local at = 0
 local function take() at = at + 1; return ARGV[at] end
-local function number() return tonumber(take()) end
-local function key() return KEYS[number()] end
-local function list(length)
-  local items = {}
-  for i = 1, length do items[i] = take() end
-  return items
-end
+local function number() at = at + 1; return tonumber(ARGV[at]) end
+local function key() at = at + 1; return KEYS[tonumber(ARGV[at])] end
 
-local token, seconds = take(), take()
+local token, seconds, seen_seconds = take(), take(), take()
 local known = redis.call('GET', KEYS[1])
 if known and string.sub(known, 1, #token) == token then
   local reply = {'ok'}
@@ -39,37 +35,78 @@ end
 
 local function pending(name, group, consumer, first, last, limit)
   local rows = redis.pcall('XPENDING', name, group, first, last, limit, consumer)
-  local ours = {}
-  if rows.err then return ours end  -- the group is gone, and every lease with it
-  for i = 1, #rows do ours[rows[i][1]] = true end
-  return ours
+  if rows.err then return {} end  -- the group is gone, and every lease with it
+  return rows
+end
+
+-- The first of ARGV[from..to] that is not pending for this consumer.
+local function not_ours(name, group, consumer, from, to)
+  local rows, ours = pending(name, group, consumer, ARGV[from], ARGV[to], to - from + 1), nil
+  for i = from, to do
+    local row = rows[i - from + 1]
+    if not row or row[1] ~= ARGV[i] then  -- entries held from earlier lie between those of this batch
+      if not ours then
+        ours = {}
+        for j = 1, #rows do ours[rows[j][1]] = true end
+      end
+      if not ours[ARGV[i]] and #pending(name, group, consumer, ARGV[i], ARGV[i], 1) == 0 then return ARGV[i] end
+    end
+  end
 end
 
 local acks = {}
 for i = 1, number() do
-  local name, group, consumer = key(), take(), take()
-  local ids = list(number())
-  local ours = pending(name, group, consumer, ids[1], ids[#ids], #ids)
-  for j = 1, #ids do
-    -- Entries held from earlier may lie between those of this batch: then look for each by itself.
-    if not ours[ids[j]] and not pending(name, group, consumer, ids[j], ids[j], 1)[ids[j]] then
-      return {'stale', name, ids[j]}
-    end
-  end
-  acks[i] = {name, group, ids}
+  local name, group, consumer, length = key(), take(), take(), number()
+  local stale = not_ours(name, group, consumer, at + 1, at + length)
+  if stale then return {'stale', name, stale} end
+  acks[i] = {name, group, at + 1, at + length}
+  at = at + length
 end
+
+local seen, repeats = {}, {'repeated'}
+for i = 1, number() do
+  local name, first, mask = key(), number(), take()
+  local found = redis.call('GETRANGE', name, first, first + #mask - 1)
+  if string.find(found, '[^%z]') then
+    local merged = {}
+    for j = 1, #mask do
+      local before, now = string.byte(found, j) or 0, string.byte(mask, j)
+      local both = bit.band(before, now)
+      if both ~= 0 then repeats[#repeats + 1] = i .. ' ' .. (first + j - 1) .. ' ' .. both end
+      merged[j] = string.char(bit.bor(before, now))
+    end
+    mask = table.concat(merged)
+  end
+  seen[i] = {name, first, mask}
+end
+if #repeats > 1 then return repeats end
 
 -- From here on nothing may fail. This first one is what a server without memory refuses, with nothing written yet.
 redis.call('SET', KEYS[1], token, 'EX', seconds)
 local reply = {'ok'}
 for _ = 1, number() do
-  local name = key()
-  reply[#reply + 1] = redis.call('XADD', name, '*', unpack(list(number() * 2)))
+  local name, length = key(), 2 * number()
+  reply[#reply + 1] = redis.call('XADD', name, '*', unpack(ARGV, at + 1, at + length))
+  at = at + length
 end
 for _ = 1, number() do
-  local name = key()
-  redis.call('HSET', name, unpack(list(number() * 2)))
+  local name, set, gone = key(), {}, {}
+  for _ = 1, number() do
+    local field, value = take(), take()
+    if value == '' then
+      gone[#gone + 1] = field
+    else
+      set[#set + 1] = field
+      set[#set + 1] = value
+    end
+  end
+  if #set > 0 then redis.call('HSET', name, unpack(set)) end
+  if #gone > 0 then redis.call('HDEL', name, unpack(gone)) end
 end
-for i = 1, #acks do redis.call('XACK', acks[i][1], acks[i][2], unpack(acks[i][3])) end
-redis.call('SET', KEYS[1], token .. table.concat(reply, ' ', 2), 'EX', seconds)
+for i = 1, #seen do
+  redis.call('SETRANGE', seen[i][1], seen[i][2], seen[i][3])
+  redis.call('EXPIRE', seen[i][1], seen_seconds)
+end
+for i = 1, #acks do redis.call('XACK', acks[i][1], acks[i][2], unpack(ARGV, acks[i][3], acks[i][4])) end
+if #reply > 1 then redis.call('SET', KEYS[1], token .. table.concat(reply, ' ', 2), 'EX', seconds) end
 return reply

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 
 from esper.bus.delivery import FIELD, Delivery
 from esper.bus.names import dead_of
@@ -12,6 +13,38 @@ from esper.errors import EsperError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 
 HEAD_BYTES = 64
+NUM_SEEN = 8192
+"""Messages of one series that share a key of 1 KiB: a bit says that its message took effect."""
+
+
+class RepeatedError(EsperError):
+    """Messages of a settlement took effect before, under the same entry or another one. Nothing was written."""
+
+    def __init__(self, messages: set[tuple[str, int]]) -> None:
+        self.messages = messages
+        super().__init__(f"{len(messages)} messages took effect before, {min(messages)} among them")
+
+
+@dataclass(slots=True)
+class Mask:
+    """Which messages of one key take effect with a settlement."""
+
+    bits: bytearray = field(default_factory=lambda: bytearray(NUM_SEEN // 8))
+    low: int = NUM_SEEN
+    high: int = -1
+
+    def add(self, offset: int) -> bool:
+        """Set a bit; whether it was not set."""
+        byte, bit = offset >> 3, 1 << (offset & 7)
+        if self.bits[byte] & bit:
+            return False
+        self.bits[byte] |= bit
+        self.low, self.high = min(self.low, byte), max(self.high, byte)
+        return True
+
+    def part(self) -> tuple[int, bytes]:
+        """The first byte that is not empty, and all from there to the last one."""
+        return self.low, bytes(self.bits[self.low : self.high + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +73,7 @@ class Settlement:
     dead: list[Write] = field(default_factory=list)
     puts: dict[str, dict[str, bytes]] = field(default_factory=dict)
     expectations: list[Expectation] = field(default_factory=list)
+    effects: dict[str, Mask] = field(default_factory=dict)
 
     def ack(self, delivery: Delivery) -> None:
         """Done with: must still be pending for its consumer when this is settled. Repeats count once."""
@@ -55,8 +89,19 @@ class Settlement:
         """Add a sealed message to a stream."""
         self.writes.append(Write(stream_key, {FIELD: sealed}))
 
+    def once(self, series: str, number: int) -> bool:
+        """Refuse the whole, with RepeatedError, if this message took effect before; False: it already stands in here.
+
+        A series is a key in the slot of the rest, and numbers its messages close together. It is remembered for a day.
+        """
+        name = f"{series}:{number // NUM_SEEN}"
+        mask = self.effects.get(name)
+        if mask is None:
+            mask = self.effects[name] = Mask()
+        return mask.add(number % NUM_SEEN)
+
     def put(self, hash_key: str, fields: Mapping[str, bytes]) -> None:
-        """Set fields of a hash."""
+        """Set fields of a hash; an empty value deletes one."""
         if fields:
             self.puts.setdefault(hash_key, {}).update(fields)
 
@@ -79,10 +124,17 @@ class Settlement:
         """Whether there is nothing to settle."""
         return not (self.acks or self.writes or self.puts or self.expectations)
 
+    @property
+    def first_key(self) -> str:
+        """A key of this settlement, which is not empty: any says in which cluster slot they all are."""
+        leases = (stream for stream, _, _ in self.acks)
+        writes = (write.stream for write in self.writes)
+        return next(chain(leases, writes, self.puts, (expectation.key for expectation in self.expectations)))
+
 
 def reject_spent(settlement: Settlement, delivery: Delivery) -> None:
     """Set aside an entry whose handler failed five times. Its bytes are kept: they may be genuine."""
-    failed = replace(delivery, attempts=delivery.attempts - 1)
+    failed = delivery._replace(attempts=delivery.attempts - 1)
     error = RefusedError(pb.ReasonCode.REASON_POISON, f"delivered {failed.attempts} times without being settled")
     settlement.reject(failed, error, delivery.body)
 

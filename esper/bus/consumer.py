@@ -1,0 +1,221 @@
+"""The protocol of one consumer of one group, through restarts, lost connections and lost groups. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from esper.bus.backoff import Backoff
+from esper.bus.delivery import Delivery, entries_of
+from esper.bus.faults import NoGroupError, UnavailableError
+from esper.bus.pending import Pending, Source
+from esper.bus.protocol import Ask, Pause, Steps, Surroundings
+from esper.bus.script import RELEASE, call
+from esper.errors import BusError
+
+BLOCK_MS = 500
+RECLAIM_EVERY_MS = 500
+BUSY = 4  # times the usual count is read at once where the last read was full
+SWEEP_AGAIN_S = (0.5, 1.0, 2.0, 5.0, 15.0)
+"""After a read was given up: a command on its way may reach the server, and be answered to nobody, that much later."""
+LOSSES_APART_S = 1.0
+NUM_RELEASED = 500  # entries a call, which then blocks the server for less than 5 ms
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a consumer reads. `reclaim_after_ms` None: nobody takes over from another, and order is kept."""
+
+    count: int = 256
+    block_ms: int = BLOCK_MS
+    reclaim_after_ms: int | None = None
+
+
+class Consumer:
+    """Own pending entries first, then new ones, and those of consumers that died. Acknowledges nothing.
+
+    An entry is handed over once, until rewind() or abandon(). Where others take over what this one leaves, new entries
+    and pending ones take turns; else what is pending comes first, in order.
+    """
+
+    def __init__(self, source: Source, pace: Pace, surroundings: Surroundings) -> None:
+        self.source, self.pace, self.surroundings = source, pace, surroundings
+        self.pending = Pending(source, pace.count)
+        self.num_history_lost = 0
+        self.polled_at_s = surroundings.clock()
+        self.full = False
+        """Whether the last read of new entries brought as many as were asked for."""
+        self._who = f"{source.group} of {source.stream}"
+        self._count, self._backoff = pace.count, Backoff(surroundings.jitter)
+        self._opened, self._rewound, self._calm, self._new_turn = False, False, False, False
+        self._lost: BusError | None = None
+        self._unsure = False  # whether the group was made by a call whose reply was lost
+        self._lost_at_s = -LOSSES_APART_S
+        self._reclaim_at_s, self._more_to_reclaim = 0.0, False
+        self._sweeps_at_s: list[float] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether the last look found nothing new, and all that is pending is in hand."""
+        return self._calm and not (self._more_to_reclaim or self.pending.sweeping)
+
+    def open(self) -> Steps[bool]:
+        """Make the group, at the beginning of the stream, unless it is there; whether it was made."""
+        words = ("XGROUP", "CREATE", self.source.stream, self.source.group, "0", "MKSTREAM")
+        try:
+            yield Ask(words)
+            made = True
+        except UnavailableError:
+            self._unsure = True
+            raise
+        except BusError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+            made = self._unsure
+        self._opened, self._unsure = True, False
+        if made and self._lost is not None:
+            self.num_history_lost += 1
+            log.error("history.lost", stream=self.source.stream, group=self.source.group, why=str(self._lost))
+        self._lost = None
+        return made
+
+    def rewind(self, ahead: Iterable[Delivery] = ()) -> None:
+        """Hand over again whatever is still pending, but for what was read ahead: after a settlement was refused."""
+        self.pending.forget_all_but(delivery.entry_id for delivery in ahead)
+        self._rewound = True  # a read under way must not move the cursor that is set back
+
+    def abandon(self, batch: Sequence[Delivery]) -> None:
+        """Hand these over again, if they are pending still: whether they were handled is not known."""
+        self.pending.forget(delivery.entry_id for delivery in batch)
+        self._rewound = True
+
+    def next_batch(self, *, wait: bool = True) -> Steps[list[Delivery]]:
+        """The next entries, from now on in hand. Empty: nothing came while the server blocked, or it had to wait."""
+        self._calm = arrived = False
+        try:
+            batch = yield from self._look(wait)
+            arrived = self._calm = True
+        except NoGroupError as error:
+            arrived = True
+            yield from self._on_history_lost(error)
+            return []
+        except UnavailableError as error:
+            arrived = True
+            yield from self._on_lost(error)
+            return []
+        finally:
+            if not arrived:
+                self._interrupted()
+        self.polled_at_s = self.surroundings.clock()
+        self._backoff.reset()
+        self.surroundings.outage.ends(self._who)
+        return batch
+
+    def ahead(self) -> Steps[list[Delivery]]:
+        """New entries while a batch is in hand, from now on in hand too. What goes wrong shows at the next batch.
+
+        Only to be asked for new entries' sake, `full`: entries that are delivered again must not be counted as failed
+        because another one kills the process.
+        """
+        arrived = False
+        try:
+            batch = yield from self._new(0)
+            arrived = True
+            return batch
+        except (NoGroupError, UnavailableError):
+            return []
+        finally:
+            if not arrived:
+                self._interrupted()
+
+    def release(self, unread: Sequence[Delivery]) -> Steps[int]:
+        """Hand back all that is pending, for the next reclaim of any consumer; then remove this consumer.
+
+        Nothing may be in hand any more. `unread` was read but never handled: that delivery does not count.
+        """
+        if self.pace.reclaim_after_ms is None:
+            return 0  # of a group of its own, whose next incarnation reads on
+        stream, group, consumer = self.source
+        ids, total, left = [delivery.entry_id for delivery in unread], 0, 1
+        while left:
+            reply: list[int] = yield from call(RELEASE, [stream], [group, consumer, NUM_RELEASED, *ids])
+            total, left = total + reply[0], reply[1]
+        return total
+
+    # -- one look --------------------------------------------------------------------------------------------------
+
+    def _look(self, wait: bool) -> Steps[list[Delivery]]:
+        if not self._opened:
+            yield from self.open()
+        self._set_back()
+        if self.pace.reclaim_after_ms is not None and self.surroundings.clock() >= self._reclaim_at_s:
+            yield from self._reclaim(self.pace.reclaim_after_ms)
+        if self.pending.sweeping and not self._new_turn and (batch := (yield from self.pending.sweep())):
+            self._new_turn = self.pace.reclaim_after_ms is not None
+            return batch
+        self._new_turn = False
+        batch = yield from self._new(self._block_ms() if wait else 0)
+        if not batch and self.pending.sweeping:
+            return (yield from self.pending.sweep())
+        return batch
+
+    def _set_back(self) -> None:
+        """Walk the pending list anew where what was in hand is so no longer, or something may have come in late."""
+        if self._sweeps_at_s and self.surroundings.clock() >= self._sweeps_at_s[0]:
+            self._sweeps_at_s.pop(0)
+            self._rewound = True
+        if self._rewound:
+            self._rewound = False
+            self.pending.restart()
+
+    def _new(self, block_ms: int) -> Steps[list[Delivery]]:
+        """Entries that nobody of the group was handed yet."""
+        stream, group, consumer = self.source
+        block: tuple[str | int, ...] = ("BLOCK", block_ms) if block_ms else ()
+        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", self._count, *block, "STREAMS", stream, ">")
+        reply: Any = yield Ask(words, block_ms)
+        rows = entries_of(reply)
+        self.full = len(rows) >= self._count
+        self._count = self.pace.count * BUSY if self.full else self.pace.count
+        return (yield from self.pending.fresh(rows))
+
+    def _reclaim(self, min_idle_ms: int) -> Steps[None]:
+        """Every half second or sooner, with jitter; at once where the last look did not reach the end."""
+        self._more_to_reclaim = yield from self.pending.reclaim(min_idle_ms)
+        interval_s = min(max(min_idle_ms, 1), RECLAIM_EVERY_MS) / 1000 * self.surroundings.jitter.uniform(0.8, 1.0)
+        self._reclaim_at_s = 0.0 if self._more_to_reclaim else self.surroundings.clock() + interval_s
+
+    def _block_ms(self) -> int:
+        """As long as asked for, but not past what is due then; 0, which is not to block, where something is due now."""
+        if self.pending.sweeping or self._more_to_reclaim:
+            return 0
+        due_s = [*self._sweeps_at_s[:1], *([] if self.pace.reclaim_after_ms is None else [self._reclaim_at_s])]
+        left_ms = [int((at_s - self.surroundings.clock()) * 1000) for at_s in due_s]
+        return max(1, min([self.pace.block_ms, *left_ms]))
+
+    # -- what goes wrong -------------------------------------------------------------------------------------------
+
+    def _on_history_lost(self, error: NoGroupError) -> Steps[None]:
+        """Begin anew, at most once a second: who makes the group again says what was lost."""
+        now_s = self.surroundings.clock()
+        wait_s, self._lost_at_s = self._lost_at_s + LOSSES_APART_S - now_s, now_s
+        self._lost, self._opened = error, False
+        self.rewind()
+        if wait_s > 0:
+            yield Pause(wait_s)
+
+    def _on_lost(self, error: BusError) -> Steps[None]:
+        """Wait, and begin again with the own pending list: the server may have delivered what never arrived."""
+        self.surroundings.outage.begins(self._who, error)
+        self._interrupted()
+        yield Pause(self._backoff.next_s())
+
+    def _interrupted(self) -> None:
+        self._rewound = True
+        now_s = self.surroundings.clock()
+        self._sweeps_at_s = [now_s + later_s for later_s in SWEEP_AGAIN_S]

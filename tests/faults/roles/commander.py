@@ -1,0 +1,92 @@
+"""Publishes sealed commands one by one at a steady rate, and records which of them Redis acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from esper.bus import connect, names
+from esper.bus.backoff import Backoff
+from esper.bus.durability import DurablePublisher, Wanted, admit
+from esper.bus.faults import UnavailableError
+from esper.bus.publisher import Publisher
+from esper.leyline import commands, contracts as pb
+from esper.leyline.kinds import Role
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Sealer
+from esper.runtime import logging, process
+from esper.runtime.settings import Settings
+from tests.faults.clock import stepped
+from tests.faults.history import History
+
+SAME_BYTES_S = 30.0
+"""Afterwards an entry would be stale before long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Arguments, as JSON."""
+
+    directory: str
+    url: str
+    run: str
+    name: str
+    wanted: Wanted = "fast"
+    per_s: float = 200.0
+    answer_s: float = 10.0  # how long a reply is waited for
+
+
+async def main(stopping: asyncio.Event) -> None:
+    told = Told(**json.loads(sys.argv[1]))
+    directory = Path(told.directory)
+    logging.configure(Settings(log="json"), role="commander", worker=told.name)
+    sealer = Sealer(
+        RoleKeyring.load(directory / "controller.json"),
+        Role.CONTROLLER,
+        told.name,
+        clock_ns=stepped(directory / "clock"),
+    )
+    with History(directory / "history", told.name) as history:
+        async with connect.client(told.url, told.answer_s) as redis:
+            await connect.wait_ready(redis)
+            durability = await admit(redis, told.wanted)
+            waits = told.wanted == "durable" and durability.confirm
+            publisher = DurablePublisher(redis, durability) if waits else Publisher(redis)
+            await publish(told, sealer, publisher, history, stopping)
+
+
+async def publish(
+    told: Told, sealer: Sealer, publisher: Publisher | DurablePublisher, history: History, stopping: asyncio.Event
+) -> None:
+    """One after the other, so that what is missing is never out of order."""
+    stream, began, sequence = names.key(told.run, "commands"), time.monotonic(), 0
+    while not stopping.is_set():
+        sequence += 1
+        facts = {"id": f"{told.name}/{sequence}", "producer": told.name, "sequence": sequence}
+        command = commands.seed(str(facts["id"]), pb.SeedOperation.SEED_OP_CULL)
+        command.command_id = str(facts["id"])
+        sealed = sealer.seal(command)
+        history.note("sent", **facts)
+        entry_id = await added(publisher, stream, sealed)
+        history.note("acked" if entry_id else "given_up", entry_id=entry_id, **facts)
+        behind_s = began + sequence / told.per_s - time.monotonic()
+        await asyncio.sleep(max(0.0, behind_s))
+
+
+async def added(publisher: Publisher | DurablePublisher, stream: str, sealed: bytes) -> str:
+    """The id of the acknowledged entry; empty where none came in time. The same bytes again after each failure."""
+    backoff, deadline = Backoff(), time.monotonic() + SAME_BYTES_S
+    while time.monotonic() < deadline:
+        try:
+            return await publisher.add(stream, sealed)
+        except UnavailableError:
+            await asyncio.sleep(backoff.next_s())
+    return ""
+
+
+if __name__ == "__main__":
+    process.run(main)

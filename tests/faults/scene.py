@@ -1,0 +1,148 @@
+"""A run of commanders and followers on a real server, and what a row asks and does of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from esper.bus import names
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from tests.faults.accounts import Accounts
+from tests.faults.history import Record
+from tests.faults.processes import Process, wait_until
+from tests.faults.row import Result
+from tests.faults.server import Server
+
+
+class Tail:
+    """The records of one role, read on from where the last look ended."""
+
+    def __init__(self, directory: Path, role: str) -> None:
+        self._directory, self._role = directory, role
+        self._positions: dict[Path, int] = {}
+        self._records: defaultdict[str, list[Record]] = defaultdict(list)
+
+    def records(self) -> defaultdict[str, list[Record]]:
+        """By what happened."""
+        for path in sorted(self._directory.glob(f"{self._role}-*.jsonl")):
+            with path.open("rb") as lines:
+                lines.seek(self._positions.get(path, 0))
+                whole = [line for line in lines.readlines() if line.endswith(b"\n")]
+            self._positions[path] = self._positions.get(path, 0) + sum(map(len, whole))
+            for record in map(json.loads, whole):
+                self._records[record["what"]].append(record)
+        return self._records
+
+
+RUN = "faults-0a1b2c3d"
+COMMANDS = names.key(RUN, "commands")
+GRACE_S = 15.0
+
+
+class Scene:
+    """Keys, processes and histories below one directory. Knows nothing of which faults are to come."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory, self._stack = directory, stack
+        self.commanders: dict[str, Process] = {}
+        self.followers: dict[str, Process] = {}
+        self._tails: dict[str, Tail] = {}
+        master = MasterKeyring.new(time.time_ns())
+        for role in (Role.CONTROLLER, Role.WORKER):
+            master.derive(RUN, [role]).save(directory / f"{role}.json")
+
+    @property
+    def history(self) -> Path:
+        return self.directory / "history"
+
+    def command(self, name: str, url: str, **told: Any) -> Process:
+        """Start a commander."""
+        self.commanders[name] = self._start("commander", name, url, told)
+        return self.commanders[name]
+
+    def follow(self, name: str, url: str, **told: Any) -> Process:
+        """Start a follower; its group is there on return."""
+        self.followers[name] = self._start("follower", name, url, told)
+        wait_until(lambda: bool(self.said(name, "ready")), f"{name} is ready", 30.0)
+        return self.followers[name]
+
+    def _start(self, role: str, name: str, url: str, told: dict[str, Any]) -> Process:
+        arguments = {"directory": str(self.directory), "url": url, "run": RUN, "name": name, **told}
+        process = Process(f"tests.faults.roles.{role}", arguments, self.log(name))
+        return self._stack.enter_context(process)
+
+    def log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def said(self, name: str, what: str) -> list[Record]:
+        """What a process has recorded so far."""
+        tail = self._tails.setdefault(name, Tail(self.history, name))
+        return tail.records()[what]
+
+    def goes_on(self, name: str, more: int = 3, timeout_s: float = 30.0) -> None:
+        """Wait until a commander has so many more commands acknowledged."""
+        enough = len(self.said(name, "acked")) + more
+        wait_until(lambda: len(self.said(name, "acked")) >= enough, f"{name} goes on", timeout_s)
+
+    def follows(self, name: str, timeout_s: float = 30.0) -> None:
+        """Wait until a follower has carried out a command that was sent after this call."""
+        sent = {record["id"] for each in self.commanders for record in self.said(each, "sent")}
+        wait_until(lambda: self.said(name, "applied")[-1]["id"] not in sent, f"{name} follows", timeout_s)
+
+    def finish(self, server: Server, timeout_s: float = 30.0) -> Accounts:
+        """Stop the commanders, let the followers come to the end of the stream, stop these; the accounts."""
+        for commander in self.commanders.values():
+            commander.terminate(GRACE_S)
+        for name in self.followers:
+            wait_until(lambda name=name: is_through(server, name), f"{name} is through", timeout_s)  # type: ignore[misc]
+        for follower in self.followers.values():
+            follower.terminate(GRACE_S)
+        return Accounts.read(self.history, self.commanders, self.followers)
+
+
+@contextmanager
+def scene(directory: Path) -> Iterator[Scene]:
+    """Everything that is started ends with the block."""
+    with ExitStack() as stack:
+        yield Scene(directory, stack)
+
+
+def is_through(server: Server, group: str) -> bool:
+    """Whether a group has nothing pending and nothing unread."""
+    with redis.Redis.from_url(server.url) as client:
+        newest: Any = client.xrevrange(COMMANDS, count=1)
+        groups: Any = client.xinfo_groups(COMMANDS)
+    at = {row["name"].decode(): (row["pending"], row["last-delivered-id"]) for row in groups}
+    return bool(newest) and at.get(group) == (0, newest[0][0])
+
+
+def effects(server: Server, follower: str) -> Counter[str]:
+    """Ids of the commands whose effect Redis holds, and how often."""
+    with redis.Redis.from_url(server.url) as client:
+        entries: Any = client.xrange(names.key(RUN, f"effects-{follower}"))
+    return Counter(fields[b"m"].decode() for _, fields in entries)
+
+
+def entry_ids(server: Server) -> set[str]:
+    """Of every command that Redis holds."""
+    with redis.Redis.from_url(server.url) as client:
+        entries: Any = client.xrange(COMMANDS)
+    return {entry_id.decode() for entry_id, _ in entries}
+
+
+def check_logs(result: Result, scene: Scene, seconds: float) -> None:
+    """No process said more than one line a second, and none had a traceback."""
+    for name in (*scene.commanders, *scene.followers):
+        said = scene.log(name).read_text(errors="replace")
+        lines = said.count("\n")
+        result.sample("log_lines_per_s", lines / seconds)
+        result.expect(lines <= seconds, f"{name} wrote {lines} lines in {seconds:.1f} s")
+        result.expect("Traceback" not in said, f"{name} had a traceback: {said[-500:]}")

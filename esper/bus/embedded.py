@@ -85,7 +85,10 @@ class EmbeddedRedis:
             "save": "",
             "maxmemory-policy": "noeviction",
         }
-        return [str(self.binary or find_server()), *(part for name, value in options.items() for part in (f"--{name}", value))]
+        return [
+            str(self.binary or find_server()),
+            *(part for name, value in options.items() for part in (f"--{name}", value)),
+        ]
 
     def wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
         """Poll its socket; the reason of a failed start is the last line of its log."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias, cast
@@ -27,6 +27,10 @@ ROUND_NS = 20_000_000_000
 """A round ends by then, come what may: a rank that has voted waits for its decision for 30 s, then raises."""
 MAX_COMMANDS = 256
 """Judged in one round, so that a commit stays far below a frame's cap; the others wait for the next one."""
+MOST_WAITING = 1_000
+"""Commands of one log in hand; further ones stay in Redis. Of these at least a round's worth is judged at a time."""
+ROUNDS_UNSEEN = 1_000
+"""Rounds that may have been decided since the newest one that a rank has applied: all of them aborted ones."""
 SENTENCE_BYTES = 4096
 """A receipt's detail is refused above this length."""
 
@@ -62,6 +66,8 @@ class Coordinator:
         self._next_snapshot = 0
         self._carried: World | None = None
         self._positions = {COMMANDS: "", OPTIMIZER: ""}
+        self._refused = {COMMANDS: "", OPTIMIZER: ""}
+        self._last: pb.BarrierCommit | pb.BarrierAbort | None = None
 
     def resume(self, decisions: Iterable[Decision]) -> Outcome:
         """Go on from the newest decisions of the stream, in its order. A round found open is aborted."""
@@ -85,7 +91,7 @@ class Coordinator:
         outcome = Outcome()
         changed = self._roster.hear(heartbeat, now_ns)
         if self._roster.is_complete and (changed or self.barrier is None or self.barrier.roster != self._roster.names):
-            self._form(outcome)
+            self._form(now_ns, outcome)
         if heartbeat.barrier_due and heartbeat.step > self._effective_step:
             self._due_step = heartbeat.step
         return outcome
@@ -115,9 +121,38 @@ class Coordinator:
         """Answer an envelope that could not be opened: its body is not to be believed, so only its entry is named."""
         if entry[0] not in self._positions:
             return Outcome()
+        self.pass_over(entry)
         receipt = self._receipt(entry[1], pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
         refuse(receipt, error)
         return Outcome(receipts=[receipt])
+
+    def pass_over(self, entry: Entry) -> None:
+        """Note an entry that no round will name, so that the next commit lets go of it wherever it is held."""
+        if entry[0] in self._refused:
+            self._refused[entry[0]] = max(self._refused[entry[0]], entry[1], key=entry_order)
+
+    def has_room(self, stream: str) -> bool:
+        """Whether more of this stream may be taken in: commands wait here for as long as no round judges them."""
+        return sum(each.stream == stream for each in self._waiting.values()) < MOST_WAITING
+
+    def on_history_lost(self, gone: Collection[Entry], now_ns: int) -> Outcome:
+        """Redis has lost these entries, and what was decided: say that once more if need be, and end the open round.
+
+        A command among them is refused by name: a rank that has not read it never will.
+        """
+        outcome = Outcome()
+        self._votes = [entry for entry in self._votes if entry not in gone]
+        for entry in sorted(gone):
+            if (waiting := self._waiting.pop(entry, None)) is not None:
+                receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
+                receipt.command_id = waiting.message.command_id
+                refuse(receipt, RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis"))
+                outcome.receipts.append(receipt)
+        if self._last is not None and not (isinstance(self._last, pb.BarrierCommit) and self._last_is_applied()):
+            outcome.decisions.append(self._last)
+        if self.barrier is not None and self.barrier.is_open:
+            self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "Redis lost its history", outcome)
+        return outcome
 
     def tick(self, now_ns: int) -> Outcome:
         """End a round that can't be completed, open one that is due, answer what can't be carried out any more."""
@@ -139,14 +174,23 @@ class Coordinator:
     def _last_is_applied(self) -> bool:
         return self._roster.has_applied(self._committed_round, self._effective_step)
 
-    def _form(self, outcome: Outcome) -> None:
-        """Announce a roster by its generation. What was carried over is void: the new process knows nothing of it."""
+    def _form(self, now_ns: int, outcome: Outcome) -> None:
+        """Announce a roster by its generation. What was carried over is void: the new process knows nothing of it.
+
+        Where no decision is on record but ranks are under way, Redis has lost its history: both numbers then begin
+        above any that a rank may have met, the generation by the clock.
+        """
         old = self.barrier
         if old is not None and old.is_open:
             self._abort(
                 pb.ReasonCode.REASON_ROSTER_CHANGED, f"the roster is now {', '.join(self._roster.names)}", outcome
             )
-        generation, number = (old.generation, old.round) if old is not None else (0, 0)
+        if old is not None:
+            generation, number = old.generation, old.round
+        elif self._roster.is_under_way:
+            generation, number = now_ns // 1_000_000_000, self._roster.newest_applied + ROUNDS_UNSEEN
+        else:
+            generation, number = 0, 0
         self.barrier = Barrier(self._roster.names, generation + 1, number)
         if old is not None:
             self._effective_step = self._committed_round = 0
@@ -174,7 +218,8 @@ class Coordinator:
 
     def _abort(self, reason: pb.ReasonCode, detail: str, outcome: Outcome) -> None:
         assert self.barrier is not None
-        outcome.decisions.append(self.barrier.abort(reason, detail))
+        self._last = self.barrier.abort(reason, detail)
+        outcome.decisions.append(self._last)
         outcome.done += self._take_votes()
 
     def _dismiss(self, now_ns: int, outcome: Outcome) -> None:
@@ -200,6 +245,7 @@ class Coordinator:
         )
         self._must_be_applied = False
         commands = self._judge_waiting(judge, released, outcome)
+        self._pass_refused()
         requests = self._requests(judge, released)
         commit = pb.BarrierCommit(
             version=1,
@@ -218,7 +264,7 @@ class Coordinator:
             epoch=released.epoch,
         )
         self._note_commit(commit)
-        self._carried = judge.world
+        self._last, self._carried = commit, judge.world
         outcome.decisions.append(commit)
         return outcome
 
@@ -230,7 +276,7 @@ class Coordinator:
         commands = []
         for waiting in islice(sorted(self._waiting.values(), key=lambda each: each.order), MAX_COMMANDS):
             del self._waiting[(waiting.stream, waiting.entry_id)]
-            self._positions[waiting.stream] = waiting.entry_id
+            self._positions[waiting.stream] = max(self._positions[waiting.stream], waiting.entry_id, key=entry_order)
             outcome.done.append((waiting.stream, waiting.entry_id))
             receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_ACCEPTED, judge.now_ns)
             receipt.command_id, receipt.round = waiting.message.command_id, released.round
@@ -245,6 +291,13 @@ class Coordinator:
                 self._must_be_applied = True
                 break
         return commands
+
+    def _pass_refused(self) -> None:
+        """Let the positions pass what was refused, but nothing that still waits."""
+        for stream, refused in self._refused.items():
+            waits = [each.order[:2] for each in self._waiting.values() if each.stream == stream]
+            if all(entry_order(refused) < order for order in waits):
+                self._positions[stream] = max(self._positions[stream], refused, key=entry_order)
 
     def _requests(self, judge: Judge, released: Released) -> list[pb.SeedRequest]:
         wanted: dict[tuple[str, int], pb.SeedRequest] = {}
@@ -267,6 +320,12 @@ class Coordinator:
     def _take_votes(self) -> list[Entry]:
         votes, self._votes = self._votes, []
         return votes
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """Entry ids as their stream orders them; empty text stands before all."""
+    milliseconds, _, number = (entry_id or "0-0").partition("-")
+    return int(milliseconds), int(number or 0)
 
 
 def refuse(receipt: pb.CommandReceipt, error: RefusedError) -> None:

@@ -59,6 +59,16 @@ class Roster:
     def departed(self) -> list[Member]:
         return [member for member in self._members.values() if member.has_left]
 
+    @property
+    def newest_applied(self) -> int:
+        """The newest round that any rank has carried out."""
+        return max((member.heartbeat.round_applied for member in self._members.values()), default=0)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether any rank has begun, and so may have met decisions."""
+        return self.newest_applied > 0 or any(member.heartbeat.step > 0 for member in self._members.values())
+
     def has_applied(self, number: int, effective_step: int) -> bool:
         """Whether every rank has said that it carried a round out, or that it stands past its step."""
         beats = [member.heartbeat for member in self._members.values()]

@@ -1,0 +1,94 @@
+"""What the coordinator's rule makes of commands that are refused, too many, or lost with the history of Redis."""
+
+from __future__ import annotations
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.tamiyo.coordinator import MOST_WAITING, Coordinator
+from tests.rounds import germinate, heartbeat, opened, rollback, train, vote
+from tests.test_rounds import REJECTED, S, commit_of, proposed, with_roster
+
+
+def test_where_ranks_are_under_way_but_no_decision_is_on_record_numbers_begin_above_all_they_met() -> None:
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([])
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    coordinator.on_heartbeat(heartbeat(0, 500, applied=7), 1_700_000_000 * S)
+    coordinator.on_heartbeat(heartbeat(1, 500, applied=6), 1_700_000_000 * S)
+
+    proposal = proposed(coordinator, 1_700_000_000 * S)
+    assert (proposal.round, proposal.roster_generation) == (1_008, 1_700_000_001)
+
+
+def test_when_redis_loses_its_history_the_last_decision_is_said_again_and_the_open_round_ends() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    commit, _ = commit_of(coordinator, vote(0), vote(1))
+    coordinator.on_command("commands", opened(train(), "2-0"))
+    coordinator.on_command("commands", opened(germinate("s1", "hidden"), "3-0"))
+    proposed(coordinator)
+    coordinator.on_vote(vote(0, number=2), ("votes", "9-0"), 0)
+
+    outcome = coordinator.on_history_lost({("commands", "2-0"), ("votes", "9-0")}, 0)
+    again = proposed(coordinator)
+    judged, _ = commit_of(coordinator, vote(0, number=3), vote(1, number=3))
+
+    said, abort = outcome.decisions
+    assert said == commit
+    assert isinstance(abort, pb.BarrierAbort) and abort.round == 2
+    assert [(each.entry_id, each.status, each.reason) for each in outcome.receipts] == [
+        ("2-0", REJECTED, pb.ReasonCode.REASON_CANCELLED)
+    ]
+    assert outcome.done == []
+    assert again.round == 3
+    assert [each.entry_id for each in judged.commands] == ["3-0"]
+
+
+def test_a_decision_that_every_rank_has_carried_out_is_not_said_again() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    commit_of(coordinator, vote(0), vote(1))
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, 20, applied=1), 0)
+
+    assert coordinator.on_history_lost([], 0).decisions == []
+
+
+def test_a_commit_lets_go_of_what_only_the_coordinator_refused() -> None:
+    coordinator = with_roster()
+    coordinator.on_refused(("commands", "5-0"), RefusedError(pb.ReasonCode.REASON_POISON, "five times"), 0)
+    coordinator.pass_over(("optimizer", "6-0"))
+    coordinator.on_heartbeat(heartbeat(0, 100, due=True), 0)
+    proposed(coordinator)
+
+    commit, _ = commit_of(coordinator, vote(0, 100), vote(1, 100))
+
+    assert (commit.commands_position, commit.optimizer_position) == ("5-0", "6-0")
+
+
+def test_what_was_refused_behind_a_command_that_still_waits_is_let_go_with_it() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(rollback(), "1-0"))
+    coordinator.on_command("commands", opened(germinate(), "2-0"))
+    coordinator.pass_over(("commands", "3-0"))
+    proposed(coordinator)
+    first, _ = commit_of(coordinator, vote(0, snapshots={8: b"a"}), vote(1, snapshots={8: b"a"}))
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, 20, applied=1), 0)
+    proposed(coordinator)
+    second, _ = commit_of(coordinator, vote(0, 20, number=2), vote(1, 20, number=2))
+
+    assert (first.commands_position, second.commands_position) == ("1-0", "3-0")
+
+
+def test_a_thousand_commands_of_one_log_wait_here_and_further_ones_in_redis() -> None:
+    coordinator = Coordinator("coordinator")
+    for number in range(1, MOST_WAITING):
+        coordinator.on_command("commands", opened(germinate(f"s{number}"), f"{number}-0"))
+    before = coordinator.has_room("commands")
+    coordinator.on_command("commands", opened(germinate(), "9999-0"))
+
+    assert (before, coordinator.has_room("commands"), coordinator.has_room("optimizer")) == (True, False, True)

@@ -43,6 +43,8 @@ STREAMS = (
     Stream("dead", False, "whoever refuses", "observer", "none (plain read)", BOUNDED),
 )
 
+_ROWS = {row.name: row for row in STREAMS}
+
 
 def key(run: str, name: str) -> str:
     """Key of a run; the run is the hash tag, so that all of a run's keys share one cluster slot."""
@@ -52,6 +54,12 @@ def key(run: str, name: str) -> str:
 def region_key(run: str, region: str, name: str) -> str:
     """Key of one region of a run."""
     return f"esper:{{{run}/{region}}}:{name}"
+
+
+def row_of(stream: str) -> Stream:
+    """The row of the table that a key of a run belongs to. KeyError: there is none."""
+    found = RUN_KEY.fullmatch(stream)
+    return _ROWS[found["name"] if found else stream]
 
 
 def dead_of(stream: str) -> str:

@@ -20,6 +20,7 @@ HOMES = {
     "tail": ("esper.cli.tail:tail", "Follow telemetry or receipts of a live run."),
     "status": ("esper.cli.status:status", "Show where each worker and each seed of a live run stands."),
     "dead": ("esper.cli.dead:app", "Look at, replay and purge what was set aside."),
+    "streams": ("esper.cli.streams:app", "Show each stream of a run: lag, pending, consumers, what was refused."),
     "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
     "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),
 }

@@ -1,0 +1,148 @@
+"""`esper streams`: how each stream of a run stands, and the end of a group that nobody reads any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json as notation
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from esper.bus import connect, counters
+from esper.bus.counters import Count
+from esper.bus.names import RUN_KEY, key
+from esper.bus.survey import Group, StreamView, survey
+from esper.bus.tidy import IDLE_MS, forget_group
+from esper.errors import SettingError
+from esper.runtime import access
+
+REFUSED, REPEATED = "esper_messages_refused_total", "esper_messages_deduplicated_total"
+REPEATS = ("replayed", "duplicate")
+ROLES = ("coordinator", "regional", "global")
+LOGS = ("commands", "optimizer", "decisions", "emergency")
+HEAD = "stream                 length  group                  lag  pending  oldest   max  consumers"
+
+app = typer.Typer(name="streams", invoke_without_command=True, help="Show each stream of a run, and who reads it.")
+
+Run = Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")]
+
+
+@app.callback()
+def streams(
+    context: typer.Context,
+    run: Run = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
+    watch: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Look again this often; 0: once.")] = 0.0,
+) -> None:
+    """Show each stream of a run: length, lag, pending, redeliveries, consumers, repeats and what was refused."""
+    if context.invoked_subcommand is None:
+        asyncio.run(_show(run, json, watch))
+
+
+@app.command()
+def forget(
+    group: Annotated[str, typer.Argument(help="The name of a worker that is gone for good.")],
+    run: Run = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say where the group stands, and do nothing.")] = False,
+) -> None:
+    """Destroy the groups of a worker that is gone, once their position is told. Refused while it still reads."""
+    if group in ROLES:
+        raise SettingError(
+            "group", group, f"that of a worker; {', '.join(ROLES)} are shared, and read again at a start"
+        )
+    asyncio.run(_forget(run, group, dry_run))
+
+
+async def _show(run: str | None, as_json: bool, watch_s: float) -> None:
+    found = await access.find(run)
+    async with connect.writer(found.redis_url) as redis:
+        while True:
+            views = await survey(redis, found.run_id)
+            said = await counters.read(redis, found.run_id, await connect.server_ms(redis))
+            rows = [row(view, [count for counts in said.values() for count in counts]) for view in views]
+            print(notation.dumps({"run": found.run_id, "streams": rows}) if as_json else table(rows), flush=True)
+            if not watch_s:
+                return
+            await asyncio.sleep(watch_s)
+
+
+async def _forget(run: str | None, group: str, dry_run: bool) -> None:
+    found = await access.find(run)
+    num = 0
+    async with connect.writer(found.redis_url) as redis:
+        for log in LOGS:
+            position = await forget_group(redis, key(found.run_id, log), group, idle_ms=IDLE_MS, dry_run=dry_run)
+            if position is not None:
+                num += 1
+                did = "would destroy" if dry_run else "destroyed"
+                print(f"{did} {group} of {log}: read up to {position.last_delivered}, {position.pending} pending")
+    if not num:
+        raise SettingError("group", group, "one that this run has")
+
+
+def row(view: StreamView, counts: Iterable[Count]) -> dict[str, Any]:
+    """What there is to tell of one stream; refusals and repeats are counted since their processes began."""
+    refused, repeated = tallied(view.name, counts)
+    return {
+        "stream": view.name,
+        "length": view.length,
+        "groups": [group_row(group) for group in view.groups],
+        "deduplicated": repeated + sum(refused.get(reason, 0) for reason in REPEATS),
+        "refused": refused,
+    }
+
+
+def group_row(group: Group) -> dict[str, Any]:
+    """One group of it. `lag` null: too long to count on this server."""
+    return {
+        "group": group.name,
+        "lag": group.lag,
+        "pending": group.pending,
+        "oldest_pending_s": group.oldest_pending_s,
+        "max_deliveries": group.max_attempts,
+        "live": group.num_live,
+        "idle": group.num_idle,
+    }
+
+
+def tallied(stream: str, counts: Iterable[Count]) -> tuple[dict[str, int], int]:
+    """Of one stream: how many were refused for each reason, and how many left out as met before."""
+    refused, repeated = Counter[str](), 0
+    for count in counts:
+        if named(count.labels.get("stream", "")) != stream:
+            continue
+        if count.name == REFUSED:
+            refused[count.labels.get("reason", "")] += int(count.value)
+        elif count.name == REPEATED:
+            repeated += int(count.value)
+    return dict(refused.most_common()), repeated
+
+
+def named(stream: str) -> str:
+    """A stream's name from its key, behind its region where it has one."""
+    found = RUN_KEY.fullmatch(stream)
+    return "/".join(filter(None, (found["region"], found["name"]))) if found else stream
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each group of each stream."""
+    return "\n".join([HEAD, *(line for one in rows for line in lines(one))])
+
+
+def lines(one: Mapping[str, Any]) -> list[str]:
+    """A stream's lines: one for each group, at least one, and what was refused or repeated on the first."""
+    start = f"{one['stream']:20} {one['length']:>8}"
+    told = [f"{one['deduplicated']} repeats"] * bool(one["deduplicated"])
+    told += [f"{number} {reason}" for reason, number in one["refused"].items()]
+    cells = [cell(group) for group in one["groups"]] or ["  -"]
+    said = [f"{start}  {cells[0]}", *(f"{'':29}  {each}" for each in cells[1:])]
+    return [f"{said[0]}  {', '.join(told)}".rstrip(), *said[1:]]
+
+
+def cell(group: Mapping[str, Any]) -> str:
+    """One group's figures."""
+    lag = "unknown" if group["lag"] is None else group["lag"]
+    figures = f"{lag:>7} {group['pending']:>8} {group['oldest_pending_s']:>6.1f}s {group['max_deliveries']:>5}"
+    return f"{group['group']:18} {figures}  {group['live']} live, {group['idle']} idle"

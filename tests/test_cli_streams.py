@@ -1,0 +1,154 @@
+"""`esper streams`: how each stream stands, what was refused on it, and groups that can be forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+from typer.testing import CliRunner
+
+from esper.bus import connect, counters
+from esper.bus.counters import Count
+from esper.bus.inbox import Inbox
+from esper.bus.names import key, region_key
+from esper.bus.trim import Retention
+from esper.cli.main import app
+from esper.runtime.figures import Repeats, StreamGauges, counts_of
+from esper.runtime.tidying import Charge
+from tests.bus_kit import drain, put
+from tests.scripted import ScriptedRun, listed
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+async def said(run: ScriptedRun, *words: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `esper streams`."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["streams", *words])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def pending_votes(run: ScriptedRun, reader: connect.Redis) -> str:
+    """Three votes, two of them handed out."""
+    stream = key(run.run_id, "votes")
+    await put(run.redis, stream, b"1", b"2")
+    await drain(Inbox(reader, run.redis, stream, "coordinator", "c"))
+    await put(run.redis, stream, b"3")
+    return stream
+
+
+async def test_each_stream_and_each_group_is_told_with_what_was_refused(
+    run: ScriptedRun, redis_reader: connect.Redis
+) -> None:
+    stream = await pending_votes(run, redis_reader)
+    await put(run.redis, region_key(run.run_id, "eu", "telemetry"), b"1")
+    now_ms = await connect.server_ms(run.redis)
+    told = [
+        Count("esper_messages_refused_total", {"stream": stream, "reason": reason}, number)
+        for reason, number in (("bad_seal", 3.0), ("replayed", 2.0))
+    ]
+    repeats = Count("esper_messages_deduplicated_total", {"stream": region_key(run.run_id, "eu", "telemetry")}, 7.0)
+    await counters.publish(run.redis, run.run_id, "coordinator/one", told, now_ms)
+    await counters.publish(run.redis, run.run_id, "regional/eu", [repeats], now_ms)
+    await counters.publish(run.redis, run.run_id, "coordinator/gone", told, now_ms - counters.STALE_MS)
+    await run.redis.hset(key(run.run_id, "counters"), "odd", b'{"at_ms": 1e9, "counts": 3}')
+
+    _, out, _ = await said(run, "--run", run.name, "--json")
+    _, text, _ = await said(run, "--run", run.name)
+    rows = {row["stream"]: row for row in json.loads(out)["streams"]}
+
+    assert rows["votes"]["refused"] == {"bad_seal": 3, "replayed": 2}
+    assert (rows["votes"]["deduplicated"], rows["eu/telemetry"]["deduplicated"]) == (2, 7)
+    [group] = rows["votes"]["groups"]
+    assert {name: group[name] for name in ("lag", "pending", "max_deliveries", "live")} == {
+        **{"lag": 1, "pending": 2, "max_deliveries": 1, "live": 1}
+    }
+    assert "2 repeats, 3 bad_seal, 2 replayed" in text
+    assert len(text.splitlines()) == 3
+
+
+async def test_a_group_is_forgotten_only_once_nobody_reads_it(run: ScriptedRun, redis_reader: connect.Redis) -> None:
+    stream = key(run.run_id, "commands")
+    [entry] = await put(run.redis, stream, b"1")
+    await run.redis.xgroup_create(stream, "worker-9", id=entry)
+
+    dry = await said(run, "forget", "worker-9", "--run", run.name, "--dry-run")
+    done = await said(run, "forget", "worker-9", "--run", run.name)
+    again = await said(run, "forget", "worker-9", "--run", run.name)
+    shared = await said(run, "forget", "coordinator", "--run", run.name)
+    await drain(Inbox(redis_reader, run.redis, stream, "worker-8", "worker-8"))
+    live = await said(run, "forget", "worker-8", "--run", run.name)
+
+    assert dry == (0, f"would destroy worker-9 of commands: read up to {entry}, 0 pending\n", "")
+    assert done == (0, f"destroyed worker-9 of commands: read up to {entry}, 0 pending\n", "")
+    assert [(status, err.count("\n")) for status, _, err in (again, shared, live)] == [(2, 1)] * 3
+    assert "one that has not read" in live[2]
+
+
+def charge(run: ScriptedRun, registry: CollectorRegistry, *inboxes: Inbox, retained: tuple[str, ...] = ()) -> Charge:
+    return Charge(
+        *(run.run_id, "coordinator/one", run.redis, registry, inboxes, retained, StreamGauges(registry)),
+        kept=Retention(3_600.0, 5),
+        settled_ms=-1_000,
+        idle_ms=0,
+    )
+
+
+async def test_a_process_trims_what_its_role_settles_and_bounds_what_is_only_looked_at(
+    run: ScriptedRun, redis_reader: connect.Redis
+) -> None:
+    votes, dead, commands = (key(run.run_id, name) for name in ("votes", "dead", "commands"))
+    inboxes = [Inbox(redis_reader, run.redis, stream, "coordinator", "c") for stream in (votes, commands)]
+    for stream in (votes, dead, commands):
+        await put(run.redis, stream, *[b"1"] * 20)
+    for inbox in inboxes:
+        ids = [delivery.entry_id for delivery in await drain(inbox)]
+        await run.redis.xack(inbox.source.stream, "coordinator", *ids[:15])
+    await run.redis.xgroup_createconsumer(votes, "coordinator", "gone")
+
+    await charge(run, CollectorRegistry(), *inboxes, retained=(dead,)).look()
+
+    assert [await run.redis.xlen(stream) for stream in (votes, dead, commands)] == [5, 5, 20]
+    [consumer] = await run.redis.xinfo_consumers(votes, "coordinator")
+    assert consumer["name"] == b"c"
+
+
+async def test_what_a_process_counts_can_be_read_by_others_and_streams_are_gauges(
+    run: ScriptedRun, redis_reader: connect.Redis
+) -> None:
+    await pending_votes(run, redis_reader)
+    registry = CollectorRegistry()
+    Counter("esper_messages_refused", "x", ("stream", "reason"), registry=registry).labels("s", "stale").inc(4)
+    Counter("other", "x", registry=registry).inc()
+    registry.register(Repeats({"t": lambda: 2}))
+
+    await charge(run, registry).look()
+    read = await counters.read(run.redis, run.run_id, await connect.server_ms(run.redis))
+
+    assert read == {"coordinator/one": counts_of(registry)}
+    assert {(count.name, count.value) for count in read["coordinator/one"]} == {
+        ("esper_messages_refused_total", 4.0),
+        ("esper_messages_deduplicated_total", 2.0),
+    }
+    shown = {"stream": "votes", "group": "coordinator"}
+    assert registry.get_sample_value("esper_stream_lag_entries", shown) == 1.0
+    assert registry.get_sample_value("esper_stream_pending_entries", shown) == 2.0
+    assert registry.get_sample_value("esper_stream_length_entries", {"stream": "votes"}) == 3.0
+
+
+async def test_what_processes_said_that_are_long_gone_is_forgotten(run: ScriptedRun) -> None:
+    now_ms = await connect.server_ms(run.redis)
+    await counters.publish(run.redis, run.run_id, "gone", [], now_ms - counters.FORGOTTEN_MS - 1)
+    await counters.publish(run.redis, run.run_id, "here", [], now_ms)
+
+    assert await counters.forget_gone(run.redis, run.run_id, now_ms) == 1
+    assert await counters.read(run.redis, run.run_id, now_ms) == {"here": []}

@@ -9,7 +9,7 @@ import pytest
 
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
-from esper.bus.faults import LostError, OutOfMemoryError, ReadOnlyError, without_password
+from esper.bus.faults import LostError, OutOfMemoryError, ReadOnlyError, translated, without_password
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
@@ -38,6 +38,16 @@ async def test_a_server_that_is_gone_is_named_without_the_password() -> None:
 def test_a_url_that_is_none_of_redis_is_refused_by_name(url: str) -> None:
     with pytest.raises(SettingError, match="ESPER_REDIS_URL is"):
         connect.writer(url)
+
+
+def test_a_write_to_a_connection_that_was_just_reset_counts_as_lost() -> None:
+    closed = RuntimeError(
+        "unable to perform operation on <TCPTransport closed=True reading=False>; the handler is closed"
+    )
+
+    assert isinstance(translated(closed, "redis://host"), LostError)
+    with pytest.raises(RuntimeError, match="of another kind"):
+        translated(RuntimeError("of another kind"), "redis://host")
 
 
 async def test_a_server_without_memory_writes_nothing_and_the_batch_can_be_settled_later(

@@ -10,9 +10,8 @@ from typing import Any, cast
 import redis.asyncio as library
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
-from esper.bus.faults import LostError, translated, without_password
+from esper.bus.faults import FAILURES, LostError, translated, without_password
 from esper.bus.outage import Outage
 from esper.bus.protocol import Argument
 from esper.errors import BusError, SettingError
@@ -38,7 +37,7 @@ class Redis(library.Redis):
         """Run one command, once."""
         try:
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except (RedisError, OSError) as error:
+        except FAILURES as error:
             raise translated(error, self.url) from error
 
     async def ask(self, words: Sequence[Argument]) -> Any:
@@ -54,7 +53,7 @@ class Redis(library.Redis):
                 return await exchanged(connection, commands)
             finally:
                 await pool.release(connection)
-        except (RedisError, OSError) as error:
+        except FAILURES as error:
             raise translated(error, self.url) from error
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 import structlog
-from redis.exceptions import RedisError
 
 from esper.bus.connect import Redis, check_server
 from esper.bus.delivery import FIELD
-from esper.bus.faults import LostError, UnavailableError, translated, without_password
+from esper.bus.faults import LostError, UnavailableError, without_password
 from esper.errors import BusError
 
 Wanted: TypeAlias = Literal["fast", "durable"]
@@ -188,11 +187,6 @@ class DurablePublisher:
 
     async def _both(self, stream_key: str, sealed: bytes) -> tuple[str, Any]:
         """On one connection: WAIT speaks of the writes of its own connection only."""
-        pipe: Any = self.redis.pipeline(transaction=False)
-        pipe.execute_command("XADD", stream_key, "*", FIELD, sealed)
-        pipe.execute_command(*self.durability.confirm, self.confirm_ms)
-        try:
-            entry_id, reached = await pipe.execute()
-        except (RedisError, OSError) as error:
-            raise translated(error, self.redis.url) from error
+        confirm = (*self.durability.confirm, self.confirm_ms)
+        entry_id, reached = await self.redis.ask_all([("XADD", stream_key, "*", FIELD, sealed), confirm])
         return entry_id.decode(), reached

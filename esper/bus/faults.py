@@ -51,6 +51,11 @@ LOST = (
 )
 
 
+FAILURES = (exceptions.RedisError, OSError, RuntimeError)
+"""What a command may raise. RuntimeError: uvloop's, for a write to a connection that was reset a moment ago."""
+CLOSED = "the handler is closed"
+
+
 def without_password(url: str) -> str:
     """The URL as it may be shown."""
     parts = urlsplit(url)
@@ -58,9 +63,13 @@ def without_password(url: str) -> str:
     return f"{parts.scheme}://{place}{parts.path}"
 
 
-def translated(error: exceptions.RedisError | OSError, url: str) -> BusError:
+def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) -> BusError:
     """The error of ours that says what the library's says."""
     at, said = without_password(url), str(error)
+    if isinstance(error, RuntimeError):
+        if CLOSED not in said:
+            raise error
+        return LostError(f"Redis at {at} cannot be reached: the connection was reset")
     if isinstance(error, FATAL) or isinstance(
         error.__cause__, FATAL
     ):  # the library wraps what it meets while connecting

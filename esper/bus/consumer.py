@@ -122,12 +122,15 @@ class Consumer:
         Only to be asked for new entries' sake, `full`: entries that are delivered again must not be counted as failed
         because another one kills the process.
         """
-        arrived = False
+        arrived = self._calm = False
         try:
             batch = yield from self._new(0)
             arrived = True
             return batch
-        except (NoGroupError, UnavailableError):
+        except NoGroupError:
+            return []
+        except UnavailableError as error:
+            self.surroundings.outage.begins(self._who, error)
             return []
         finally:
             if not arrived:

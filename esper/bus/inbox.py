@@ -53,6 +53,21 @@ class Inbox:
         return self.consumer.pending
 
     @property
+    def shared(self) -> bool:
+        """Whether consumers of the group take over from one another."""
+        return self.consumer.pace.reclaim_after_ms is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the next batch is being read already."""
+        return self._reading is not None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stopping.is_set()
+
+    @property
     def num_history_lost(self) -> int:
         """How often this consumer made the group again."""
         return self.consumer.num_history_lost

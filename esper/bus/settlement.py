@@ -33,14 +33,15 @@ class Mask:
     low: int = NUM_SEEN
     high: int = -1
 
-    def add(self, offset: int) -> bool:
-        """Set a bit; whether it was not set."""
-        byte, bit = offset >> 3, 1 << (offset & 7)
-        if self.bits[byte] & bit:
-            return False
-        self.bits[byte] |= bit
+    def add(self, offset: int) -> None:
+        """Set a bit."""
+        byte = offset >> 3
+        self.bits[byte] |= 1 << (offset & 7)
         self.low, self.high = min(self.low, byte), max(self.high, byte)
-        return True
+
+    def holds(self, offset: int) -> bool:
+        """Whether a bit is set."""
+        return bool(self.bits[offset >> 3] >> (offset & 7) & 1)
 
     def part(self) -> tuple[int, bytes]:
         """The first byte that is not empty, and all from there to the last one."""
@@ -89,8 +90,8 @@ class Settlement:
         """Add a sealed message to a stream."""
         self.writes.append(Write(stream_key, {FIELD: sealed}))
 
-    def once(self, series: str, number: int) -> bool:
-        """Refuse the whole, with RepeatedError, if this message took effect before; False: it already stands in here.
+    def once(self, series: str, number: int) -> None:
+        """Refuse the whole, with RepeatedError, if this message took effect before.
 
         A series is a key in the slot of the rest, and numbers its messages close together. It is remembered for a day.
         """
@@ -98,7 +99,12 @@ class Settlement:
         mask = self.effects.get(name)
         if mask is None:
             mask = self.effects[name] = Mask()
-        return mask.add(number % NUM_SEEN)
+        mask.add(number % NUM_SEEN)
+
+    def holds(self, series: str, number: int) -> bool:
+        """Whether this message takes effect with this settlement already."""
+        mask = self.effects.get(f"{series}:{number // NUM_SEEN}")
+        return mask is not None and mask.holds(number % NUM_SEEN)
 
     def put(self, hash_key: str, fields: Mapping[str, bytes]) -> None:
         """Set fields of a hash; an empty value deletes one."""

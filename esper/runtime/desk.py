@@ -1,0 +1,91 @@
+"""How deliveries are answered one by one: what is written for each, what is set aside, what took effect before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeAlias, TypeVar
+
+import structlog
+
+from esper.bus.delivery import Delivery
+from esper.bus.names import beside
+from esper.bus.settlement import Settlement, reject_spent
+from esper.errors import EsperError, RefusedError
+from esper.leyline.envelope import Header
+from esper.leyline.seal import Opened
+from esper.runtime.refusals import Refusals
+
+T = TypeVar("T")
+
+Read: TypeAlias = Callable[[Delivery], T]
+Handle: TypeAlias = Callable[[T], Iterable[tuple[str, bytes]]]  # to which stream, what sealed bytes
+Message: TypeAlias = tuple[str, int]  # the key of a series, and the number in it
+Repeats: TypeAlias = set[Message]
+
+log = structlog.get_logger()
+
+
+class Desk(Generic[T]):
+    """Answers deliveries. Knows nothing of where they come from, or of when they are settled.
+
+    `once`: a sealed message takes effect once for the whole group, however many entries hold it.
+    """
+
+    def __init__(self, read: Read[T], handle: Handle[T], refusals: Refusals, *, once: bool) -> None:
+        self.read, self.handle, self.refusals, self.once = read, handle, refusals, once
+        self.num_repeats = 0
+        self._series: dict[tuple[object, ...], str] = {}
+
+    def answered(self, batch: Iterable[Delivery], repeats: Repeats) -> Settlement:
+        """What a batch comes to; these messages of it took effect before."""
+        settlement = Settlement()
+        for delivery in batch:
+            self.answer(delivery, settlement, repeats)
+        return settlement
+
+    def answer(self, delivery: Delivery, settlement: Settlement, repeats: Repeats) -> None:
+        """Settle one delivery; where it is refused, alone: its neighbours go on."""
+        if delivery.spent:
+            reject_spent(settlement, delivery)
+            return
+        try:
+            opened = self.read(delivery)
+            message = self._message_of(opened, delivery)
+            is_repeat = message is not None and (message in repeats or settlement.holds(*message))
+            answers = [] if is_repeat else list(self.handle(opened))
+        except EsperError as error:
+            self._refuse(delivery, error, settlement)
+            return
+        settlement.ack(delivery)
+        if is_repeat:
+            self.num_repeats += 1
+        elif message is not None:  # only now: what failed took no effect, and may come again
+            settlement.once(*message)
+        for stream, sealed in answers:
+            settlement.write(stream, sealed)
+
+    def _refuse(self, delivery: Delivery, error: EsperError, settlement: Settlement) -> None:
+        if self.refusals.note(delivery.stream, delivery.entry_id, error):
+            settlement.reject(delivery, error, None if isinstance(error, RefusedError) else delivery.body)
+        else:
+            settlement.ack(delivery)
+
+    def _message_of(self, opened: T, delivery: Delivery) -> Message | None:
+        """Who it is, whatever entry holds it. None: that does not matter here."""
+        if not self.once or not isinstance(opened, Opened):
+            return None
+        return self._series_of(opened.header, delivery), opened.header.sequence
+
+    def _series_of(self, header: Header, delivery: Delivery) -> str:
+        name = (delivery.stream, delivery.group, header.role, header.producer, header.incarnation, header.target)
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = series_key(header, delivery)
+        return series
+
+
+def series_key(header: Header, delivery: Delivery) -> str:
+    """Where it is kept which messages of one producer, in one incarnation, for one target took effect in a group."""
+    # Names may hold any character: their lengths keep (a, b/c) and (a/b, c) apart.
+    who = f"{header.role.value}/{header.incarnation:016x}/{len(header.producer)}/{header.producer}/{header.target}"
+    return beside(delivery.stream, f"seen:{delivery.group}:{who}")

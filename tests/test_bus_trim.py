@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from esper.bus import connect
 from esper.bus.connect import Redis, server_ms
+from esper.bus.delivery import entries_of
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
@@ -80,8 +81,8 @@ async def act(redis: Redis, stream: str, reference: Reference, one: Sequence[Any
         case "retain":
             await retain(redis, stream, Retention(0.0, first), await server_ms(redis) + 1_000)
         case group:
-            reply: Any = await redis.xreadgroup(group, "c", {stream: ">"}, count=first)
-            got = [entry_id.decode() for entry_id, _ in reply[0][1]] if reply else []
+            reply = await redis.ask(("XREADGROUP", "GROUP", group, "c", "COUNT", first, "STREAMS", stream, ">"))
+            got = [entry_id.decode() for entry_id, _ in entries_of(reply)]
             reference.given[group] += len(got)
             reference.pending[group].update(got)
             if acked := sorted(reference.pending[group])[-second:] if second else []:

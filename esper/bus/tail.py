@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import structlog
 
 from esper.bus.backoff import Backoff
 from esper.bus.connect import Redis
-from esper.bus.delivery import FIELD, Entry, entries_of
+from esper.bus.delivery import Row, body_of, entries_of
 from esper.bus.faults import LostError
 
 BLOCK_MS = 1000
@@ -22,8 +21,8 @@ log = structlog.get_logger()
 
 async def last(redis: Redis, stream: str, n: int) -> list[tuple[str, bytes]]:
     """The newest n entries, oldest first: id and sealed message."""
-    entries: Any = await redis.xrevrange(stream, count=n)
-    return [message(entry) for entry in reversed(entries)]
+    rows = await redis.ask(("XREVRANGE", stream, "+", "-", "COUNT", n))
+    return [message(row) for row in reversed(rows)]
 
 
 async def follow(redis: Redis, stream: str, since: str = "$") -> AsyncGenerator[tuple[str, bytes], None]:
@@ -33,16 +32,16 @@ async def follow(redis: Redis, stream: str, since: str = "$") -> AsyncGenerator[
     while True:
         try:
             position = await newest_id(redis, stream) if position == "$" else position
-            entries = await read_after(redis, stream, position)
+            rows = await read_after(redis, stream, position)
         except LostError as error:
             if not backoff.failures:
                 log.warning("tail.interrupted", stream=stream, why=str(error))
             await asyncio.sleep(backoff.next_s())
             continue
         backoff.reset()
-        for entry in entries:
-            yield message(entry)
-            position = entry[0].decode()
+        for row in rows:
+            position, sealed = message(row)
+            yield position, sealed
 
 
 async def newest_id(redis: Redis, stream: str) -> str:
@@ -51,16 +50,16 @@ async def newest_id(redis: Redis, stream: str) -> str:
     return entries[0][0] if entries else "0-0"
 
 
-async def read_after(redis: Redis, stream: str, position: str) -> list[Entry]:
+async def read_after(redis: Redis, stream: str, position: str) -> list[Row]:
     """Entries after a position, waiting up to a second for the first."""
-    command: list[Any] = ["XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS", stream, position]
+    command = ("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS", stream, position)
     try:
         async with asyncio.timeout(BLOCK_MS / 1000 + MARGIN_S):
-            return entries_of(await redis.execute_command(*command))
+            return entries_of(await redis.ask(command))
     except TimeoutError as error:
         raise LostError(f"no answer to a read of {stream}") from error
 
 
-def message(entry: Entry) -> tuple[str, bytes]:
+def message(row: Row) -> tuple[str, bytes]:
     """Id and sealed message of an entry; empty where it has none."""
-    return entry[0].decode(), entry[1].get(FIELD, b"")
+    return row[0].decode(), body_of(row[1])

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 SOON_S = 10.0
@@ -28,12 +28,21 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+class Running(Protocol):
+    """What is asked of a process that was started; subprocess.Popen is one."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Child:
     """One command, leader of a process group of its own, that lives no longer than the thread which starts it."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Running | None = None
 
     def command(self) -> Sequence[str]:
         """Argument vector, a full path first."""
@@ -46,8 +55,12 @@ class Child:
     def start(self) -> Self:
         assert not self.alive, f"{self.log.stem} runs already"
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.process = self._launched()
+        return self
+
+    def _launched(self) -> Running:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *self.command()],
                 cwd=ROOT,
                 env=self.environment,
@@ -56,7 +69,6 @@ class Child:
                 stderr=log,
                 start_new_session=True,
             )
-        return self
 
     @property
     def alive(self) -> bool:

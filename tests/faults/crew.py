@@ -1,0 +1,181 @@
+"""Publishers, a group of workers, both tiers and a witness on one server, and what a row does with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from esper.bus import names
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from tests.faults.accounts import events
+from tests.faults.check import judge
+from tests.faults.history import Record
+from tests.faults.nursery import Nursery
+from tests.faults.processes import Child, wait_until
+from tests.faults.row import Result
+from tests.faults.scene import RUN, Tail
+from tests.faults.server import Server
+
+REGION = "r0"
+COMMANDS, RECEIPTS, DEAD, TOTAL = (names.key(RUN, name) for name in ("commands", "receipts", "dead", "global"))
+TELEMETRY, REGIONAL = (names.region_key(RUN, REGION, name) for name in ("telemetry", "regional"))
+GROUP = "workers"
+GRACE_S = 5.0
+RECLAIM_MS = 500
+TIERS = {"regional": Role.REGIONAL, "global_": Role.GLOBAL}
+ROLES = ("publisher", "worker", "witness", "aggregator", "reader")
+MODULES = [f"tests.faults.roles.{role}" for role in ROLES] + [f"esper.workers.{tier}" for tier in TIERS]
+
+
+class Crew:
+    """Processes by name. One that was killed is followed by another incarnation with a name of its own."""
+
+    def __init__(self, directory: Path, server: Server, stack: ExitStack) -> None:
+        self.directory, self.server, self._stack = directory, server, stack
+        self.history = directory / "history"
+        self.on: dict[str, Child] = {}
+        self._incarnations = 0
+        self._witnessed = Tail(self.history, "witness")
+        master = MasterKeyring.new(time.time_ns())
+        for role in (Role.CONTROLLER, Role.WORKER, Role.OBSERVER, *TIERS.values()):
+            master.derive(RUN, [role]).save(directory / f"{role}.json")
+        self.nursery = stack.enter_context(Nursery(directory, MODULES))
+        self.client: redis.Redis = stack.enter_context(redis.Redis.from_url(server.url, socket_timeout=30.0))
+        self.start("witness", "witness")
+
+    def start(self, role: str, name: str, **told: Any) -> Child:
+        """Start a process under this name."""
+        arguments = {"directory": str(self.directory), "url": self.server.url, "run": RUN, "name": name, **told}
+        return self._start(role, name, arguments)
+
+    def publish(self, name: str, count: int, per_s: float, **told: Any) -> Child:
+        return self.start("publisher", name, count=count, per_s=per_s, **told)
+
+    def work(self, place: str, **told: Any) -> str:
+        """Start the next incarnation of a worker; its name, which is also that of its consumer."""
+        self._incarnations += 1
+        name = f"{place}-{self._incarnations}"
+        self.start("worker", name, **{"reclaim_after_ms": RECLAIM_MS, **told})
+        return name
+
+    def aggregate(self, tier: str) -> str:
+        """Start the next incarnation of an aggregator; its name."""
+        self._incarnations += 1
+        name = f"{tier.strip('_')}-{self._incarnations}"
+        settings = {
+            "RUN": RUN,
+            "REDIS_URL": self.server.url,
+            "KEYRING": str(self.directory / f"{TIERS[tier]}.json"),
+            "NAME": name,
+            "REGION": REGION,
+            "REGIONS": REGION,
+            "LOG": "json",
+        }
+        environment = {f"ESPER_{variable}": value for variable, value in settings.items()}
+        self._start("aggregator", name, {"tier": tier, "reclaim_after_ms": RECLAIM_MS}, environment)
+        return name
+
+    def _start(
+        self, role: str, name: str, arguments: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> Child:
+        child = self.nursery.role(f"tests.faults.roles.{role}", arguments, self.log(name), environment)
+        self.on[name] = self._stack.enter_context(child)
+        return child
+
+    def log(self, name: str) -> Path:
+        return self.directory / "logs" / f"{name}.log"
+
+    def kill(self, name: str) -> Child:
+        """End it at once; it died of that."""
+        child = self.on.pop(name)
+        child.kill()
+        return child
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def held_by(self, consumer: str, stream: str = COMMANDS, group: str = GROUP) -> list[str]:
+        """Ids of entries that are pending for a consumer."""
+        rows: Any = self.client.xpending_range(stream, group, "-", "+", 10_000, consumer)
+        return [row["message_id"].decode() for row in rows]
+
+    def consumers(self) -> set[str]:
+        """Who has ever read commands and was not removed."""
+        try:
+            rows: Any = self.client.xinfo_consumers(COMMANDS, GROUP)
+        except redis.ResponseError:
+            return set()  # no group yet
+        return {row["name"].decode() for row in rows}
+
+    def applied(self) -> list[Record]:
+        """Effects that the witness has seen so far."""
+        return self._witnessed.records()["applied"]
+
+    def lease_losses(self) -> int:
+        """How often any process was refused what it held no lease for any more."""
+        return sum(len(events(path, "lease.lost")) for path in (self.directory / "logs").glob("*.log"))
+
+    def is_through(self, stream: str, group: str) -> bool:
+        """Whether a group has nothing pending and nothing unread."""
+        newest: Any = self.client.xrevrange(stream, count=1)
+        groups: Any = self.client.xinfo_groups(stream)
+        at = {row["name"].decode(): (row["pending"], row["last-delivered-id"]) for row in groups}
+        return bool(newest) and at.get(group) == (0, newest[0][0])
+
+    def is_witnessed(self, stream: str) -> bool:
+        """Whether the witness has seen the newest entry of a stream."""
+        newest: Any = self.client.xrevrange(stream, count=1)
+        seen = self._witnessed.records()["applied" if stream == RECEIPTS else "counted"]
+        return bool(newest) and bool(seen) and seen[-1]["seen_as"] == newest[0][0].decode()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def finish(self, result: Result, timeout_s: float = 60.0) -> None:
+        """Wait for the publishers and for all that they published; stop the rest, and judge what came of it."""
+        for name in [name for name in self.on if name.startswith("publisher")]:
+            child = self.on.pop(name)
+            wait_until(lambda child=child: not child.alive, f"{name} is done", timeout_s)  # type: ignore[misc]
+            assert child.process is not None and child.process.wait() == 0, child.last_words()
+        self._drain(timeout_s)
+        for name, child in self.on.items():
+            result.expect(child.alive, f"{name} ended by itself: {child.last_words()}")
+            if child.alive:
+                child.terminate(GRACE_S)
+        result.violations += judge(self.history)
+        self._expect_calm(result)
+
+    def _drain(self, timeout_s: float) -> None:
+        groups = {COMMANDS: GROUP, TELEMETRY: "regional", REGIONAL: "global"}
+        ends = {COMMANDS: RECEIPTS, TELEMETRY: TOTAL}
+        for stream, group in groups.items():
+            if self.client.exists(stream):
+                what = f"{group} is through with {stream}"
+                wait_until(lambda stream=stream, group=group: self.is_through(stream, group), what, timeout_s)  # type: ignore[misc]
+        for stream, end in ends.items():
+            if self.client.exists(stream):
+                wait_until(lambda end=end: self.is_witnessed(end), f"{end} is witnessed", timeout_s)  # type: ignore[misc]
+
+    def _expect_calm(self, result: Result) -> None:
+        """No letter is dead, and no process had a traceback."""
+        dead: Any = self.client.xrange(DEAD, count=3)
+        result.expect(not dead, f"{self.client.xlen(DEAD)} dead letters: {dead}")
+        for path in sorted((self.directory / "logs").glob("*.log")):
+            said = path.read_text(errors="replace")
+            result.expect("Traceback" not in said, f"{path.stem} had a traceback: {said[-500:]}")
+
+
+@contextmanager
+def crew(directory: Path, server: Server) -> Iterator[Crew]:
+    """Everything that is started ends with the block."""
+    with ExitStack() as stack:
+        yield Crew(directory, server, stack)
+
+
+def entry_times(history: list[Record]) -> dict[str, int]:
+    """When each command's effect was witnessed, by the command's entry."""
+    return {record["entry_id"]: record["at_ns"] for record in history}

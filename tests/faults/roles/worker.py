@@ -1,0 +1,97 @@
+"""One of a group that carries out each command once: the effect is a receipt, written with the acknowledgement."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from esper.bus import connect, names
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opened, Opener, Sealer
+from esper.runtime import logging, process
+from esper.runtime.serve import serve
+from esper.runtime.settings import Settings
+from esper.runtime.timekeeping import kept_right
+
+GROUP = "workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Arguments, as JSON. `name` is another one for each incarnation."""
+
+    directory: str
+    url: str
+    run: str
+    name: str
+    reclaim_after_ms: int = 500
+    count: int = 64
+    work_s: float = 0.0  # for each command
+    answer_s: float = 10.0
+
+
+class Worker:
+    """Opens commands and answers each with a receipt. Knows nothing of repeats."""
+
+    def __init__(self, told: Told, clock: connect.ServerClock) -> None:
+        self.told, self.clock = told, clock
+        keys = RoleKeyring.load(Path(told.directory) / f"{Role.WORKER}.json")
+        self.opener = Opener(keys, name=told.name, guard=None, accept=[Domain.COMMAND])
+        self.sealer = Sealer(keys, Role.WORKER, told.name)
+        self.receipts = names.key(told.run, "receipts")
+
+    def read(self, delivery: Delivery) -> Opened:
+        return self.opener.open(delivery.body, delivery.entry_id, self.clock.now_ms())
+
+    def handle(self, opened: Opened) -> Iterator[tuple[str, bytes]]:
+        """Blocks, as a handler that computes does."""
+        time.sleep(self.told.work_s)
+        assert isinstance(opened.message, pb.AdaptationCommand)
+        receipt = pb.CommandReceipt(
+            version=1,
+            command_id=opened.message.command_id,
+            status=pb.ReceiptStatus.RECEIPT_APPLIED,
+            worker=self.told.name,
+            entry_id=opened.entry_id,
+            time_ns=time.time_ns(),
+        )
+        yield self.receipts, self.sealer.seal(receipt)
+
+
+async def main(stopping: asyncio.Event) -> None:
+    told = Told(**json.loads(sys.argv[1]))
+    logging.configure(Settings(log="json"), role="worker", worker=told.name)
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(connect.client(told.url, None))
+        writer = await stack.enter_async_context(connect.client(told.url, told.answer_s))
+        await connect.wait_ready(writer, 30.0)
+        clock = connect.ServerClock()
+        await stack.enter_async_context(kept_right(clock, writer))
+        inbox = Inbox(
+            *(reader, writer, names.key(told.run, "commands"), GROUP, told.name),
+            reclaim_after_ms=told.reclaim_after_ms,
+            count=told.count,
+        )
+        stack.callback(asyncio.create_task(stop(inbox, stopping)).cancel)
+        worker = Worker(told, clock)
+        await serve(inbox, worker.read, worker.handle, Outbox(writer))
+
+
+async def stop(inbox: Inbox, stopping: asyncio.Event) -> None:
+    await stopping.wait()
+    inbox.stop()
+
+
+if __name__ == "__main__":
+    process.run(main)

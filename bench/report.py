@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 CHUNKS = 40
+RESAMPLES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,20 @@ class Ratio:
         return {"arm": self.arm, "ratio": self.ratio, "low": self.low, "high": self.high}
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line. `label` says whether it was measured, derived from measured ones, asked for (target), or why not."""
+
+    row: str
+    arm: str
+    stat: str
+    value: float | None
+    unit: str
+    num: int = 0
+    label: str = "measured"
+    vs: Ratio | None = None
+
+
 @dataclass(slots=True)
 class Report:
     """Collects lines and prints them at the end, so that printing disturbs no measurement."""
@@ -42,9 +58,26 @@ class Report:
     lines: list[dict[str, object]] = field(default_factory=list)
 
     def add(self, row: str, arm: str, stat: str, value: float, unit: str, num: int, vs: Ratio | None = None) -> None:
-        line: dict[str, object] = {"bench": self.bench, "row": row, "arm": arm, "stat": stat, "value": value}
-        line |= {"unit": unit, "n": num, "label": "measured"}
-        self.lines.append(line | ({"vs": vs.as_fields()} if vs else {}))
+        self.put(Figure(row, arm, stat, value, unit, num, vs=vs))
+
+    def put(self, figure: Figure) -> None:
+        line: dict[str, object] = {"bench": self.bench, "row": figure.row, "arm": figure.arm, "stat": figure.stat}
+        line |= {"value": figure.value, "unit": figure.unit, "n": figure.num, "label": figure.label}
+        self.lines.append(line | ({"vs": figure.vs.as_fields()} if figure.vs else {}))
+
+    def add_target(self, row: str, stat: str, value: float, unit: str) -> None:
+        """What is asked for, beside what was found."""
+        self.put(Figure(row, "target", stat, value, unit, label="target"))
+
+    def add_missing(self, row: str, arm: str, unit: str, why: str) -> None:
+        """An arm that this machine, or this run, does without."""
+        self.put(Figure(row, arm, "rate", None, unit, label=f"not measured: {why}"))
+
+    def add_rates(self, row: str, rates: Mapping[str, Sequence[float]], nums: Mapping[str, int], against: str) -> None:
+        """Messages per second of each arm, one rate a round, as a ratio to one arm's; `nums`: messages a round."""
+        for arm, values in rates.items():
+            vs = None if arm == against or against not in rates else by_round(values, rates[against], against)
+            self.put(Figure(row, arm, "rate", statistics.median(values), "msg/s", nums[arm] * len(values), vs=vs))
 
     def add_arms(self, row: str, samples: Mapping[str, Sequence[float]], unit: str, against: str) -> None:
         """Median and tail of each arm, each also as a ratio to one of them."""
@@ -83,6 +116,15 @@ def ratio(values: Sequence[float], base: Sequence[float], arm: str, level: float
     return Ratio(arm, whole, whole * math.exp(-half), whole * math.exp(half))
 
 
+def by_round(values: Sequence[float], base: Sequence[float], arm: str) -> Ratio:
+    """Geometric mean of the ratios within each round, its interval by resampling the rounds."""
+    logs = [math.log(ours / theirs) for ours, theirs in zip(values, base, strict=False)]
+    draw = random.Random(0)
+    means = [statistics.fmean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES)]
+    low, high = quantile(means, 0.025), quantile(means, 0.975)
+    return Ratio(arm, math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high))
+
+
 def chunks(values: Sequence[float]) -> list[Sequence[float]]:
     """Stretches in order of time, equally long, the rest left out."""
     size = len(values) // CHUNKS
@@ -91,7 +133,11 @@ def chunks(values: Sequence[float]) -> list[Sequence[float]]:
 
 def as_row(line: Mapping[str, object]) -> str:
     start = f"{line['row']:<20} {line['arm']:<11} {line['stat']:<5}"
+    if line["value"] is None:
+        return f"{start} {line['label']}"
     text = f"{start} {line['value']:>10.4g} {line['unit']:<5} n={line['n']}"
+    if line["label"] != "measured":
+        text += f" {line['label']}"
     match line.get("vs"):
         case {"arm": arm, "ratio": float(middle), "low": float(low), "high": float(high)}:
             return f"{text}  {middle:.4f} x {arm} [{low:.4f}, {high:.4f}]"

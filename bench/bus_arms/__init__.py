@@ -1,0 +1,1 @@
+"""What bench/bus.py measures: each arm a process of its own that does one slice at a time, when told to."""

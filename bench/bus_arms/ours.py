@@ -1,0 +1,121 @@
+"""Ours, sealed: serve() with a real inbox and outbox, and the publisher with a real sealer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from google.protobuf.message import Message
+
+from bus_arms.streams import CONSUMER, GROUP, check_consumed, check_published, fill
+from bus_arms.traffic import BATCH, RUN, SEALED_BY, message, number_and_time, opener, sealed, sealer
+from esper.bus import connect, names
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.bus.publisher import Publisher
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Opened, Opener
+from esper.runtime.serve import serve
+
+Read: TypeAlias = Callable[[Delivery], Opened]
+Handle: TypeAlias = Callable[[Opened], Iterable[tuple[str, bytes]]]
+
+RECEIPTS = names.key(RUN, "receipts")
+
+
+async def consume(
+    url: str, directory: str, what: str, num: int, receipts: bool = False, reclaim_after_ms: int | None = None
+) -> float:
+    """Seconds to read, open, check for replay, parse, dispatch and acknowledge; `receipts`: and to seal and add two.
+
+    With `reclaim_after_ms` in a group that others share, where the record of what took effect moves along.
+    """
+    stream, handled = names.key(RUN, what), list[int]()
+    handle = with_receipts(directory, handled) if receipts else noting(handled)
+    await fill(url, stream, sealed(directory, what, num))
+    seconds = await served(url, stream, opener(directory, what), handle, reclaim_after_ms)
+    await check_consumed(url, stream, handled, num)
+    if receipts:
+        await check_published(url, RECEIPTS, 2 * num)
+    return seconds
+
+
+async def served(url: str, stream: str, by: Opener, handle: Handle, reclaim_after_ms: int | None) -> float:
+    """Seconds that serve() takes until nothing is left."""
+    async with connect.reader(url) as reader, connect.writer(url) as writer:
+        inbox = Inbox(reader, writer, stream, GROUP, CONSUMER, count=BATCH, reclaim_after_ms=reclaim_after_ms)
+        read = await reading(by, writer)
+        began = time.perf_counter()
+        await serve(inbox, read, handle, Outbox(writer), until_idle=True)
+        return time.perf_counter() - began
+
+
+async def reading(by: Opener, writer: connect.Redis) -> Read:
+    """The seam where trust is decided, as our processes wire it."""
+    clock = connect.ServerClock()
+    await clock.look(writer)
+
+    def read(delivery: Delivery) -> Opened:
+        return by.open(delivery.body, delivery.entry_id, clock.now_ms())
+
+    return read
+
+
+def noting(handled: list[int]) -> Handle:
+    """A handler that owes nothing; a `match` on the message, as every handler of ours begins."""
+
+    def handle(opened: Opened) -> Iterable[tuple[str, bytes]]:
+        handled.append(number_and_time(opened.message)[0])
+        return ()
+
+    return handle
+
+
+def with_receipts(directory: str, handled: list[int]) -> Handle:
+    """Answers each command as coordinator and as rank: accepted, then applied."""
+    accepted, applied = pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_APPLIED
+    coordinator, worker = sealer(directory, Role.COORDINATOR), sealer(directory, Role.WORKER)
+
+    def handle(opened: Opened) -> Iterable[tuple[str, bytes]]:
+        handled.append(number_and_time(opened.message)[0])
+        yield RECEIPTS, coordinator.seal(receipt(opened, accepted))
+        yield RECEIPTS, worker.seal(receipt(opened, applied))
+
+    return handle
+
+
+def receipt(opened: Opened, status: pb.ReceiptStatus) -> Message:
+    assert isinstance(opened.message, pb.AdaptationCommand)
+    return pb.CommandReceipt(
+        version=1,
+        command_id=opened.message.command_id,
+        status=status,
+        worker="worker-0",
+        step=40_000,
+        round=17,
+        entry_id=opened.entry_id,
+        time_ns=time.time_ns(),
+    )
+
+
+async def publish(url: str, directory: str, what: str, num: int) -> float:
+    """Seconds to build, seal and add, a pipeline of messages at a time."""
+    stream, by = names.key(RUN, what), sealer(directory, SEALED_BY[what])
+    async with connect.writer(url) as writer:
+        await writer.unlink(stream)
+        publisher = Publisher(writer)
+        began = time.perf_counter()
+        for start in range(1, num + 1, BATCH):
+            numbers = range(start, min(start + BATCH, num + 1))
+            await publisher.add_many(stream, [by.seal(message(what, number, time.time_ns())) for number in numbers])
+        seconds = time.perf_counter() - began
+    await check_published(url, stream, num)
+    return seconds
+
+
+async def size(url: str, directory: str, what: str) -> int:
+    """Bytes of one sealed message."""
+    return len(sealed(directory, what, 1)[0])

@@ -1,0 +1,43 @@
+"""arq: a worker that keeps no results and polls without delay; its jobs are pickled, so bytes travel as they are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from arq.connections import RedisSettings, create_pool
+from arq.worker import Worker, func
+
+from bus_arms.streams import check_handled
+from bus_arms.traffic import BATCH, sealed
+
+QUEUE = "arq:bench"
+
+
+async def consume(url: str, directory: str, what: str, num: int) -> float:
+    """Seconds of a worker that ends when the queue is empty."""
+    handled = list[bytes]()
+
+    async def handle(context: dict[str, Any], body: bytes) -> None:
+        handled.append(body)
+
+    logging.getLogger("arq").setLevel(logging.CRITICAL)
+    settings = RedisSettings(unix_socket_path=url.removeprefix("unix://"))
+    async with await create_pool(settings, default_queue_name=QUEUE) as pool:
+        for body in sealed(directory, what, num):
+            await pool.enqueue_job("handle", body)
+        worker = Worker(
+            [func(handle, name="handle", keep_result=0)],
+            queue_name=QUEUE,
+            redis_pool=pool,
+            burst=True,
+            poll_delay=0,
+            max_jobs=BATCH,
+            handle_signals=False,
+        )
+        began = time.perf_counter()
+        await worker.async_run()
+        seconds = time.perf_counter() - began
+        check_handled(handled, num)
+    return seconds

@@ -1,0 +1,55 @@
+"""taskiq-redis: the stream broker, a hundred tasks at a time; base64, because its messages are JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import time
+
+from redis.asyncio import Redis
+from taskiq.api import run_receiver_task
+from taskiq_redis import RedisStreamBroker
+
+from bus_arms.streams import CONSUMER, GROUP, check_consumed
+from bus_arms.traffic import BATCH, sealed
+
+STREAM = "taskiq"
+
+
+async def consume(url: str, directory: str, what: str, num: int) -> float:
+    """Seconds from the start of the receiver until all is acknowledged."""
+    handled, done = list[str](), asyncio.Event()
+
+    async def handle(body: str) -> None:
+        handled.append(body)
+        if len(handled) == num:
+            done.set()
+
+    async with Redis.from_url(url) as redis:
+        await redis.unlink(STREAM)
+    broker = RedisStreamBroker(
+        url, STREAM, consumer_group_name=GROUP, consumer_name=CONSUMER, consumer_id="0", xread_count=BATCH
+    )
+    task = broker.register_task(handle, task_name="handle")
+    await broker.startup()
+    for body in sealed(directory, what, num):
+        await task.kiq(base64.b64encode(body).decode())
+    began = time.perf_counter()
+    receiver = asyncio.create_task(run_receiver_task(broker, max_async_tasks=100, max_prefetch=BATCH))
+    await done.wait()
+    await settled(url)
+    seconds = time.perf_counter() - began
+    receiver.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await receiver
+    await broker.shutdown()
+    await check_consumed(url, STREAM, handled, num)
+    return seconds
+
+
+async def settled(url: str) -> None:
+    """The last acknowledgement follows the last task."""
+    async with Redis.from_url(url) as redis:
+        while (await redis.xpending(STREAM, GROUP))["pending"]:
+            await asyncio.sleep(0)

@@ -1,0 +1,28 @@
+"""The process of one arm: reads one call a line, runs it under uvloop as our processes do, answers in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+from importlib import import_module
+
+import uvloop
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints goes to the log, not between the answers
+    module = import_module(f"bus_arms.{sys.argv[1]}")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        for line in sys.stdin:
+            call = json.loads(line)
+            gc.collect()
+            answer = runner.run(getattr(module, call["name"])(**call["given"]))
+            print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""From publish to handler at a steady thousand messages a second, alone and while telemetry saturates the server."""
+
+from __future__ import annotations
+
+from bus_arms.arm import ArmError
+from bus_rows.session import Session
+from report import Figure, quantile, ratio
+
+PER_SECOND = 1_000
+QUIET, BUSY = "publish to handler", "commands while telemetry saturates"
+ARMS = {
+    "packet": ("listen", "send", "packet"),
+    "command": ("listen", "send", "command"),
+    "bare": ("bare_listen", "bare_send", "packet"),
+    "bare again": ("bare_listen", "bare_send", "packet"),
+}
+NUM_SLICES = 5  # that an arm's time is cut into
+LEAD_S = 0.3  # that telemetry floods before the first command and after the last
+
+
+def measure(session: Session) -> None:
+    quiet(session)
+    busy(session)
+
+
+def quiet(session: Session) -> None:
+    """The arms take turns, each between the same two processes."""
+    left, samples = dict(ARMS), {name: list[float]() for name in ARMS}
+    seconds = session.amounts.seconds / NUM_SLICES
+    for _ in range(NUM_SLICES):
+        for name in session.order.sample(list(left), len(left)):
+            try:
+                samples[name] += between_two(session, *ARMS[name], seconds)
+            except ArmError as error:
+                session.failed(QUIET, name, "ms", error)
+                del left[name], samples[name]
+    for name, taken in samples.items():
+        for stat, level in (("p50", 0.5), ("p99", 0.99)):
+            against = samples.get("bare") if name != "bare" else None
+            vs = None if against is None else ratio(taken, against, "bare", level)
+            session.report.put(Figure(QUIET, name, stat, quantile(taken, level), "ms", len(taken), vs=vs))
+    session.report.add_target(QUIET, "p50", 1.0, "ms")
+    session.report.add_target(QUIET, "p99", 5.0, "ms")
+
+
+def between_two(session: Session, listen: str, send: str, what: str, seconds: float) -> list[float]:
+    """Milliseconds of each message of a slice."""
+    session.ask("pace:sender", "prepare")
+    given = {"what": what, "num": int(seconds * PER_SECOND), "seconds": seconds}
+    session.tell("pace:listener", listen, **given)
+    session.ask("pace:sender", send, **given)
+    return [float(each) for each in session.answer("pace:listener", listen)]
+
+
+def busy(session: Session) -> None:
+    """One process floods telemetry and one takes it in, both ours and sealed; commands go between two others."""
+    try:
+        taken = while_flooded(session, session.amounts.seconds)
+    except ArmError as error:
+        session.failed(BUSY, "command", "ms", error)
+        return
+    for stat, level in (("p50", 0.5), ("p99", 0.99)):
+        session.report.add(BUSY, "command", stat, quantile(taken, level), "ms", len(taken))
+    session.report.add_target(BUSY, "p99", 10.0, "ms")
+
+
+def while_flooded(session: Session, seconds: float) -> list[float]:
+    """Milliseconds of each command; what the flood came to goes into the report."""
+    flood_s, num = seconds + 2 * LEAD_S, int(seconds * PER_SECOND)
+    session.ask("pace:sender", "prepare")
+    before_s = float(session.ask("pace:sender", "server_seconds"))
+    session.tell("pace:flood", "flood", seconds=flood_s)
+    session.tell("pace:drain", "drain", seconds=flood_s)
+    session.tell("pace:listener", "listen", what="command", num=num, seconds=seconds)
+    session.ask("pace:sender", "send", what="command", num=num, seconds=seconds, after_s=LEAD_S)
+    taken = [float(each) for each in session.answer("pace:listener", "listen")]
+    for arm, name in (("telemetry added", "flood"), ("telemetry handled", "drain")):
+        count = int(session.answer(f"pace:{name}", name))
+        session.report.add(BUSY, arm, "rate", count / flood_s, "msg/s", count)
+    used_s = float(session.ask("pace:sender", "server_seconds")) - before_s
+    session.report.add(BUSY, "server", "mean", used_s / flood_s, "cores", 1)
+    return taken

@@ -1,0 +1,84 @@
+"""One run of the benchmark: its server, its amounts, what it found and which arms failed."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bus_arms.arm import Arm, ArmError
+from report import Report
+
+Arms: TypeAlias = dict[str, Callable[[], float]]  # one slice of each; what it returns is a rate
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How much of everything."""
+
+    num: int  # messages a slice
+    rounds: int
+    calls: int  # awaited one by one
+    seconds: float  # at a steady rate
+    backlog: int  # entries behind, and pending
+
+
+FULL = Amounts(num=20_000, rounds=15, calls=8_000, seconds=10.0, backlog=1_000_000)
+QUICK = Amounts(num=10_000, rounds=5, calls=800, seconds=1.5, backlog=100_000)
+
+
+@dataclass(slots=True)
+class Session:
+    """Keeps one process for each arm, for as long as the run lasts."""
+
+    url: str
+    directory: Path
+    amounts: Amounts
+    report: Report
+    order: random.Random
+    with_peers: bool = True
+    failures: list[str] = field(default_factory=list)
+    _arms: dict[str, Arm] = field(default_factory=dict)
+
+    def ask(self, process: str, name: str, **given: object) -> Any:
+        """Call a function of an arm's module; `process` is the module, and after a colon whose process of several."""
+        self.tell(process, name, **given)
+        return self.answer(process, name)
+
+    def tell(self, process: str, name: str, **given: object) -> None:
+        if process not in self._arms:
+            self._arms[process] = Arm(process, self.directory)
+        self._arms[process].tell(name, url=self.url, directory=str(self.directory), **given)
+
+    def answer(self, process: str, name: str) -> Any:
+        return self._arms[process].answer(name)
+
+    def close(self) -> None:
+        for arm in self._arms.values():
+            arm.close()
+        self._arms.clear()
+
+    def in_turns(self, row: str, unit: str, arms: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
+        """What each arm returned in each round, in an order drawn anew; the first round only shows that it works.
+
+        An arm that fails takes no further part, and is told of.
+        """
+        left, samples = dict(arms), {name: list[float]() for name in arms}
+        for at in range(self.amounts.rounds + 1):
+            for name in self.order.sample(list(left), len(left)):
+                try:
+                    samples[name] += [left[name]()] if at else [left[name]()][:0]
+                except ArmError as error:
+                    self.failed(row, name, unit, error)
+                    del left[name], samples[name]
+        return samples
+
+    def failed(self, row: str, arm: str, unit: str, error: ArmError) -> None:
+        """Note it, say it, and end every process: those that worked with this one may wait for it."""
+        self.failures.append(f"{row}: {arm}: {error.why}")
+        print(self.failures[-1], file=sys.stderr, flush=True)
+        self.report.add_missing(row, arm, unit, f"failed: {error.why}")
+        self.close()

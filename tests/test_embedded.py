@@ -123,3 +123,20 @@ def test_esper_redis_prints_its_url_and_a_signal_leaves_nothing_behind(number: s
     assert there
     assert process.returncode == 0
     assert not socket.parent.exists()
+
+
+async def test_a_transaction_torn_by_a_power_loss_never_takes_half_its_effect(short_directory: Path) -> None:
+    server = EmbeddedRedis(short_directory / "torn", appendfsync="always")
+    server.start()
+    for word in ("half", "again"):
+        async with connect.writer(server.url) as redis:
+            await redis.execute_command("EVAL", f"for _ = 1, 2 do redis.call('RPUSH', 'list', '{word}') end", 0)
+        server.kill()
+        if word == "half":
+            [log] = [*server.directory.glob("appendonlydir/*.incr.aof"), *server.directory.glob("appendonly.aof")]
+            os.truncate(log, log.read_bytes().rindex(b"half"))
+        server.start()
+
+    async with connect.writer(server.url) as redis:
+        assert await redis.lrange("list", 0, -1) == [b"again", b"again"]
+    server.stop()

@@ -17,6 +17,7 @@ from esper.errors import BusError, SettingError
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel's own limit is 107, and says so in no clear words
 START_S = 10.0
 STOP_S = 2.0
+TORN = b"Truncating the AOF"
 
 # PR_SET_PDEATHSIG is 1. It survives execv; a preexec_fn would run Python between fork and exec, which threads make
 # unsafe. SIGTERM lets the server flush its log and unlink its socket. The parent may have died before the call.
@@ -63,6 +64,7 @@ class EmbeddedRedis:
         self.directory.chmod(0o700)
         if answers(self.socket):
             raise BusError(f"another server already listens on {self.socket}")
+        said_before = self.log.stat().st_size if self.log.exists() else 0
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *self.command()],
             stdin=subprocess.DEVNULL,
@@ -71,6 +73,20 @@ class EmbeddedRedis:
             start_new_session=True,  # Ctrl-C in a terminal must not reach it before those that still write to it
         )
         self.wait_until_it_answers(self.process)
+        if TORN in self.log.read_bytes()[said_before:]:
+            self.rewrite()
+
+    def rewrite(self) -> None:
+        """Have the append-only file written anew. One torn in mid-transaction was cut in mid-transaction, and at the
+        next start the half that is left would be carried out, together with what came after it (6.2.14, 7.0.15)."""
+        deadline = time.monotonic() + START_S
+        asked(self.socket, b"BGREWRITEAOF")
+        while b"aof_rewrite_in_progress:1" in asked(self.socket, b"INFO persistence"):
+            if time.monotonic() > deadline:
+                raise BusError(
+                    f"the embedded Redis did not rewrite its torn log in {self.directory}: {self.last_words()}"
+                )
+            time.sleep(0.005)
 
     def command(self) -> list[str]:
         """Argument vector of the server."""
@@ -144,11 +160,16 @@ class EmbeddedRedis:
 
 def answers(path: Path) -> bool:
     """Whether a server that has finished loading answers PING on this socket."""
+    try:
+        return asked(path, b"PING").startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+def asked(path: Path, words: bytes) -> bytes:
+    """The start of a server's reply, a few KiB."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1.0)
-        try:
-            connection.connect(str(path))
-            connection.sendall(b"PING\r\n")
-            return connection.recv(64).startswith(b"+PONG")
-        except OSError:
-            return False
+        connection.connect(str(path))
+        connection.sendall(words + b"\r\n")
+        return connection.recv(1 << 14)

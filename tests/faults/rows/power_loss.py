@@ -58,6 +58,7 @@ def run_mode(
         for cut in cuts:
             result.count(f"{wanted}_power_losses")
             result.count(f"{wanted}_bytes_cut", cut.num_bytes)
+        result.count(f"{wanted}_torn", server.num_healed)
         judge(result, server, stage, accounts, wanted, cuts)
 
 

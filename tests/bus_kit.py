@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from esper.bus.connect import Redis
@@ -67,7 +68,8 @@ class LossyLine:
 @asynccontextmanager
 async def lossy_line(server_url: str, directory: Path) -> AsyncIterator[tuple[LossyLine, str]]:
     """The line and the URL to reach the server through it."""
-    line = LossyLine(Path(server_url.removeprefix("unix://")))
+    server = urlsplit(server_url)
+    line = LossyLine(Path(server.path))
     path = directory / f"{uuid4().hex[:8]}.sock"
     async with await asyncio.start_unix_server(line.on_client, path):
-        yield line, f"unix://{path}"
+        yield line, f"unix://{path}?{server.query}"

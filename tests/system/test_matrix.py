@@ -26,17 +26,15 @@ WITHOUT = (
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("server", ["embedded", "on PATH"])
 @pytest.mark.parametrize(
-    ("resp", "start", "loop"),
-    # Every pair of values meets at least once.
+    ("server", "resp", "start", "loop"),
+    # With what `make test` runs (embedded, RESP2, hiredis, asyncio) every value meets every other one at least once.
     [
-        ("2", WITHOUT, "uvloop"),
-        ("3", WITH_HIREDIS, "uvloop"),
-        ("3", WITHOUT, "asyncio"),
-        ("2", WITH_HIREDIS, "asyncio"),
+        pytest.param("embedded", "3", WITH_HIREDIS, "uvloop", id="embedded-RESP3-hiredis-uvloop"),
+        pytest.param("embedded", "2", WITHOUT, "uvloop", id="embedded-RESP2-pure-uvloop"),
+        pytest.param("on PATH", "2", WITH_HIREDIS, "uvloop", id="on_PATH-RESP2-hiredis-uvloop"),
+        pytest.param("on PATH", "3", WITHOUT, "asyncio", id="on_PATH-RESP3-pure-asyncio"),
     ],
-    ids=["RESP2-pure-uvloop", "RESP3-hiredis-uvloop", "RESP3-pure-asyncio", "RESP2-hiredis-asyncio"],
 )
 def test_the_bus_keeps_its_promises_on(server: str, resp: str, start: str, loop: str) -> None:
     if server == "on PATH" and ON_PATH is None:

@@ -7,11 +7,11 @@ import pytest
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.validate import validate
-from esper.narset.regional import GAP_S, Regional
+from esper.narset.regional import GAP_S, GONE_S, Regional
 
 
 def frame(
-    first: int, last: int, *, source: str = "worker-0", shed: int = 0, region: str = "north"
+    first: int, last: int, *, source: str = "worker-0", shed: int = 0, region: str = "north", incarnation: int = 7
 ) -> pb.TelemetryFrame:
     """Packets `first` to `last`, each with a loss equal to its sequence."""
     packets = [
@@ -25,7 +25,9 @@ def frame(
         )
         for number in range(first, last + 1)
     ]
-    return pb.TelemetryFrame(version=1, source=source, incarnation=7, region=region, packets=packets, shed=shed)
+    return pb.TelemetryFrame(
+        version=1, source=source, incarnation=incarnation, region=region, packets=packets, shed=shed
+    )
 
 
 def put_on_record(tier: Regional) -> dict[bytes, bytes]:
@@ -174,3 +176,54 @@ def test_more_metrics_or_longer_names_than_a_message_takes_do_not_stop_the_regio
     validate(aggregate)
     assert aggregate.num_packets == 3
     assert aggregate.metrics["loss"].count == 3
+
+
+def windows_on_record(tier: Regional) -> tuple[set[str], set[str]]:
+    """Names of the windows that the next change puts on record, and of those that it deletes."""
+    fields = {name: value for name, value in tier.changed().items() if name.startswith("source:")}
+    return {name for name, value in fields.items() if value}, {name for name, value in fields.items() if not value}
+
+
+def test_the_window_of_a_process_that_was_followed_by_another_is_forgotten_once_it_was_silent_for_long() -> None:
+    tier = Regional("north")
+    tier.on_frame(frame(1, 32), 0.0)
+    tier.on_frame(frame(1, 32, source="other"), 0.0)
+    tier.take(0.0)
+    tier.changed()
+
+    tier.on_frame(frame(1, 32, incarnation=8), GONE_S - 1)
+    tier.take(GONE_S - 1)
+    early = windows_on_record(tier)
+    tier.on_frame(frame(33, 64, incarnation=8), 2 * GONE_S)
+    tier.take(2 * GONE_S)
+
+    assert early == ({"source:worker-0:8"}, set())
+    assert windows_on_record(tier) == ({"source:worker-0:8"}, {"source:worker-0:7"})
+    assert set(tier.state.windows) == {"worker-0:8", "other:7"}
+
+
+def test_a_source_that_paused_for_long_goes_on_without_a_gap() -> None:
+    tier = Regional("north")
+    tier.on_frame(frame(1, 32), 0.0)
+    tier.take(0.0)
+
+    tier.on_frame(frame(33, 64), 10 * GONE_S)
+    [aggregate] = tier.take(10 * GONE_S)
+    later = tier.take(10 * GONE_S + GAP_S)
+
+    assert (aggregate.num_packets, aggregate.num_gaps, later) == (32, 0, [])
+
+
+def test_windows_on_record_are_forgotten_by_a_later_process_too_and_never_those_it_has_not_seen_followed() -> None:
+    first = Regional("north")
+    for source, incarnation in (("worker-0", 7), ("worker-1", 1), ("worker-1", 2)):
+        first.on_frame(frame(1, 32, source=source, incarnation=incarnation), 0.0)
+    first.take(0.0)
+    tier = Regional("north")
+    tier.load(put_on_record(first))
+
+    tier.take(0.0)
+    tier.on_frame(frame(1, 32, incarnation=8), 2 * GONE_S)
+    tier.take(2 * GONE_S)
+
+    assert set(tier.state.windows) == {"worker-0:8", "worker-1:1", "worker-1:2"}

@@ -25,6 +25,7 @@ class Global:
 
     def __init__(self, regions: Collection[str]) -> None:
         self._regions = frozenset(regions)
+        self.num_repeats = 0
         self.load({})
 
     def load(self, fields: Mapping[bytes, bytes]) -> None:
@@ -42,6 +43,8 @@ class Global:
         reduction.num_messages = 1
         if self.state.window(aggregate.region).admit(aggregate.sequence):
             self._windows.add([reduction], now_s)
+        else:
+            self.num_repeats += 1
 
     def wait_s(self, now_s: float) -> float | None:
         """Seconds until `take` is due; None: not before another aggregate."""

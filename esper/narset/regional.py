@@ -14,6 +14,9 @@ from esper.narset.window import WINDOW, Windows
 
 WINDOW_S = 0.010
 GAP_S = 5.0
+GONE_S = 300.0
+"""Silent for so long, and followed by another process of its name, a source is gone: its window is forgotten."""
+LOOK_EVERY_S = 60.0
 SOURCE = "source:"
 
 
@@ -27,6 +30,10 @@ class Regional:
 
     def __init__(self, region: str) -> None:
         self.region = region
+        self._met_s: dict[str, float] = {}
+        self._known_s: dict[str, float] = {}
+        self._look_at_s = 0.0
+        self.num_repeats = 0
         self.load({})
 
     def load(self, fields: Mapping[bytes, bytes]) -> None:
@@ -40,9 +47,12 @@ class Regional:
         if frame.region != self.region:
             detail = f"a frame of region {frame.region!r} on the stream of region {self.region!r}"
             raise RefusedError(pb.ReasonCode.REASON_WRONG_CONTEXT, detail)
-        met = self.state.window(f"{frame.source}:{frame.incarnation}")
+        name = f"{frame.source}:{frame.incarnation}"
+        met = self.state.window(name)
+        self._met_s[name] = now_s
         new = [packet for packet in frame.packets if met.admit(packet.sequence)]
         self._left_out.num_duplicates += len(frame.packets) - len(new)
+        self.num_repeats += len(frame.packets) - len(new)
         self._left_out.num_shed += met.drop(frame.shed)
         self._windows.add([_sighting(frame.source, packet) for packet in new], now_s)
 
@@ -60,11 +70,27 @@ class Regional:
             if missing:
                 self._left_out.num_gaps += missing
                 self.state.window(name)
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + LOOK_EVERY_S
+            self._forget(now_s)
         return self._close()
 
     def changed(self) -> dict[str, bytes]:
         """What to put on record together with what was taken."""
         return self.state.changed()
+
+    def _forget(self, now_s: float) -> None:
+        """A source that only pauses keeps its window, however long: without it all before would count as missing."""
+        newest: dict[str, float] = {}
+        for name, met_s in self._met_s.items():
+            newest[source_of(name)] = max(met_s, newest.get(source_of(name), met_s))
+        for name in list(self.state.windows):
+            silent_since_s = self._met_s.get(name, self._known_s.setdefault(name, now_s))
+            followed = newest.get(source_of(name), silent_since_s) > silent_since_s
+            if followed and now_s - silent_since_s >= GONE_S:
+                self.state.drop(name)
+                self._met_s.pop(name, None)
+                self._known_s.pop(name, None)
 
     def _close(self) -> list[pb.AggregatedTelemetry]:
         closed = self._windows.take()
@@ -81,6 +107,11 @@ class Regional:
     def _message(self, reduction: Reduction) -> pb.AggregatedTelemetry:
         partial = reduction.num_packets < WINDOW
         return fitting(reduction.message(self.region, self.state.next_sequence(), partial=partial))
+
+
+def source_of(name: str) -> str:
+    """The source in the name of a window, its incarnation left out."""
+    return name.rpartition(":")[0]
 
 
 def _sighting(source: str, packet: pb.TelemetryPacket) -> Sighting:

@@ -16,12 +16,13 @@ class TierState:
     def __init__(self, prefix: str, fields: Mapping[bytes, bytes]) -> None:
         self._prefix = prefix
         self._touched: set[str] = set()
+        self._dropped: set[str] = set()
         self.version = int(fields.get(VERSION.encode(), b"0"))
         self.sequence = int(fields.get(SEQUENCE.encode(), b"0"))
         self.windows = {
             name.decode().removeprefix(prefix): SequenceWindow(data)
             for name, data in fields.items()
-            if name.startswith(prefix.encode())
+            if name.startswith(prefix.encode()) and data
         }
 
     @property
@@ -32,7 +33,14 @@ class TierState:
     def window(self, name: str) -> SequenceWindow:
         """The window of an input, to be changed."""
         self._touched.add(name)
+        self._dropped.discard(name)
         return self.windows.setdefault(name, SequenceWindow())
+
+    def drop(self, name: str) -> None:
+        """Forget an input that will say nothing any more: with the next change it goes from the record too."""
+        del self.windows[name]
+        self._touched.discard(name)
+        self._dropped.add(name)
 
     def next_sequence(self) -> int:
         """The next number of what this tier writes, from 1."""
@@ -40,8 +48,13 @@ class TierState:
         return self.sequence
 
     def changed(self) -> dict[str, bytes]:
-        """Fields to put back; to be asked once per settlement, which then has to succeed or the state be reloaded."""
+        """Fields to put back, empty ones to be deleted; to be asked once per settlement.
+
+        That settlement has to succeed, or the state be loaded again.
+        """
         self.version += 1
         fields = {f"{self._prefix}{name}": self.windows[name].dump() for name in self._touched}
+        fields |= {f"{self._prefix}{name}": b"" for name in self._dropped}
         self._touched.clear()
+        self._dropped.clear()
         return fields | {VERSION: str(self.version).encode(), SEQUENCE: str(self.sequence).encode()}

@@ -1,0 +1,49 @@
+"""What one life of a consumer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from esper.bus.consumer import Consumer
+from esper.bus.names import beside
+from esper.bus.protocol import Patience, Steps
+from esper.bus.settlement import Settlement
+from esper.bus.settling import settle
+from esper.leyline.replay import ReplayGuard
+from esper.leyline.seal import Opened, Opener
+from tests.simulation.record import JOBS, Key
+from tests.simulation.world import Life
+
+PATIENCE_S = 60.0
+
+
+@dataclass(slots=True)
+class Hands:
+    """What one life of a consumer holds: all of it is lost in a crash."""
+
+    life: Life
+    consumer: Consumer
+    guard: ReplayGuard
+    opener: Opener
+    tokens: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(self.life.surroundings, "outbox", PATIENCE_S)
+
+    @property
+    def memory(self) -> str:
+        """The key under which the server remembers what this life settled last."""
+        return beside(JOBS, f"settled:{self.life.consumer}")
+
+    def settle(self, settlement: Settlement) -> Steps[list[str]]:
+        if settlement.empty:
+            return []
+        return (yield from settle(settlement, self.memory, f"{next(self.tokens)}:", self.patience))
+
+
+def key_of(opened: Opened) -> Key:
+    header = opened.header
+    return f"{header.producer}/{header.incarnation:016x}/{header.sequence}"

@@ -1,0 +1,46 @@
+"""Who publishes: by the bus's own protocol and its retries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+
+from esper.bus.protocol import Patience, Pause, Steps
+from esper.bus.publishing import publish
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Sealer
+from tests.simulation.keys import CONTROLLER, WORKER, job, order
+from tests.simulation.record import JOBS, ORDERS, Sent
+from tests.simulation.world import Life
+
+RETRY_S = 30.0
+
+
+@dataclass(slots=True)
+class Producer:
+    """Publishes its messages one after the other. What a crash leaves open is not sent again: nobody waits for it."""
+
+    role: Role
+    left: list[int]
+
+    def live(self, life: Life) -> Steps[None]:
+        world, record = life.world, life.world.record
+        keyring, stream, make = (WORKER, JOBS, job) if self.role is Role.WORKER else (CONTROLLER, ORDERS, order)
+        sealer = Sealer(
+            keyring,
+            self.role,
+            life.name,
+            incarnation=world.dice.getrandbits(64),
+            clock_ns=lambda: world.server_ms() * 1_000_000,
+        )
+        for sequence in count(1):
+            if not self.left:
+                return
+            sealed = sealer.seal(make(self.left.pop()))
+            key = f"{life.name}/{sealer.incarnation:016x}/{sequence}"
+            poison = stream == JOBS and world.dice.random() < world.plan.poison
+            sent = record.sent[key] = Sent(stream, sealed, world.now_s, poison=poison)
+            yield from publish(stream, sealed, Patience(life.surroundings, life.name, RETRY_S))
+            sent.acknowledged = True
+            if world.dice.random() < 0.7:
+                yield Pause(world.dice.expovariate(1.0) * world.plan.quiet_at_s / (world.plan.num_messages + 1))

@@ -1,0 +1,255 @@
+"""The model of Redis answers as Redis does, command for command."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from esper.bus.embedded import EmbeddedRedis, find_server
+from esper.bus.script import RELEASE, SETTLE, arguments
+from esper.bus.settlement import Settlement
+from tests.simulation.model import Model, RefusalError, Word
+
+IDLE_MS = 1_000_000  # far more than an example takes: what is idle for longer was made so
+NUM_EXAMPLES, NUM_STEPS = 120, 40
+
+SERVERS = {"embedded": find_server()}
+if on_path := shutil.which("redis-server"):
+    SERVERS["on PATH"] = Path(on_path)
+
+keys = st.sampled_from(["s0", "s0", "s0", "s1"])
+groups = st.sampled_from(["g0", "g0", "g1"])
+consumers = st.sampled_from(["c0", "c1", "c2"])
+places = st.integers(0, 30)
+counts = st.integers(1, 4)
+values = st.sampled_from([b"", b"a", b"b"])
+
+
+class Line:
+    """A connection that reads replies as they come; a refusal is an error."""
+
+    def __init__(self, url: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(url.removeprefix("unix://"))
+        self.file = self.socket.makefile("rb")
+
+    def call(self, *words: Word) -> Any:
+        packed = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        body = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in packed)
+        self.socket.sendall(b"*%d\r\n%b" % (len(packed), body))
+        return self.reply()
+
+    def reply(self) -> Any:
+        line = self.file.readline()
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"-":
+            raise RefusalError(rest.decode())
+        if kind == b"+":
+            return rest
+        if kind == b":":
+            return int(rest)
+        length = int(rest)
+        if length < 0:
+            return None
+        if kind == b"$":
+            return self.file.read(length + 2)[:-2]
+        return [self.reply() for _ in range(length)]
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+class Both(RuleBasedStateMachine):
+    """Sends each command to the model and to a server. Ids that the server makes tell the model what time it was."""
+
+    line: Line
+    version: tuple[int, int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line.call("FLUSHALL")
+        self.line.call("SCRIPT", "FLUSH")
+        self.now_ms, self.entry_ms = 0, iter(())
+        self.model = Model(lambda: self.now_ms, self.version, lambda: next(self.entry_ms))
+        self.ids = ["0-0"]
+        self.num_tokens = 0
+
+    def same(self, *words: Word) -> Any:
+        """Ask both; the answers are equal."""
+        theirs = self.asked(self.line.call, words)
+        made = theirs if isinstance(theirs, list) else [theirs]
+        seconds, microseconds = (int(part) for part in self.line.call("TIME"))
+        self.now_ms = seconds * 1000 + microseconds // 1000
+        self.entry_ms = iter(int(each.split(b"-")[0]) for each in made if isinstance(each, bytes) and b"-" in each)
+        ours = self.asked(self.model.call, words)
+        assert rounded(ours) == rounded(theirs), f"{words}: {ours} is not {theirs}"
+        return theirs
+
+    def asked(self, call: Any, words: tuple[Word, ...]) -> Any:
+        try:
+            return call(*words)
+        except RefusalError as error:
+            return str(error).split()[0]
+
+    def at(self, place: int) -> str:
+        return self.ids[place % len(self.ids)]
+
+    @rule(key=keys, milliseconds=st.integers(1, 9), explicit=st.booleans())
+    def add(self, key: str, milliseconds: int, explicit: bool) -> None:
+        newest = int(self.ids[-1].split("-")[0]) % 10**6
+        wanted = f"{max(0, newest + milliseconds - 2)}-{milliseconds}" if explicit else "*"
+        made = self.same("XADD", key, wanted, "m", f"body {milliseconds}")
+        if isinstance(made, bytes):
+            self.ids.append(made.decode())
+
+    @rule(key=keys, group=groups, start=st.sampled_from(["0", "0", "$"]), make=st.booleans())
+    def create(self, key: str, group: str, start: str, make: bool) -> None:
+        self.same("XGROUP", "CREATE", key, group, start, *(["MKSTREAM"] if make else []))
+
+    @rule(key=keys, group=groups, consumer=consumers, count=counts)
+    def read(self, key: str, group: str, consumer: str, count: int) -> None:
+        self.same("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
+
+    @rule(key=keys, group=groups, consumer=consumers, count=counts, place=places)
+    def read_again(self, key: str, group: str, consumer: str, count: int, place: int) -> None:
+        self.same("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, self.at(place * (count % 2)))
+
+    @rule(key=keys, group=groups, some=st.lists(places, min_size=1, max_size=3))
+    def ack(self, key: str, group: str, some: list[int]) -> None:
+        self.same("XACK", key, group, *map(self.at, some))
+
+    @rule(key=keys, group=groups, consumer=consumers, some=st.lists(places, min_size=1, max_size=3), idle=st.booleans())
+    def claim(self, key: str, group: str, consumer: str, some: list[int], idle: bool) -> None:
+        least = IDLE_MS if idle else 0
+        options: list[Word] = [["JUSTID"], ["IDLE", 2 * IDLE_MS, "JUSTID"], ["RETRYCOUNT", 7], []][sum(some) % 4]
+        self.same("XCLAIM", key, group, consumer, least, *dict.fromkeys(map(self.at, some)), *options)
+
+    @rule(
+        key=keys, group=groups, consumer=consumers, count=counts, place=places, idle=st.booleans(), just=st.booleans()
+    )
+    def autoclaim(self, key: str, group: str, consumer: str, count: int, place: int, idle: bool, just: bool) -> None:
+        words: list[Word] = ["XAUTOCLAIM", key, group, consumer, IDLE_MS if idle else 0, self.at(place), "COUNT", count]
+        self.same(*words, *(["JUSTID"] if just else []))
+
+    @rule(key=keys, group=groups, consumer=consumers, place=places, count=counts)
+    def look(self, key: str, group: str, consumer: str, place: int, count: int) -> None:
+        self.same("XPENDING", key, group)
+        self.same("XPENDING", key, group, f"({self.at(place)}", "+", count, consumer)
+        self.same("XPENDING", key, group, "IDLE", IDLE_MS, "-", "+", count)
+        self.same("XINFO", "CONSUMERS", key, group)
+
+    @rule(key=keys, place=places, count=counts)
+    def whole(self, key: str, place: int, count: int) -> None:
+        self.same("XRANGE", key, f"({self.at(place)}", "+", "COUNT", count)
+        self.same("XREVRANGE", key, "+", "-", "COUNT", count)
+        self.same("XLEN", key)
+        self.same("TYPE", key)
+
+    @rule(key=keys, place=places, one=st.booleans())
+    def take_away(self, key: str, place: int, one: bool) -> None:
+        self.same(*(["XDEL", key, self.at(place)] if one else ["XTRIM", key, "MINID", "=", self.at(place)]))
+
+    @rule(key=keys, group=groups, consumer=consumers, what=st.integers(0, 9))
+    def destroy(self, key: str, group: str, consumer: str, what: int) -> None:
+        match what:
+            case 0:
+                self.same("DEL", key)
+            case 1 | 2:
+                self.same("XGROUP", "DESTROY", key, group)
+            case 3 | 4 | 5:
+                self.same("XGROUP", "DELCONSUMER", key, group, consumer)
+
+    @rule(fields=st.dictionaries(st.sampled_from(["f", "g"]), values, min_size=1), gone=st.booleans())
+    def remember(self, fields: dict[str, bytes], gone: bool) -> None:
+        self.same("HSET", "h0", *(part for pair in fields.items() for part in pair))
+        self.same(*(["HDEL", "h0", "f"] if gone else ["HGET", "h0", "f"]))
+        self.same("HGETALL", "h0")
+
+    @rule(
+        lease=st.tuples(keys, groups, consumers),
+        some=st.lists(places, max_size=4),
+        effects=st.lists(st.integers(1, 40), max_size=3),
+        expected=st.sampled_from([None, None, b"a"]),
+        again=st.booleans(),
+    )
+    def settle(
+        self, lease: tuple[str, str, str], some: list[int], effects: list[int], expected: bytes | None, again: bool
+    ) -> None:
+        settlement = Settlement()
+        for entry_id in sorted(map(self.at, some)):
+            settlement.acks.setdefault(lease, {})[entry_id] = None
+        settlement.write("out", b"effect")
+        settlement.expect("h0", "f", expected)
+        settlement.put("h0", {"f": b"a" if expected is None else b"", "g": b"b"})
+        for number in effects:
+            settlement.once("done", number)
+        self.num_tokens += not again
+        words = arguments(settlement, "memory", f"{self.num_tokens}:")
+        self.script(SETTLE.sha, SETTLE.source, *words)
+
+    @rule(key=keys, group=groups, consumer=consumers, some=st.lists(places, max_size=2))
+    def release(self, key: str, group: str, consumer: str, some: list[int]) -> None:
+        self.script(RELEASE.sha, RELEASE.source, [key], [group, consumer, 3, *map(self.at, some)])
+
+    def script(self, sha: str, source: bytes, names: list[str], argv: list[Any]) -> None:
+        if self.same("EVALSHA", sha, len(names), *names, *argv) == "NOSCRIPT":
+            self.same("EVAL", source, len(names), *names, *argv)
+
+    def teardown(self) -> None:
+        for key in ("s0", "s1", "out"):
+            self.same("XRANGE", key, "-", "+")
+            self.same("XINFO", "GROUPS", key)
+        self.same("GET", "memory")
+
+
+def rounded(reply: Any) -> Any:
+    """Of idle times only whether they were made long; what has no order is put in one."""
+    if not isinstance(reply, list):
+        return reply
+    if len(reply) == 4 and isinstance(reply[2], int):  # a row of XPENDING
+        return [*reply[:2], reply[2] // IDLE_MS, reply[3]]
+    if reply and reply[0] == b"name":  # a row of XINFO
+        facts = dict(zip(reply[::2], reply[1::2], strict=True))
+        return [facts[b"name"], facts[b"pending"], facts.get(b"last-delivered-id")]
+    rows = [rounded(each) for each in reply]
+    return sorted(rows) if reply and isinstance(reply[0], list) and reply[0][:1] == [b"name"] else rows
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def line(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Line]:
+    """To a server of this test's own: it is emptied again and again."""
+    with EmbeddedRedis(short_directory / f"m{request.param_index}", binary=SERVERS[request.param]) as server:
+        line = Line(server.url)
+        yield line
+        line.close()
+
+
+def test_the_model_answers_as_the_server_does(line: Line) -> None:
+    told = line.call("INFO", "server").decode()
+    version = next(row for row in told.splitlines() if row.startswith("redis_version")).split(":")[1].split(".")
+
+    class Here(Both):
+        pass
+
+    Here.line, Here.version = line, (int(version[0]), int(version[1]))
+
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Here,
+        settings=settings(
+            max_examples=NUM_EXAMPLES,
+            stateful_step_count=NUM_STEPS,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from esper.bus import connect, names, tail
-from esper.bus.publisher import Publisher
+from esper.bus import connect, durability as modes, names, tail
 from esper.errors import CommandFailedError, SettingError
 from esper.leyline import commands, contracts as pb
 from esper.leyline.commands import chosen
@@ -48,21 +48,27 @@ class Controller:
         redis_url: str | None = None,
         keyring: Path | str | None = None,
         name: str = "controller",
+        durability: str | None = None,
     ) -> AsyncIterator[Controller]:
-        """Join a live run by name or id; what is not given comes from ESPER_RUN, ESPER_REDIS_URL and ESPER_KEYRING."""
+        """Join a live run by name or id; what is not given comes from ESPER_ RUN, REDIS_URL, KEYRING and DURABILITY.
+
+        In `durable` mode a command counts as published once Redis has it on disk or on all replicas.
+        """
+        wanted = modes.chosen(os.environ.get("ESPER_DURABILITY", "") if durability is None else durability)
         found = await access.find(run, redis_url, keyring)
         receipts = names.key(found.run_id, "receipts")
         async with AsyncExitStack() as stack:
             reader = await stack.enter_async_context(connect.reader(found.redis_url))
             writer = await stack.enter_async_context(connect.writer(found.redis_url))
             await stack.enter_async_context(found.kept_current())
+            publisher = modes.publisher(writer, await modes.admit(writer, wanted), wanted)
             observer = await observing(found.keyring, name, reader, writer)
             ledger = Ledger()
             since = await observer.position(receipts)  # before anything is published, so that no answer is missed
             reading = asyncio.create_task(_read_receipts(observer, receipts, since, ledger))
             reading.add_done_callback(ledger.close)  # what ends the reading is raised where someone waits for an answer
             stack.push_async_callback(_ended, reading)
-            dispatch = Dispatch(found.run_id, found.keyring, name, Publisher(writer).add)
+            dispatch = Dispatch(found.run_id, found.keyring, name, publisher.add)
             yield cls(found.run_id, dispatch, observer, ledger)
 
     # --- seeds -------------------------------------------------------------------------------------------------------

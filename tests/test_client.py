@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from esper.bus import connect
+from esper.bus.durability import DurabilityError
 from esper.client import Controller
 from esper.errors import CommandFailedError, SettingError, UnansweredError, UnknownRunError
 from esper.leyline import contracts as pb
@@ -269,6 +270,21 @@ async def test_arguments_win_over_the_environment(run: ScriptedRun, monkeypatch:
     with pytest.raises(UnknownRunError, match="'another'"):
         async with Controller.connect():
             pass
+
+
+async def test_durable_mode_is_refused_where_redis_cannot_give_it(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ESPER_DURABILITY", "durable")
+
+    with pytest.raises(DurabilityError, match="may lose the last 2 s of acknowledged entries"):
+        async with Controller.connect(run.name):
+            pass
+    with pytest.raises(SettingError, match="ESPER_DURABILITY is 'safe'; expected fast or durable"):
+        async with Controller.connect(run.name, durability="safe"):
+            pass
+    async with Controller.connect(run.name, durability="fast") as controller:
+        assert controller.run_id == run.run_id
 
 
 async def test_the_environment_alone_names_a_run_on_an_outside_server(

@@ -21,6 +21,7 @@ from esper.bus.durability import (
     Facts,
     UnconfirmedError,
     admit,
+    announce,
     ask,
     facts_of,
     judge,
@@ -139,7 +140,7 @@ async def test_durable_mode_refuses_a_server_that_cannot_give_it(redis: Redis) -
 
 async def test_the_mode_is_said_in_one_line(redis: Redis) -> None:
     with structlog.testing.capture_logs() as lines:
-        await admit(redis)
+        await announce(redis)
 
     assert [line["event"] for line in lines] == ["durability.stated"]
     assert lines[0]["mode"] == "fast"

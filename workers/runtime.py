@@ -32,7 +32,8 @@ async def main(stopping: asyncio.Event) -> None:
     is_start = chosen.link_fresh
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
-        beside = await assemble(found, Origin(chosen.name, chosen.region), lanes, fresh=chosen.link_fresh)
+        origin = Origin(chosen.name, chosen.region)
+        beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, durability=chosen.durability)
         registry, health = CollectorRegistry(), metrics.Health()
         metrics.watch_inboxes(registry, health, list(beside.logs.values()))
         right = kept_right(beside.clock, beside.outbox.redis)

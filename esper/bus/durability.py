@@ -11,7 +11,8 @@ import structlog
 from esper.bus.connect import Redis, check_server
 from esper.bus.delivery import FIELD
 from esper.bus.faults import LostError, UnavailableError, without_password
-from esper.errors import BusError
+from esper.bus.publisher import Publisher
+from esper.errors import BusError, SettingError
 
 Wanted: TypeAlias = Literal["fast", "durable"]
 Confirm: TypeAlias = tuple[str | int, ...]
@@ -148,15 +149,38 @@ async def ask(redis: Redis) -> Durability:
     return judge(facts_of(cast(Mapping[str, Any], await redis.info()), config))
 
 
+def chosen(value: str) -> Wanted:
+    """The mode of this name; empty: fast."""
+    match value:
+        case "" | "fast":
+            return "fast"
+        case "durable":
+            return "durable"
+    raise SettingError("ESPER_DURABILITY", value, "fast or durable")
+
+
 async def admit(redis: Redis, wanted: Wanted = "fast") -> Durability:
-    """Refuse a server that is unfit, or not durable where that is wanted; say in one line which mode it is in."""
+    """Refuse a server that is unfit, or not durable where that is wanted."""
     await check_server(redis)
     durability = await ask(redis)
-    at = without_password(redis.url)
     if wanted == "durable" and not durability.durable:
-        raise DurabilityError(at, durability.sentence)
+        raise DurabilityError(without_password(redis.url), durability.sentence)
+    return durability
+
+
+async def announce(redis: Redis, wanted: Wanted = "fast") -> Durability:
+    """The same, and say in one line which mode this process is in: at the start of each."""
+    durability = await admit(redis, wanted)
+    at = without_password(redis.url)
     log.info("durability.stated", mode=wanted, redis=f"Redis at {at} {stated(durability, wanted)}")
     return durability
+
+
+def publisher(redis: Redis, durability: Durability, wanted: Wanted) -> Publisher | DurablePublisher:
+    """One that waits for what the mode wants to wait for."""
+    if wanted == "durable" and durability.confirm:
+        return DurablePublisher(redis, durability)
+    return Publisher(redis)
 
 
 def stated(durability: Durability, wanted: Wanted) -> str:

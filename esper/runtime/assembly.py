@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from esper.bus import names, tail
-from esper.bus.connect import Redis, ServerClock, check_server, reader, wait_ready, writer
+from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
+from esper.bus.durability import Wanted, announce
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
@@ -21,11 +22,13 @@ PATIENCE_S = 5.0
 """For a Redis that is not there yet: less than a trainer waits for its runtime, which is to say what is missing."""
 
 
-async def assemble(access: Access, origin: Origin, lanes: Lanes, *, fresh: bool = False) -> Beside:
+async def assemble(
+    access: Access, origin: Origin, lanes: Lanes, *, fresh: bool = False, durability: Wanted = "fast"
+) -> Beside:
     """Connect, check the server, load what this worker had seen of each log. `fresh`: its trainer has just begun."""
     name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
     await wait_ready(redis, PATIENCE_S)
-    await check_server(redis)
+    await announce(redis, durability)
     await clock.look(redis)
     guards = {log: ReplayGuard() for log in LOGS}
     for log, guard in guards.items():

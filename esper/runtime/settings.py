@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from esper.bus.durability import Wanted
 from esper.bus.names import checked_name
 from esper.errors import SettingError
 
@@ -33,6 +34,8 @@ class Settings(BaseSettings):
     """Role keyring of this process, a file that only its owner can read."""
     name: Name = "esper"
     region: Name = "local"
+    durability: Wanted = "fast"
+    """What a publish waits for. durable: until it is on disk or on all replicas; refused where Redis can't say so."""
     metrics_host: str = "127.0.0.1"
     metrics_port: Port = 0
     """0: no endpoint."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from esper.bus import connect, names
 from esper.bus.backoff import Backoff
-from esper.bus.durability import DurablePublisher, Wanted, admit
+from esper.bus.durability import DurablePublisher, Wanted, announce, publisher
 from esper.bus.faults import UnavailableError
 from esper.bus.publisher import Publisher
 from esper.leyline import commands, contracts as pb
@@ -53,14 +53,12 @@ async def main(stopping: asyncio.Event) -> None:
     with History(directory / "history", told.name) as history:
         async with connect.client(told.url, told.answer_s) as redis:
             await connect.wait_ready(redis)
-            durability = await admit(redis, told.wanted)
-            waits = told.wanted == "durable" and durability.confirm
-            publisher = DurablePublisher(redis, durability) if waits else Publisher(redis)
-            await publish(told, sealer, publisher, history, stopping)
+            durability = await announce(redis, told.wanted)
+            await publish(told, sealer, publisher(redis, durability, told.wanted), history, stopping)
 
 
 async def publish(
-    told: Told, sealer: Sealer, publisher: Publisher | DurablePublisher, history: History, stopping: asyncio.Event
+    told: Told, sealer: Sealer, to: Publisher | DurablePublisher, history: History, stopping: asyncio.Event
 ) -> None:
     """One after the other, so that what is missing is never out of order."""
     stream, began, sequence = names.key(told.run, "commands"), time.monotonic(), 0
@@ -71,18 +69,18 @@ async def publish(
         command.command_id = str(facts["id"])
         sealed = sealer.seal(command)
         history.note("sent", **facts)
-        entry_id = await added(publisher, stream, sealed)
+        entry_id = await added(to, stream, sealed)
         history.note("acked" if entry_id else "given_up", entry_id=entry_id, **facts)
         behind_s = began + sequence / told.per_s - time.monotonic()
         await asyncio.sleep(max(0.0, behind_s))
 
 
-async def added(publisher: Publisher | DurablePublisher, stream: str, sealed: bytes) -> str:
+async def added(to: Publisher | DurablePublisher, stream: str, sealed: bytes) -> str:
     """The id of the acknowledged entry; empty where none came in time. The same bytes again after each failure."""
     backoff, deadline = Backoff(), time.monotonic() + SAME_BYTES_S
     while time.monotonic() < deadline:
         try:
-            return await publisher.add(stream, sealed)
+            return await to.add(stream, sealed)
         except UnavailableError:
             await asyncio.sleep(backoff.next_s())
     return ""

@@ -97,28 +97,28 @@ class Crew:
         child.kill()
         return child
 
+    def stop_publishing(self) -> None:
+        """Publishers end what they are at, until it is acknowledged."""
+        for name in [name for name in self.on if name.startswith("publisher")]:
+            self.on.pop(name).terminate(30.0)
+
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def held_by(self, consumer: str, stream: str = COMMANDS, group: str = GROUP) -> list[str]:
         """Ids of entries that are pending for a consumer."""
-        rows: Any = self.client.xpending_range(stream, group, "-", "+", 10_000, consumer)
-        return [row["message_id"].decode() for row in rows]
-
-    def consumers(self) -> set[str]:
-        """Who has ever read commands and was not removed."""
         try:
-            rows: Any = self.client.xinfo_consumers(COMMANDS, GROUP)
+            rows: Any = self.client.xpending_range(stream, group, "-", "+", 10_000, consumer)
         except redis.ResponseError:
-            return set()  # no group yet
-        return {row["name"].decode() for row in rows}
+            return []  # no group yet
+        return [row["message_id"].decode() for row in rows]
 
     def applied(self) -> list[Record]:
         """Effects that the witness has seen so far."""
         return self._witnessed.records()["applied"]
 
-    def lease_losses(self) -> int:
-        """How often any process was refused what it held no lease for any more."""
-        return sum(len(events(path, "lease.lost")) for path in (self.directory / "logs").glob("*.log"))
+    def lease_losses(self, name: str = "*") -> int:
+        """How often a process, or any, was refused what it held no lease for any more."""
+        return sum(len(events(path, "lease.lost")) for path in (self.directory / "logs").glob(f"{name}.log"))
 
     def is_through(self, stream: str, group: str) -> bool:
         """Whether a group has nothing pending and nothing unread."""
@@ -174,8 +174,3 @@ def crew(directory: Path, server: Server) -> Iterator[Crew]:
     """Everything that is started ends with the block."""
     with ExitStack() as stack:
         yield Crew(directory, server, stack)
-
-
-def entry_times(history: list[Record]) -> dict[str, int]:
-    """When each command's effect was witnessed, by the command's entry."""
-    return {record["entry_id"]: record["at_ns"] for record in history}

@@ -1,0 +1,62 @@
+"""A worker killed with messages in hand, on a stream that nothing more comes to: another one takes them over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.faults.crew import RECLAIM_MS, Crew, crew
+from tests.faults.processes import wait_until
+from tests.faults.row import Amounts, Result, Row
+from tests.faults.server import Server
+
+SLACK_S = 1.0
+FOR_EVER_S = 3600.0
+
+
+def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+    del seed  # nothing is drawn: when a message comes is left to the machine
+    result = Result()
+    with Server(directory / "redis") as server, crew(directory, server) as hands:
+        hands.work("worker")
+        for _ in range(amounts["deaths"]):
+            die_in_hand(hands, result)
+        result.expect(hands.lease_losses() == 0, "a lease was lost that nobody held")
+        hands.finish(result)
+    return result
+
+
+def die_in_hand(hands: Crew, result: Result) -> None:
+    """The death of a consumer that will never end what it has begun."""
+    holder = hands.work("holder", work_s=FOR_EVER_S, count=4)
+    hold_something(hands, holder)
+    hands.kill(holder)
+    died_ns = time.monotonic_ns()
+    left = set(hands.held_by(holder))
+    assert left, "it held nothing when it died"
+    wait_until(lambda: left <= applied_ns(hands).keys(), "all of it is done", 30.0)
+    for entry_id in left:
+        took_s = (applied_ns(hands)[entry_id] - died_ns) / 1e9
+        result.sample("reclaimed_s", took_s)
+        result.expect(took_s <= RECLAIM_MS / 1000 + SLACK_S, f"{entry_id} was left for {took_s:.2f} s")
+    result.count("deaths")
+    result.count("messages_left", len(left))
+
+
+def hold_something(hands: Crew, holder: str) -> None:
+    """Publish until one of the messages has gone to this consumer; it is not yet old enough to be taken from it."""
+    deadline, number = time.monotonic() + 30.0, 0
+    while not hands.held_by(holder):
+        assert time.monotonic() < deadline, f"{holder} gets no message"
+        number += 1
+        name = f"publisher-{holder}-{number}"
+        publisher = hands.publish(name, count=4, per_s=1_000_000.0)
+        wait_until(lambda publisher=publisher: not publisher.alive, f"{name} is done")  # type: ignore[misc]
+
+
+def applied_ns(hands: Crew) -> dict[str, int]:
+    """When each effect was witnessed, by the command's entry."""
+    return {record["entry_id"]: record["at_ns"] for record in hands.applied()}
+
+
+ROW = Row("idle", run, ci={"deaths": 5}, chunk={"deaths": 25}, num_chunks=8)

@@ -16,7 +16,7 @@ from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import BusError, SettingError
-from tests.bus_kit import drain, num_pending, own_server, put
+from tests.bus_kit import drain, lossy_line, num_pending, own_server, put
 
 
 @pytest.fixture
@@ -101,6 +101,21 @@ async def test_an_xadd_through_a_lost_connection_is_tried_once(server: EmbeddedR
         server.start()
 
         assert await writer.xlen("stream") == 1
+
+
+async def test_an_xadd_whose_reply_is_lost_makes_one_entry(
+    redis: connect.Redis, redis_url: str, short_directory: Path, run_id: str
+) -> None:
+    stream = key(run_id, "commands")
+    async with lossy_line(redis_url, short_directory) as (line, url), connect.writer(url) as lossy:
+        await connect.wait_ready(lossy)
+        line.lose = b"XADD"
+
+        with pytest.raises(LostError):
+            await Publisher(lossy).add(stream, b"once")
+
+    assert line.num_lost == 1
+    assert await redis.xlen(stream) == 1
 
 
 async def test_a_wrong_password_is_an_error_and_not_waited_out(server: EmbeddedRedis) -> None:

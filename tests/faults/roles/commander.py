@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from esper.bus import connect, names
 from esper.bus.backoff import Backoff
@@ -20,7 +21,7 @@ from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from esper.runtime import logging, process
 from esper.runtime.settings import Settings
-from tests.faults.clock import stepped
+from tests.faults.clock import offset_s, stepped
 from tests.faults.history import History
 
 SAME_BYTES_S = 30.0
@@ -61,13 +62,16 @@ async def publish(
     told: Told, sealer: Sealer, to: Publisher | DurablePublisher, history: History, stopping: asyncio.Event
 ) -> None:
     """One after the other, so that what is missing is never out of order."""
-    stream, began, sequence = names.key(told.run, "commands"), time.monotonic(), 0
+    stream, clock = names.key(told.run, "commands"), Path(told.directory) / "clock"
+    began, sequence = time.monotonic(), 0
     while not stopping.is_set():
         sequence += 1
-        facts = {"id": f"{told.name}/{sequence}", "producer": told.name, "sequence": sequence}
-        command = commands.seed(str(facts["id"]), pb.SeedOperation.SEED_OP_CULL)
-        command.command_id = str(facts["id"])
+        facts: dict[str, Any] = {"id": f"{told.name}/{sequence}", "producer": told.name, "sequence": sequence}
+        command = commands.seed(facts["id"], pb.SeedOperation.SEED_OP_CULL)
+        command.command_id = facts["id"]
+        before_s = offset_s(clock)
         sealed = sealer.seal(command)
+        facts["clock_s"] = before_s if before_s == offset_s(clock) else None  # None: it was stepped in between
         history.note("sent", **facts)
         entry_id = await added(to, stream, sealed)
         history.note("acked" if entry_id else "given_up", entry_id=entry_id, **facts)

@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-input
 PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
 
-.PHONY: demo test test-system check proto docs format clean
+.PHONY: demo test test-system mutants soak check proto docs format clean
 
 demo: $(READY)
 	$(RUN)/esper demo
@@ -17,6 +17,15 @@ test: $(READY)
 
 test-system: $(READY)
 	$(RUN)/python -m pytest tests/system
+
+# Plants each known bug in a copy of the source and runs the test that must find it.
+mutants: $(READY)
+	$(RUN)/python -m tests.mutants.run
+
+# What takes hours: the fault table and the simulation at full size. Stopped and begun anew, it goes on where it was.
+soak: $(READY)
+	$(RUN)/python bench/simulate.py --seeds 2000
+	$(RUN)/python bench/faults.py --tier full --seed 1 --out soak.json
 
 check: $(READY)
 	$(RUN)/ruff check .

@@ -1,0 +1,1 @@
+"""Bugs planted in a copy of the source, each with the test that must find it."""

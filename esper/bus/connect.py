@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar, cast
 
 import redis.asyncio as library
 from redis.asyncio.retry import Retry
@@ -21,6 +21,8 @@ CONNECT_S = 5.0
 WRITE_S = 10.0
 OLDEST_SERVER = (6, 2)
 
+T = TypeVar("T")
+
 
 def as_it_came(reply: Any, **_: Any) -> Any:
     """The library drops XAUTOCLAIM's cursor when it parses the reply."""
@@ -28,17 +30,19 @@ def as_it_came(reply: Any, **_: Any) -> Any:
 
 
 class Redis(library.Redis):
-    """The library's client; every failure of a command is a BusError, and the URL is known."""
+    """The library's client; every failure of a command is a BusError, the URL is known, and a deadline is ours.
+
+    The library's own timeout of a socket is left off: on Python 3.11 it goes through wait_for, which may swallow a
+    cancellation, and costs a task for each command.
+    """
 
     url: str = ""
     outage: Outage
+    deadline_s: float | None = None
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run one command, once."""
-        try:
-            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except FAILURES as error:
-            raise translated(error, self.url) from error
+        return await self._in_time(super().execute_command(*args, **options))  # type: ignore[no-untyped-call]
 
     async def ask(self, words: Sequence[Argument]) -> Any:
         """Run one command, once; the reply as it came."""
@@ -46,13 +50,20 @@ class Redis(library.Redis):
 
     async def ask_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """Run these in one round trip, once; the replies as they came. After an error any of them may have run."""
+        return await self._in_time(self._exchange(commands)) if commands else []
+
+    async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         pool: Any = self.connection_pool
+        connection = await pool.get_connection()
         try:
-            connection = await pool.get_connection()
-            try:
-                return await exchanged(connection, commands)
-            finally:
-                await pool.release(connection)
+            return await exchanged(connection, commands)
+        finally:
+            await pool.release(connection)
+
+    async def _in_time(self, exchange: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                return await exchange
         except FAILURES as error:
             raise translated(error, self.url) from error
 
@@ -73,7 +84,7 @@ async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> 
     return replies
 
 
-def client(url: str, socket_timeout: float | None) -> Redis:
+def client(url: str, deadline_s: float | None) -> Redis:
     """A client with the library's retries off: with them one XADD through a paused server became two entries.
 
     RESP2 unless the URL says `?protocol=3`: its replies have one shape in every version of the library and the server.
@@ -87,20 +98,20 @@ def client(url: str, socket_timeout: float | None) -> Redis:
             decode_responses=False,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
-            socket_timeout=socket_timeout,
+            socket_timeout=None,
             socket_connect_timeout=CONNECT_S,
             health_check_interval=0,
             **options,
         )
     except ValueError as error:
         raise SettingError("ESPER_REDIS_URL", without_password(url), f"a Redis URL ({error})") from error
-    made.url, made.outage = url, Outage()
+    made.url, made.outage, made.deadline_s = url, Outage(), deadline_s
     made.set_response_callback("XAUTOCLAIM", as_it_came)
     return cast(Redis, made)
 
 
 def reader(url: str) -> Redis:
-    """For blocking reads: no timeout of the socket's own; who reads sets a deadline above its BLOCK."""
+    """For blocking reads: no deadline of its own; who reads sets one above its BLOCK."""
     return client(url, None)
 
 

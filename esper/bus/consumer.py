@@ -206,7 +206,8 @@ class Consumer:
     def _on_history_lost(self, error: NoGroupError) -> Steps[None]:
         """Begin anew, at most once a second: who makes the group again says what was lost."""
         now_s = self.surroundings.clock()
-        wait_s, self._lost_at_s = self._lost_at_s + LOSSES_APART_S - now_s, now_s
+        wait_s = self._lost_at_s + LOSSES_APART_S - now_s
+        self._lost_at_s = now_s + max(0.0, wait_s)
         self._lost, self._opened = error, False
         self.rewind()
         if wait_s > 0:

@@ -77,7 +77,7 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
     if isinstance(error, exceptions.BusyLoadingError):
         return LostError(f"Redis at {at} is still loading its data")
     if isinstance(error, LOST):
-        return LostError(f"Redis at {at} cannot be reached: {said}")
+        return LostError(f"Redis at {at} cannot be reached: {said or 'no answer in time'}")
     # Up to 6.2 a script wraps what it meets; UNBLOCKED ends a blocking read at the moment of the change.
     if "UNBLOCKED" in said and "no longer exists" in said:
         return NoGroupError(f"Redis at {at}: {said}")

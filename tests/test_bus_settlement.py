@@ -6,13 +6,14 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from esper.bus import connect
 from esper.bus.connect import Redis
 from esper.bus.inbox import Inbox
-from esper.bus.names import key
+from esper.bus.names import key, new_run_id
 from esper.bus.outbox import Outbox
-from esper.bus.settlement import Settlement
+from esper.bus.settlement import NUM_SEEN, RepeatedError, Settlement
 from esper.errors import BusError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from tests.bus_kit import bodies, drain, lossy_line, num_pending, put
@@ -172,6 +173,58 @@ async def test_a_rejected_message_is_dead_lettered_with_what_is_known_of_it(
         b"head": junk[:64],
     }
     assert await num_pending(redis, stream) == 0
+
+
+async def test_an_empty_value_deletes_a_field(redis: Redis, run_id: str) -> None:
+    windows = key(run_id, "windows")
+    await redis.hset(windows, mapping={"kept": b"1", "gone": b"2", "changed": b"3"})
+
+    settlement = Settlement()
+    settlement.put(windows, {"gone": b"", "changed": b"4", "never": b""})
+    await Outbox(redis).settle(settlement)
+
+    assert await Outbox(redis).recall(windows) == {b"kept": b"1", b"changed": b"4"}
+
+
+async def test_messages_that_took_effect_before_are_named_and_nothing_is_written(redis: Redis, run_id: str) -> None:
+    series, answers = key(run_id, "seen:group:p"), key(run_id, "decisions")
+    before = [1, 2, 70, NUM_SEEN - 1, NUM_SEEN]
+    first, second, third = Settlement(), Settlement(), Settlement()
+    for number in before:
+        first.once(series, number)
+    await Outbox(redis).settle(first)
+
+    for number in range(60, 90):
+        second.once(series, number)
+    second.once(series, NUM_SEEN)
+    second.write(answers, b"twice")
+    with pytest.raises(RepeatedError) as refused:
+        await Outbox(redis).settle(second)
+    for number in (0, 3, 69, 71, NUM_SEEN - 2, NUM_SEEN + 1):
+        third.once(series, number)
+    third.write(answers, b"once")
+    await Outbox(redis).settle(third)
+
+    assert refused.value.messages == {(series, 70), (series, NUM_SEEN)}
+    assert await bodies(redis, answers) == [b"once"]
+
+
+@given(batches=st.lists(st.frozensets(st.integers(0, 3 * NUM_SEEN), min_size=1, max_size=40), max_size=6))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_what_took_effect_is_what_was_settled(redis_url: str, batches: list[frozenset[int]]) -> None:
+    series, settled = key(new_run_id("test"), "seen:group:p"), set[int]()
+    async with connect.writer(redis_url) as redis:
+        for batch in batches:
+            settlement = Settlement()
+            for number in batch:
+                settlement.once(series, number)
+            try:
+                await Outbox(redis).settle(settlement)
+                refused = set[int]()
+            except RepeatedError as error:
+                refused = {number for _, number in error.messages}
+            assert refused == batch & settled
+            settled |= set() if refused else batch
 
 
 async def test_an_empty_settlement_asks_nothing_of_the_server(redis: Redis, run_id: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 from structlog.testing import capture_logs
 
-from esper.bus.connect import Redis
+from esper.bus.connect import Redis, ServerClock
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
@@ -18,8 +21,12 @@ from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.serve import serve
 from tests.bus_kit import bodies, num_pending, put
+from tests.sealed import command
 
 PROCESS = """
 import asyncio
@@ -102,6 +109,106 @@ async def test_a_batch_that_lost_one_lease_is_answered_again_without_it(
 
     assert await bodies(redis, answers) == [b"B"]
     assert [event["event"] for event in events] == ["lease.lost"]
+    assert await num_pending(redis, votes) == 1
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """One run's controller, and how a worker reads what it sealed: with no memory of its own of what it has seen."""
+
+    sealer: Sealer
+    opener: Opener
+    clock: ServerClock
+
+    def message(self, command_id: str) -> bytes:
+        return self.sealer.seal(command(command_id))
+
+    def read(self, delivery: Delivery) -> Opened:
+        return self.opener.open(delivery.body, delivery.entry_id, self.clock.now_ms())
+
+
+@pytest.fixture
+async def sealed(redis: Redis, run_id: str) -> Sealed:
+    clock, master = ServerClock(), MasterKeyring.new(time.time_ns())
+    await clock.look(redis)
+    sealer = Sealer(master.derive(run_id, [Role.CONTROLLER]), Role.CONTROLLER, "controller-0")
+    return Sealed(sealer, Opener(master.derive(run_id, [Role.WORKER]), guard=None, accept=[Domain.COMMAND]), clock)
+
+
+async def test_a_message_added_twice_takes_effect_once_though_two_workers_meet_one_entry_each(
+    redis: Redis, redis_reader: Redis, run_id: str, sealed: Sealed
+) -> None:
+    commands, answers = key(run_id, "commands"), key(run_id, "decisions")
+    messages = [sealed.message(f"c{number}") for number in range(40)]
+    await put(redis, commands, *messages[:20], *messages[10:], *messages[:3])
+
+    def answer(opened: Opened) -> Iterator[tuple[str, bytes]]:
+        yield answers, opened.message.command_id.encode()  # type: ignore[attr-defined]
+
+    with capture_logs() as events:
+        workers = [
+            serve(
+                Inbox(redis_reader, redis, commands, "group", name, count=4, reclaim_after_ms=60_000),
+                sealed.read,
+                answer,
+                Outbox(redis),
+                until_idle=True,
+            )
+            for name in ("w0", "w1", "w2")
+        ]
+        await asyncio.gather(*workers)
+
+    assert sorted(await bodies(redis, answers)) == sorted(f"c{number}".encode() for number in range(40))
+    assert await num_pending(redis, commands) == 0
+    assert {event["event"] for event in events} <= {"messages.repeated"}
+
+
+async def test_a_message_that_was_handled_is_known_after_the_group_was_lost(
+    redis: Redis, redis_reader: Redis, run_id: str, sealed: Sealed
+) -> None:
+    commands, answers = key(run_id, "commands"), key(run_id, "decisions")
+    await put(redis, commands, sealed.message("c0"))
+
+    for _ in range(2):
+        inbox = Inbox(redis_reader, redis, commands, "group", "w", reclaim_after_ms=60_000)
+        await serve(inbox, sealed.read, lambda _: [(answers, b"done")], Outbox(redis), until_idle=True)
+        await redis.execute_command("XGROUP", "DESTROY", commands, "group")
+
+    assert await bodies(redis, answers) == [b"done"]
+
+
+async def test_a_busy_loop_that_is_stopped_hands_back_what_it_read_ahead(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    votes, answers = key(run_id, "votes"), key(run_id, "decisions")
+    await put(redis, votes, *(b"%d" % number for number in range(200)))
+    leaving = Inbox(redis_reader, redis, votes, "group", "leaving", count=10, reclaim_after_ms=60_000)
+
+    def stop_at_once(message: bytes) -> list[tuple[str, bytes]]:
+        leaving.stop()
+        return [(answers, message)]
+
+    await serve(leaving, read, stop_at_once, Outbox(redis))
+    heir = Inbox(redis_reader, redis, votes, "group", "heir", count=10, reclaim_after_ms=60_000)
+    await serve(heir, read, lambda message: [(answers, message)], Outbox(redis), until_idle=True)
+
+    assert sorted(map(int, await bodies(redis, answers))) == list(range(200))
+    left = [(row["name"], row["pending"]) for row in await redis.xinfo_consumers(votes, "group")]
+    assert left == [(b"released", 0)]
+
+
+async def test_on_a_busy_stream_every_batch_is_settled_in_order_though_leases_are_lost(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    votes, answers = key(run_id, "votes"), key(run_id, "decisions")
+    entries = await put(redis, votes, *(b"%d" % number for number in range(100)))
+    outbox = RobbedOutbox(redis, ("XCLAIM", votes, "group", "other", "0", entries[3]))
+
+    inbox = Inbox(redis_reader, redis, votes, "group", "c", count=10)
+    await serve(inbox, read, upper(answers), outbox, until_idle=True)
+
+    expected = [number for number in range(100) if number != 3]
+    assert sorted(map(int, await bodies(redis, answers))) == expected
     assert await num_pending(redis, votes) == 1
 
 

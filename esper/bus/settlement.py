@@ -128,14 +128,15 @@ class Settlement:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to settle."""
-        return not (self.acks or self.writes or self.puts or self.expectations)
+        return not (self.acks or self.writes or self.puts or self.expectations or self.effects)
 
     @property
     def first_key(self) -> str:
         """A key of this settlement, which is not empty: any says in which cluster slot they all are."""
         leases = (stream for stream, _, _ in self.acks)
         writes = (write.stream for write in self.writes)
-        return next(chain(leases, writes, self.puts, (expectation.key for expectation in self.expectations)))
+        expected = (expectation.key for expectation in self.expectations)
+        return next(chain(leases, writes, self.puts, expected, self.effects))
 
 
 def reject_spent(settlement: Settlement, delivery: Delivery) -> None:

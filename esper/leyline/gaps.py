@@ -15,11 +15,10 @@ class Gaps:
     """The highest sequence met of each (role, producer, incarnation, target). Knows nothing of streams or of time.
 
     For a consumer that sees a stream in its order and from its beginning: sequences are contiguous from 1, so a jump
-    names what the stream should hold and does not. `num_missing` counts it all.
+    names what the stream should hold and does not.
     """
 
     def __init__(self) -> None:
-        self.num_missing = 0
         self._highest: dict[str, int] = {}
         self._changed: set[str] = set()
         self._complete = True  # False: producers were forgotten, so one not known may have said much before
@@ -33,9 +32,7 @@ class Gaps:
             return range(0)
         self._changed.add(name)
         self._bound()
-        skipped = range(before + 1, header.sequence)
-        self.num_missing += len(skipped)
-        return skipped
+        return range(before + 1, header.sequence)
 
     def changed(self) -> dict[str, bytes]:
         """Fields to be persisted with the effect of what was noted since the last call; empty bytes: to be deleted."""

@@ -28,7 +28,7 @@ class Windows:
 
     def __init__(self, hash_key: str, outbox: Outbox, guard: ReplayGuard, gaps: Gaps) -> None:
         self.hash_key, self.guard, self.gaps = hash_key, guard, gaps
-        self.num_fallen_back = self.num_restored = 0
+        self.num_fallen_back = self.num_restored = self.num_missing = 0
         self._outbox = outbox
         self._settled: dict[str, bytes] = {}
         self._version: bytes | None = None
@@ -62,6 +62,7 @@ class Windows:
 
     def _tell(self) -> None:
         for header, skipped in self._skipped:
+            self.num_missing += len(skipped)
             who = {"producer": header.producer, "incarnation": f"{header.incarnation:016x}"}
             log.error("sequence.gap", key=self.hash_key, **who, first=skipped.start, last=skipped.stop - 1)
         self._skipped.clear()

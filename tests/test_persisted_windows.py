@@ -1,0 +1,116 @@
+"""A consumer's windows follow a Redis that fell back, and are written anew to one that lost everything."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from esper.bus.connect import Redis
+from esper.bus.names import key
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement
+from esper.errors import RefusedError, StaleLeaseError
+from esper.leyline.gaps import Gaps
+from esper.leyline.replay import ReplayGuard
+from esper.runtime.windows import Windows
+from tests.sealed import NOW_MS, command, controller, worker_opener
+
+
+class Consumer:
+    """Opens sealed commands as entries of its choice, and settles each by itself."""
+
+    def __init__(self, redis: Redis, run_id: str) -> None:
+        self.guard = ReplayGuard()
+        self.opener = worker_opener(guard=self.guard)
+        self.windows = Windows(key(run_id, "windows"), Outbox(redis), self.guard, Gaps())
+
+    async def take(self, sealed: bytes, entry: int) -> bool:
+        """Whether it had taken effect before, as this very entry."""
+        opened = self.opener.open(sealed, f"{NOW_MS}-{entry}", NOW_MS)
+        self.windows.note(opened)
+        await self.windows.settle(Settlement())
+        return opened.redelivered
+
+
+@pytest.fixture
+def sealed() -> list[bytes]:
+    sealer = controller()
+    return [sealer.seal(command(f"c{number}")) for number in range(6)]
+
+
+@pytest.fixture
+async def consumer(redis: Redis, run_id: str) -> Consumer:
+    consumer = Consumer(redis, run_id)
+    await consumer.windows.load()
+    return consumer
+
+
+async def test_what_fell_back_with_redis_may_take_effect_again(
+    redis: Redis, run_id: str, consumer: Consumer, sealed: list[bytes]
+) -> None:
+    await consumer.take(sealed[0], 1)
+    stored = await redis.execute_command("DUMP", consumer.windows.hash_key)
+    await consumer.take(sealed[1], 2)
+
+    await redis.execute_command("RESTORE", consumer.windows.hash_key, 0, stored, "REPLACE")
+    with pytest.raises(StaleLeaseError):
+        await consumer.take(sealed[2], 3)
+
+    assert await consumer.take(sealed[0], 1)
+    assert not await consumer.take(sealed[1], 12)  # the first copy of it is gone, with its effect
+    assert consumer.windows.num_fallen_back == 1
+
+
+async def test_what_was_seen_before_everything_was_lost_is_still_refused(
+    redis: Redis, run_id: str, consumer: Consumer, sealed: list[bytes]
+) -> None:
+    for entry in (1, 2):
+        await consumer.take(sealed[entry - 1], entry)
+
+    await redis.delete(consumer.windows.hash_key)
+    with pytest.raises(StaleLeaseError):
+        await consumer.take(sealed[2], 3)
+
+    assert not await consumer.take(sealed[2], 4)  # it had not been settled
+    with pytest.raises(RefusedError, match="was met as entry"):
+        await consumer.take(sealed[0], 5)
+    assert consumer.windows.num_restored == 1
+    anew = Consumer(redis, run_id)
+    await anew.windows.load()
+    with pytest.raises(RefusedError, match="was met as entry"):
+        await anew.take(sealed[1], 6)
+
+
+async def test_a_gap_is_told_once_and_only_when_it_is_settled(
+    redis: Redis, consumer: Consumer, sealed: list[bytes]
+) -> None:
+    await consumer.take(sealed[0], 1)
+    stored = await redis.execute_command("DUMP", consumer.windows.hash_key)
+    await consumer.take(sealed[1], 2)
+    await redis.execute_command("RESTORE", consumer.windows.hash_key, 0, stored, "REPLACE")
+
+    with structlog.testing.capture_logs() as refused, pytest.raises(StaleLeaseError):
+        await consumer.take(sealed[4], 5)
+    with structlog.testing.capture_logs() as settled:
+        await consumer.take(sealed[4], 5)
+        await consumer.take(sealed[5], 6)
+
+    assert [line["event"] for line in refused] == ["windows.fell_back"]
+    assert [(line["event"], line["producer"], line["first"], line["last"]) for line in settled] == [
+        ("sequence.gap", "controller-0", 2, 4)
+    ]
+    assert consumer.windows.num_missing == 3
+
+
+async def test_a_consumer_started_anew_knows_what_was_settled(
+    redis: Redis, run_id: str, consumer: Consumer, sealed: list[bytes]
+) -> None:
+    await consumer.take(sealed[0], 1)
+
+    anew = Consumer(redis, run_id)
+    await anew.windows.load()
+
+    assert await anew.take(sealed[0], 1)
+    with structlog.testing.capture_logs() as lines:
+        await anew.take(sealed[2], 3)
+    assert [(line["first"], line["last"]) for line in lines] == [(2, 2)]

@@ -21,6 +21,7 @@ from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opener
+from esper.runtime.refusals import Refusals
 
 MOST_IN_HAND = 2048  # deliveries; then they are settled early
 NUM_QUEUED = 4  # batches read ahead
@@ -84,9 +85,9 @@ class Aggregator(Generic[M]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tier, self.seam, self.inboxes, self.outbox, self.place = tier, seam, inboxes, outbox, place
-        self.clock = clock
+        self.clock, self.refusals = clock, Refusals()
         self._hand: list[tuple[Delivery, M]] = []
-        self._refused: list[tuple[Delivery, RefusedError | None]] = []
+        self._refused: list[tuple[Delivery, RefusedError | None, bool]] = []  # the last: whether :dead is told
         self._queue: asyncio.Queue[tuple[int, list[Delivery]]] = asyncio.Queue(NUM_QUEUED)
         self._generation = 0
         self._slot = beside(place.record, "")
@@ -155,14 +156,14 @@ class Aggregator(Generic[M]):
 
     def _take_in(self, delivery: Delivery) -> None:
         if delivery.spent:
-            self._refused.append((delivery, None))
+            self._refused.append((delivery, None, True))
             return
         try:
             message = self.seam.read(delivery)
             self.seam.fold(message, self.clock())
         except RefusedError as error:
-            log.warning("message.refused", stream=delivery.stream, entry_id=delivery.entry_id, why=str(error))
-            self._refused.append((delivery, error))
+            is_told = self.refusals.note(delivery.stream, delivery.entry_id, error)
+            self._refused.append((delivery, error, is_told))
         else:
             self._hand.append((delivery, message))
 
@@ -212,9 +213,14 @@ class Aggregator(Generic[M]):
         settlements: dict[str, Settlement] = {}
         for delivery, _ in self._hand:
             settlements.setdefault(beside(delivery.stream, ""), Settlement()).ack(delivery)
-        for delivery, error in self._refused:
+        for delivery, error, is_told in self._refused:
             settlement = settlements.setdefault(beside(delivery.stream, ""), Settlement())
-            reject_spent(settlement, delivery) if error is None else settlement.reject(delivery, error)
+            if error is None:
+                reject_spent(settlement, delivery)
+            elif is_told:
+                settlement.reject(delivery, error)
+            else:
+                settlement.ack(delivery)
         return settlements
 
     async def _refold(self) -> None:

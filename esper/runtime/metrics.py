@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from esper.bus.inbox import Inbox
 from esper.errors import SettingError
+from esper.runtime.refusals import Refusals
 from esper.runtime.settings import Settings
 
 STALE_S = 10.0
@@ -54,6 +57,23 @@ def watch_inboxes(registry: CollectorRegistry, health: Health, inboxes: Sequence
     gauge("esper_entries_vanished", "Deleted while pending", lambda inbox: inbox.pending.num_vanished)
     for inbox in inboxes:
         health.watch(f"{inbox.source.stream} ({inbox.source.group})", partial(polled_at_s, inbox))
+
+
+class RefusalMetrics(Collector):
+    """Shows what a process has refused; a reason appears with its first refusal."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        self.refusals = refusals
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What a scrape asks for."""
+        refused = CounterMetricFamily("esper_messages_refused", "By stream and reason", labels=("stream", "reason"))
+        for labels, number in self.refusals.counts.items():
+            refused.add_metric(labels, number)
+        yield refused
+        yield CounterMetricFamily(
+            "esper_messages_refused_untold", "Without a letter or receipt, for a flood", value=self.refusals.num_untold
+        )
 
 
 def polled_at_s(inbox: Inbox) -> float:

@@ -13,7 +13,7 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened
-from esper.runtime.orders import Orders
+from esper.runtime.orders import MOST_HELD, Orders
 
 HEADER = Header(
     key_id=1,
@@ -161,3 +161,19 @@ def test_an_abort_settles_itself_and_its_proposal() -> None:
 
     assert messages[0].HasField("abort")
     assert {d.entry_id for d in done} == {"1-0", "2-0"}
+
+
+def test_a_thousand_commands_are_held_and_more_only_while_a_commit_waits_for_one_of_them() -> None:
+    orders = Orders()
+    for number in range(1, MOST_HELD + 1):
+        orders.on_command("commands", *command(f"{number}-0"))
+    full = orders.has_room("commands")
+
+    orders.on_commit(commit(1, "5000-0", position="5000-0"), delivery("decisions", "9-0"))
+    waited_for = orders.has_room("commands")
+    said, _ = orders.on_command("commands", *command("5000-0"))
+
+    assert (full, waited_for, orders.has_room("optimizer")) == (False, True, True)
+    assert kinds(said) == ["commit"]
+    assert len(orders.on_applied(pb.RoundApplied(round=1))) == MOST_HELD + 2
+    assert orders.has_room("commands")

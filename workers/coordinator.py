@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from prometheus_client import CollectorRegistry
-
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
 from esper.bus.durability import announce
@@ -15,8 +13,9 @@ from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
-from esper.runtime import access, logging, metrics, process, settings
+from esper.runtime import access, logging, process, settings
 from esper.runtime.coordinate import GROUP, LOGS, Desk, Seals
+from esper.runtime.upkeep import Duties, kept_up
 from esper.tamiyo.coordinator import Coordinator
 
 
@@ -51,9 +50,9 @@ async def main(stopping: asyncio.Event) -> None:
         await wait_ready(redis_writer)
         await announce(redis_writer, chosen.durability)
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
-        registry, health = CollectorRegistry(), metrics.Health()
-        metrics.watch_inboxes(registry, health, list(coordinating.inboxes.values()))
-        async with found.kept_current(), metrics.endpoint(chosen, registry, health):
+        inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
+        duties = Duties(retained=[names.key(found.run_id, "dead")], surveys=True)
+        async with found.kept_current(), kept_up(chosen, found.run_id, inboxes, refusals, duties):
             await coordinating.serve(stopping)
 
 

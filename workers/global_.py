@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from secrets import token_hex
 
-from prometheus_client import CollectorRegistry
-
 from esper.bus import connect, names
 from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
@@ -15,9 +13,10 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
-from esper.runtime import access, logging, metrics, process, settings
+from esper.runtime import access, logging, process, settings
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
 from esper.runtime.timekeeping import kept_right
+from esper.runtime.upkeep import Duties, kept_up
 
 
 class GlobalSettings(settings.Settings):
@@ -45,11 +44,12 @@ async def main(stopping: asyncio.Event) -> None:
         opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
         sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name)
         seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_aggregate, sealer.seal)
-        registry, health = CollectorRegistry(), metrics.Health()
-        metrics.watch_inboxes(registry, health, inboxes)
         place = Place(*(names.key(found.run_id, name) for name in ("global", "totals")))
-        async with kept_right(clock, writer), found.kept_current(), metrics.endpoint(chosen, registry, health):
-            await Aggregator(tier, seam, inboxes, Outbox(writer), place).run(stopping)
+        aggregator = Aggregator(tier, seam, inboxes, Outbox(writer), place)
+        duties = Duties(retained=[place.stream], repeats={sources[0]: lambda: tier.num_repeats})
+        upkeep = kept_up(chosen, found.run_id, inboxes, aggregator.refusals, duties)
+        async with kept_right(clock, writer), found.kept_current(), upkeep:
+            await aggregator.run(stopping)
 
 
 if __name__ == "__main__":

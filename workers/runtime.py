@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from prometheus_client import CollectorRegistry
-
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime import access, logging, metrics, process, settings
+from esper.runtime import access, logging, process, settings
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Origin
 from esper.runtime.timekeeping import kept_right
+from esper.runtime.upkeep import kept_up
 
 
 class RuntimeSettings(settings.Settings):
@@ -34,10 +33,9 @@ async def main(stopping: asyncio.Event) -> None:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region)
         beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, durability=chosen.durability)
-        registry, health = CollectorRegistry(), metrics.Health()
-        metrics.watch_inboxes(registry, health, list(beside.logs.values()))
         right = kept_right(beside.clock, beside.outbox.redis)
-        async with right, found.kept_current(), metrics.endpoint(chosen, registry, health):
+        upkeep = kept_up(chosen, found.run_id, list(beside.logs.values()), beside.refusals)
+        async with right, found.kept_current(), upkeep:
             is_start = False
             await beside.serve(stopping)
     except EsperError as error:

@@ -27,6 +27,7 @@ from esper.runtime.ending import end
 from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Decision, Orders, Step
 from esper.runtime.packets import Origin, frames, signals
+from esper.runtime.refusals import Refusals
 
 PATIENCE_S = 30.0
 """How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
@@ -56,7 +57,10 @@ class Beside:
     clock: ServerClock
     orders: Orders = field(default_factory=Orders)
     patience_s: float = PATIENCE_S
+    refusals: Refusals = field(default_factory=Refusals)
     _forget_at_s: float = 0.0
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_ending: bool = False
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Run until the trainer hangs up or `stopping` is set; raises the first error of any part."""
@@ -70,6 +74,8 @@ class Beside:
             for part in done:
                 part.result()
         finally:
+            self._is_ending = True
+            self._moved.set()
             for inbox in self.logs.values():
                 inbox.stop()
             await end([*lanes, stop])
@@ -83,6 +89,10 @@ class Beside:
             for delivery in batch:
                 self._read(name, delivery, settlement)
             await self._settle(settlement)
+            self._moved.set()
+            while not (self.orders.has_room(name) or self._is_ending):
+                self._moved.clear()
+                await self._moved.wait()
 
     def _read(self, name: str, delivery: Delivery, settlement: Settlement) -> None:
         """Open one entry and tell the trainer what it needs to hear; note what is settled by that."""
@@ -136,7 +146,7 @@ class Beside:
             settlement.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
 
     def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> None:
-        log.warning("message.refused", stream=name, entry=delivery.entry_id, detail=error.detail)
+        self.refusals.note(delivery.stream, delivery.entry_id, error)
         if name != "decisions":
             self.orders.on_refused(name, delivery, error.detail)
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import structlog
 
-from esper.bus import names, tail, trim
+from esper.bus import names, tail
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
-from esper.bus.faults import UnavailableError
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
-from esper.errors import RefusedError
+from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
-from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
+from esper.runtime.ending import end
+from esper.runtime.fence import Fence, ReplacedError
+from esper.runtime.refusals import Refusals
 from esper.runtime.timekeeping import kept_right
 
 GROUP = "coordinator"
@@ -36,7 +37,7 @@ TICK_S = 0.1
 NUM_BATCHES = 8
 NUM_DECISIONS = 512
 """Read at a start: more than enough to hold the newest proposal and the decision before it."""
-TIDY_EVERY_NS = 60_000_000_000
+FORGET_EVERY_NS = 60_000_000_000
 FORGET_AFTER_MS = 300_000
 
 Decision: TypeAlias = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
@@ -61,6 +62,9 @@ class Coordinates(Protocol):
     def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome: ...
     def on_command(self, stream: str, opened: Opened) -> Outcome: ...
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome: ...
+    def pass_over(self, entry: Entry) -> None: ...
+    def has_room(self, stream: str) -> bool: ...
+    def on_history_lost(self, gone: Collection[Entry], now_ns: int) -> Outcome: ...
     def tick(self, now_ns: int) -> Outcome: ...
 
 
@@ -85,10 +89,16 @@ class Desk:
     seals: Seals
     outbox: Outbox
     clock: ServerClock
+    refusals: Refusals = field(default_factory=Refusals)
     _held: dict[Entry, Delivery] = field(default_factory=dict)
     _logs: dict[str, str] = field(default_factory=dict)
-    _last: bytes | None = None
-    _tidied_ns: int = 0
+    _kept: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    _forgot_ns: int = 0
+    _stepped: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_ending: bool = False
+
+    def __post_init__(self) -> None:
+        self.fence = Fence(self.run_id, self.seals.sealer.incarnation)
 
     async def resume(self) -> None:
         """Take up where the decisions stream and the persisted windows end."""
@@ -97,27 +107,52 @@ class Desk:
         await self.clock.look(redis)
         for name, guard in self.seals.guards.items():
             stored: Any = await redis.hgetall(self._windows(name))
-            guard.load({field.decode(): value for field, value in stored.items()})
-        last: Any = await redis.hget(self._key("barrier"), "last")
-        self._last = last
+            self._kept[name] = {field.decode(): value for field, value in stored.items()}
+            guard.load(self._kept[name])
         decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
         settlement = Settlement()
         self._publish(self.rule.resume(self._opened(decisions)), settlement)
-        await self.outbox.settle(settlement)
+        await self.fence.claim(redis, settlement)
+        try:
+            await self.outbox.settle(settlement)
+        except StaleLeaseError as error:
+            raise ReplacedError(error.stream) from error
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Resume, then answer until told to stop: whatever arrived is settled with the next tick."""
         await self.resume()
         batches: asyncio.Queue[list[Delivery]] = asyncio.Queue(NUM_BATCHES)
-        async with kept_right(self.clock, self.outbox.redis), asyncio.TaskGroup() as tasks:
-            pumps = [tasks.create_task(pump(inbox, batches)) for inbox in self.inboxes.values()]
-            while not stopping.is_set():
-                await self.step(await arrived(batches))
-                await self._tidy()
-            for inbox in self.inboxes.values():
-                inbox.stop()
-            while not all(pump.done() for pump in pumps):  # what they still read stays pending for the next process
-                await arrived(batches)
+        async with kept_right(self.clock, self.outbox.redis):
+            pumps = [asyncio.create_task(self._pump(name, batches)) for name in self.inboxes]
+            try:
+                while not stopping.is_set():
+                    await self.step(await arrived(batches))
+                    self._forget()
+                    raise_first(pumps)
+            finally:
+                await self._stop(pumps, batches)
+
+    async def _stop(self, pumps: Sequence[asyncio.Task[None]], batches: asyncio.Queue[list[Delivery]]) -> None:
+        """Let each reader leave its read by itself; what it still reads stays pending for the next process."""
+        self._is_ending = True
+        for inbox in self.inboxes.values():
+            inbox.stop()
+        while not all(pump.done() for pump in pumps):
+            self._stepped.set()
+            await arrived(batches)
+        await end(pumps)
+
+    async def _pump(self, name: str, batches: asyncio.Queue[list[Delivery]]) -> None:
+        """Carry batches from one stream to the loop, which reads four; one at a time, and only while there is room."""
+        inbox = self.inboxes[name]
+        await inbox.open()
+        async for batch in inbox.batches():
+            await batches.put(batch)
+            self._stepped.clear()
+            await self._stepped.wait()
+            while not (self.rule.has_room(name) or self._is_ending):
+                self._stepped.clear()
+                await self._stepped.wait()
 
     async def step(self, deliveries: Sequence[Delivery]) -> None:
         """Answer deliveries, let time pass, settle all that follows."""
@@ -126,8 +161,46 @@ class Desk:
             self._answer(delivery, settlement)
         self._publish(self.rule.tick(self._now_ns()), settlement)
         for name, guard in self.seals.guards.items():
-            settlement.put(self._windows(name), guard.changed())
-        await self.outbox.settle(settlement)
+            changed = guard.changed()
+            self._kept.setdefault(name, {}).update(changed)
+            settlement.put(self._windows(name), changed)
+        if not await self._settle(settlement):
+            await self._recover()
+        self._stepped.set()
+
+    async def _settle(self, settlement: Settlement) -> bool:
+        """Settle all but what Redis has lost; whether it still had its history. ReplacedError: nothing was written."""
+        if settlement.empty:
+            return True
+        self.fence.guard(settlement)
+        is_whole = True
+        while True:
+            try:
+                await self.outbox.settle(settlement)
+                return is_whole
+            except StaleLeaseError as error:
+                if error.stream == self.fence.key:
+                    await self.fence.renew(self.outbox.redis, settlement)
+                    is_whole = False
+                    for name, kept in self._kept.items():
+                        settlement.put(self._windows(name), {field: value for field, value in kept.items() if value})
+                else:
+                    log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
+                    settlement.give_up(error)
+
+    async def _recover(self) -> None:
+        """Redis began anew: let go of the entries that it has lost, and say what those who read it should know."""
+        gone = {entry for entry in self._held if not await self._is_there(entry)}
+        log.error("history.lost", num_entries=len(gone), num_windows=sum(map(len, self._kept.values())))
+        for entry in gone:
+            del self._held[entry]
+        settlement = Settlement()
+        self._publish(self.rule.on_history_lost(gone, self._now_ns()), settlement)
+        await self._settle(settlement)
+
+    async def _is_there(self, entry: Entry) -> bool:
+        name, entry_id = entry
+        return bool(await self.outbox.redis.xrange(self._key(name), entry_id, entry_id))
 
     def _answer(self, delivery: Delivery, settlement: Settlement) -> None:
         name = self._logs[delivery.stream]
@@ -142,9 +215,10 @@ class Desk:
         try:
             opened = self.seals.openers[name].open(delivery.body, delivery.entry_id, now_ns // 1_000_000)
         except RefusedError as error:
-            log.warning(
-                "message.refused", stream=name, entry_id=entry[1], reason=reason_name(error.reason), why=str(error)
-            )
+            if not self.refusals.note(delivery.stream, delivery.entry_id, error):
+                settlement.ack(delivery)  # a flood would cost a letter and a sealed receipt each
+                self.rule.pass_over(entry)
+                return
             settlement.reject(delivery, error)
             self._publish(self.rule.on_refused(entry, error, now_ns), settlement)
             return
@@ -165,20 +239,12 @@ class Desk:
     def _publish(self, outcome: Outcome, settlement: Settlement) -> None:
         for decision in outcome.decisions:
             tell(decision)
-            self._fence(decision, settlement)
             generation = decision.roster_generation
             settlement.write(self._key("decisions"), self.seals.sealer.seal(decision, roster_generation=generation))
         for receipt in outcome.receipts:
             settlement.write(self._key("receipts"), self.seals.sealer.seal(receipt))
         for entry in outcome.done:
             settlement.ack(self._held.pop(entry))
-
-    def _fence(self, decision: Decision, settlement: Settlement) -> None:
-        """Refuse the settlement where another coordinator has decided something since."""
-        if not any(expectation.key == self._key("barrier") for expectation in settlement.expectations):
-            settlement.expect(self._key("barrier"), "last", self._last)
-        self._last = f"{decision.round} {type(decision).__name__} {self.seals.sealer.incarnation:016x}".encode()
-        settlement.put(self._key("barrier"), {"last": self._last})
 
     def _opened(self, entries: Iterable[tuple[str, bytes]]) -> Iterable[Decision]:
         for entry_id, body in entries:
@@ -190,15 +256,12 @@ class Desk:
             if isinstance(message, pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort):
                 yield message
 
-    async def _tidy(self) -> None:
-        """Every minute: trim what is settled, forget windows of producers long gone."""
+    def _forget(self) -> None:
+        """Every minute: windows of producers long gone."""
         now_ns = self._now_ns()
-        if now_ns - self._tidied_ns < TIDY_EVERY_NS:
+        if now_ns - self._forgot_ns < FORGET_EVERY_NS:
             return
-        self._tidied_ns = now_ns
-        with contextlib.suppress(UnavailableError):  # whose turn comes again in a minute
-            for name in ("votes", "heartbeats"):
-                await trim.trim(self.outbox.redis, self._key(name))
+        self._forgot_ns = now_ns
         in_hand = (int(entry_id.partition("-")[0]) for _, entry_id in self._held)
         oldest_ms = min(in_hand, default=now_ns // 1_000_000)
         for guard in self.seals.guards.values():
@@ -214,11 +277,11 @@ class Desk:
         return self.clock.now_ms() * 1_000_000
 
 
-async def pump(inbox: Inbox, batches: asyncio.Queue[list[Delivery]]) -> None:
-    """Carry batches from one stream to the loop, which reads four."""
-    await inbox.open()
-    async for batch in inbox.batches():
-        await batches.put(batch)
+def raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Raise what ended one of them, if any has ended."""
+    for task in tasks:
+        if task.done():
+            task.result()
 
 
 async def arrived(batches: asyncio.Queue[list[Delivery]]) -> list[Delivery]:

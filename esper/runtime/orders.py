@@ -12,6 +12,8 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
 
 MOST_REFUSED = 4_096
+MOST_HELD = 1_000
+"""Commands of one log; further ones stay in Redis, unless a commit waits for one of them."""
 
 EntryId = tuple[int, int]
 Step = tuple[list[pb.ToTrainer], list[Delivery]]  # what the trainer must hear, what is settled by that
@@ -54,6 +56,13 @@ class Orders:
         self._refused[log, entry_id(delivery.entry_id)] = why
         while len(self._refused) > MOST_REFUSED:
             self._refused.pop(next(iter(self._refused)))
+
+    def has_room(self, log: str) -> bool:
+        """Whether more of this log may be read.
+
+        Always while a commit waits: what it names may lie behind commands that only the coordinator has refused.
+        """
+        return len(self._commands.get(log, ())) < MOST_HELD or bool(self._waiting)
 
     def is_past(self, decision: Decision, delivery: Delivery) -> bool:
         """Whether the round was proposed before this trainer began."""

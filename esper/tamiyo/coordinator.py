@@ -110,9 +110,11 @@ class Coordinator:
         return Outcome() if released is None else self._commit(released, now_ns)
 
     def on_command(self, stream: str, opened: Opened) -> Outcome:
-        """Keep a command for the next round. A redelivery changes nothing."""
+        """Keep a command for the next round. A redelivery changes nothing, also where its group began anew."""
         message = opened.message
         assert isinstance(message, pb.AdaptationCommand | pb.OptimizerCommand)
+        if entry_order(opened.entry_id) <= entry_order(self._positions[stream]):
+            return Outcome(done=[(stream, opened.entry_id)])
         waiting = Waiting(stream, opened.entry_id, message, opened.header, opened.digest)
         self._waiting.setdefault((stream, opened.entry_id), waiting)
         return Outcome()
@@ -141,6 +143,7 @@ class Coordinator:
         A command among them is refused by name: a rank that has not read it never will.
         """
         outcome = Outcome()
+        self._positions, self._refused = {COMMANDS: "", OPTIMIZER: ""}, {COMMANDS: "", OPTIMIZER: ""}
         self._votes = [entry for entry in self._votes if entry not in gone]
         for entry in sorted(gone):
             if (waiting := self._waiting.pop(entry, None)) is not None:

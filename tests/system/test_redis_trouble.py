@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -121,3 +122,50 @@ def test_a_command_that_redis_acknowledged_before_it_was_killed_is_carried_out_o
     )
     assert (report.commands_applied, report.commands_failed) == (2, 0)
     assert "history.lost" not in town.log("coordinator")
+
+
+RESUMED_S = 5.0
+
+
+def applied_within(town: Town, value: float) -> float:
+    """Publish a command and train on until it has taken effect; seconds."""
+    began = time.monotonic()
+    town.publish(rate(value))
+    town.steps_until(rate_is(town, value), limit=2_000_000)
+    return time.monotonic() - began
+
+
+def test_commands_published_after_all_history_is_lost_are_applied_within_five_seconds(town: Town) -> None:
+    for value in (0.05, 0.04):
+        applied_within(town, value)
+    town.settle_down()
+
+    town.order("FLUSHALL")
+    same = applied_within(town, 0.03)
+    coordinator = town.servers["coordinator"]
+    coordinator.kill()
+    coordinator.wait()
+    town.order("FLUSHALL")
+    town.start_another("coordinator")
+    anew = applied_within(town, 0.02)
+    again = applied_within(town, 0.01)
+    report = town.run.close()
+
+    assert max(same, anew, again) <= RESUMED_S, (same, anew, again)
+    assert (report.commands_applied, report.commands_failed) == (5, 0)
+    assert {process.poll() for process in town.servers.values()} == {None}
+    assert "Traceback" not in town.log("coordinator") + town.log("runtime")
+
+
+def test_a_coordinator_that_another_has_replaced_ends_with_one_line_and_status_one(town: Town) -> None:
+    applied_within(town, 0.05)
+
+    old = town.start_another("coordinator")
+    town.steps_until(lambda: old.poll() is not None, limit=2_000_000)
+    applied_within(town, 0.04)
+
+    log = town.log("coordinator")
+    assert old.returncode == 1
+    assert log.count("process.failed") == 1
+    assert "another coordinator has taken over" in log
+    assert "Traceback" not in log and "ExceptionGroup" not in log

@@ -92,6 +92,11 @@ class Town:
     def log(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text()
 
+    def start_another(self, name: str) -> subprocess.Popen[bytes]:
+        """A new process in the place of one that was killed, or not; it writes to the same log. Returns the old one."""
+        old, self.servers[name] = self.servers[name], self._start(name, SERVERS[name])
+        return old
+
     def close(self) -> None:
         self.run.close()
         for process in self.servers.values():
@@ -106,7 +111,7 @@ class Town:
         return {f"ESPER_{key}": value for key, value in {**common, "REGION": REGION, "REGIONS": REGION}.items()}
 
     def _start(self, name: str, role: Role) -> subprocess.Popen[bytes]:
-        with (self.directory / f"{name}.log").open("wb") as log:
+        with (self.directory / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", f"esper.workers.{name}"],
                 env={**os.environ, **self._environment(name, role)},

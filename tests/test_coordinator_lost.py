@@ -1,0 +1,149 @@
+"""A coordinator whose Redis loses its history goes on; one that was replaced ends; neither holds ever so much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from esper.bus import names
+from esper.leyline.kinds import Domain
+from esper.runtime.coordinate import Desk
+from esper.runtime.fence import ReplacedError
+from esper.tamiyo.coordinator import MOST_WAITING
+from tests.bus_kit import num_pending
+from tests.rounds import germinate, heartbeat, vote
+from tests.test_coordinator import Run, run, step_until_idle
+
+__all__ = ["run"]
+DEADLINE_S = 20.0
+
+
+async def lose_history(run: Run) -> None:
+    """What FLUSHALL does, to one run of a server that others use."""
+    await run.redis.delete(*[name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}}}:*")])
+
+
+async def test_a_command_published_after_history_is_lost_is_judged_by_the_same_coordinator(run: Run) -> None:
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [lost] = await run.put("commands", germinate("s0"))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0))
+    await step_until_idle(coordinating)
+
+    await lose_history(run)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [later] = await run.put("commands", germinate("s1", site="hidden"))
+    await step_until_idle(coordinating)
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0, number=2), vote(1, number=2))
+    await step_until_idle(coordinating)
+
+    assert await run.decisions() == ["Abort 1", "Proposal 2", "Commit 2"]
+    assert await run.receipts() == [("s0-1", lost, "CANCELLED"), ("s1-1", later, "NONE")]
+    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+
+
+async def test_what_was_seen_before_history_was_lost_is_refused_after_it_and_after_a_restart(run: Run) -> None:
+    coordinating = await run.coordinator()
+    sealed = run.sealers["commands"].seal(germinate())
+    await run.put_bytes("commands", sealed)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+
+    await lose_history(run)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    again = await run.put_bytes("commands", sealed)
+    await step_until_idle(await run.coordinator())
+
+    assert ("", again, "REPLAYED") in await run.receipts()
+
+
+async def test_a_group_that_is_destroyed_judges_nothing_twice(run: Run) -> None:
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [entry] = await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(coordinating)
+
+    await run.redis.xgroup_destroy(names.key(run.run_id, "commands"), "coordinator")
+    await step_until_idle(coordinating)
+    await step_until_idle(await run.coordinator())
+
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+
+
+async def test_a_coordinator_that_is_replaced_while_it_serves_ends_with_one_error(run: Run) -> None:
+    old = await run.coordinator()
+    serving = asyncio.create_task(old.serve(asyncio.Event()))
+    await until(lambda: is_at_work(run, old))
+
+    await run.coordinator()
+    await run.put("heartbeats", heartbeat(0))
+    with pytest.raises(ReplacedError, match="another coordinator has taken over"):
+        await asyncio.wait_for(serving, DEADLINE_S)
+
+
+async def test_of_ever_so_many_commands_some_thousand_wait_here_and_all_are_judged(run: Run) -> None:
+    num = 6 * MOST_WAITING
+    serving, stopping = await run.coordinator(), asyncio.Event()
+    task = asyncio.create_task(serving.serve(stopping))
+    for start in range(0, num, 500):
+        async with run.redis.pipeline(transaction=False) as pipe:
+            for number in range(start, start + 500):
+                sealed = run.sealers["commands"].seal(germinate(f"s{number}"))
+                pipe.xadd(names.key(run.run_id, "commands"), {"m": sealed})
+            await pipe.execute()
+    await until(lambda: waits(serving))
+
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    most = await vote_until_judged(run, serving, num)
+    stopping.set()
+    await asyncio.wait_for(task, DEADLINE_S)
+
+    assert most < 4 * MOST_WAITING
+
+
+async def vote_until_judged(run: Run, desk: Desk, num: int) -> int:
+    """Vote in each round until so many commands were answered; the most that were in hand."""
+    most, voted = 0, 0
+    async with asyncio.timeout(3 * DEADLINE_S):
+        while await run.redis.xlen(names.key(run.run_id, "receipts")) < num:
+            most = max(most, in_hand(desk))
+            proposals = [each for each in await run.said("decisions", Domain.DECISION) if hasattr(each, "roster")]
+            if len(proposals) > voted:
+                voted += 1
+                votes = [vote(rank, 10 + 20 * voted, number=voted) for rank in (0, 1)]
+                await run.put("votes", *votes)
+            await run.put(
+                "heartbeats", heartbeat(0, 20 * voted, applied=voted), heartbeat(1, 20 * voted, applied=voted)
+            )
+    return most
+
+
+def in_hand(desk: Desk) -> int:
+    return len(desk._held)
+
+
+async def waits(desk: Desk) -> bool:
+    return not desk.rule.has_room("commands")
+
+
+async def is_at_work(run: Run, desk: Desk) -> bool:
+    """Whether this coordinator is in charge and has made its groups."""
+    holder: Any = await run.redis.hget(desk.fence.key, "coordinator")
+    has_groups = bool(await run.redis.exists(names.key(run.run_id, "heartbeats")))
+    return has_groups and bytes(holder or b"") == f"{desk.seals.sealer.incarnation:016x}".encode()
+
+
+async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+    """Look, without rest, until it holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not await reached():
+            await asyncio.sleep(0)

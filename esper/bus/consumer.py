@@ -20,7 +20,7 @@ BLOCK_MS = 500
 RECLAIM_EVERY_MS = 500
 BUSY = 4  # times the usual count is read at once where the last read was full
 SWEEP_AGAIN_S = (0.5, 1.0, 2.0, 5.0, 15.0)
-"""After a read was given up: a command on its way may reach the server, and be answered to nobody, that much later."""
+"""After a read was given up, also by an earlier incarnation: on its way, it may be answered to nobody that much later."""
 LOSSES_APART_S = 1.0
 NUM_RELEASED = 500  # entries a call, which then blocks the server for less than 5 ms
 
@@ -57,7 +57,8 @@ class Consumer:
         self._unsure = False  # whether the group was made by a call whose reply was lost
         self._lost_at_s = -LOSSES_APART_S
         self._reclaim_at_s, self._more_to_reclaim = 0.0, False
-        self._sweeps_at_s: list[float] = []
+        # A read of an earlier incarnation of this name may still be on its way; in a shared group others take over.
+        self._sweeps_at_s = self._later() if pace.reclaim_after_ms is None else []
 
     @property
     def idle(self) -> bool:
@@ -88,6 +89,10 @@ class Consumer:
         """Hand over again whatever is still pending, but for what was read ahead: after a settlement was refused."""
         self.pending.forget_all_but(delivery.entry_id for delivery in ahead)
         self._rewound = True  # a read under way must not move the cursor that is set back
+
+    def settled(self, batch: Iterable[Delivery]) -> None:
+        """These are acknowledged: not in hand any more, and handed over again by a server that falls back."""
+        self.pending.forget(delivery.entry_id for delivery in batch)
 
     def abandon(self, batch: Sequence[Delivery]) -> None:
         """Hand these over again, if they are pending still: whether they were handled is not known."""
@@ -221,5 +226,8 @@ class Consumer:
 
     def _interrupted(self) -> None:
         self._rewound = True
+        self._sweeps_at_s = self._later()
+
+    def _later(self) -> list[float]:
         now_s = self.surroundings.clock()
-        self._sweeps_at_s = [now_s + later_s for later_s in SWEEP_AGAIN_S]
+        return [now_s + later_s for later_s in SWEEP_AGAIN_S]

@@ -18,9 +18,10 @@ from esper.errors import BusError
 
 BLOCK_MS = 500
 RECLAIM_EVERY_MS = 500
+LONGEST_REST_S = 10.0
 BUSY = 4  # times the usual count is read at once where the last read was full
 SWEEP_AGAIN_S = (0.5, 1.0, 2.0, 5.0, 15.0)
-"""After a read was given up, also by an earlier incarnation: on its way, it may be answered to nobody that much later."""
+"""After a read was given up, or by an earlier incarnation: it may be answered to nobody, that much later."""
 LOSSES_APART_S = 1.0
 NUM_RELEASED = 500  # entries a call, which then blocks the server for less than 5 ms
 
@@ -56,7 +57,7 @@ class Consumer:
         self._lost: BusError | None = None
         self._unsure = False  # whether the group was made by a call whose reply was lost
         self._lost_at_s = -LOSSES_APART_S
-        self._reclaim_at_s, self._more_to_reclaim = 0.0, False
+        self._reclaim_at_s, self._pass_began_s, self._more_to_reclaim = 0.0, 0.0, False
         # A read of an earlier incarnation of this name may still be on its way; in a shared group others take over.
         self._sweeps_at_s = self._later() if pace.reclaim_after_ms is None else []
 
@@ -193,10 +194,17 @@ class Consumer:
         return (yield from self.pending.fresh(rows))
 
     def _reclaim(self, min_idle_ms: int) -> Steps[None]:
-        """Every half second or sooner, with jitter; at once where the last look did not reach the end."""
+        """Every half second or sooner, with jitter; at once where the last look did not reach the end.
+
+        A pass over a list so long that it takes longer is followed by a rest twice as long, to leave the server free.
+        """
+        if not self._more_to_reclaim:
+            self._pass_began_s = self.surroundings.clock()
         self._more_to_reclaim = yield from self.pending.reclaim(min_idle_ms)
+        now_s = self.surroundings.clock()
         interval_s = min(max(min_idle_ms, 1), RECLAIM_EVERY_MS) / 1000 * self.surroundings.jitter.uniform(0.8, 1.0)
-        self._reclaim_at_s = 0.0 if self._more_to_reclaim else self.surroundings.clock() + interval_s
+        rest_s = max(interval_s, min(LONGEST_REST_S, 2 * (now_s - self._pass_began_s)))
+        self._reclaim_at_s = 0.0 if self._more_to_reclaim else now_s + rest_s
 
     def _block_ms(self) -> int:
         """As long as asked for, but not past what is due then; 0, which is not to block, where something is due now."""

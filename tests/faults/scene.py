@@ -65,16 +65,17 @@ class Scene:
 
     def command(self, name: str, url: str, **told: Any) -> Process:
         """Start a commander."""
-        self.commanders[name] = self._start("commander", name, url, told)
+        self.commanders[name] = self.start("commander", name, url, **told)
         return self.commanders[name]
 
     def follow(self, name: str, url: str, **told: Any) -> Process:
         """Start a follower; its group is there on return."""
-        self.followers[name] = self._start("follower", name, url, told)
+        self.followers[name] = self.start("follower", name, url, **told)
         wait_until(lambda: bool(self.said(name, "ready")), f"{name} is ready", 30.0)
         return self.followers[name]
 
-    def _start(self, role: str, name: str, url: str, told: dict[str, Any]) -> Process:
+    def start(self, role: str, name: str, url: str, **told: Any) -> Process:
+        """Start a process that nothing more is asked of."""
         arguments = {"directory": str(self.directory), "url": url, "run": RUN, "name": name, **told}
         process = Process(f"tests.faults.roles.{role}", arguments, self.log(name))
         return self._stack.enter_context(process)
@@ -95,7 +96,11 @@ class Scene:
     def follows(self, name: str, timeout_s: float = 30.0) -> None:
         """Wait until a follower has carried out a command that was sent after this call."""
         sent = {record["id"] for each in self.commanders for record in self.said(each, "sent")}
-        wait_until(lambda: self.said(name, "applied")[-1]["id"] not in sent, f"{name} follows", timeout_s)
+
+        def newest_is_new() -> bool:
+            return any(record["id"] not in sent for record in self.said(name, "applied")[-1:])
+
+        wait_until(newest_is_new, f"{name} follows", timeout_s)
 
     def finish(self, server: Server, timeout_s: float = 30.0) -> Accounts:
         """Stop the commanders, let the followers come to the end of the stream, stop these; the accounts."""

@@ -111,6 +111,8 @@ def order(entry_id: bytes) -> tuple[int, int]:
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     result, chance = Result(), random.Random(seed)
     with Server(directory / "redis") as server, scene(directory) as stage:
+        refuses_to_start(server, stage)
+        result.count("starts_refused")
         for name in FOLLOWERS:
             stage.follow(name, server.url)
         stage.command(COMMANDER, server.url)
@@ -129,6 +131,15 @@ def lose_below_a_town(directory: Path, num_losses: int, result: Result) -> None:
     from tests.faults.town_losses import lose_below_a_town as lose  # with torch, which the other rows do without
 
     lose(directory / "town", num_losses, result)
+
+
+def refuses_to_start(server: Server, stage: Scene) -> None:
+    """On a server that may evict streams a process ends at once, and says why."""
+    server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    process = stage.start("follower", "refused", server.url)
+    wait_until(lambda: not process.alive, "a process refuses to start", 30.0)
+    assert "may evict streams; expected noeviction" in process.last_words(), process.last_words()
+    server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
 def lose(server: Server, stage: Scene, kind: Callable[[Server], Loss], chance: random.Random) -> Loss:

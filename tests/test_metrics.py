@@ -47,7 +47,7 @@ async def test_metrics_show_what_is_registered_and_what_inboxes_count(
 
     assert status == "HTTP/1.1 200 OK"
     assert "esper_commands_applied_total 3.0" in body.splitlines()
-    assert f'esper_entries_reclaimed{{group="group",stream="{stream}"}} 2.0' in body.splitlines()
+    assert f'esper_entries_reclaimed_total{{group="group",stream="{stream}"}} 2.0' in body.splitlines()
 
 
 async def test_health_follows_progress_and_names_what_stands_still() -> None:

@@ -162,7 +162,7 @@ class Desk:
         self._publish(self.rule.tick(self._now_ns()), settlement)
         for name, guard in self.seals.guards.items():
             changed = guard.changed()
-            self._kept.setdefault(name, {}).update(changed)
+            keep(self._kept.setdefault(name, {}), changed)
             settlement.put(self._windows(name), changed)
         if not await self._settle(settlement):
             await self._recover()
@@ -183,7 +183,7 @@ class Desk:
                     await self.fence.renew(self.outbox.redis, settlement)
                     is_whole = False
                     for name, kept in self._kept.items():
-                        settlement.put(self._windows(name), {field: value for field, value in kept.items() if value})
+                        settlement.put(self._windows(name), kept)
                 else:
                     log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
                     settlement.give_up(error)
@@ -191,7 +191,7 @@ class Desk:
     async def _recover(self) -> None:
         """Redis began anew: let go of the entries that it has lost, and say what those who read it should know."""
         gone = {entry for entry in self._held if not await self._is_there(entry)}
-        log.error("history.lost", num_entries=len(gone), num_windows=sum(map(len, self._kept.values())))
+        log.warning("run.claimed_again", num_entries=len(gone), num_windows=sum(map(len, self._kept.values())))
         for entry in gone:
             del self._held[entry]
         settlement = Settlement()
@@ -275,6 +275,15 @@ class Desk:
 
     def _now_ns(self) -> int:
         return self.clock.now_ms() * 1_000_000
+
+
+def keep(fields: dict[str, bytes], changed: Mapping[str, bytes]) -> None:
+    """Change fields as a settlement does: an empty value deletes one."""
+    for name, value in changed.items():
+        if value:
+            fields[name] = value
+        else:
+            fields.pop(name, None)
 
 
 def raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:

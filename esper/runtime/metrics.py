@@ -45,18 +45,32 @@ class Health:
 
 def watch_inboxes(registry: CollectorRegistry, health: Health, inboxes: Sequence[Inbox]) -> None:
     """Show what inboxes count, and let health follow their polls."""
-
-    def gauge(name: str, text: str, read: Callable[[Inbox], float]) -> None:
-        shown = Gauge(name, text, ("stream", "group"), registry=registry)
-        for inbox in inboxes:
-            shown.labels(inbox.source.stream, inbox.source.group).set_function(partial(read, inbox))
-
-    gauge("esper_seconds_since_poll", "Since the last good read", lambda inbox: health.clock() - inbox.polled_at_s)
-    gauge("esper_history_lost", "Groups made again after they were lost", lambda inbox: inbox.num_history_lost)
-    gauge("esper_entries_reclaimed", "Taken over from dead consumers", lambda inbox: inbox.pending.num_reclaimed)
-    gauge("esper_entries_vanished", "Deleted while pending", lambda inbox: inbox.pending.num_vanished)
+    since = Gauge("esper_seconds_since_poll", "Since the last good read", ("stream", "group"), registry=registry)
+    registry.register(InboxCounters(inboxes))
     for inbox in inboxes:
+        shown = since.labels(inbox.source.stream, inbox.source.group)
+        shown.set_function(partial(lambda inbox: health.clock() - inbox.polled_at_s, inbox))
         health.watch(f"{inbox.source.stream} ({inbox.source.group})", partial(polled_at_s, inbox))
+
+
+class InboxCounters(Collector):
+    """What inboxes count by themselves."""
+
+    def __init__(self, inboxes: Sequence[Inbox]) -> None:
+        self.inboxes = inboxes
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What a scrape asks for."""
+        counted: tuple[tuple[str, str, Callable[[Inbox], int]], ...] = (
+            ("esper_history_lost", "Groups made again after they were lost", lambda inbox: inbox.num_history_lost),
+            ("esper_entries_reclaimed", "From dead consumers", lambda inbox: inbox.pending.num_reclaimed),
+            ("esper_entries_vanished", "Deleted while pending", lambda inbox: inbox.pending.num_vanished),
+        )
+        for name, text, read in counted:
+            family = CounterMetricFamily(name, text, labels=("stream", "group"))
+            for inbox in self.inboxes:
+                family.add_metric(inbox.source[:2], read(inbox))
+            yield family
 
 
 class RefusalMetrics(Collector):

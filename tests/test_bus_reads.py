@@ -8,6 +8,7 @@ import time
 
 from esper.bus.connect import Redis
 from esper.bus.consumer import BUSY
+from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
@@ -194,11 +195,33 @@ async def test_a_reclaim_walks_the_part_it_took_and_not_the_whole_list(
     await put(redis, stream, *numbered(0, 100))
     await redis.execute_command("XREADGROUP", "GROUP", "group", "dead", "COUNT", 100, "STREAMS", stream, ">")
 
-    taken = await drain(inbox)
+    taken: list[Delivery] = []
+    while len(taken) < 100:  # after a long pass the next one is due a little later
+        taken += await drain(inbox)
 
     calls = (await redis.info("commandstats"))["cmdstat_xpending"]["calls"]
     assert (in_hand, len(taken)) == (NUM_ENTRIES, 100)
     assert calls < 10
+
+
+async def test_what_is_settled_is_handed_over_again_by_a_server_that_falls_back(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream = key(run_id, "votes")
+    await put(redis, stream, b"1", b"2")
+    inbox, outbox = Inbox(redis_reader, redis, stream, "group", "c"), Outbox(redis)
+    deliveries = await drain(inbox)
+    settlement = Settlement()
+    settlement.ack(deliveries[0])
+    await outbox.settle(settlement)
+
+    # As a replica has it that never heard of the acknowledgement, and a read that the failover cut short.
+    await redis.ask(("XCLAIM", stream, "group", "c", 0, deliveries[0].entry_id, "FORCE", "JUSTID"))
+    read = inbox.consumer.next_batch()
+    next(read)
+    read.close()
+
+    assert [delivery.body for delivery in await drain(inbox)] == [b"1"]
 
 
 async def test_what_is_remembered_of_settled_entries_stays_small(
@@ -218,7 +241,7 @@ async def test_what_is_remembered_of_settled_entries_stays_small(
         await outbox.settle(settlement)
         most = max(most, len(inbox.pending._held))
 
-    assert 0 < most <= 8192 + 1024
+    assert 0 <= most <= 2 * 1024
 
 
 async def test_many_are_added_in_one_round_trip_in_order(redis: Redis, run_id: str) -> None:

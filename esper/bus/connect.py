@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import redis.asyncio as library
 from redis.asyncio.retry import Retry
@@ -29,6 +30,12 @@ def as_it_came(reply: Any, **_: Any) -> Any:
     return reply
 
 
+class Holder(Protocol):
+    """Remembers which entries are in hand."""
+
+    def forget(self, entry_ids: Iterable[str]) -> None: ...
+
+
 class Redis(library.Redis):
     """The library's client; every failure of a command is a BusError, the URL is known, and a deadline is ours.
 
@@ -39,6 +46,8 @@ class Redis(library.Redis):
     url: str = ""
     outage: Outage
     deadline_s: float | None = None
+    holders: WeakValueDictionary[tuple[str, str, str], Holder]
+    """Who has entries of a stream, a group and a consumer in hand, and hears what was settled of them."""
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run one command, once."""
@@ -105,7 +114,7 @@ def client(url: str, deadline_s: float | None) -> Redis:
         )
     except ValueError as error:
         raise SettingError("ESPER_REDIS_URL", without_password(url), f"a Redis URL ({error})") from error
-    made.url, made.outage, made.deadline_s = url, Outage(), deadline_s
+    made.url, made.outage, made.deadline_s, made.holders = url, Outage(), deadline_s, WeakValueDictionary()
     made.set_response_callback("XAUTOCLAIM", as_it_came)
     return cast(Redis, made)
 

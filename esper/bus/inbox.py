@@ -43,6 +43,7 @@ class Inbox:
         self.source = Source(stream, group, consumer)
         surroundings = Surroundings(time.monotonic, random.Random(), redis_writer.outage)
         self.consumer = Consumer(self.source, Pace(count, block_ms, reclaim_after_ms), surroundings)
+        redis_writer.holders[self.source] = self.consumer.pending
         self._stopping = asyncio.Event()
         self._reading: asyncio.Task[list[Delivery]] | None = None
         self._out: list[Delivery] = []

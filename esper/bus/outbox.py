@@ -37,7 +37,11 @@ class Outbox:
             self._count += 1
             memory = beside(settlement.first_key, f"settled:{self._name}")
             steps = settle(settlement, memory, f"{self._count}:", self.patience)
-            return await drive(steps, self.redis, self.redis, self._never)
+            written = await drive(steps, self.redis, self.redis, self._never)
+        for lease, ids in settlement.acks.items():
+            if holder := self.redis.holders.get(lease):
+                holder.forget(ids)
+        return written
 
     async def recall(self, hash_key: str) -> dict[bytes, bytes]:
         """Every field of a record, with the same patience."""

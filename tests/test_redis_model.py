@@ -77,7 +77,8 @@ class Both(RuleBasedStateMachine):
         super().__init__()
         self.line.call("FLUSHALL")
         self.line.call("SCRIPT", "FLUSH")
-        self.now_ms, self.entry_ms = 0, iter(())
+        self.now_ms = 0
+        self.entry_ms: Iterator[int] = iter(())
         self.model = Model(lambda: self.now_ms, self.version, lambda: next(self.entry_ms))
         self.ids = ["0-0"]
         self.num_tokens = 0
@@ -129,8 +130,8 @@ class Both(RuleBasedStateMachine):
     @rule(key=keys, group=groups, consumer=consumers, some=st.lists(places, min_size=1, max_size=3), idle=st.booleans())
     def claim(self, key: str, group: str, consumer: str, some: list[int], idle: bool) -> None:
         least = IDLE_MS if idle else 0
-        options: list[Word] = [["JUSTID"], ["IDLE", 2 * IDLE_MS, "JUSTID"], ["RETRYCOUNT", 7], []][sum(some) % 4]
-        self.same("XCLAIM", key, group, consumer, least, *dict.fromkeys(map(self.at, some)), *options)
+        choice: list[list[Word]] = [["JUSTID"], ["IDLE", 2 * IDLE_MS, "JUSTID"], ["RETRYCOUNT", 7], []]
+        self.same("XCLAIM", key, group, consumer, least, *dict.fromkeys(map(self.at, some)), *choice[sum(some) % 4])
 
     @rule(
         key=keys, group=groups, consumer=consumers, count=counts, place=places, idle=st.booleans(), just=st.booleans()
@@ -226,7 +227,7 @@ def rounded(reply: Any) -> Any:
 @pytest.fixture(scope="module", params=SERVERS)
 def line(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Line]:
     """To a server of this test's own: it is emptied again and again."""
-    with EmbeddedRedis(short_directory / f"m{request.param_index}", binary=SERVERS[request.param]) as server:
+    with EmbeddedRedis(short_directory / f"model{len(request.param)}", binary=SERVERS[request.param]) as server:
         line = Line(server.url)
         yield line
         line.close()
@@ -241,7 +242,7 @@ def test_the_model_answers_as_the_server_does(line: Line) -> None:
 
     Here.line, Here.version = line, (int(version[0]), int(version[1]))
 
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Here,
         settings=settings(
             max_examples=NUM_EXAMPLES,

@@ -26,6 +26,9 @@ def xgroup(model: Model, words: Words) -> Any:
     group = stream.groups.get(words[2])
     if group is None:
         raise RefusalError(f"NOGROUP No such consumer group '{words[2].decode()}' for key name '{key.decode()}'")
+    if verb == b"SETID":
+        group.last = stream.last if words[3] == b"$" else parse(words[3])
+        return b"OK"
     if verb == b"DELCONSUMER":
         return _delete_consumer(group, words[3])
     raise RefusalError("ERR unknown subcommand")
@@ -96,7 +99,7 @@ def xpending(model: Model, words: Words) -> list[Any]:
     rows = (
         [pack(at), lease.consumer, max(0, now_ms - lease.delivered_ms), lease.count]
         for at, lease in held
-        if now_ms - lease.delivered_ms >= min_idle_ms
+        if not _younger(lease, min_idle_ms, now_ms)
     )
     return list(islice(rows, max(0, int(rest[2]))))
 
@@ -124,7 +127,7 @@ def xclaim(model: Model, words: Words) -> list[Any]:
         lease = group.leases.get(at)
         if lease is None or _vanished(model, stream, group, at):
             continue
-        if now_ms - lease.delivered_ms < int(min_idle):
+        if _younger(lease, int(min_idle), now_ms):
             continue
         _take_over(group, lease, consumer, now_ms)
         lease.delivered_ms = delivered_ms
@@ -150,7 +153,7 @@ def xautoclaim(model: Model, words: Words) -> list[Any]:
             left -= 1
             continue
         lease = group.leases[at]
-        if now_ms - lease.delivered_ms < int(min_idle):
+        if _younger(lease, int(min_idle), now_ms):
             continue
         _take_over(group, lease, consumer, now_ms)
         lease.delivered_ms, lease.count = now_ms, lease.count + (not just_id)
@@ -158,6 +161,11 @@ def xautoclaim(model: Model, words: Words) -> list[Any]:
         left -= 1
     cursor = pack(walk[position]) if position < len(walk) else b"0-0"
     return [cursor, found] if model.version < (7, 0) else [cursor, found, deleted]
+
+
+def _younger(lease: Lease, min_idle_ms: int, now_ms: int) -> bool:
+    """Not asked where no idle time is: after a step back of the clock an entry may be younger than nothing."""
+    return min_idle_ms > 0 and now_ms - lease.delivered_ms < min_idle_ms
 
 
 def _take_over(group: Group, lease: Lease, consumer: bytes, now_ms: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
+from typing import Any
 
 from esper.bus.consumer import Consumer
 from esper.bus.names import beside
-from esper.bus.protocol import Patience, Steps
+from esper.bus.protocol import Ask, Patience, Steps, until_answered
 from esper.bus.settlement import Settlement
 from esper.bus.settling import settle
 from esper.leyline.replay import ReplayGuard
@@ -33,6 +35,10 @@ class Hands:
     def patience(self) -> Patience:
         return Patience(self.life.surroundings, "outbox", PATIENCE_S)
 
+    def tried(self, ask: Ask) -> Steps[Any]:
+        """One command, until it is answered."""
+        return (yield from until_answered(partial(asked, ask), self.patience))
+
     @property
     def memory(self) -> str:
         """The key under which the server remembers what this life settled last."""
@@ -47,3 +53,7 @@ class Hands:
 def key_of(opened: Opened) -> Key:
     header = opened.header
     return f"{header.producer}/{header.incarnation:016x}/{header.sequence}"
+
+
+def asked(ask: Ask) -> Steps[Any]:
+    return (yield ask)

@@ -22,6 +22,7 @@ class Producer:
 
     role: Role
     left: list[int]
+    done: bool = False
 
     def live(self, life: Life) -> Steps[None]:
         world, record = life.world, life.world.record
@@ -35,6 +36,7 @@ class Producer:
         )
         for sequence in count(1):
             if not self.left:
+                self.done = True
                 return
             sealed = sealer.seal(make(self.left.pop()))
             key = f"{life.name}/{sealer.incarnation:016x}/{sequence}"

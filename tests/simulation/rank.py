@@ -12,7 +12,7 @@ from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opener
+from esper.leyline.seal import Opened, Opener
 from tests.simulation.hands import Hands, key_of
 from tests.simulation.keys import WORKER
 from tests.simulation.record import ORDERS
@@ -40,6 +40,7 @@ class Rank:
                 self.take(hands, settlement, delivery)
             try:
                 yield from hands.settle(settlement)
+                consumer.settled(batch)
             except StaleLeaseError:
                 consumer.rewind()
 
@@ -54,9 +55,12 @@ class Rank:
         except RefusedError as error:
             settlement.reject(delivery, error)
             return
-        if not opened.redelivered:
+        if self.is_new(opened):
             effect = f"{key_of(opened)}@{delivery.entry_id}".encode()
             life.world.record.local.setdefault(life.name, []).append(effect)
             for name, value in hands.guard.changed().items():
                 self.seen.pop(name, None) if not value else self.seen.update({name: value})
         settlement.ack(delivery)
+
+    def is_new(self, opened: Opened) -> bool:
+        return not opened.redelivered

@@ -33,6 +33,7 @@ class Record:
 
     sent: dict[Key, Sent] = field(default_factory=dict)
     forged: dict[str, str] = field(default_factory=dict)  # stream and entry -> how it was made
+    genuine: set[str] = field(default_factory=set)  # entries that a producer made, in the same form
     effects: dict[Id, bytes] = field(default_factory=dict)  # entries of the stream of effects
     dead: dict[Id, dict[bytes, bytes]] = field(default_factory=dict)
     local: dict[str, list[bytes]] = field(default_factory=dict)  # effects of each rank
@@ -53,6 +54,8 @@ class Record:
             for entry_id, fields in reply[0][1]:
                 if fields:
                     self.deliveries[stream, group, entry_id.decode()] += 1
+        elif verb == "XADD":
+            self.genuine.add(f"{str(ask.words[1])} {reply.decode()}")
         elif verb in ("EVALSHA", "EVAL"):
             self.take_new(model)
             if ask.words[1] in RELEASE and reply[0]:  # what was read and never handed over does not count

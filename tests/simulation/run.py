@@ -82,7 +82,7 @@ def populate(world: World, cast: Cast) -> None:
 
 
 def over(world: World) -> bool:
-    return not any(producer.left for producer in world.producers) and settled(world)
+    return all(producer.done for producer in world.producers) and settled(world)
 
 
 @contextmanager

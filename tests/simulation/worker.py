@@ -68,6 +68,7 @@ class Worker:
         while batch:
             try:
                 yield from self.commit(hands, batch, self.answered(hands, batch, repeats))
+                hands.consumer.settled(batch)
                 return True
             except RepeatedError as error:
                 repeats |= error.messages
@@ -110,7 +111,7 @@ class Worker:
 
     def handle(self, hands: Hands, opened: Opened) -> list[tuple[str, bytes]]:
         record, key = hands.life.world.record, key_of(opened)
-        if record.sent[key].poison:
+        if key in record.sent and record.sent[key].poison:
             record.handled[GROUP, opened.entry_id] += 1
             raise PoisonedError(key)
         return [(EFFECTS, f"{key}@{opened.entry_id}".encode())]

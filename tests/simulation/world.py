@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeAlias
 
-from esper.bus.faults import LostError, of_answer
+from esper.bus.faults import LostError, NoGroupError, NoScriptError, of_answer
 from esper.bus.protocol import Ask, Pause, Steps, Surroundings
 from esper.errors import EsperError
 from tests.simulation.model import Model, RefusalError, Value
@@ -19,7 +19,7 @@ from tests.simulation.record import Record
 
 START_MS = 1_800_000_000_000
 READ_MARGIN_S, WRITE_S = 5.0, 10.0  # after which a client gives a command up
-LONGEST_LATE_S = 16.0
+LONGEST_LATE_S = 14.0  # less than consumers wait for what is on its way
 
 Body: TypeAlias = Callable[["Life"], Steps[None]]
 
@@ -262,11 +262,9 @@ class World:
 def refused(text: str) -> EsperError:
     """The error that esper.bus gives for what a server says."""
     if text.startswith("NOSCRIPT"):
-        from esper.bus.faults import NoScriptError
-
         return NoScriptError(text)
     if text.startswith("UNBLOCKED"):
-        return LostError(text)
+        return NoGroupError(text)
     return of_answer("model", text, RefusalError(text))
 
 

@@ -57,8 +57,12 @@ async def test_each_stream_and_each_group_is_told_with_what_was_refused(
         for reason, number in (("bad_seal", 3.0), ("replayed", 2.0))
     ]
     repeats = Count("esper_messages_deduplicated_total", {"stream": region_key(run.run_id, "eu", "telemetry")}, 7.0)
-    await counters.publish(run.redis, run.run_id, "coordinator/one", told, now_ms)
     await counters.publish(run.redis, run.run_id, "regional/eu", [repeats], now_ms)
+    junk = {"stream": key(run.run_id, "commands"), "reason": "malformed"}
+    both = Count("esper_messages_refused_total", junk, 2.0)  # commands are read by all
+    await counters.publish(run.redis, run.run_id, "coordinator/one", [*told, both], now_ms)
+    await counters.publish(run.redis, run.run_id, "worker/one", [both], now_ms)
+    await run.redis.xadd(key(run.run_id, "commands"), {"m": b"junk"})
     await counters.publish(run.redis, run.run_id, "coordinator/gone", told, now_ms - counters.STALE_MS)
     await run.redis.hset(key(run.run_id, "counters"), "odd", b'{"at_ms": 1e9, "counts": 3}')
 
@@ -67,13 +71,14 @@ async def test_each_stream_and_each_group_is_told_with_what_was_refused(
     rows = {row["stream"]: row for row in json.loads(out)["streams"]}
 
     assert rows["votes"]["refused"] == {"bad_seal": 3, "replayed": 2}
+    assert rows["commands"]["refused"] == {"malformed": 2}
     assert (rows["votes"]["deduplicated"], rows["eu/telemetry"]["deduplicated"]) == (2, 7)
     [group] = rows["votes"]["groups"]
     assert {name: group[name] for name in ("lag", "pending", "max_deliveries", "live")} == {
         **{"lag": 1, "pending": 2, "max_deliveries": 1, "live": 1}
     }
     assert "2 repeats, 3 bad_seal, 2 replayed" in text
-    assert len(text.splitlines()) == 3
+    assert len(text.splitlines()) == 4
 
 
 async def test_a_group_is_forgotten_only_once_nobody_reads_it(run: ScriptedRun, redis_reader: connect.Redis) -> None:

@@ -61,7 +61,7 @@ async def _show(run: str | None, as_json: bool, watch_s: float) -> None:
         while True:
             views = await survey(redis, found.run_id)
             said = await counters.read(redis, found.run_id, await connect.server_ms(redis))
-            rows = [row(view, [count for counts in said.values() for count in counts]) for view in views]
+            rows = [row(view, said.values()) for view in views]
             print(notation.dumps({"run": found.run_id, "streams": rows}) if as_json else table(rows), flush=True)
             if not watch_s:
                 return
@@ -82,14 +82,15 @@ async def _forget(run: str | None, group: str, dry_run: bool) -> None:
         raise SettingError("group", group, "one that this run has")
 
 
-def row(view: StreamView, counts: Iterable[Count]) -> dict[str, Any]:
+def row(view: StreamView, said: Iterable[Iterable[Count]]) -> dict[str, Any]:
     """What there is to tell of one stream; refusals and repeats are counted since their processes began."""
-    refused, repeated = tallied(view.name, counts)
+    told = tallied(view.name, said)
+    refused = {reason: number for reason, number in told.most_common() if reason != REPEATED}
     return {
         "stream": view.name,
         "length": view.length,
         "groups": [group_row(group) for group in view.groups],
-        "deduplicated": repeated + sum(refused.get(reason, 0) for reason in REPEATS),
+        "deduplicated": told[REPEATED] + sum(told[reason] for reason in REPEATS),
         "refused": refused,
     }
 
@@ -107,17 +108,20 @@ def group_row(group: Group) -> dict[str, Any]:
     }
 
 
-def tallied(stream: str, counts: Iterable[Count]) -> tuple[dict[str, int], int]:
-    """Of one stream: how many were refused for each reason, and how many left out as met before."""
-    refused, repeated = Counter[str](), 0
-    for count in counts:
-        if named(count.labels.get("stream", "")) != stream:
-            continue
-        if count.name == REFUSED:
-            refused[count.labels.get("reason", "")] += int(count.value)
-        elif count.name == REPEATED:
-            repeated += int(count.value)
-    return dict(refused.most_common()), repeated
+def tallied(stream: str, said: Iterable[Iterable[Count]]) -> Counter[str]:
+    """Of one stream: how many were refused for each reason, and under REPEATED how many left out as met before.
+
+    What every process reads, each of them refuses: the one that has counted most of a reason tells. What one of them
+    reads for all, they have counted together.
+    """
+    told = Counter[str]()
+    for counts in said:
+        mine = Counter[str]()
+        for count in counts:
+            if named(count.labels.get("stream", "")) == stream and count.name in (REFUSED, REPEATED):
+                mine[count.labels.get("reason", "") if count.name == REFUSED else REPEATED] += int(count.value)
+        told = told | mine if stream in LOGS else told + mine
+    return told
 
 
 def named(stream: str) -> str:

@@ -125,12 +125,10 @@ class Proxy:
 
     async def _end(self) -> None:
         self._server.close()
-        for line in set(self._lines):
-            line.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # cancelled, streams would complain in 3.11
+            for line in set(self._lines):
+                line.reset()
+            await asyncio.wait(tasks, timeout=0.1)
 
     def _reset(self) -> int:
         lines, self._lines = self._lines, set()

@@ -16,11 +16,13 @@ from tests.faults.scene import Scene, scene
 from tests.faults.server import Server
 
 COMMANDER, FOLLOWER = "commander", "follower"
-ANSWER_S = 1.0
+ANSWER_S = 1.5
 """How long the processes wait for a reply; the default of ten seconds only makes a silent line take longer."""
 READ_S = 5.5
 """How long a read on a silent line may take to end: its BLOCK and its margin."""
 BACKOFF_S = 3.0
+MACHINE_S = 5.0  # on which other things run
+PATIENCE_S = 60.0
 SLOW_S = 0.02
 
 
@@ -41,7 +43,7 @@ def latency(lines: Lines) -> str:
     for line in (lines.to_commander, lines.to_follower):
         before = line.done["delayed"]
         line.delay(SLOW_S, SLOW_S)
-        wait_until(lambda line=line, before=before: line.done["delayed"] > before + 20, "chunks were late")  # type: ignore[misc]
+        wait_until(lambda line=line, before=before: line.done["delayed"] > before + 20, "chunks were late", PATIENCE_S)  # type: ignore[misc]
         line.delay(0.0)
     return "latency"
 
@@ -101,14 +103,14 @@ def once(line: Proxy, what: str, order: Callable[[], None]) -> None:
     """Give an order to a line; it has met its traffic on return."""
     before = line.done[what]
     order()
-    wait_until(lambda: line.done[what] == before + 1, what)
+    wait_until(lambda: line.done[what] == before + 1, what, PATIENCE_S)
 
 
 def silence(line: Proxy, seconds: float) -> None:
     """Half-open until those who wait have given up for good; then a line that works."""
     before, until = line.done["silenced_bytes"], time.monotonic() + seconds
     line.fall_silent()
-    wait_until(lambda: time.monotonic() > until and line.done["silenced_bytes"] > before, "it was silent", 3 * seconds)
+    wait_until(lambda: time.monotonic() > until and line.done["silenced_bytes"] > before, "it was silent", PATIENCE_S)
     line.speak_again()
 
 
@@ -145,13 +147,12 @@ def harm(stage: Scene, lines: Lines, kind: Callable[[Lines], str], result: Resul
     stage.goes_on(COMMANDER)
     result.count(kind(lines))
     mended = time.monotonic()
-    stage.goes_on(COMMANDER, timeout_s=30.0)
-    stage.follows(FOLLOWER, timeout_s=30.0)
+    stage.goes_on(COMMANDER, timeout_s=PATIENCE_S)
+    stage.follows(FOLLOWER, timeout_s=PATIENCE_S)
     went_on_s = time.monotonic() - mended
     result.sample("went_on_s", went_on_s)
-    result.expect(
-        went_on_s <= ANSWER_S + READ_S + BACKOFF_S, f"{went_on_s:.1f} s until it went on after {kind.__name__}"
-    )
+    limit_s = ANSWER_S + READ_S + BACKOFF_S + MACHINE_S
+    result.expect(went_on_s <= limit_s, f"{went_on_s:.1f} s until it went on after {kind.__name__}")
 
 
 ROW = Row("network", run, ci={"faults": 7, "silent": 0}, chunk={"faults": 49, "silent": 3}, num_chunks=4)

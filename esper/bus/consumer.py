@@ -20,7 +20,7 @@ BLOCK_MS = 500
 RECLAIM_EVERY_MS = 500
 LONGEST_REST_S = 10.0
 BUSY = 4  # times the usual count is read at once where the last read was full
-SWEEP_AGAIN_S = (0.5, 1.0, 2.0, 5.0, 15.0)
+SWEEP_AGAIN_S = (*(0.5 * tick for tick in range(1, 21)), 15.0)
 """After a read was given up, or by an earlier incarnation: it may be answered to nobody, that much later."""
 LOSSES_APART_S = 1.0
 NUM_RELEASED = 500  # entries a call, which then blocks the server for less than 5 ms

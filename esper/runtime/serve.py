@@ -81,16 +81,21 @@ class Clerk(Generic[T]):
             self._settling.cancel()
 
     async def _settle(self, batch: Sequence[Delivery], settlement: Settlement) -> bool:
+        """Whether it was accepted. Where it wasn't, or that is not known, what is still pending comes again."""
         repeats: Repeats = set()
-        while True:
-            try:
-                await self.outbox.settle(settlement)
-                return True
-            except RepeatedError as error:
-                log.info("messages.repeated", count=len(error.messages))
-                repeats |= error.messages
-                settlement = self.desk.answered(batch, repeats)
-            except StaleLeaseError as error:
-                log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
+        accepted = False
+        try:
+            while not accepted:
+                try:
+                    await self.outbox.settle(settlement)
+                    accepted = True
+                except RepeatedError as error:
+                    log.info("messages.repeated", count=len(error.messages))
+                    repeats |= error.messages
+                    settlement = self.desk.answered(batch, repeats)
+        except StaleLeaseError as error:
+            log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
+        finally:
+            if not accepted:
                 self.inbox.rewind()
-                return False
+        return accepted

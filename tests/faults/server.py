@@ -21,6 +21,8 @@ OPTIONS = {
     "maxmemory-policy": "noeviction",
 }
 
+UNKEPT = {"appendonly": "no"}  # for a server that lives through it all: the disk has no say in what is timed
+
 
 class Server(Child):
     """One server in one directory, on a unix socket there or, with `port`, on TCP. Options win over the usual ones."""

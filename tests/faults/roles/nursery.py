@@ -20,8 +20,9 @@ def main() -> None:
     told = json.loads(sys.argv[1])
     preload(told["modules"])
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(told["socket"])
+        listener.bind(told["socket"] + ".new")
         listener.listen(64)
+        os.rename(told["socket"] + ".new", told["socket"])  # who finds it there is heard
         attend(listener)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tests.faults.crew import RECLAIM_MS, Crew, crew
 from tests.faults.processes import wait_until
+from tests.faults.pulse import Pulse
 from tests.faults.row import Amounts, Result, Row
-from tests.faults.server import Server
+from tests.faults.server import UNKEPT, Server
 
 SLACK_S = 1.0
 FOR_EVER_S = 3600.0
@@ -17,16 +18,20 @@ FOR_EVER_S = 3600.0
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     del seed  # nothing is drawn: when a message comes is left to the machine
     result = Result()
-    with Server(directory / "redis") as server, crew(directory, server) as hands:
+    with (
+        Server(directory / "redis", options=UNKEPT) as server,
+        Pulse(server) as pulse,
+        crew(directory, server) as hands,
+    ):
         hands.work("worker")
         for _ in range(amounts["deaths"]):
-            die_in_hand(hands, result)
+            die_in_hand(hands, pulse, result)
         result.expect(hands.lease_losses() == 0, "a lease was lost that nobody held")
         hands.finish(result)
     return result
 
 
-def die_in_hand(hands: Crew, result: Result) -> None:
+def die_in_hand(hands: Crew, pulse: Pulse, result: Result) -> None:
     """The death of a consumer that will never end what it has begun."""
     holder = hands.work("holder", work_s=FOR_EVER_S, count=4)
     hold_something(hands, holder)
@@ -36,7 +41,7 @@ def die_in_hand(hands: Crew, result: Result) -> None:
     assert left, "it held nothing when it died"
     wait_until(lambda: left <= applied_ns(hands).keys(), "all of it is done", 30.0)
     for entry_id in left:
-        took_s = (applied_ns(hands)[entry_id] - died_ns) / 1e9
+        took_s = pulse.served_s(died_ns, applied_ns(hands)[entry_id])
         result.sample("reclaimed_s", took_s)
         result.expect(took_s <= RECLAIM_MS / 1000 + SLACK_S, f"{entry_id} was left for {took_s:.2f} s")
     result.count("deaths")

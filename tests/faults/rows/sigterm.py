@@ -11,8 +11,9 @@ from pathlib import Path
 from tests.faults.accounts import events
 from tests.faults.crew import GRACE_S, Crew, crew
 from tests.faults.processes import wait_until
+from tests.faults.pulse import Pulse
 from tests.faults.row import Amounts, Result, Row
-from tests.faults.server import Server
+from tests.faults.server import UNKEPT, Server
 
 PLACES = ("worker-a", "worker-b", "worker-c", "worker-d")
 PER_S = 800.0
@@ -33,7 +34,11 @@ class Stop:
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     result, chance = Result(), random.Random(seed)
-    with Server(directory / "redis") as server, crew(directory, server) as hands:
+    with (
+        Server(directory / "redis", options=UNKEPT) as server,
+        Pulse(server) as pulse,
+        crew(directory, server) as hands,
+    ):
         workers = {place: start(hands, place) for place in PLACES}
         hands.publish("publisher", 10_000_000, PER_S, together=BURST)
         wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
@@ -46,7 +51,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
             workers[place] = start(hands, place)
         hands.stop_publishing()
         hands.finish(result)
-        judge(hands, stops, result)
+        judge(hands, stops, pulse, result)
     return result
 
 
@@ -66,7 +71,7 @@ def stop(hands: Crew, worker: str, result: Result) -> Stop:
     return Stop(worker, ended_ns, frozenset(held))
 
 
-def judge(hands: Crew, stops: list[Stop], result: Result) -> None:
+def judge(hands: Crew, stops: list[Stop], pulse: Pulse, result: Result) -> None:
     """What a worker held at SIGTERM and did not settle itself took effect elsewhere within a second of its end."""
     applied = {record["entry_id"]: record for record in hands.applied()}
     for each in stops:
@@ -75,7 +80,7 @@ def judge(hands: Crew, stops: list[Stop], result: Result) -> None:
         for entry_id in each.left:
             effect = applied[entry_id]
             if effect["worker"] != each.worker:
-                took_s = (effect["at_ns"] - each.ended_ns) / 1e9
+                took_s = pulse.served_s(each.ended_ns, effect["at_ns"])
                 result.sample("again_s", took_s)
                 result.expect(took_s <= AGAIN_S, f"{entry_id}, handed back by {each.worker}, ran after {took_s:.2f} s")
     result.expect(result.counts["released"] > 0, "no worker had anything to hand back")

@@ -1,0 +1,54 @@
+"""When a server, or the machine that it shares with us, stood still: what is promised in seconds is not of those."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from tests.faults.server import Server
+
+EVERY_S = 0.02
+FELT_S = 0.15
+"""A beat that comes so much later than the one before tells of a standstill."""
+
+
+class Pulse:
+    """Asks for a PONG all the time, and remembers for how long none came."""
+
+    def __init__(self, server: Server) -> None:
+        self._url, self._stopping = server.url, threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self.standstills: list[tuple[int, int]] = []
+
+    def served_s(self, from_ns: int, to_ns: int) -> float:
+        """How long of a stretch of time the server answered."""
+        still = sum(max(0, min(to_ns, end) - max(from_ns, begin)) for begin, end in self.standstills)
+        return max(0, to_ns - from_ns - still) / 1e9
+
+    @property
+    def still_s(self) -> float:
+        return sum(end - begin for begin, end in self.standstills) / 1e9
+
+    def _beat(self) -> None:
+        with redis.Redis.from_url(self._url) as client:
+            before_ns = time.monotonic_ns()
+            while not self._stopping.wait(EVERY_S):
+                client.ping()
+                now_ns = time.monotonic_ns()
+                if now_ns - before_ns > FELT_S * 1e9:
+                    self.standstills.append((before_ns, now_ns))
+                before_ns = now_ns
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()

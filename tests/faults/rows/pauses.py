@@ -1,0 +1,144 @@
+"""Workers, aggregators and Redis that stand still past timeouts and leases: what they held happens elsewhere, once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.faults.crew import RECLAIM_MS, REGION, TIERS, Crew, crew
+from tests.faults.processes import wait_until
+from tests.faults.row import Amounts, Result, Row
+from tests.faults.server import UNKEPT, Server
+
+PLACES = ("worker-a", "worker-b", "worker-c")
+PER_S = 400.0
+WORK_S = 0.6 * len(PLACES) / PER_S
+ANSWER_S = 1.0  # a command is given up: shorter pauses reach past that too
+SHORTEST_S = 0.2
+TAKEN_S = RECLAIM_MS / 1000 + 1.0
+"""What stands still for so long has lost its lease to another."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """Who may be made to stand still, and what is expected of them afterwards."""
+
+    crew: Crew
+    result: Result
+    chance: random.Random
+    longest_s: float
+    workers: list[str]
+    aggregators: list[str]
+
+    def lasts_s(self) -> float:
+        """Long pauses are as rare as they are long."""
+        return float(SHORTEST_S * (self.longest_s / SHORTEST_S) ** self.chance.random())
+
+    def pause_worker(self, lasts_s: float) -> None:
+        """With work in hand, if it has any within two seconds."""
+        name = self.chance.choice(self.workers)
+        held = self._stopped_with_work(name)
+        before = self.crew.lease_losses(name)
+        sit(lasts_s)
+        taken = held - set(self.crew.held_by(name))
+        self.crew.on[name].resume()
+        self.result.count("worker_pauses")
+        if taken:
+            refused = partial(self._lost_leases, name, before)
+            wait_until(refused, f"{name} is refused what it had held {lasts_s:.1f} s ago", 20.0)
+            self.result.count("stale_leases")
+            self.result.count("messages_taken_over", len(taken))
+            self._expect_done_by_others(name, taken)
+        elif held and lasts_s > TAKEN_S:
+            self.result.expect(False, f"nobody took what {name} had held for {lasts_s:.1f} s")
+
+    def pause_aggregator(self, lasts_s: float) -> None:
+        child = self.crew.on[self.chance.choice(self.aggregators)]
+        child.pause()
+        sit(lasts_s)
+        child.resume()
+        self.result.count("aggregator_pauses")
+
+    def pause_redis(self, lasts_s: float) -> None:
+        self.crew.server.pause()
+        sit(lasts_s)
+        self.crew.server.resume()
+        self.result.count("redis_stops")
+
+    def pause_clients(self, lasts_s: float) -> None:
+        self.crew.client.client_pause(int(lasts_s * 1000), all=True)
+        began = time.monotonic()
+        self.crew.client.ping()  # is answered when it is over
+        took_s = time.monotonic() - began
+        assert took_s >= lasts_s * 0.9, f"the server paused for {took_s:.2f} s only"
+        self.result.count("client_pauses")
+
+    def _stopped_with_work(self, name: str) -> set[str]:
+        """Pause a worker; what is pending for it once the server has answered what it was asked before."""
+        deadline = time.monotonic() + 2.0
+        while True:
+            self.crew.on[name].pause()
+            self.crew.client.ping()
+            held = set(self.crew.held_by(name))
+            if held or time.monotonic() > deadline:
+                return held
+            self.crew.on[name].resume()
+
+    def _lost_leases(self, name: str, before: int) -> bool:
+        return self.crew.lease_losses(name) > before
+
+    def _expect_done_by_others(self, name: str, taken: set[str]) -> None:
+        wait_until(lambda: taken <= {each["entry_id"] for each in self.crew.applied()}, "it is done", 20.0)
+        by = {each["entry_id"]: each["worker"] for each in self.crew.applied()}
+        own = [entry_id for entry_id in taken if by[entry_id] == name]
+        self.result.expect(not own, f"{name} carried out {own[:5]}, which it had lost")
+
+
+def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+    result, chance = Result(), random.Random(seed)
+    with Server(directory / "redis", options=UNKEPT) as server, crew(directory, server) as hands:
+        workers = [hands.work(place, work_s=WORK_S, answer_s=ANSWER_S) for place in PLACES]
+        aggregators = [hands.aggregate(tier) for tier in TIERS for _ in range(2)]
+        hands.publish("publisher", 10_000_000, PER_S, answer_s=ANSWER_S)
+        hands.publish("publisher-telemetry", 10_000_000, 20.0, region=REGION, together=2, answer_s=ANSWER_S)
+        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
+        stage = Stage(hands, result, chance, amounts["longest_ms"] / 1000, workers, aggregators)
+        for fault in faults(stage, amounts["pauses"]):
+            lasts_s = stage.lasts_s()
+            fault(lasts_s)
+            result.sample("paused_s", lasts_s)
+        hands.stop_publishing()
+        hands.finish(result)
+        result.count("lease_losses", hands.lease_losses())
+        result.count("messages", len(hands.applied()))
+        result.expect(result.counts.get("stale_leases", 0) > 0, "no pause outlasted a lease")
+    return result
+
+
+def faults(stage: Stage, number: int) -> list[Callable[[float], None]]:
+    """Half of them to workers, the rest in turn."""
+    others: list[Callable[[float], None]] = [stage.pause_aggregator, stage.pause_redis, stage.pause_clients]
+    chosen: list[Callable[[float], None]] = [
+        stage.pause_worker if each % 2 == 0 else others[each // 2 % len(others)] for each in range(number)
+    ]
+    stage.chance.shuffle(chosen)
+    return chosen
+
+
+def sit(seconds: float) -> None:
+    """Let time pass while something stands still."""
+    until = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() >= until, "it has stood still for long enough", seconds + 10.0)
+
+
+ROW = Row(
+    "pauses",
+    run,
+    ci={"pauses": 10, "longest_ms": 2_000},
+    chunk={"pauses": 10, "longest_ms": 15_000},
+    num_chunks=20,
+)

@@ -1,0 +1,128 @@
+"""Reads that are cancelled, cut off or given up around arrivals: nothing that is due stays un-run for a second."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.faults.accounts import events
+from tests.faults.crew import Crew, crew
+from tests.faults.history import records
+from tests.faults.processes import wait_until
+from tests.faults.pulse import Pulse
+from tests.faults.row import Amounts, Result, Row
+from tests.faults.server import UNKEPT, Server
+
+READER = "reader"
+LEASE_MS = 60_000  # no reclaim helps: what a read has stranded the reader itself must find
+PER_S = 100.0
+LONGEST_S = 0.03  # between two cancellations
+BLOCK_S = 0.2
+MARGIN_S = 0.6  # a read is given up that much later
+ANSWER_S = 0.8  # and any other command
+UNRUN_S = 1.0
+
+
+@dataclass(slots=True)
+class Faults:
+    """What is done to the reader's connections."""
+
+    crew: Crew
+    result: Result
+
+    def cut_off(self) -> None:
+        """Close the connections on which clients wait for entries of the group."""
+        killed = [each for each in self.waiting() if self.crew.client.client_kill_filter(_id=each)]
+        self.result.count("reads_cut_off", len(killed))
+
+    def waiting(self) -> list[str]:
+        """Connections that are blocked in a read."""
+        clients: Any = self.crew.client.client_list()
+        return [each["id"] for each in clients if each["cmd"].lower() == "xreadgroup" and "b" in each["flags"]]
+
+    def pause(self) -> None:
+        """Serve nobody until every read under way is given up."""
+        wait_until(lambda: bool(self.waiting()), "a read is under way", 60.0)
+        began_ns = time.monotonic_ns()
+        lasts_s = 2 * BLOCK_S + ANSWER_S + 0.4  # a BLOCK that has begun still ends; the read after it has no answer
+        self.crew.client.client_pause(int(lasts_s * 1000), all=True)
+        self.crew.client.ping()  # is answered when it is over
+        took_s = (time.monotonic_ns() - began_ns) / 1e9
+        assert took_s >= lasts_s * 0.9, f"the server paused for {took_s:.2f} s only"
+        self.result.count("server_pauses")
+
+
+def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+    result, chance = Result(), random.Random(seed)
+    with (
+        Server(directory / "redis", options=UNKEPT) as server,
+        Pulse(server) as pulse,
+        crew(directory, server) as hands,
+    ):
+        told = {"cancels": amounts["cancels"], "longest_s": LONGEST_S, "seed": seed, "answer_s": ANSWER_S}
+        hands.start(
+            "reader",
+            READER,
+            reclaim_after_ms=LEASE_MS,
+            count=8,
+            block_ms=int(BLOCK_S * 1000),
+            margin_s=MARGIN_S,
+            **told,
+        )
+        hands.publish("publisher", 10_000_000, PER_S, together=2)
+        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
+        faults = Faults(hands, result)
+        harm([faults.cut_off] * amounts["cut_offs"], chance)
+        patience_s = 30.0 + amounts["cancels"] * LONGEST_S * 2
+        wait_until(lambda: num_cancelled(hands) >= amounts["cancels"], "all are cancelled", patience_s)
+        harm([faults.pause] * amounts["pauses"], chance)  # no read outlasts a task that begins anew all the time
+        hands.stop_publishing()
+        hands.finish(result)
+        judge(hands, pulse, result)
+    return result
+
+
+def harm(faults: Sequence[Callable[[], None]], chance: random.Random) -> None:
+    for fault in faults:
+        due_s = time.monotonic() + chance.uniform(0.05, 0.25)
+        wait_until(partial(is_past, due_s), "the next fault is due")
+        fault()
+
+
+def num_cancelled(hands: Crew) -> int:
+    return sum(record["what"] == "cancelled" for record in records(hands.history, READER))
+
+
+def judge(hands: Crew, pulse: Pulse, result: Result) -> None:
+    """No message lay there for a second in which the server would have given it out."""
+    acked = {r["entry_id"]: r["at_ns"] for r in records(hands.history, "publisher") if r["what"] == "acknowledged"}
+    for record in hands.applied():
+        if record["entry_id"] in acked:  # else its copy was
+            unrun_s = pulse.served_s(acked[record["entry_id"]], record["at_ns"])
+            result.sample("unrun_s", unrun_s)
+            result.expect(unrun_s <= UNRUN_S, f"{record['entry_id']} lay un-run for {unrun_s:.2f} s")
+    result.count("cancelled", num_cancelled(hands))
+    result.count("messages", len(hands.applied()))
+    losses = events(hands.log(READER), "bus.lost")
+    given_up = sum(each["who"].startswith("workers of") and "no answer" in each["why"] for each in losses)
+    result.count("reads_given_up", given_up)  # of new entries, or of what is pending
+    result.expect(result.counts["reads_cut_off"] > 0, "no read was cut off")
+    result.expect(given_up > 0, "no read was given up")
+
+
+def is_past(at_s: float) -> bool:
+    return time.monotonic() >= at_s
+
+
+ROW = Row(
+    "reads",
+    run,
+    ci={"cancels": 270, "cut_offs": 27, "pauses": 3},
+    chunk={"cancels": 450, "cut_offs": 45, "pauses": 5},
+    num_chunks=20,
+)

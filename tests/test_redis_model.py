@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from esper.bus.embedded import EmbeddedRedis, find_server
 from esper.bus.script import RELEASE, SETTLE, arguments
 from esper.bus.settlement import Settlement
-from tests.simulation.model import Model, RefusalError, Word
+from tests.simulation.model import RefusalError, Word
+from tests.simulation.server import server
 
 IDLE_MS = 1_000_000  # far more than an example takes: what is idle for longer was made so
 NUM_EXAMPLES, NUM_STEPS = 120, 40
@@ -79,7 +80,7 @@ class Both(RuleBasedStateMachine):
         self.line.call("SCRIPT", "FLUSH")
         self.now_ms = 0
         self.entry_ms: Iterator[int] = iter(())
-        self.model = Model(lambda: self.now_ms, self.version, lambda: next(self.entry_ms))
+        self.model = server(lambda: self.now_ms, self.version, lambda: next(self.entry_ms))
         self.ids = ["0-0"]
         self.num_tokens = 0
 
@@ -227,8 +228,8 @@ def rounded(reply: Any) -> Any:
 @pytest.fixture(scope="module", params=SERVERS)
 def line(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Line]:
     """To a server of this test's own: it is emptied again and again."""
-    with EmbeddedRedis(short_directory / f"model{len(request.param)}", binary=SERVERS[request.param]) as server:
-        line = Line(server.url)
+    with EmbeddedRedis(short_directory / f"model{len(request.param)}", binary=SERVERS[request.param]) as started:
+        line = Line(started.url)
         yield line
         line.close()
 

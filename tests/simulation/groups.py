@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from tests.simulation.model import Model, RefusalError, Words, entry, flag, option
+from tests.simulation.model import Command, Model, RefusalError, Words, entry, flag, option
 from tests.simulation.stream import BEGIN, END, Group, Id, Lease, Stream, first_of, last_of, pack, parse
 
 SCAN = 10  # XAUTOCLAIM looks at so many entries for each that it may take over
@@ -178,7 +177,7 @@ def _vanished(model: Model, stream: Stream, group: Group, at: Id) -> bool:
     return model.version >= (7, 0) and at not in stream.entries and group.drop(at)
 
 
-COMMANDS: dict[bytes, Callable[[Model, Words], Any]] = {
+COMMANDS: dict[bytes, Command] = {
     b"XGROUP": xgroup,
     b"XREADGROUP": xreadgroup,
     b"XACK": xack,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias, TypeVar
 
@@ -69,20 +69,18 @@ class Keyspace:
 
 
 class Model:
-    """A server of version 6.2 or 7.0. Its replies have the shapes of RESP2; a refusal is raised."""
+    """A server. Its replies have the shapes of RESP2; a refusal is raised."""
 
     def __init__(
-        self, clock: Callable[[], int], version: tuple[int, int] = (6, 2), entry_clock: Callable[[], int] | None = None
+        self,
+        commands: Mapping[bytes, Command],
+        version: tuple[int, int],
+        clock: Callable[[], int],
+        entry_clock: Callable[[], int] | None = None,
     ) -> None:
-        from tests.simulation import groups, plain, scripts
-
         self.keys, self.version = Keyspace(clock, entry_clock), version
         self.known: set[bytes] = set()  # scripts, by their digest
-        self._commands: dict[bytes, Callable[[Model, Words], Any]] = {
-            **plain.COMMANDS,
-            **groups.COMMANDS,
-            **scripts.COMMANDS,
-        }
+        self._commands = commands
 
     def call(self, *words: Word) -> Any:
         """Carry out one command."""
@@ -99,14 +97,16 @@ class Model:
         self.known.clear()
 
 
+Command: TypeAlias = Callable[[Model, Words], Any]
+
+
 def option(words: Words, name: bytes, default: int) -> int:
-    """The number behind a word."""
-    upper = [word.upper() for word in words]
-    return int(words[upper.index(name) + 1]) if name in upper else default
+    """The number behind a word, which is in capitals here."""
+    return int(words[words.index(name) + 1]) if name in words else default
 
 
 def flag(words: Words, name: bytes) -> bool:
-    return name in [word.upper() for word in words]
+    return name in words
 
 
 def entry(stream: Stream, at: Id) -> list[Any] | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.model import Model, RefusalError, Words, entries, entry, explicit, flag, option
+from tests.simulation.model import Command, Model, RefusalError, Words, entries, entry, explicit, flag, option
 from tests.simulation.stream import BEGIN, Stream, pack, parse
 
 
@@ -175,7 +174,7 @@ def _group_facts(name: bytes, stream: Stream) -> list[Any]:
     return [*facts, b"last-delivered-id", pack(group.last if group.last > BEGIN else BEGIN)]
 
 
-COMMANDS: dict[bytes, Callable[[Model, Words], Any]] = {
+COMMANDS: dict[bytes, Command] = {
     b"XADD": xadd,
     b"XLEN": xlen,
     b"XRANGE": xrange,

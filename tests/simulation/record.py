@@ -55,7 +55,7 @@ class Record:
                 if fields:
                     self.deliveries[stream, group, entry_id.decode()] += 1
         elif verb == "XADD":
-            self.genuine.add(f"{str(ask.words[1])} {reply.decode()}")
+            self.genuine.add(f"{ask.words[1]!s} {reply.decode()}")
         elif verb in ("EVALSHA", "EVAL"):
             self.take_new(model)
             if ask.words[1] in RELEASE and reply[0]:  # what was read and never handed over does not count

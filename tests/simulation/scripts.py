@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.model import Model, RefusalError, Word, Words
+from tests.simulation.model import Command, Model, RefusalError, Word, Words
 
 BUS = Path(__file__).resolve().parents[2] / "esper" / "bus"
 
@@ -158,4 +158,4 @@ def _run(model: Model, script: Script, words: Words) -> Any:
     return script(model, words[2:first], words[first:])
 
 
-COMMANDS: dict[bytes, Callable[[Model, Words], Any]] = {b"EVALSHA": evalsha, b"EVAL": eval_}
+COMMANDS: dict[bytes, Command] = {b"EVALSHA": evalsha, b"EVAL": eval_}

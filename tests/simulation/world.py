@@ -13,13 +13,15 @@ from typing import Any, TypeAlias
 from esper.bus.faults import LostError, NoGroupError, NoScriptError, of_answer
 from esper.bus.protocol import Ask, Pause, Steps, Surroundings
 from esper.errors import EsperError
-from tests.simulation.model import Model, RefusalError, Value
+from tests.simulation.model import RefusalError, Value
 from tests.simulation.plan import Plan
 from tests.simulation.record import Record
+from tests.simulation.server import server
 
 START_MS = 1_800_000_000_000
 READ_MARGIN_S, WRITE_S = 5.0, 10.0  # after which a client gives a command up
 LONGEST_LATE_S = 14.0  # less than consumers wait for what is on its way
+WAKES = {"XADD", "XGROUP", "EVAL", "EVALSHA"}  # after which a read that waits may go on
 
 Body: TypeAlias = Callable[["Life"], Steps[None]]
 
@@ -66,7 +68,7 @@ class World:
     def __init__(self, plan: Plan, record: Record) -> None:
         self.plan, self.record, self.dice = plan, record, random.Random(f"world {plan.seed}")
         self.now_s, self.offset_ms, self.calm = 0.0, 0, False
-        self.model = Model(self.server_ms, plan.version)
+        self.model = server(self.server_ms, plan.version)
         self.trace: list[str] | None = None
         self.snapshots: list[tuple[float, dict[bytes, Value]]] = []
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -202,7 +204,8 @@ class World:
             self.after(ask.block_ms / 1000, lambda: self.end_block(blocked, None, None))
         else:
             deliver(reply, error)
-        self.wake()
+        if ask.words[0] in WAKES:
+            self.wake()
 
     def execute(self, who: str, ask: Ask) -> tuple[Any, EsperError | None]:
         """Carry out one command on the server, and note what it did."""

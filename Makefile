@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-input
 PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
 
-.PHONY: demo test test-system mutants soak check proto docs format clean
+.PHONY: demo test test-system mutants soak bench check proto docs format clean
 
 demo: $(READY)
 	$(RUN)/esper demo
@@ -26,6 +26,17 @@ mutants: $(READY)
 soak: $(READY)
 	$(RUN)/python bench/simulate.py --seeds 2000
 	$(RUN)/python bench/faults.py --tier full --seed 1 --out soak.json
+
+# What it costs, measured here. Less of it: make bench BENCH=--quick. The peers of the bus come with the group `bench`.
+BENCH ?=
+bench: $(VENV)/.bench
+	$(RUN)/python bench/envelope.py $(BENCH)
+	$(RUN)/python bench/bus.py $(BENCH)
+	$(RUN)/python bench/step.py $(BENCH)
+
+$(VENV)/.bench: $(READY)
+	$(PIP) -e '.[bench]' -c constraints.txt
+	@touch $@
 
 check: $(READY)
 	$(RUN)/ruff check .

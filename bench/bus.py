@@ -13,13 +13,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
 
 from bus_arms.arm import ArmError
-from bus_rows import consume, latency, publish
+from bus_rows import allocations, consume, flat, latency, publish
 from bus_rows.session import FULL, QUICK, Session
 from esper.bus.embedded import EmbeddedRedis
 from esper.leyline.keyring import MasterKeyring
 from report import Report
 
-ROWS = {"consume": consume.measure, "publish": publish.measure, "latency": latency.measure}
+ROWS = {
+    "consume": consume.measure,
+    "publish": publish.measure,
+    "latency": latency.measure,
+    "flat": flat.measure,
+    "allocations": allocations.measure,
+}
 
 
 def main() -> int:

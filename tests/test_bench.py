@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from report import Report, quantile, ratio  # noqa: E402
+from esper.bus.embedded import find_server  # noqa: E402
+from report import Report, by_round, quantile, ratio  # noqa: E402
 
 
 def test_each_line_is_one_json_object_with_the_fields_agreed_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,3 +54,51 @@ def test_the_envelope_benchmark_measures_three_arms_of_two_rows() -> None:
     assert {line["arm"] for line in lines} == {"body", "hmac", "hmac again", "seal+open"}
     assert len({line["row"] for line in lines}) == 2
     assert all(line["value"] > 0 and line["label"] == "measured" for line in lines)
+
+
+def test_a_ratio_by_round_is_blind_to_what_slows_every_arm_of_a_round() -> None:
+    busy = [1.0, 3.0, 0.5, 2.0, 1.5]
+
+    found = by_round([0.7 * rate for rate in busy], busy, "bare")
+
+    assert (found.ratio, found.low, found.high) == pytest.approx((0.7, 0.7, 0.7))
+
+
+def test_an_arm_that_was_not_measured_says_why() -> None:
+    report = Report("bus")
+
+    report.add_missing("row", "arq", "msg/s", "arq is not installed")
+
+    [line] = report.lines
+    assert (line["value"], line["n"], line["label"]) == (None, 0, "not measured: arq is not installed")
+
+
+def test_the_bus_benchmark_checks_every_arm_and_prints_json_alone(tmp_path: Path) -> None:
+    (tmp_path / "redis-server").symlink_to(find_server())
+    lines = bus("--row", "consume", "--num", "300", "--rounds", "2", path=tmp_path)
+
+    packet = {str(line["arm"]): line for line in lines if line["row"] == "consume packet"}
+    assert {"ours", "bare", "bare again", "FastStream", "taskiq-redis", "arq", "docket", "target"} <= {*packet}
+    assert packet["ours"]["n"] == 600 and packet["ours"]["label"] == "measured"
+    assert packet["arq"]["label"] == "not measured: left out of this run"
+    assert packet["redis-benchmark"]["label"] == "not measured: redis-benchmark not on PATH"
+    assert {line["row"] for line in lines} == {
+        "consume packet",
+        "consume command",
+        "consume command, two receipts",
+    }
+
+
+def test_the_bus_benchmark_counts_what_the_collector_tracks() -> None:
+    lines = bus("--row", "allocations")
+
+    counts = {(line["row"], line["arm"]): line["value"] for line in lines if line["label"] == "derived"}
+    assert {row for row, _ in counts} == {"tracked objects, packet", "tracked objects, command"}
+
+
+def bus(*arguments: str, path: Path | None = None) -> list[dict[str, object]]:
+    """Run it, with nothing but this on PATH."""
+    command = [sys.executable, "bench/bus.py", "--quick", "--json", *arguments]
+    environment = {**os.environ, "PATH": str(path)} if path else None
+    answer = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=50, env=environment)
+    return [json.loads(line) for line in answer.stdout.splitlines()]

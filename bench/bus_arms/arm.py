@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 BENCH = Path(__file__).resolve().parent.parent
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 
 
 class ArmError(Exception):

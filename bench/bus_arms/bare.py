@@ -8,15 +8,15 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bus_arms.streams import CONSUMER, GROUP, check_consumed, check_published, fill
-from bus_arms.traffic import BATCH, KEY, sealed
+from bus_arms.streams import CONSUMER, GROUP, check_consumed, check_published, fill, plain
+from bus_arms.traffic import BATCH, FULL_READ, KEY, sealed
 
 
 async def consume(url: str, directory: str, what: str, num: int, receipts: bool = False) -> float:
     """Seconds to read, compute one HMAC a message, and acknowledge; `receipts`: and to add two, with one HMAC each."""
     stream, handled = f"bare:{what}", list[bytes]()
     await fill(url, stream, sealed(directory, what, num))
-    async with Redis.from_url(url, protocol=2) as redis:
+    async with plain(url) as redis:
         await redis.get("connected")
         loop = answered if receipts else looped
         began = time.perf_counter()
@@ -24,7 +24,7 @@ async def consume(url: str, directory: str, what: str, num: int, receipts: bool 
         seconds = time.perf_counter() - began
     await check_consumed(url, stream, handled, num)
     if receipts:
-        async with Redis.from_url(url) as redis:
+        async with plain(url) as redis:
             await redis.unlink(f"{stream}:receipts")
     return seconds
 
@@ -53,14 +53,14 @@ async def answered(redis: Redis, stream: str, handled: list[bytes]) -> None:
 
 
 async def taken(redis: Redis, stream: str) -> list[Any]:
-    reply: Any = await redis.xreadgroup(GROUP, CONSUMER, {stream: ">"}, count=BATCH)
+    reply: Any = await redis.xreadgroup(GROUP, CONSUMER, {stream: ">"}, count=FULL_READ)
     return list(reply[0][1]) if reply else []
 
 
 async def publish(url: str, directory: str, what: str, num: int) -> float:
     """Seconds to compute one HMAC a message and add it, a pipeline of messages at a time."""
     stream, bodies = f"bare:{what}", sealed(directory, what, num)
-    async with Redis.from_url(url, protocol=2) as redis:
+    async with plain(url) as redis:
         await redis.unlink(stream)
         began = time.perf_counter()
         for start in range(0, num, BATCH):

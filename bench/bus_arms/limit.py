@@ -11,13 +11,18 @@ from contextlib import contextmanager
 from redis import Redis
 
 from bus_arms.streams import ADD_NUMBERED, ADD_SAME, CONSUMER, GROUP
-from bus_arms.traffic import BATCH
+from bus_arms.traffic import BATCH, FULL_READ
 
 TOOL = "redis-benchmark"
 MISSING = f"{TOOL} not on PATH"
 STREAM = "limit"
-NUM = 100_000  # it counts whole milliseconds
+LEAST = 50_000  # messages: it counts whole milliseconds
 DEPTH = 4  # reads, or acknowledgements, under way at once: each is of a whole batch
+
+
+def num_of(num: int) -> int:
+    """Its slices are longer than those of other arms."""
+    return max(LEAST, 10 * num)
 
 
 def is_here() -> bool:
@@ -36,7 +41,7 @@ def per_second(url: str, *command: str | int, num: int, depth: int, random_below
 
 @contextmanager
 def stream_of(url: str, script: str, *arguments: object) -> Iterator[Redis]:
-    with Redis.from_url(url) as redis:
+    with Redis.from_url(url, socket_timeout=None) as redis:
         redis.unlink(STREAM)
         redis.eval(script, 1, STREAM, *map(str, arguments))
         redis.xgroup_create(STREAM, GROUP, id="0")
@@ -44,7 +49,7 @@ def stream_of(url: str, script: str, *arguments: object) -> Iterator[Redis]:
         redis.unlink(STREAM)
 
 
-def publish(url: str, size: int, num: int = NUM) -> float:
+def publish(url: str, size: int, num: int) -> float:
     """Messages added per second."""
     with stream_of(url, ADD_SAME, 1, "x" * size) as redis:
         rate = per_second(url, "XADD", STREAM, "*", "m", "x" * size, num=num, depth=BATCH)
@@ -52,12 +57,14 @@ def publish(url: str, size: int, num: int = NUM) -> float:
         return rate
 
 
-def consume(url: str, size: int, num: int = NUM) -> float:
+def consume(url: str, size: int, num: int) -> float:
     """Messages read per second by a group, from reads of a batch each, and acknowledged."""
-    num_reads = num // BATCH
-    with stream_of(url, ADD_NUMBERED, 1, num_reads * BATCH, "x" * size):
-        read = ("XREADGROUP", "GROUP", GROUP, CONSUMER, "COUNT", BATCH, "STREAMS", STREAM, ">")
+    num_reads = num // FULL_READ
+    with stream_of(url, ADD_NUMBERED, 1, num_reads * FULL_READ, "x" * size):
+        read = ("XREADGROUP", "GROUP", GROUP, CONSUMER, "COUNT", FULL_READ, "STREAMS", STREAM, ">")
         reads = per_second(url, *read, num=num_reads, depth=DEPTH)
-        ids = ["__rand_int__"] * BATCH  # a third of them were acknowledged before, as it turns out
-        acks = per_second(url, "XACK", STREAM, GROUP, *ids, num=num_reads, depth=DEPTH, random_below=num_reads * BATCH)
-    return BATCH / (1 / reads + 1 / acks)
+        ids = ["__rand_int__"] * FULL_READ  # a third of them were acknowledged before, as it turns out
+        acks = per_second(
+            url, "XACK", STREAM, GROUP, *ids, num=num_reads, depth=DEPTH, random_below=num_reads * FULL_READ
+        )
+    return FULL_READ / (1 / reads + 1 / acks)

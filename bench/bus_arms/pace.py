@@ -9,10 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from redis.asyncio import Redis
-
 from bus_arms.ours import noting, reading
-from bus_arms.streams import CONSUMER, GROUP, check_handled
+from bus_arms.streams import CONSUMER, GROUP, check_handled, plain
 from bus_arms.traffic import BATCH, KEY, RUN, SEALED_BY, message, number_and_time, opener, sealer
 from esper.bus import connect, names
 from esper.bus.inbox import Inbox
@@ -75,7 +73,7 @@ async def paced(publish: Callable[[int, int], Awaitable[object]], num: int, seco
 async def bare_listen(url: str, directory: str, what: str, num: int, seconds: float) -> list[float]:
     """The same with the client's own loop and one HMAC."""
     met: list[tuple[int, float]] = []
-    async with Redis.from_url(url, protocol=2) as redis, asyncio.timeout(seconds + PATIENCE_S):
+    async with plain(url) as redis, asyncio.timeout(seconds + PATIENCE_S):
         while len(met) < num:
             reply: Any = await redis.xreadgroup(GROUP, CONSUMER, {BARE: ">"}, count=BATCH, block=500)
             entries = reply[0][1] if reply else []
@@ -90,7 +88,7 @@ async def bare_listen(url: str, directory: str, what: str, num: int, seconds: fl
 
 
 async def bare_send(url: str, directory: str, what: str, num: int, seconds: float) -> None:
-    async with Redis.from_url(url, protocol=2) as redis:
+    async with plain(url) as redis:
 
         async def publish(number: int, due_ns: int) -> None:
             body = NUMBER_AND_TIME.pack(number, due_ns).ljust(SIZE, b"\0")
@@ -102,7 +100,7 @@ async def bare_send(url: str, directory: str, what: str, num: int, seconds: floa
 
 async def prepare(url: str, directory: str) -> None:
     """Empty streams, each with its group."""
-    async with Redis.from_url(url) as redis:
+    async with plain(url) as redis:
         for stream in (BARE, names.key(RUN, "packet"), names.key(RUN, "command")):
             await redis.unlink(stream)
             await redis.xgroup_create(stream, GROUP, id="0", mkstream=True)
@@ -133,6 +131,6 @@ async def drain(url: str, directory: str, seconds: float) -> int:
 
 async def server_seconds(url: str, directory: str) -> float:
     """Processor time that the server has used so far."""
-    async with Redis.from_url(url) as redis:
+    async with plain(url) as redis:
         facts: Any = await redis.info("cpu")
         return float(facts["used_cpu_user_main_thread"]) + float(facts["used_cpu_sys_main_thread"])

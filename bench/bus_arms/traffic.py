@@ -16,7 +16,8 @@ from esper.leyline.seal import Opener, Sealer
 
 RUN = "bench-0a1b2c3d"
 KEY = bytes(range(32))  # of the bare arms
-BATCH = 256  # entries a read, and messages a pipeline, in every arm that lets one choose
+BATCH = 256  # messages a pipeline, and entries a read in every arm that lets one choose
+FULL_READ = 1024  # entries that our inbox asks for while reads come back full; the bare loop always does
 KEPT_S = 20.0  # sealed bytes are put into fresh streams for so long: an entry may be a minute younger than its seal
 SEALED_BY = {"packet": Role.WORKER, "command": Role.CONTROLLER}
 DOMAINS = {"packet": Domain.TELEMETRY, "command": Domain.COMMAND}

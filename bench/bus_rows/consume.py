@@ -31,7 +31,7 @@ def one_row(session: Session, row: str, what: str, *, receipts: bool) -> None:
         arms |= peers(session, row, what)
     rates = session.in_turns(row, "msg/s", arms)
     nums = dict.fromkeys(rates, num) | dict.fromkeys((peer.name for peer in PEERS), num // PEER_SHARE)
-    session.report.add_rates(row, rates, {**nums, "redis-benchmark": limit.NUM}, against="bare")
+    session.report.add_rates(row, rates, {**nums, "redis-benchmark": limit.num_of(num)}, against="bare")
     session.report.add_target(row, "rate", TARGETS[row], "msg/s")
     if not receipts:
         session.report.add_target(row, "rate", 0.5, "x bare")
@@ -43,7 +43,7 @@ def rate(session: Session, module: str, what: str, num: int, **given: object) ->
 
 def redis_benchmark(session: Session, row: str, size: int) -> Arms:
     if limit.is_here():
-        return {"redis-benchmark": partial(limit.consume, session.url, size)}
+        return {"redis-benchmark": partial(limit.consume, session.url, size, limit.num_of(session.amounts.num))}
     session.report.add_missing(row, "redis-benchmark", "msg/s", limit.MISSING)
     return {}
 

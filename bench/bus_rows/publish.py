@@ -27,11 +27,13 @@ def pipelined(session: Session, what: str, num: int) -> None:
     arms: Arms = {name: partial(rate, session, module, what, num) for name, module in MODULES.items()}
     if limit.is_here():
         size = int(session.ask("ours", "size", what=what))
-        arms["redis-benchmark"] = partial(limit.publish, session.url, size)
+        arms["redis-benchmark"] = partial(limit.publish, session.url, size, limit.num_of(num))
     else:
         session.report.add_missing(row, "redis-benchmark", "msg/s", limit.MISSING)
     rates = session.in_turns(row, "msg/s", arms)
-    session.report.add_rates(row, rates, {**dict.fromkeys(rates, num), "redis-benchmark": limit.NUM}, against="bare")
+    session.report.add_rates(
+        row, rates, {**dict.fromkeys(rates, num), "redis-benchmark": limit.num_of(num)}, against="bare"
+    )
     session.report.add_target(row, "rate", 0.5, "x bare")
 
 

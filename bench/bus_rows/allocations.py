@@ -1,0 +1,24 @@
+"""Objects tracked by the garbage collector, per message received, beyond those that the client itself makes."""
+
+from __future__ import annotations
+
+from bus_rows.session import Session
+from report import Figure
+
+FEW, MANY = 60, 240  # both less than a batch: the difference leaves out what a loop and a connection hold once
+
+
+def measure(session: Session) -> None:
+    for what in ("packet", "command"):
+        row = f"tracked objects, {what}"
+        ours, bare = (per_message(session, arm, what) for arm in ("ours", "bare"))
+        session.report.add(row, "ours", "count", ours, "a message", MANY - FEW)
+        session.report.add(row, "bare", "count", bare, "a message", MANY - FEW)
+        session.report.put(Figure(row, "beyond the client", "count", ours - bare, "a message", MANY - FEW, "derived"))
+        session.report.add_target(row, "count", 4.0, "a message")
+
+
+def per_message(session: Session, arm: str, what: str) -> float:
+    """After one batch of each size that warms up what is made once."""
+    counts = [int(session.ask("tracked", arm, what=what, num=num)) for num in (FEW, MANY, FEW, MANY)]
+    return (counts[3] - counts[2]) / (MANY - FEW)

@@ -10,8 +10,8 @@ from esper.bus.names import key
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.errors import RefusedError, StaleLeaseError
-from esper.leyline.gaps import Gaps
 from esper.leyline.replay import ReplayGuard
+from esper.runtime.missing import Missing
 from esper.runtime.windows import Windows
 from tests.sealed import NOW_MS, command, controller, worker_opener
 
@@ -22,12 +22,12 @@ class Consumer:
     def __init__(self, redis: Redis, run_id: str) -> None:
         self.guard = ReplayGuard()
         self.opener = worker_opener(guard=self.guard)
-        self.windows = Windows(key(run_id, "windows"), Outbox(redis), self.guard, Gaps())
+        self.windows = Windows(key(run_id, "windows"), Outbox(redis), self.guard, Missing())
 
     async def take(self, sealed: bytes, entry: int) -> bool:
         """Whether it had taken effect before, as this very entry."""
         opened = self.opener.open(sealed, f"{NOW_MS}-{entry}", NOW_MS)
-        self.windows.note(opened)
+        self.windows.missing.note(opened.header)
         await self.windows.settle(Settlement())
         return opened.redelivered
 
@@ -99,7 +99,7 @@ async def test_a_gap_is_told_once_and_only_when_it_is_settled(
     assert [(line["event"], line["producer"], line["first"], line["last"]) for line in settled] == [
         ("sequence.gap", "controller-0", 2, 4)
     ]
-    assert consumer.windows.num_missing == 3
+    assert consumer.windows.missing.num_missing == 3
 
 
 async def test_a_consumer_started_anew_knows_what_was_settled(

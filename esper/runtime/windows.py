@@ -7,10 +7,8 @@ import structlog
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.errors import StaleLeaseError
-from esper.leyline.envelope import Header
-from esper.leyline.gaps import Gaps
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opened
+from esper.runtime.missing import Missing
 
 VERSION = "version"
 GAPS = "gaps/"
@@ -19,34 +17,28 @@ log = structlog.get_logger()
 
 
 class Windows:
-    """The replay guard and the gaps of a consumer with a group of its own, and the hash that keeps them.
+    """The replay guard of a consumer with a group of its own, what it misses, and the hash that keeps both.
 
     Every settlement moves a version on. Where Redis holds an older one, it fell back (a crash, a failover) and the
     effects with it: what is remembered here is thrown away for what is stored there. Where it holds none at all,
     its history is lost: what was carried out before must not be again, so the hash is written anew from memory.
     """
 
-    def __init__(self, hash_key: str, outbox: Outbox, guard: ReplayGuard, gaps: Gaps) -> None:
-        self.hash_key, self.guard, self.gaps = hash_key, guard, gaps
-        self.num_fallen_back = self.num_restored = self.num_missing = 0
+    def __init__(self, hash_key: str, outbox: Outbox, guard: ReplayGuard, missing: Missing) -> None:
+        self.hash_key, self.guard, self.missing = hash_key, guard, missing
+        self.num_fallen_back = self.num_restored = 0
         self._outbox = outbox
         self._settled: dict[str, bytes] = {}
         self._version: bytes | None = None
         self._whole = False
-        self._skipped: list[tuple[Header, range]] = []
 
     async def load(self) -> None:
         """Take up what is stored: at the start, before anything is opened."""
         self._adopt(await self._stored())
 
-    def note(self, opened: Opened) -> None:
-        """Look for sequences skipped before this one. They are told once it is settled."""
-        if skipped := self.gaps.note(opened.header):
-            self._skipped.append((opened.header, skipped))
-
     async def settle(self, settlement: Settlement) -> list[str]:
         """With what was noted since the last time. StaleLeaseError: nothing was written, and nothing was noted."""
-        changed = self.guard.changed() | {GAPS + name: value for name, value in self.gaps.changed().items()}
+        changed = self.guard.changed() | {GAPS + name: value for name, value in self.missing.changed().items()}
         version = str(int(self._version or 0) + 1).encode()
         settlement.put(self.hash_key, {**(self._settled if self._whole else {}), **changed, VERSION: version})
         settlement.expect(self.hash_key, VERSION, None if self._whole else self._version)
@@ -57,15 +49,8 @@ class Windows:
             raise
         self._settled.update(changed)
         self._version, self._whole = version, False
-        self._tell()
+        self.missing.tell()
         return written
-
-    def _tell(self) -> None:
-        for header, skipped in self._skipped:
-            self.num_missing += len(skipped)
-            who = {"producer": header.producer, "incarnation": f"{header.incarnation:016x}"}
-            log.error("sequence.gap", key=self.hash_key, **who, first=skipped.start, last=skipped.stop - 1)
-        self._skipped.clear()
 
     async def _recover(self) -> None:
         stored = await self._stored()
@@ -76,7 +61,6 @@ class Windows:
             self.num_fallen_back += 1
             log.warning("windows.fell_back", key=self.hash_key, version=int(stored.get(VERSION, b"0")))
         self._whole = lost
-        self._skipped.clear()
         self._adopt(
             {**self._settled, **({} if self._version is None else {VERSION: self._version})} if lost else stored
         )
@@ -85,7 +69,7 @@ class Windows:
         self._version = fields.pop(VERSION, None)
         self._settled = fields
         self.guard.load({name: value for name, value in fields.items() if not name.startswith(GAPS)})
-        self.gaps.load({name.removeprefix(GAPS): value for name, value in fields.items() if name.startswith(GAPS)})
+        self.missing.load({name.removeprefix(GAPS): value for name, value in fields.items() if name.startswith(GAPS)})
 
     async def _stored(self) -> dict[str, bytes]:
         stored = await self._outbox.recall(self.hash_key)

@@ -16,13 +16,13 @@ from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
-from esper.leyline.gaps import Gaps
 from esper.leyline.kinds import Domain
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opener
 from esper.runtime import logging, process
+from esper.runtime.missing import Missing
 from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import kept_right
 from esper.runtime.windows import Windows
@@ -64,9 +64,10 @@ class Follower:
         try:
             opened = self.opener.open(delivery.body, delivery.entry_id, self.clock.now_ms())
         except RefusedError as error:
+            self.windows.missing.note_refused(delivery.body, error)
             settlement.reject(delivery, error)
             return {"what": "refused", "reason": reason_name(error.reason), **facts}
-        self.windows.note(opened)
+        self.windows.missing.note(opened.header)
         settlement.ack(delivery)
         assert isinstance(opened.message, pb.AdaptationCommand)
         named = {"id": opened.message.command_id, **facts}
@@ -87,7 +88,7 @@ async def main(stopping: asyncio.Event) -> None:
         await connect.check_server(writer)
         inbox = Inbox(reader, writer, names.key(told.run, "commands"), told.name, told.name)
         guard, clock = ReplayGuard(), connect.ServerClock()
-        windows = Windows(names.key(told.run, f"windows-{told.name}"), Outbox(writer), guard, Gaps())
+        windows = Windows(names.key(told.run, f"windows-{told.name}"), Outbox(writer), guard, Missing())
         keys = RoleKeyring.load(Path(told.directory) / "worker.json")
         opener = Opener(keys, name=told.name, guard=guard, accept=[Domain.COMMAND])
         await stack.enter_async_context(kept_right(clock, writer, told.look_every_s))

@@ -11,7 +11,7 @@ from esper.leyline import commands, contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import FRESH_MS, Sealer
-from tests.faults.accounts import Accounts
+from tests.faults.accounts import Accounts, gaps_told
 from tests.faults.clock import step
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import COMMANDS, Scene, scene
@@ -40,6 +40,8 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
             result.count("clock_steps")
         step_to(stage, 0.0)
         judge(result, stage.finish(server))
+        told = gaps_told(stage.log(FOLLOWER))
+        result.expect(not told, f"refused by name, and told as missing too: {sorted(told)[:5]}")
     return result
 
 

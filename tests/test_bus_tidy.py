@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from esper.bus.connect import Redis, server_ms
@@ -96,3 +98,28 @@ async def test_a_lag_that_the_server_cannot_tell_is_counted_as_far_as_it_is_chea
     [view] = await survey(redis, run_id)
 
     assert {group.name: group.lag for group in view.groups} == {"far": None, "near": 499}
+
+
+async def test_a_consumer_that_is_deleted_while_it_waits_is_given_the_next_entry_all_the_same(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream = key(run_id, "votes")
+    [first] = await put(redis, stream, b"1")
+    inbox = Inbox(redis_reader, redis, stream, "group", "quiet", block_ms=20_000)
+    await inbox.open()
+    batches = inbox.batches()
+    await anext(batches)
+    await redis.xack(stream, "group", first)
+    waiting = asyncio.create_task(anext(batches))
+    async with asyncio.timeout(10):
+        while not int((await redis.info("clients"))["blocked_clients"]):
+            await asyncio.sleep(0)
+
+    dropped = await drop_idle_consumers(redis, stream, "group", "other", idle_ms=0)
+    [second] = await put(redis, stream, b"2")
+    [delivery] = await asyncio.wait_for(waiting, 10)
+    await batches.aclose()
+
+    assert dropped == ["quiet"]
+    assert delivery.entry_id == second
+    assert await consumers(redis, stream) == {"quiet"}

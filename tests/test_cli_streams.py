@@ -74,8 +74,8 @@ async def test_each_stream_and_each_group_is_told_with_what_was_refused(
     assert rows["commands"]["refused"] == {"malformed": 2}
     assert (rows["votes"]["deduplicated"], rows["eu/telemetry"]["deduplicated"]) == (2, 7)
     [group] = rows["votes"]["groups"]
-    assert {name: group[name] for name in ("lag", "pending", "max_deliveries", "live")} == {
-        **{"lag": 1, "pending": 2, "max_deliveries": 1, "live": 1}
+    assert {name: group[name] for name in ("lag", "pending", "max_deliveries", "active")} == {
+        **{"lag": 1, "pending": 2, "max_deliveries": 1, "active": 1}
     }
     assert "2 repeats, 3 bad_seal, 2 replayed" in text
     assert len(text.splitlines()) == 4
@@ -93,6 +93,11 @@ async def test_a_group_is_forgotten_only_once_nobody_reads_it(run: ScriptedRun, 
     await drain(Inbox(redis_reader, run.redis, stream, "worker-8", "worker-8"))
     live = await said(run, "forget", "worker-8", "--run", run.name)
 
+    await run.beat(3, workers=("worker-1",))
+    await run.redis.xgroup_create(stream, "worker-1", id=entry)
+    heard = await said(run, "forget", "worker-1", "--run", run.name)
+
+    assert (heard[0], heard[2].count("\n")) == (2, 1) and "gone quiet" in heard[2]
     assert dry == (0, f"would destroy worker-9 of commands: read up to {entry}, 0 pending\n", "")
     assert done == (0, f"destroyed worker-9 of commands: read up to {entry}, 0 pending\n", "")
     assert [(status, err.count("\n")) for status, _, err in (again, shared, live)] == [(2, 1)] * 3

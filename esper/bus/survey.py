@@ -9,7 +9,7 @@ from typing import Any
 from esper.bus.connect import Redis, server_ms
 from esper.bus.names import RUN_KEY, STREAMS, key, region_key
 
-LIVE_MS = 10_000  # a consumer reads at least every half second
+ACTIVE_MS = 10_000  # before 7.2 a server counts from the last entry given, not from the last that was asked for
 MOST_COUNTED = 1_000
 # Without sending them over. Servers before 7.0 don't know a group's lag, nor do later ones after some deletions.
 COUNT_AFTER = "return #redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])"
@@ -24,8 +24,8 @@ class Group:
     pending: int
     oldest_pending_s: float
     max_attempts: int  # of the thousand oldest that are pending
-    num_live: int
-    num_idle: int
+    num_active: int
+    num_quiet: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def view(redis: Redis, stream: str, name: str, now_ms: int) -> StreamView 
 async def group_view(redis: Redis, stream: str, facts: Mapping[str, Any], now_ms: int) -> Group:
     name = facts["name"]
     consumers: Any = await redis.xinfo_consumers(stream, name)
-    num_live = sum(one["idle"] < LIVE_MS for one in consumers)
+    num_active = sum(one["idle"] < ACTIVE_MS for one in consumers)
     oldest: Any = await redis.xpending_range(stream, name, "-", "+", MOST_COUNTED) if facts["pending"] else []
     return Group(
         name=name.decode(),
@@ -84,8 +84,8 @@ async def group_view(redis: Redis, stream: str, facts: Mapping[str, Any], now_ms
         pending=facts["pending"],
         oldest_pending_s=max(0, now_ms - _made_ms(oldest[0]["message_id"])) / 1000 if oldest else 0.0,
         max_attempts=max((one["times_delivered"] for one in oldest), default=0),
-        num_live=num_live,
-        num_idle=len(consumers) - num_live,
+        num_active=num_active,
+        num_quiet=len(consumers) - num_active,
     )
 
 

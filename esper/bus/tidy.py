@@ -57,7 +57,8 @@ class Position(NamedTuple):
 async def drop_idle_consumers(redis: Redis, stream: str, group: str, but: str, idle_ms: int = IDLE_MS) -> list[str]:
     """Delete consumers with nothing pending that have not read for so long, never the one named `but`; who went.
 
-    Those with something pending stay until a live one has taken it over.
+    Those with something pending stay until a live one has taken it over. A live one that had nothing to do for so long
+    is made again with the next entry that it is given.
     """
     dropped = await redis.execute_command("EVAL", DROP_IDLE, 1, stream, group, idle_ms, but)
     return [name.decode() for name in dropped]

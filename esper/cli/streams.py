@@ -69,9 +69,19 @@ async def _show(run: str | None, as_json: bool, watch_s: float) -> None:
 
 
 async def _forget(run: str | None, group: str, dry_run: bool) -> None:
+    from esper.client import Controller
+
+    async with Controller.connect(run, name="forget") as controller:
+        beat = (await controller.status()).get(group)
     found = await access.find(run)
     num = 0
     async with connect.writer(found.redis_url) as redis:
+        heard_ms = beat.time_ns // 1_000_000 if beat else 0
+        silent_ms = await connect.server_ms(redis) - heard_ms
+        if silent_ms < IDLE_MS:  # its groups alone don't tell: where nothing is to be read, nobody seems to read
+            raise SettingError(
+                "group", group, f"that of a worker gone quiet; it was heard of {silent_ms / 1000:.1f} s ago"
+            )
         for log in LOGS:
             position = await forget_group(redis, key(found.run_id, log), group, idle_ms=IDLE_MS, dry_run=dry_run)
             if position is not None:
@@ -103,8 +113,8 @@ def group_row(group: Group) -> dict[str, Any]:
         "pending": group.pending,
         "oldest_pending_s": group.oldest_pending_s,
         "max_deliveries": group.max_attempts,
-        "live": group.num_live,
-        "idle": group.num_idle,
+        "active": group.num_active,
+        "quiet": group.num_quiet,
     }
 
 
@@ -149,4 +159,4 @@ def cell(group: Mapping[str, Any]) -> str:
     """One group's figures."""
     lag = "unknown" if group["lag"] is None else group["lag"]
     figures = f"{lag:>7} {group['pending']:>8} {group['oldest_pending_s']:>6.1f}s {group['max_deliveries']:>5}"
-    return f"{group['group']:18} {figures}  {group['live']} live, {group['idle']} idle"
+    return f"{group['group']:18} {figures}  {group['active']} active, {group['quiet']} quiet"

@@ -27,8 +27,16 @@ class StreamGauges:
                 ("pending_entries", "Handed out and not settled", lambda group: group.pending),
                 ("oldest_pending_seconds", "Age of the oldest one pending", lambda group: group.oldest_pending_s),
                 ("deliveries_max", "Most often that one pending was handed out", lambda group: group.max_attempts),
-                ("consumers_live", "Consumers that read lately", lambda group: group.num_live),
-                ("consumers_idle", "Consumers that did not", lambda group: group.num_idle),
+                (
+                    "consumers_active",
+                    "Consumers given something lately",
+                    lambda group: group.num_active,
+                ),
+                (
+                    "consumers_quiet",
+                    "Consumers that were not: gone, or idle",
+                    lambda group: group.num_quiet,
+                ),
             )
         ]
 

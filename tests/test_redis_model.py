@@ -19,7 +19,7 @@ from tests.simulation.model import RefusalError, Word
 from tests.simulation.server import server
 
 IDLE_MS = 1_000_000  # far more than an example takes: what is idle for longer was made so
-NUM_EXAMPLES, NUM_STEPS = 120, 40
+NUM_EXAMPLES, NUM_STEPS = 80, 40
 
 SERVERS = {"embedded": find_server()}
 if on_path := shutil.which("redis-server"):
@@ -115,6 +115,17 @@ class Both(RuleBasedStateMachine):
     @rule(key=keys, group=groups, start=st.sampled_from(["0", "0", "$"]), make=st.booleans())
     def create(self, key: str, group: str, start: str, make: bool) -> None:
         self.same("XGROUP", "CREATE", key, group, start, *(["MKSTREAM"] if make else []))
+
+    @rule(key=keys, group=groups, consumer=consumers, gone=st.lists(st.integers(1, 12), max_size=3))
+    def crowd(self, key: str, group: str, consumer: str, gone: list[int]) -> None:
+        """More pending entries than one XAUTOCLAIM looks at, some of them deleted."""
+        self.same("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
+        for milliseconds in range(12):
+            self.add(key, milliseconds, explicit=False)
+        self.same("XREADGROUP", "GROUP", group, consumer, "COUNT", 20, "STREAMS", key, ">")
+        for back in gone:
+            self.same("XDEL", key, self.ids[-back])
+        self.same("XAUTOCLAIM", key, group, consumer, IDLE_MS, self.ids[-12], "COUNT", 1, "JUSTID")
 
     @rule(key=keys, group=groups, consumer=consumers, count=counts)
     def read(self, key: str, group: str, consumer: str, count: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+import structlog
 from google.protobuf.message import Message
 
 from esper.bus import names, tail
@@ -200,3 +202,42 @@ async def test_the_loop_decides_rounds_until_it_is_told_to_stop(run: Run) -> Non
         stopping.set()
 
     assert [type(proposal).__name__, type(commit).__name__] == ["BarrierProposal", "BarrierCommit"]
+
+
+def gaps(lines: list[Any]) -> list[tuple[str, int, int]]:
+    return [(line["producer"], line["first"], line["last"]) for line in lines if line["event"] == "sequence.gap"]
+
+
+async def test_commands_that_redis_lost_are_told_by_number_also_after_a_restart(run: Run) -> None:
+    lost = run.sealers["commands"].seal
+    coordinating = await run.coordinator()
+    await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+
+    lost(germinate())
+    lost(germinate())
+    await run.put("commands", germinate())
+    with structlog.testing.capture_logs() as first:
+        await step_until_idle(coordinating)
+    lost(germinate())
+    await run.put("commands", germinate())
+    with structlog.testing.capture_logs() as second:
+        await step_until_idle(await run.coordinator())
+
+    assert gaps(first) == [("controller-of-commands", 2, 3)]
+    assert gaps(second) == [("controller-of-commands", 5, 5)]
+    assert coordinating.missing.num_missing == 2
+
+
+async def test_a_command_that_is_refused_for_its_age_is_not_told_as_lost(run: Run) -> None:
+    coordinating = await run.coordinator()
+    stale = run.sealers["commands"].seal(germinate())
+    now_ms = await server_ms(run.redis)
+    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), f"{now_ms - 61_000}-0", "m", stale)
+    await run.put("commands", germinate())
+
+    with structlog.testing.capture_logs() as lines:
+        await step_until_idle(coordinating)
+
+    assert gaps(lines) == []
+    assert "FROM_THE_FUTURE" in {reason for _, _, reason in await run.receipts()}

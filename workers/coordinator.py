@@ -13,7 +13,7 @@ from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
-from esper.runtime import access, logging, process, settings
+from esper.runtime import access, logging, metrics, process, settings
 from esper.runtime.coordinate import GROUP, LOGS, Desk, Seals
 from esper.runtime.upkeep import Duties, kept_up
 from esper.tamiyo.coordinator import Coordinator
@@ -52,7 +52,8 @@ async def main(stopping: asyncio.Event) -> None:
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
         duties = Duties(retained=[names.key(found.run_id, "dead")], surveys=True)
-        async with found.kept_current(), kept_up(chosen, found.run_id, inboxes, refusals, duties):
+        async with found.kept_current(), kept_up(chosen, found.run_id, inboxes, refusals, duties) as registry:
+            registry.register(metrics.MissingMetrics(coordinating.missing))
             await coordinating.serve(stopping)
 
 

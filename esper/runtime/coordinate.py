@@ -23,6 +23,7 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.fence import Fence, ReplacedError
+from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
 from esper.runtime.timekeeping import kept_right
 
@@ -33,6 +34,7 @@ LOGS: Mapping[str, Domain] = {
     "commands": Domain.COMMAND,
     "optimizer": Domain.OPTIMIZER,
 }
+COMMANDS = ("commands", "optimizer")
 TICK_S = 0.1
 NUM_BATCHES = 8
 NUM_DECISIONS = 512
@@ -90,6 +92,7 @@ class Desk:
     outbox: Outbox
     clock: ServerClock
     refusals: Refusals = field(default_factory=Refusals)
+    missing: Missing = field(default_factory=Missing)
     _held: dict[Entry, Delivery] = field(default_factory=dict)
     _logs: dict[str, str] = field(default_factory=dict)
     _kept: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -109,6 +112,8 @@ class Desk:
             stored: Any = await redis.hgetall(self._windows(name))
             self._kept[name] = {field.decode(): value for field, value in stored.items()}
             guard.load(self._kept[name])
+        stored = await redis.hgetall(self._key("missing"))
+        self.missing.load({name.decode(): value for name, value in stored.items()})
         decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
         settlement = Settlement()
         self._publish(self.rule.resume(self._opened(decisions)), settlement)
@@ -164,8 +169,10 @@ class Desk:
             changed = guard.changed()
             keep(self._kept.setdefault(name, {}), changed)
             settlement.put(self._windows(name), changed)
+        settlement.put(self._key("missing"), self.missing.changed())
         if not await self._settle(settlement):
             await self._recover()
+        self.missing.tell()
         self._stepped.set()
 
     async def _settle(self, settlement: Settlement) -> bool:
@@ -184,6 +191,7 @@ class Desk:
                     is_whole = False
                     for name, kept in self._kept.items():
                         settlement.put(self._windows(name), kept)
+                    settlement.put(self._key("missing"), self.missing.kept())
                 else:
                     log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
                     settlement.give_up(error)
@@ -215,6 +223,8 @@ class Desk:
         try:
             opened = self.seals.openers[name].open(delivery.body, delivery.entry_id, now_ns // 1_000_000)
         except RefusedError as error:
+            if name in COMMANDS:
+                self.missing.note_refused(delivery.body, error)
             if not self.refusals.note(delivery.stream, delivery.entry_id, error):
                 settlement.ack(delivery)  # a flood would cost a letter and a sealed receipt each
                 self.rule.pass_over(entry)
@@ -222,6 +232,8 @@ class Desk:
             settlement.reject(delivery, error)
             self._publish(self.rule.on_refused(entry, error, now_ns), settlement)
             return
+        if name in COMMANDS:
+            self.missing.note(opened.header)
         self._held[entry] = delivery
         self._publish(self._handle(name, opened, now_ns), settlement)
 

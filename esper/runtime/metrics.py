@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from esper.bus.inbox import Inbox
 from esper.errors import SettingError
+from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
 from esper.runtime.settings import Settings
 
@@ -88,6 +89,18 @@ class RefusalMetrics(Collector):
         yield CounterMetricFamily(
             "esper_messages_refused_untold", "Without a letter or receipt, for a flood", value=self.refusals.num_untold
         )
+
+
+class MissingMetrics(Collector):
+    """How many messages a process has told as lost."""
+
+    def __init__(self, missing: Missing) -> None:
+        self.missing = missing
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily("esper_missing_messages", "Sequences skipped: acknowledged by Redis, then lost")
+        family.add_metric((), self.missing.num_missing)
+        yield family
 
 
 def polled_at_s(inbox: Inbox) -> float:

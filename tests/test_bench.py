@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
+from bus_arms.arm import ArmError  # noqa: E402
+from bus_rows.session import QUICK, Session  # noqa: E402
 from esper.bus.embedded import find_server  # noqa: E402
 from report import Report, by_round, quantile, ratio  # noqa: E402
 
@@ -87,6 +91,18 @@ def test_the_bus_benchmark_checks_every_arm_and_prints_json_alone(tmp_path: Path
         "consume command",
         "consume command, two receipts",
     }
+
+
+def test_an_arm_that_fails_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
+    session = Session("unix:///nowhere", tmp_path, replace(QUICK, rounds=3), Report("bus"), random.Random(0))
+
+    def broken() -> float:
+        raise ArmError("arq", "handled 9 messages, 9 different ones, of 10")
+
+    rates = session.in_turns("row", "msg/s", {"ours": lambda: 2.0, "arq": broken})
+
+    assert rates == {"ours": [2.0, 2.0, 2.0]}
+    assert session.failures == ["row: arq: handled 9 messages, 9 different ones, of 10"]
 
 
 def test_the_bus_benchmark_counts_what_the_collector_tracks() -> None:

@@ -29,6 +29,7 @@ class Hands:
     consumer: Consumer
     guard: ReplayGuard
     opener: Opener
+    version: bytes | None = None  # of the shared record, as it was read
     tokens: Iterator[int] = field(default_factory=lambda: count(1))
 
     @property

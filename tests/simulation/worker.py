@@ -23,11 +23,12 @@ from tests.simulation.world import Life, PoisonedError
 
 RECLAIM_AFTER_MS = 3_000
 WINDOWS = f"esper:{{{RUN}}}:windows"
+VERSION = "version"
 GROUP = "workers"
 
 
 class Worker:
-    """Knows what took effect by the windows of a replay guard, which all workers of the group share in Redis."""
+    """Knows what took effect by windows that all of the group share in Redis: as an aggregator, with a version."""
 
     guarded = True
     consumer_type: type[Consumer] = Consumer
@@ -60,6 +61,7 @@ class Worker:
 
     def load(self, hands: Hands) -> Steps[None]:
         fields = yield from recall(WINDOWS, hands.patience)
+        hands.version = fields.pop(VERSION.encode(), None)
         hands.guard.load({name.decode(): value for name, value in fields.items()})
 
     def serve(self, hands: Hands, batch: Sequence[Delivery]) -> Steps[bool]:
@@ -86,10 +88,10 @@ class Worker:
         settlement = Settlement()
         for delivery in batch:
             self.take(hands, settlement, delivery)
-        changes = hands.guard.changes()
-        for name, value in changes.based_on.items():
-            settlement.expect(WINDOWS, name, value)
-        settlement.put(WINDOWS, changes.fields)
+        if changed := hands.guard.changed():
+            settlement.expect(WINDOWS, VERSION, hands.version)
+            hands.version = str(int(hands.version or 0) + 1).encode()
+            settlement.put(WINDOWS, {**changed, VERSION: hands.version})
         return settlement
 
     def take(self, hands: Hands, settlement: Settlement, delivery: Delivery) -> None:

@@ -17,7 +17,7 @@ from tests.faults.accounts import events
 from tests.faults.check import judge
 from tests.faults.history import Record
 from tests.faults.nursery import Nursery
-from tests.faults.processes import Child, wait_until
+from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Result
 from tests.faults.scene import RUN, Tail
 from tests.faults.server import Server
@@ -26,7 +26,6 @@ REGION = "r0"
 COMMANDS, RECEIPTS, DEAD, TOTAL = (names.key(RUN, name) for name in ("commands", "receipts", "dead", "global"))
 TELEMETRY, REGIONAL = (names.region_key(RUN, REGION, name) for name in ("telemetry", "regional"))
 GROUP = "workers"
-GRACE_S = 5.0
 RECLAIM_MS = 500
 TIERS = {"regional": Role.REGIONAL, "global_": Role.GLOBAL}
 ROLES = ("publisher", "worker", "witness", "aggregator", "reader")
@@ -100,7 +99,7 @@ class Crew:
     def stop_publishing(self) -> None:
         """Publishers end what they are at, until it is acknowledged."""
         for name in [name for name in self.on if name.startswith("publisher")]:
-            self.on.pop(name).terminate(30.0)
+            self.on.pop(name).terminate(SOON_S)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +134,7 @@ class Crew:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def finish(self, result: Result, timeout_s: float = 60.0) -> None:
+    def finish(self, result: Result, timeout_s: float = 2 * SOON_S) -> None:
         """Wait for the publishers and for all that they published; stop the rest, and judge what came of it."""
         for name in [name for name in self.on if name.startswith("publisher")]:
             child = self.on.pop(name)
@@ -145,7 +144,7 @@ class Crew:
         for name, child in self.on.items():
             result.expect(child.alive, f"{name} ended by itself: {child.last_words()}")
             if child.alive:
-                child.terminate(GRACE_S)
+                child.terminate(SOON_S)
         result.violations += judge(self.history)
         self._expect_calm(result)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from esper.bus import connect, names
 from esper.bus.delivery import Delivery
@@ -23,6 +24,7 @@ from esper.runtime import logging, process
 from esper.runtime.serve import serve
 from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import kept_right
+from tests.faults.history import History
 
 GROUP = "workers"
 
@@ -39,6 +41,17 @@ class Told:
     count: int = 64
     work_s: float = 0.0  # for each command
     answer_s: float = 10.0
+
+
+class Noted(Inbox):
+    """Writes down what it is about to hand back."""
+
+    history: History
+
+    async def release(self) -> int:
+        rows: Any = await self.writer.ask(("XPENDING", *self.source[:2], "-", "+", 10_000, self.source.consumer))
+        self.history.note("releasing", entry_ids=[row[0].decode() for row in rows])
+        return await super().release()
 
 
 class Worker:
@@ -78,11 +91,12 @@ async def main(stopping: asyncio.Event) -> None:
         await connect.wait_ready(writer, 30.0)
         clock = connect.ServerClock()
         await stack.enter_async_context(kept_right(clock, writer))
-        inbox = Inbox(
+        inbox = Noted(
             *(reader, writer, names.key(told.run, "commands"), GROUP, told.name),
             reclaim_after_ms=told.reclaim_after_ms,
             count=told.count,
         )
+        inbox.history = stack.enter_context(History(Path(told.directory) / "history", told.name))
         stack.callback(asyncio.create_task(stop(inbox, stopping)).cancel)
         worker = Worker(told, clock)
         await serve(inbox, worker.read, worker.handle, Outbox(writer))

@@ -17,6 +17,8 @@ from esper.bus.faults import UnavailableError
 from esper.bus.pending import Pending, Source
 from esper.bus.protocol import Steps, Surroundings, T
 
+LAST_READ_S = 1.0
+
 log = structlog.get_logger()
 
 
@@ -116,7 +118,8 @@ class Inbox:
         handed back. A server that is gone is not waited for: what is idle for long enough is taken over anyway.
         """
         if self._reading is not None:
-            await asyncio.wait([self._reading])
+            await asyncio.wait([self._reading], timeout=LAST_READ_S)
+            self._reading.cancel()  # no answer by now: what it brings too late waits for a reclaim
         try:
             released = await self._drive(self.consumer.release(self._read_ahead()))
         except UnavailableError as error:

@@ -106,6 +106,13 @@ async def prepare(url: str, directory: str) -> None:
             await redis.xgroup_create(stream, GROUP, id="0", mkstream=True)
 
 
+async def listening(url: str, directory: str) -> None:
+    """Return once a listener waits for its first message: what is sent before that would wait for it to start."""
+    async with plain(url) as redis, asyncio.timeout(PATIENCE_S):
+        while not (await redis.info("clients"))["blocked_clients"]:
+            await asyncio.sleep(0.005)
+
+
 async def flood(url: str, directory: str, seconds: float) -> int:
     """How many sealed packets one process adds in that time, a pipeline at a time, as fast as it can."""
     by, stream, number = sealer(directory, SEALED_BY["packet"]), names.key(RUN, "packet"), 0

@@ -48,6 +48,7 @@ def between_two(session: Session, listen: str, send: str, what: str, seconds: fl
     session.ask("pace:sender", "prepare")
     given = {"what": what, "num": int(seconds * PER_SECOND), "seconds": seconds}
     session.tell("pace:listener", listen, **given)
+    session.ask("pace:sender", "listening")
     session.ask("pace:sender", send, **given)
     return [float(each) for each in session.answer("pace:listener", listen)]
 
@@ -69,9 +70,10 @@ def while_flooded(session: Session, seconds: float) -> list[float]:
     flood_s, num = seconds + 2 * LEAD_S, int(seconds * PER_SECOND)
     session.ask("pace:sender", "prepare")
     before_s = float(session.ask("pace:sender", "server_seconds"))
+    session.tell("pace:listener", "listen", what="command", num=num, seconds=seconds)
+    session.ask("pace:sender", "listening")
     session.tell("pace:flood", "flood", seconds=flood_s)
     session.tell("pace:drain", "drain", seconds=flood_s)
-    session.tell("pace:listener", "listen", what="command", num=num, seconds=seconds)
     session.ask("pace:sender", "send", what="command", num=num, seconds=seconds, after_s=LEAD_S)
     taken = [float(each) for each in session.answer("pace:listener", "listen")]
     for arm, name in (("telemetry added", "flood"), ("telemetry handled", "drain")):

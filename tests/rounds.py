@@ -138,7 +138,7 @@ def header(deadline: tuple[DeadlineKind, int] = (DeadlineKind.NONE, 0), domain: 
 
 
 def opened(message: pb.AdaptationCommand | pb.OptimizerCommand, entry_id: str) -> Opened:
-    return Opened(header(), message, b"e" * 32, entry_id, False)
+    return Opened(header(), message, b"sealed", entry_id, False)
 
 
 def waiting(

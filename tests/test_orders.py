@@ -38,7 +38,7 @@ def delivery(stream: str, entry: str) -> Delivery:
 
 def command(entry: str) -> tuple[Opened, Delivery]:
     message = pb.AdaptationCommand(command_id=f"id-{entry}")
-    return Opened(HEADER, message, hashlib.sha256(entry.encode()).digest(), entry, False), delivery("commands", entry)
+    return Opened(HEADER, message, entry.encode(), entry, False), delivery("commands", entry)
 
 
 def commit(round_: int, *entries: str, position: str = "", generation: int = 1) -> pb.BarrierCommit:
@@ -130,7 +130,7 @@ def test_a_decision_of_an_older_roster_is_ignored() -> None:
 def test_a_commit_over_other_bytes_stops_the_rank() -> None:
     orders = Orders()
     opened, at = command("1-0")
-    other = Opened(HEADER, opened.message, hashlib.sha256(b"other").digest(), "1-0", False)
+    other = Opened(HEADER, opened.message, b"other", "1-0", False)
     orders.on_command("commands", other, at)
 
     with pytest.raises(TrainingError, match="names other bytes for entry 1-0"):

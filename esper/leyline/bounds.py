@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sized
+from functools import cache
 
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
@@ -76,9 +77,12 @@ def finite(field: str, value: float) -> None:
 
 def numbers(field: str, values: Mapping[str, float], most: int = NUM_NUMBERS) -> None:
     """A map of named finite numbers."""
+    if not values:  # of most messages
+        return
     measurements(field, values, most)
     for key, value in values.items():
-        finite(f"{field}[{key!r}]", value)
+        if not math.isfinite(value):
+            finite(f"{field}[{key!r}]", value)
 
 
 def measurements(field: str, values: Mapping[str, float], most: int = NUM_NUMBERS) -> None:
@@ -89,6 +93,8 @@ def measurements(field: str, values: Mapping[str, float], most: int = NUM_NUMBER
 
 def texts(field: str, values: Mapping[str, str], most: int) -> None:
     """A map of strings."""
+    if not values:
+        return
     count(field, values, most)
     for key, value in values.items():
         name(f"a name in {field}", key, NAME_BYTES)
@@ -97,8 +103,13 @@ def texts(field: str, values: Mapping[str, str], most: int) -> None:
 
 def known(field: str, value: int, enumeration: EnumDescriptor, *, unknown: bool = False) -> None:
     """A value of the enumeration; its zero, which says nothing, only where that is said to be fine."""
-    if value not in enumeration.values_by_number or (value == 0 and not unknown):
+    if value not in _numbers(enumeration) or (value == 0 and not unknown):
         raise refuse(field, value, f"a {enumeration.name}")
+
+
+@cache  # the library makes a new mapping at each look
+def _numbers(enumeration: EnumDescriptor) -> frozenset[int]:
+    return frozenset(enumeration.values_by_number)
 
 
 def digest(field: str, value: bytes, *, optional: bool = False) -> None:

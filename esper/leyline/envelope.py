@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
@@ -22,6 +22,9 @@ BODY_CAP_BYTES = 1 << 20
 
 # magic, version, flags, key_id, domain, kind, incarnation, sequence, issued_at_ns, deadline_kind, deadline, generation
 HEAD = struct.Struct(">2sBBIBHQQQBQI")
+REST = struct.Struct(">QQBQI")
+ALIKE = HEAD.size - REST.size
+"""From the magic to the incarnation: the same bytes in every message of one kind that a producer seals with one key."""
 BODY_LENGTH = struct.Struct(">I")
 _NUM_NAMES = 4
 MAX_SEALED_BYTES = HEAD.size + _NUM_NAMES * 256 + BODY_LENGTH.size + BODY_CAP_BYTES + SIGNATURE_BYTES + SEAL_BYTES
@@ -40,11 +43,10 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _DOMAINS = {int(domain): domain for domain in Domain}
 _ROLES = {role.value.encode(): role for role in Role}
-_DEADLINES = {int(kind): kind for kind in DeadlineKind}
+DEADLINES = {int(kind): kind for kind in DeadlineKind}
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """Everything that an envelope says about its body. (incarnation, sequence) are the nonce."""
 
     key_id: int
@@ -144,7 +146,7 @@ def unpack(data: bytes) -> Parts:
         incarnation,
         sequence,
         issued_at_ns,
-        _known(_DEADLINES, deadline_kind, "deadline kind"),
+        _known(DEADLINES, deadline_kind, "deadline kind"),
         deadline,
         roster,
         _text(names[0]),

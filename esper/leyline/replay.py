@@ -2,150 +2,133 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import Header
+from esper.leyline.window import BELOW, RECORD, Window
 
-CHUNK_SEQUENCES = 64
-NUM_CHUNKS = 16
-"""A window spans the newest 1,024 sequences, in chunks: one more message rewrites one chunk, not the whole window."""
-_DIGEST_BYTES = 8
-_NUMBER = struct.Struct(">Q")
-_SEEN = struct.Struct(f">QQQ{_DIGEST_BYTES}s")
+FORGET_AFTER_MS = 300_000
+FINGERPRINT_BYTES = 8
+"""The start of a seal stands for the envelope: the seal covers every byte before it."""
 
-
-class _Seen(NamedTuple):
-    entry_ms: int
-    entry_count: int
-    digest: bytes
-
-
-_Chunk = dict[int, _Seen]
-_WindowName = tuple[str, str, int, str]
-
-
-@dataclass(slots=True)
-class _Window:
-    """What was seen of one (role, producer, incarnation, target), by chunk number."""
-
-    chunks: dict[int, _Chunk] = field(default_factory=dict)
-
-    @property
-    def lowest_chunk(self) -> int:
-        return max(self.chunks, default=0) - NUM_CHUNKS + 1
-
-    def newest_ms(self) -> int:
-        return max((seen.entry_ms for chunk in self.chunks.values() for seen in chunk.values()), default=0)
-
-    def drop_old(self) -> None:
-        lowest = self.lowest_chunk
-        for number in [number for number in self.chunks if number < lowest]:
-            del self.chunks[number]
+WindowName: TypeAlias = tuple[str, str, int, str]
 
 
 class ReplayGuard:
-    """Windows over what was opened, per producer and target. Knows nothing of Redis: the caller persists them."""
+    """Windows over what was opened, per producer and target. Knows nothing of Redis: the caller persists them.
+
+    `load` the whole hash at the start; put `changed()` into the settlement that holds the effects. Where a settlement
+    was refused, `load` again and open the same deliveries again: what was noted and not persisted is forgotten. After
+    a `load`, an entry reported as redelivered has had its effect. For a consumer with a group of its own: a group whose
+    consumers take over from one another keeps its record in Redis alone (Settlement.once).
+    """
 
     def __init__(self) -> None:
-        self._windows: dict[_WindowName, _Window] = {}
-        self._touched: dict[tuple[_WindowName, int], None] = {}
-        self._dropped: set[str] = set()
+        self._windows: dict[WindowName, Window] = {}
+        self._dirty: list[Window] = []
+        self._names: dict[int, WindowName] = {}
+        self._dropped: dict[str, bytes] = {}
+        self.generation = 0  # another one: windows handed out before are void
 
-    def note(self, header: Header, entry_id: str, digest: bytes) -> bool:
+    def note(self, header: Header, entry_id: str, seal: bytes) -> bool:
         """Remember an authenticated envelope; True: the same entry was here before."""
+        entry_ms, entry_count = entry_numbers(entry_id)
+        record = RECORD.pack(entry_ms, entry_count, seal[:FINGERPRINT_BYTES])
+        return self.judge(self.window_of(header), header, record)
+
+    def judge(self, window: Window, header: Header, record: bytes) -> bool:
+        """The same, with the window found and the record made."""
+        seen = window.note(header.sequence, record)
+        if seen is not None and seen != record:
+            raise refusal(seen, record, header, window.floor)
+        return seen is not None
+
+    def window_of(self, header: Header) -> Window:
+        """Where sequences of this header's producer and target are noted; good while `generation` stays."""
         name = (header.role.value, header.producer, header.incarnation, header.target)
         window = self._windows.get(name)
-        if window is None:
-            window = self._windows[name] = _Window()
-        number = header.sequence // CHUNK_SEQUENCES
-        chunk = window.chunks.get(number)
-        if chunk is None:
-            chunk = _new_chunk(window, number, header)
-        met = _Seen(*_entry_numbers(entry_id), digest[:_DIGEST_BYTES])
-        seen = chunk.setdefault(header.sequence, met)
-        if seen is met:
-            self._touched[name, number] = None
-            return False
-        return _judge_repeat(seen, met, header, entry_id)
+        return self._new(name) if window is None else window
 
     def changed(self) -> dict[str, bytes]:
-        """Fields to be persisted with the effect of what was noted since the last call; empty bytes: forgotten."""
-        fields = dict.fromkeys(self._dropped, b"")
-        for name, number in self._touched:
-            window = self._windows.get(name)
-            if window is not None and number in window.chunks:
-                fields[_field_name(name, number)] = _pack_chunk(number, window.chunks[number])
-        self._touched.clear()
-        self._dropped.clear()
+        """Fields to be persisted with the effect of what was noted since the last call; empty bytes: to be deleted.
+
+        Taken as persisted from now on; where it wasn't, `load`.
+        """
+        fields, self._dropped = self._dropped, {}
+        for window in self._dirty:
+            name = self._names.get(id(window))
+            if name is not None:
+                slots = dict(window.changes())
+                fields.update((field_name(name, slot), value) for slot, value in slots.items())
+                window.settle(slots)
+        self._dirty.clear()
         return fields
 
     def load(self, fields: Mapping[str, bytes]) -> None:
-        """Take up what an earlier process persisted."""
-        for field_name, packed in fields.items():
-            if packed:
-                number, chunk = _unpack_chunk(packed)
-                window = self._windows.setdefault(_window_name(field_name), _Window())
-                window.chunks[number] = {**chunk, **window.chunks.get(number, {})}
-        for window in self._windows.values():
-            window.drop_old()
+        """Take up all that is persisted, and only that."""
+        self._windows.clear()
+        self._names.clear()
+        self._dirty.clear()
+        self._dropped = {}
+        self.generation += 1
+        for field, value in fields.items():
+            if value:
+                name, slot = window_name(field)
+                window = self._windows.get(name)
+                (self._new(name) if window is None else window).take_up(slot, value)
 
     def forget(self, before_ms: int) -> None:
-        """Drop windows whose newest entry is older than this stream time. Never above the oldest entry in hand."""
-        for name, window in list(self._windows.items()):
-            if window.newest_ms() < before_ms:
-                self._dropped.update(_field_name(name, number) for number in window.chunks)
-                del self._windows[name]
+        """Drop windows whose newest entry is older than this stream time and than the 300 s before the newest entry.
+
+        Never above the oldest entry that is pending anywhere in the group: it may be a copy of what is forgotten. What
+        is unread yet is younger than what was read; a copy there of what is forgotten here is refused as stale.
+        """
+        newest = {name: window.newest_ms() for name, window in self._windows.items()}
+        before_ms = min(before_ms, max(newest.values(), default=0) - FORGET_AFTER_MS)
+        for name in [name for name, newest_ms in newest.items() if newest_ms < before_ms]:
+            window = self._windows.pop(name)
+            del self._names[id(window)]
+            self._dropped.update((field_name(name, slot), b"") for slot in window.persisted)
+            self.generation += 1
+
+    def _new(self, name: WindowName) -> Window:
+        window = self._windows[name] = Window(self._dirty)
+        self._names[id(window)] = name
+        return window
 
 
-def _new_chunk(window: _Window, number: int, header: Header) -> _Chunk:
-    if window.chunks and number < window.lowest_chunk:
-        raise RefusedError(
-            pb.ReasonCode.REASON_REPLAYED,
-            f"sequence {header.sequence} of {header.producer} lies below the window, "
-            f"which begins at {window.lowest_chunk * CHUNK_SEQUENCES}",
+def refusal(seen: bytes, met: bytes, header: Header, floor: int) -> RefusedError:
+    """Why an envelope is not let in whose sequence was seen with another record."""
+    who = f"sequence {header.sequence} of {header.producer}"
+    if seen is BELOW:
+        return RefusedError(
+            pb.ReasonCode.REASON_REPLAYED, f"{who} was met before; it lies below the window, which begins at {floor}"
         )
-    chunk = window.chunks[number] = {}
-    window.drop_old()
-    return chunk
+    (seen_ms, seen_count, before), (ms, count, now) = RECORD.unpack(seen), RECORD.unpack(met)
+    if now == before:
+        detail = f"{who} was met as entry {seen_ms}-{seen_count} and again as {ms}-{count}"
+        return RefusedError(pb.ReasonCode.REASON_REPLAYED, detail)
+    detail = f"{who} was met as entry {seen_ms}-{seen_count} and, sealed anew, as {ms}-{count}"
+    return RefusedError(pb.ReasonCode.REASON_DUPLICATE, detail)
 
 
-def _judge_repeat(seen: _Seen, met: _Seen, header: Header, entry_id: str) -> bool:
-    if met == seen:
-        return True
-    first = f"sequence {header.sequence} of {header.producer} was met as entry {seen.entry_ms}-{seen.entry_count}"
-    if met.digest == seen.digest:
-        raise RefusedError(pb.ReasonCode.REASON_REPLAYED, f"{first} and again as {entry_id}")
-    raise RefusedError(pb.ReasonCode.REASON_DUPLICATE, f"{first} and, sealed anew, as {entry_id}")
-
-
-def _entry_numbers(entry_id: str) -> tuple[int, int]:
+def entry_numbers(entry_id: str) -> tuple[int, int]:
+    """Milliseconds and count."""
     milliseconds, _, count = entry_id.partition("-")
     return int(milliseconds), int(count or 0)
 
 
-def _field_name(name: _WindowName, number: int) -> str:
+def field_name(name: WindowName, slot: int) -> str:
+    """Where a slot of a window is persisted. Names may hold any character: lengths keep (a, b/c) and (a/b, c) apart."""
     role, producer, incarnation, target = name
-    # Names may hold any character: their lengths keep (a, b/c) and (a/b, c) apart.
-    return f"{role}/{incarnation:016x}/{number % NUM_CHUNKS}/{len(producer)}/{producer}/{target}"
+    return f"{role}/{incarnation:016x}/{slot}/{len(producer)}/{producer}/{target}"
 
 
-def _window_name(field_name: str) -> _WindowName:
-    role, incarnation, _, length, rest = field_name.split("/", 4)
+def window_name(field: str) -> tuple[WindowName, int]:
+    """The window and slot of a field."""
+    role, incarnation, slot, length, rest = field.split("/", 4)
     producer, target = rest[: int(length)], rest[int(length) + 1 :]
-    return role, producer, int(incarnation, 16), target
-
-
-def _pack_chunk(number: int, chunk: _Chunk) -> bytes:
-    rows = (_SEEN.pack(sequence, s.entry_ms, s.entry_count, s.digest) for sequence, s in chunk.items())
-    return _NUMBER.pack(number) + b"".join(rows)
-
-
-def _unpack_chunk(packed: bytes) -> tuple[int, _Chunk]:
-    (number,) = _NUMBER.unpack_from(packed)
-    rows = _SEEN.iter_unpack(packed[_NUMBER.size :])
-    return number, {sequence: _Seen(ms, count, digest) for sequence, ms, count, digest in rows}
+    return (role, producer, int(incarnation, 16), target), int(slot)

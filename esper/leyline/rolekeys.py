@@ -73,6 +73,15 @@ class RoleKeyring:
             "keyring", self.run_id, f"one with a key valid at {now_ns} ns; all are retired or not yet valid"
         )
 
+    def changes_at(self, now_ns: int) -> int | None:
+        """When the newest valid key may next be another one; None: never."""
+        ends = [end for each in self._newest_first for end in (each.not_before_ns, each.not_after_ns) if end > now_ns]
+        return min(ends, default=None)
+
+    def validity(self, key_id: int) -> Validity:
+        """When a key that is held may be used."""
+        return self._validities[key_id]
+
     def open_key(self, key_id: int, domain: Domain, role: Role, at_ns: int) -> bytes:
         """The key of a header met, if it was valid at the time of its entry."""
         key = self._keys.get((key_id, domain, role))

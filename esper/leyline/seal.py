@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError, Message
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
+from esper.leyline.checks import (
+    CLOCK_SLACK_MS,
+    FRESH_MS as FRESH_MS,
+    MS_NS,
+    check_body,
+    check_context,
+    check_deadline,
+    check_fresh,
+)
 from esper.leyline.envelope import (
+    ALIKE,
     BODY_LENGTH,
+    DEADLINES,
     HEAD,
     MAGIC,
+    REST,
+    SEAL_BYTES,
     SIGNED,
     VERSION,
     DeadlineKind,
     Header,
     Parts,
-    cap_of,
     pack_names,
     unpack,
 )
 from esper.leyline.keyring import RoleKeyring
-from esper.leyline.kinds import Domain, Role, domain_of, domain_of_kind, kind_of, type_of
-from esper.leyline.replay import ReplayGuard
-from esper.leyline.validate import validate
+from esper.leyline.kinds import Domain, Role, domain_of, kind_of, type_of
+from esper.leyline.mac import Mac
+from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, entry_numbers
+from esper.leyline.routes import Route, Routes
+from esper.leyline.window import RECORD
 
-FRESH_MS = 60_000
-# An entry id further ahead of the server's clock than this was not made by that clock.
-CLOCK_SLACK_MS = 1_000
 EVERYONE = "*"
 
-_MS_NS = 1_000_000
 _NO_DEADLINE = (DeadlineKind.NONE, 0)
+_FOR_EVER = 1 << 64
+
+
+class _Line(NamedTuple):
+    """What is the same in every message of one type to one target, for as long as its key is the newest."""
+
+    start: bytes
+    names: bytes
+    mac: Mac
+    signer: Ed25519PrivateKey | None
+    domain: Domain
+    until_ns: int
+    keyring_version: int
 
 
 class Sealer:
@@ -57,7 +81,7 @@ class Sealer:
         self.incarnation = secrets.randbits(64) if incarnation is None else incarnation
         self._keyring, self._clock_ns = keyring, clock_ns
         self._sequences: dict[str, int] = {}
-        self._names: dict[str, bytes] = {}
+        self._lines: dict[tuple[type[Message], str], _Line] = {}
 
     def seal(
         self,
@@ -68,45 +92,66 @@ class Sealer:
         roster_generation: int = 0,
     ) -> bytes:
         """Sealed bytes with the target's next sequence. To be sent within a minute; send the same bytes on a retry."""
-        domain = domain_of(type(message))
         now_ns = self._clock_ns()
-        key_id, key = self._keyring.seal_key(domain, self.role, now_ns)
+        line = self._line(type(message), target, now_ns)
         body = message.SerializeToString()
-        _check_body(domain, body)
-        names = self._names.get(target)
-        if names is None:
-            names = self._names[target] = pack_names(self._keyring.run_id, self.role, self.producer, target)
-        signer = self._keyring.signing_key(key_id, self.role) if domain is Domain.COMMAND else None
+        check_body(line.domain, body)
         sequence = self._sequences[target] = self._sequences.get(target, 0) + 1
-        head = HEAD.pack(
-            MAGIC,
-            VERSION,
-            0 if signer is None else SIGNED,
-            key_id,
-            domain,
-            kind_of(type(message)),
-            self.incarnation,
-            sequence,
-            now_ns,
-            *deadline,
-            roster_generation,
-        )
-        data = b"".join((head, names, BODY_LENGTH.pack(len(body)), body))
-        if signer is not None:
-            data += signer.sign(data)
-        return data + hmac.digest(key, data, "sha256")
+        return _sealed(line, REST.pack(sequence, now_ns, *deadline, roster_generation), body)
+
+    def reseal(self, sealed: bytes) -> bytes:
+        """The same message under the same sequence, sealed now: for a retry when the first bytes have grown old.
+
+        Readers know the two by their sequence, so that one of them takes effect, whichever arrives first.
+        """
+        parts = unpack(sealed)
+        header = parts.header
+        if (header.producer, header.role, header.incarnation) != (self.producer, self.role, self.incarnation):
+            met = f"{header.role.value} {header.producer}, incarnation {header.incarnation:016x}"
+            raise SettingError("sealer of a message to seal anew", met, f"{self.producer}, {self.incarnation:016x}")
+        now_ns = self._clock_ns()
+        line = self._line(type_of(header.kind), header.target, now_ns)
+        rest = (header.sequence, now_ns, header.deadline_kind, header.deadline, header.roster_generation)
+        return _sealed(line, REST.pack(*rest), sealed[parts.body_start : parts.body_end])
+
+    def _line(self, message_type: type[Message], target: str, now_ns: int) -> _Line:
+        line = self._lines.get((message_type, target))
+        if line is None or now_ns >= line.until_ns or line.keyring_version != self._keyring.version:
+            line = self._lines[message_type, target] = self._new_line(message_type, target, now_ns)
+        return line
+
+    def _new_line(self, message_type: type[Message], target: str, now_ns: int) -> _Line:
+        domain, keyring = domain_of(message_type), self._keyring
+        key_id, key = keyring.seal_key(domain, self.role, now_ns)
+        signer = keyring.signing_key(key_id, self.role) if domain is Domain.COMMAND else None
+        flags, kind = 0 if signer is None else SIGNED, kind_of(message_type)
+        head = HEAD.pack(MAGIC, VERSION, flags, key_id, domain, kind, self.incarnation, 0, 0, 0, 0, 0)
+        names = pack_names(keyring.run_id, self.role, self.producer, target)
+        until_ns = keyring.changes_at(now_ns) or _FOR_EVER
+        return _Line(head[:ALIKE], names, Mac(key), signer, domain, until_ns, keyring.version)
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+def _sealed(line: _Line, rest: bytes, body: bytes) -> bytes:
+    data = b"".join((line.start, rest, line.names, BODY_LENGTH.pack(len(body)), body))
+    if line.signer is not None:
+        data += line.signer.sign(data)
+    return data + line.mac.digest(data)
+
+
+class Opened(NamedTuple):
     """A message that passed every check, and what its envelope said."""
 
     header: Header
     message: Message
-    digest: bytes  # sha256 of all sealed bytes
+    sealed: bytes
     entry_id: str
     redelivered: bool  # this very entry was opened before
     clock_suspect: bool = False  # the entry's time lies ahead of the server's clock; age was taken from the reading
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all sealed bytes."""
+        return sha256(self.sealed).digest()
 
 
 class Opener:
@@ -127,47 +172,73 @@ class Opener:
         self._keyring, self._guard, self._carries_out = keyring, guard, carries_out
         self._targets = frozenset({EVERYONE, name})
         self._accept = frozenset(accept)
+        self._routes = Routes()
 
     def open(self, data: bytes, entry_id: str, now_ms: int) -> Opened:
         """Check sealed bytes met as `entry_id` at `now_ms` of the server's clock; RefusedError says what was wrong."""
-        parts = unpack(data)
-        header = parts.header
-        entry_ms = int(entry_id.partition("-")[0])
+        entry_ms, entry_count = entry_numbers(entry_id)
         clock_suspect = entry_ms > now_ms + CLOCK_SLACK_MS
         at_ms = now_ms if clock_suspect else entry_ms
-        self._check_seal(data, parts, at_ms)
-        self._check_context(header)
-        _check_fresh(header, at_ms)
-        if not self._carries_out:
-            _check_deadline(header, now_ms)
-        digest = hashlib.sha256(data).digest()
-        redelivered = self._guard is not None and self._guard.note(header, entry_id, digest)
-        message = _parse(header, data[parts.body_start : parts.body_end])
-        validate(message)
-        return Opened(header, message, digest, entry_id, redelivered, clock_suspect)
+        route = self._routes.find(data)
+        header = None if route is None else self._header_by(route, data, at_ms)
+        if route is None or header is None:
+            route, header = self._look_up(data, at_ms)
+        if header.deadline_kind and not self._carries_out:
+            check_deadline(header, now_ms)
+        redelivered = False
+        if self._guard is not None:
+            record = RECORD.pack(entry_ms, entry_count, data[-SEAL_BYTES : FINGERPRINT_BYTES - SEAL_BYTES])
+            redelivered = self._note(self._guard, route, header, record)
+        message = _parse(route, data)
+        route.rule(message)
+        return Opened(header, message, data, entry_id, redelivered, clock_suspect)
 
-    def _check_seal(self, data: bytes, parts: Parts, at_ms: int) -> None:
+    def _header_by(self, route: Route, data: bytes, at_ms: int) -> Header | None:
+        """The header of an envelope that is sound and fresh by what its route knows.
+
+        None where anything is odd: then the long way says what.
+        """
+        sequence, issued_at_ns, kind, deadline, roster = REST.unpack_from(data, ALIKE)
+        deadline_kind = DEADLINES.get(kind)
+        length = len(data) - route.body_at - route.trailer
+        if (
+            route.keyring_version != self._keyring.version
+            or deadline_kind is None
+            or sequence == 0
+            or not 0 <= length <= route.cap
+            or int.from_bytes(data[route.body_at - BODY_LENGTH.size : route.body_at]) != length
+            or not route.validity.holds_at(at_ms * MS_NS)
+            or not hmac.compare_digest(route.mac.digest(data[:-SEAL_BYTES]), data[-SEAL_BYTES:])
+            or not -FRESH_MS <= issued_at_ns // MS_NS - at_ms <= FRESH_MS
+        ):
+            return None
+        return route.header(sequence, issued_at_ns, deadline_kind, deadline, roster)
+
+    def _look_up(self, data: bytes, at_ms: int) -> tuple[Route, Header]:
+        """The long way: every check in its order. What passes is known by its route from now on."""
+        parts = unpack(data)
         header = parts.header
-        key = self._keyring.open_key(header.key_id, header.domain, header.role, at_ms * _MS_NS)
-        computed = hmac.digest(key, memoryview(data)[: parts.seal_start], "sha256")
-        if not hmac.compare_digest(computed, data[parts.seal_start :]):
+        key = self._keyring.open_key(header.key_id, header.domain, header.role, at_ms * MS_NS)
+        mac = Mac(key)
+        self._check_seal(data, parts, mac)
+        check_context(header, self._keyring.run_id, self._accept, self._targets)
+        check_fresh(header, at_ms)
+        route = Route(data, parts, mac, self._keyring.validity(header.key_id), self._keyring.version)
+        self._routes.add(data, route)
+        return route, header
+
+    def _check_seal(self, data: bytes, parts: Parts, mac: Mac) -> None:
+        header = parts.header
+        if not hmac.compare_digest(mac.digest(data[: parts.seal_start]), data[parts.seal_start :]):
             raise RefusedError(
                 pb.ReasonCode.REASON_BAD_SEAL,
                 f"the seal of {header.producer} in run {header.run_id} does not fit the keys of {self._keyring.run_id}",
             )
 
-    def _check_context(self, header: Header) -> None:
-        if header.run_id != self._keyring.run_id:
-            raise _wrong_context("run", header.run_id, self._keyring.run_id)
-        if header.domain not in self._accept:
-            accepted = sorted(domain.name.lower() for domain in self._accept)
-            raise _wrong_context("domain", header.domain.name.lower(), " or ".join(accepted))
-        if header.target not in self._targets:
-            raise _wrong_context("target", header.target, " or ".join(sorted(self._targets)))
-        if domain_of_kind(header.kind) is not header.domain:
-            raise RefusedError(
-                pb.ReasonCode.REASON_WRONG_TYPE, f"kind {header.kind} does not travel in {header.domain.name.lower()}"
-            )
+    def _note(self, guard: ReplayGuard, route: Route, header: Header, record: bytes) -> bool:
+        if route.window is None or route.generation != guard.generation:
+            route.window, route.generation = guard.window_of(header), guard.generation
+        return guard.judge(route.window, header, record)
 
 
 def signature_of(data: bytes) -> bytes | None:
@@ -188,42 +259,10 @@ def check_signature(data: bytes, keyring: RoleKeyring) -> None:
         raise RefusedError(pb.ReasonCode.REASON_BAD_SEAL, f"{parts.header.producer} did not sign this") from error
 
 
-def _check_body(domain: Domain, body: bytes) -> None:
-    cap = cap_of(domain)
-    if len(body) > cap:
-        raise RefusedError(
-            pb.ReasonCode.REASON_OVERSIZE, f"{domain.name.lower()} body of {len(body)} bytes; expected at most {cap}"
-        )
-
-
-def _check_fresh(header: Header, at_ms: int) -> None:
-    ahead_ms = header.issued_at_ns // _MS_NS - at_ms
-    if ahead_ms > FRESH_MS:
-        raise RefusedError(
-            pb.ReasonCode.REASON_FROM_THE_FUTURE,
-            f"sealed {ahead_ms / 1000:.1f} s after its entry was made; expected at most {FRESH_MS // 1000} s",
-        )
-    if -ahead_ms > FRESH_MS:
-        raise RefusedError(
-            pb.ReasonCode.REASON_STALE,
-            f"sealed {-ahead_ms / 1000:.1f} s before its entry was made; expected at most {FRESH_MS // 1000} s",
-        )
-
-
-def _check_deadline(header: Header, now_ms: int) -> None:
-    if header.deadline_kind is DeadlineKind.TIME_NS and now_ms * _MS_NS > header.deadline:
-        late_s = now_ms / 1000 - header.deadline / 1e9
-        raise RefusedError(pb.ReasonCode.REASON_PAST_DEADLINE, f"read {late_s:.3f} s after its deadline")
-
-
-def _parse(header: Header, body: bytes) -> Message:
-    message_type = type_of(header.kind)
+def _parse(route: Route, data: bytes) -> Message:
+    body = data[route.body_at : len(data) - route.trailer]
     try:
-        return message_type.FromString(body)
+        return route.parse(body)
     except DecodeError as error:
-        name = message_type.DESCRIPTOR.name
+        name = type_of(route.head[2]).DESCRIPTOR.name
         raise RefusedError(pb.ReasonCode.REASON_MALFORMED, f"body of {len(body)} bytes is no {name}") from error
-
-
-def _wrong_context(what: str, met: str, expected: str) -> RefusedError:
-    return RefusedError(pb.ReasonCode.REASON_WRONG_CONTEXT, f"{what} is {met!r}; expected {expected}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
@@ -52,9 +53,18 @@ _RULES: Mapping[type[Message], Callable[[Any], None]] = {
 
 def validate(message: Message) -> None:
     """Refuse a message of another version, or with a value that no run can mean."""
-    rule = _RULES.get(type(message))
+    rule_of(type(message))(message)
+
+
+def rule_of(message_type: type[Message]) -> Callable[[Any], None]:
+    """What refuses such messages of another version, or with a value that no run can mean."""
+    rule = _RULES.get(message_type)
     if rule is None:
-        name = message.DESCRIPTOR.name
+        name = message_type.DESCRIPTOR.name
         raise RefusedError(pb.ReasonCode.REASON_WRONG_TYPE, f"{name} does not travel under a seal")
+    return partial(_checked, rule)
+
+
+def _checked(rule: Callable[[Any], None], message: Message) -> None:
     bounds.version(message)
     rule(message)

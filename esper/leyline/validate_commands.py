@@ -49,10 +49,9 @@ def _seed(command: pb.SeedCommand) -> None:
     if command.operation == pb.SeedOperation.SEED_OP_GERMINATE:
         bounds.name("site", command.site, bounds.NAME_BYTES)
         bounds.name("blueprint_id", command.blueprint_id)
-    if "alpha" in command.parameters and command.operation in _BLENDING:
-        _fraction("alpha", command.parameters["alpha"])
-    if "steps" in command.parameters and command.operation in _BLENDING:
-        bounds.at_least("steps", command.parameters["steps"], 0)
+    if command.operation in _BLENDING:
+        _fraction("alpha", command.parameters.get("alpha", 0.0))
+        bounds.at_least("steps", command.parameters.get("steps", 0.0), 0)
 
 
 _BLENDING = (pb.SeedOperation.SEED_OP_START_GRAFTING, pb.SeedOperation.SEED_OP_SET_ALPHA_TARGET)

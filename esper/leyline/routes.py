@@ -1,0 +1,92 @@
+"""What is known of envelopes that begin alike, once one of them was believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from esper.leyline.envelope import (
+    ALIKE,
+    BODY_LENGTH,
+    HEAD,
+    SEAL_BYTES,
+    SIGNATURE_BYTES,
+    DeadlineKind,
+    Header,
+    Parts,
+    cap_of,
+)
+from esper.leyline.kinds import type_of
+from esper.leyline.mac import Mac
+from esper.leyline.rolekeys import Validity
+from esper.leyline.validate import rule_of
+from esper.leyline.window import Window
+
+MOST_ROUTES = 1024
+
+
+class Route:
+    """The key, names and places of one producer's messages of one kind to one target, so that they are looked up once.
+
+    Made only for an envelope whose seal and context were checked. Good for one version of the keyring.
+    """
+
+    __slots__ = (
+        "body_at",
+        "cap",
+        "generation",
+        "head",
+        "keyring_version",
+        "mac",
+        "names",
+        "parse",
+        "rule",
+        "tail",
+        "trailer",
+        "validity",
+        "window",
+    )
+
+    def __init__(self, data: bytes, parts: Parts, mac: Mac, validity: Validity, keyring_version: int) -> None:
+        header = parts.header
+        self.head, self.tail = header[:4], header[9:]  # before and after what REST says
+        self.mac, self.validity, self.keyring_version = mac, validity, keyring_version
+        self.body_at, self.cap = parts.body_start, cap_of(header.domain)
+        self.names = data[HEAD.size : parts.body_start - BODY_LENGTH.size]
+        self.trailer = SEAL_BYTES + (SIGNATURE_BYTES if header.signed else 0)
+        message_type = type_of(header.kind)
+        self.parse: Callable[[bytes], Message] = message_type.FromString
+        self.rule: Callable[[Any], None] = rule_of(message_type)
+        self.window: Window | None = None
+        self.generation = -1  # of the guard that the window belongs to
+
+    def header(self, sequence: int, issued_at_ns: int, kind: DeadlineKind, deadline: int, roster: int) -> Header:
+        """The header of one message."""
+        return Header._make((*self.head, sequence, issued_at_ns, kind, deadline, roster, *self.tail))
+
+
+class Routes:
+    """A bounded table of routes. Bytes that were not believed never get in."""
+
+    def __init__(self) -> None:
+        self._routes: dict[bytes, tuple[Route, ...]] = {}
+        self._num = 0
+
+    def find(self, data: bytes) -> Route | None:
+        """The route of sealed bytes; None: not met yet."""
+        for route in self._routes.get(data[:ALIKE], ()):
+            if data.startswith(route.names, HEAD.size):
+                return route
+        return None
+
+    def add(self, data: bytes, route: Route) -> None:
+        """Remember one, in place of what was there for the same names. A full table begins anew."""
+        if self._num >= MOST_ROUTES:
+            self._routes.clear()
+            self._num = 0
+        start = data[:ALIKE]
+        others = tuple(each for each in self._routes.get(start, ()) if each.names != route.names)
+        self._routes[start] = (*others, route)
+        self._num += 1

@@ -1,0 +1,166 @@
+"""What was seen of one producer's sequences: exactly for the newest, below these as the list of those never seen."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+
+CHUNK = 64
+SPAN = 4096
+"""At least so many of the newest sequences keep their whole record: which entry, and the start of its seal. More than a
+consumer holds back unsettled, so that what is delivered to it again is known."""
+STRIDE = 512
+"""How far the floor moves at a time: seldom, as every record is looked at then."""
+NUM_SLOTS = 80
+"""Fields for chunks, used round and round; more than the SPAN + STRIDE + CHUNK sequences of a window ever fill."""
+MAX_GAPS = 4096
+"""Stretches of sequences never seen; above it the lowest count as seen, so what is in them will be refused."""
+MAX_KEPT = 4096
+
+RECORD = struct.Struct(">QQ8s")  # entry: milliseconds, count; first bytes of the seal
+_NUMBER = struct.Struct(">Q")
+_SUMMARY = struct.Struct(">QI")  # floor, how many numbers the gaps are; then these, then what is kept
+_KEPT = struct.Struct(f">Q{RECORD.size}s")
+_NOTHING = bytes(RECORD.size)
+_SUMMARY_SLOT = NUM_SLOTS
+
+BELOW = b"below the window"
+
+
+class Window:
+    """Sequences of one (role, producer, incarnation, target). Takes records as they come, says what it knew before.
+
+    At and above `floor` a sequence is seen if it has a record. Below it, all are seen but those in `gaps`; records are
+    kept there only until they are settled. A first delivery is thus never mistaken for a replay, however far its
+    producer has gone on meanwhile, and what a window takes doesn't grow with what was sent.
+    """
+
+    __slots__ = ("_dirty", "ceiling", "floor", "fresh", "gaps", "persisted", "records", "slid", "summary_changed")
+
+    def __init__(self, dirty: list[Window]) -> None:
+        self._dirty = dirty
+        self.records: dict[int, bytes] = {}
+        self.fresh: list[int] = []  # noted since what is new was last handed out
+        self.floor, self.ceiling = 0, SPAN + STRIDE
+        self.gaps: list[int] = []  # from, to (not included), from, to, ... in order: odd places lie inside a gap
+        self.persisted: dict[int, bytes] = {}  # by slot, as last handed out or loaded
+        self.slid = self.summary_changed = False
+
+    def note(self, sequence: int, record: bytes) -> bytes | None:
+        """Remember a record; None: first time. Else what was there before, BELOW where that isn't known any more."""
+        if sequence >= self.ceiling:
+            self.slide(sequence)
+        if sequence < self.floor:
+            return self._note_below(sequence, record)
+        seen = self.records.setdefault(sequence, record)
+        if seen is not record:
+            return seen
+        self._mark(sequence)
+        return None
+
+    def _mark(self, sequence: int) -> None:
+        if not self.fresh:
+            self._dirty.append(self)
+        self.fresh.append(sequence)
+
+    def _note_below(self, sequence: int, record: bytes) -> bytes | None:
+        seen = self.records.get(sequence)
+        if seen is not None:
+            return seen
+        at = bisect_right(self.gaps, sequence)
+        if at % 2 == 0:
+            return BELOW
+        start, end = self.gaps[at - 1 : at + 1]
+        left = [start, sequence] if start < sequence else []
+        right = [sequence + 1, end] if sequence + 1 < end else []
+        self.gaps[at - 1 : at + 1] = left + right
+        del self.gaps[: -2 * MAX_GAPS]
+        self.records[sequence] = record
+        self.summary_changed = True
+        self._mark(sequence)
+        if len(self.records) > SPAN + STRIDE + MAX_KEPT:
+            self._drop()
+        return None
+
+    def slide(self, sequence: int) -> None:
+        """Move the floor so far that the sequence has room. Of what falls below it the gaps are remembered."""
+        start, floor = self.floor, (sequence - SPAN) // CHUNK * CHUNK
+        self.floor, self.ceiling = floor, floor + SPAN + STRIDE
+        fallen = sorted(seen for seen in self.records if start <= seen < floor)
+        at = max(start, 1)
+        for seen in [*fallen, floor]:
+            if at < seen:
+                self._add_gap(at, seen)
+            at = seen + 1
+        del self.gaps[: -2 * MAX_GAPS]
+        self.slid = self.summary_changed = True
+        self._drop()
+
+    def _add_gap(self, start: int, end: int) -> None:
+        if self.gaps and self.gaps[-1] == start:
+            self.gaps[-1] = end
+        else:
+            self.gaps += (start, end)
+
+    def _drop(self) -> None:
+        """Forget records below the floor, but those that are not settled yet."""
+        del self.fresh[:-MAX_KEPT]
+        fresh = set(self.fresh)
+        for sequence in [seen for seen in self.records if seen < self.floor and seen not in fresh]:
+            del self.records[sequence]
+
+    def newest_ms(self) -> int:
+        """The time of the newest entry met."""
+        return int(RECORD.unpack(max(self.records.values(), default=_NOTHING))[0])
+
+    def changes(self) -> Iterator[tuple[int, bytes]]:
+        """Slots to be persisted, with values; empty: to be deleted."""
+        numbers = {sequence // CHUNK for sequence in self.fresh}
+        lowest = self.floor // CHUNK
+        if self.slid:
+            used = {_NUMBER.unpack_from(value)[0] for slot, value in self.persisted.items() if slot != _SUMMARY_SLOT}
+            yield from ((number % NUM_SLOTS, b"") for number in used if number < lowest)
+        if self.summary_changed:
+            yield _SUMMARY_SLOT, self._summary()
+        yield from ((number % NUM_SLOTS, self._chunk(number)) for number in numbers if number >= lowest)
+
+    def settle(self, slots: dict[int, bytes]) -> None:
+        """What was handed out is persisted now."""
+        for slot, value in slots.items():
+            if value:
+                self.persisted[slot] = value
+            else:
+                self.persisted.pop(slot, None)
+        self.fresh.clear()
+        self.slid = self.summary_changed = False
+
+    def take_up(self, slot: int, value: bytes) -> None:
+        """Read one slot back. In any order."""
+        self.persisted[slot] = value
+        if slot == _SUMMARY_SLOT:
+            self._take_up_summary(value)
+            return
+        first = _NUMBER.unpack_from(value)[0] * CHUNK
+        packed = value[_NUMBER.size :]
+        for at in range(0, len(packed), RECORD.size):
+            record = packed[at : at + RECORD.size].ljust(RECORD.size, b"\0")
+            if record != _NOTHING:
+                self.records[first + at // RECORD.size] = record
+
+    def _chunk(self, number: int) -> bytes:
+        first, get = number * CHUNK, self.records.get
+        rows = [get(sequence, _NOTHING) for sequence in range(first, first + CHUNK)]
+        return _NUMBER.pack(number) + b"".join(rows).rstrip(b"\0")
+
+    def _summary(self) -> bytes:
+        kept = sorted((sequence, record) for sequence, record in self.records.items() if sequence < self.floor)
+        gaps = struct.pack(f">{len(self.gaps)}Q", *self.gaps)
+        return _SUMMARY.pack(self.floor, len(self.gaps)) + gaps + b"".join(_KEPT.pack(*row) for row in kept)
+
+    def _take_up_summary(self, value: bytes) -> None:
+        self.floor, num_numbers = _SUMMARY.unpack_from(value)
+        self.ceiling = self.floor + SPAN + STRIDE
+        kept_at = _SUMMARY.size + 8 * num_numbers
+        self.gaps = list(struct.unpack_from(f">{num_numbers}Q", value, _SUMMARY.size))
+        self.records.update(_KEPT.iter_unpack(value[kept_at:]))

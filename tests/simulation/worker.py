@@ -90,7 +90,8 @@ class Worker:
             self.take(hands, settlement, delivery)
         if changed := hands.guard.changed():
             settlement.expect(WINDOWS, VERSION, hands.version)
-            hands.version = str(int(hands.version or 0) + 1).encode()
+            # Not a count: a server that fell back would come to the same number again, with other windows.
+            hands.version = f"{hands.life.world.dice.getrandbits(64):016x}".encode()
             settlement.put(WINDOWS, {**changed, VERSION: hands.version})
         return settlement
 

@@ -6,7 +6,6 @@ import asyncio
 
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
-from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.leyline.keyring import RoleKeyring
@@ -48,7 +47,6 @@ async def main(stopping: asyncio.Event) -> None:
     found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.COORDINATOR)
     async with reader(found.redis_url) as redis_reader, writer(found.redis_url) as redis_writer:
         await wait_ready(redis_writer)
-        await announce(redis_writer, chosen.durability)
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
         duties = Duties(retained=[names.key(found.run_id, "dead")], surveys=True)

@@ -6,7 +6,6 @@ import asyncio
 from secrets import token_hex
 
 from esper.bus import connect, names
-from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.leyline import contracts as pb
@@ -33,7 +32,6 @@ async def main(stopping: asyncio.Event) -> None:
     found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.GLOBAL)
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await connect.wait_ready(writer)
-        await announce(writer, chosen.durability)
         clock = connect.ServerClock()
         sources = [names.region_key(found.run_id, region, "regional") for region in regions]
         consumer = f"{chosen.name}-{token_hex(4)}"

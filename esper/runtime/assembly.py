@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from esper.bus import names, tail
 from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
-from esper.bus.durability import Wanted, announce
+from esper.bus.durability import Wanted, admit
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
@@ -28,7 +28,7 @@ async def assemble(
     """Connect, check the server, load what this worker had seen of each log. `fresh`: its trainer has just begun."""
     name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
     await wait_ready(redis, PATIENCE_S)
-    await announce(redis, durability)
+    await admit(redis, durability)
     await clock.look(redis)
     guards = {log: ReplayGuard() for log in LOGS}
     for log, guard in guards.items():

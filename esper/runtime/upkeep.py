@@ -9,6 +9,7 @@ from secrets import token_hex
 
 from prometheus_client import CollectorRegistry
 
+from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
 from esper.runtime import metrics
 from esper.runtime.figures import Repeats, StreamGauges
@@ -30,7 +31,7 @@ class Duties:
 async def kept_up(
     chosen: Settings, run_id: str, inboxes: Sequence[Inbox], refusals: Refusals, duties: Duties | None = None
 ) -> AsyncIterator[CollectorRegistry]:
-    """Metrics, health and order, while the block runs."""
+    """Metrics, health and order, while the block runs; before it, the line that says what this server promises."""
     registry, health, duties = CollectorRegistry(), metrics.Health(), duties or Duties()
     metrics.watch_inboxes(registry, health, inboxes)
     registry.register(metrics.RefusalMetrics(refusals))
@@ -44,5 +45,7 @@ async def kept_up(
         duties.retained,
         StreamGauges(registry) if duties.surveys else None,
     )
-    async with metrics.endpoint(chosen, registry, health), kept_tidy(charge):
-        yield registry
+    async with metrics.endpoint(chosen, registry, health):
+        await announce(charge.writer, chosen.durability)  # once bound: a start that fails says so in one line
+        async with kept_tidy(charge):
+            yield registry

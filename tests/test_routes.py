@@ -21,7 +21,8 @@ from esper.leyline.seal import Opener, Sealer
 S = 1_000_000_000
 NOW_MS = 1_700_000_000_000
 RUN = "test-00000001"
-MASTER = MasterKeyring.new(NOW_MS * 1_000_000).rotate(NOW_MS * 1_000_000 + 100 * S, overlap_s=50)
+OLD = MasterKeyring.new(NOW_MS * 1_000_000)
+MASTER = OLD.rotate(NOW_MS * 1_000_000 + 100 * S, overlap_s=50)  # the old key ends at 150 s
 PRODUCER = MASTER.derive(RUN, [Role.CONTROLLER])
 READER = MASTER.derive(RUN, [Role.WORKER])
 
@@ -106,12 +107,14 @@ def changed(data: bytes, change: tuple[str, int]) -> tuple[bytes, int, int]:
 
 def test_a_key_that_is_retired_is_refused_though_its_producer_was_met() -> None:
     warm, _ = opener()
-    by = sealer(after_s=149)
-    old = Sealer(MASTER.derive(RUN, [Role.CONTROLLER]), Role.CONTROLLER, "c", clock_ns=lambda: NOW_MS * 1_000_000)
-    warm.open(old.seal(command()), f"{NOW_MS}-0", NOW_MS)
+    by = Sealer(OLD.derive(RUN, [Role.CONTROLLER]), Role.CONTROLLER, "c", clock_ns=lambda: NOW_MS * 1_000_000 + 149 * S)
 
-    assert verdict(warm, by.seal(command()), f"{NOW_MS + 149_000}-0", NOW_MS + 149_000).startswith("Header")
-    late = verdict(warm, old.seal(command()), f"{NOW_MS + 151_000}-0", NOW_MS + 151_000)
+    in_time, late = (
+        verdict(warm, by.seal(command()), f"{NOW_MS + after_ms}-0", NOW_MS + after_ms)
+        for after_ms in (149_000, 151_000)
+    )
+
+    assert in_time.startswith("Header")
     assert late == "REASON_UNKNOWN_KEY"
 
 

@@ -54,7 +54,7 @@ def start(hands: Crew, place: str) -> str:
 
 def stop(hands: Crew, worker: str, pulse: Pulse, result: Result) -> str:
     """SIGTERM to one worker that has more in hand than one read; it ends in order, within the grace."""
-    wait_until(lambda: len(hands.held_by(worker)) > COUNT, f"{worker} has read ahead")
+    wait_until(lambda: len(hands.held_by(worker)) > 2 * COUNT, f"{worker} has read ahead")
     told_ns = time.monotonic_ns()
     hands.on.pop(worker).terminate(SOON_S)
     took_s = pulse.served_s(told_ns, time.monotonic_ns())
@@ -81,7 +81,6 @@ def judge(hands: Crew, stopped: list[str], pulse: Pulse, result: Result) -> None
             result.sample("again_s", again_s)
             result.expect(effect["worker"] != worker, f"{entry_id} was carried out and handed back")
             result.expect(again_s <= AGAIN_S, f"{entry_id}, handed back by {worker}, ran after {again_s:.2f} s")
-    result.expect(result.counts["released"] > 0, "no worker had anything to hand back")
     result.count("messages", len(applied))
 
 

@@ -46,6 +46,6 @@ async def kept_up(
         StreamGauges(registry) if duties.surveys else None,
     )
     async with metrics.endpoint(chosen, registry, health):
-        await announce(charge.writer, chosen.durability)  # once bound: a start that fails says so in one line
+        await announce(charge.redis, chosen.durability)  # once bound: a start that fails says so in one line
         async with kept_tidy(charge):
             yield registry

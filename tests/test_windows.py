@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from esper.narset.sequences import MAX_STRETCHES, SequenceWindow
+from esper.narset.state import TierState
 from esper.narset.window import MOST_HELD, Windows
 
 
@@ -118,6 +119,17 @@ def test_dropped_packets_are_counted_by_how_much_the_source_says_more() -> None:
     window = SequenceWindow()
 
     assert [window.drop(shed) for shed in (0, 5, 3, 9)] == [0, 5, 0, 4]
+
+
+def test_records_that_went_different_ways_from_one_point_are_told_apart() -> None:
+    older = {name.encode(): value for name, value in TierState("source/", {}).changed().items()}
+    one, other = TierState("source/", older), TierState("source/", older)
+
+    one.changed()
+    other.changed()
+
+    assert one.expected != other.expected
+    assert older[b"version"] not in (one.expected, other.expected)
 
 
 def test_a_window_admits_a_shuffled_sequence_whole() -> None:

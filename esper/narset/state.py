@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from secrets import token_hex
 
 from esper.narset.sequences import SequenceWindow
 
@@ -17,18 +18,14 @@ class TierState:
         self._prefix = prefix
         self._touched: set[str] = set()
         self._dropped: set[str] = set()
-        self.version = int(fields.get(VERSION.encode(), b"0"))
+        self.expected = fields.get(VERSION.encode())
+        """The version that the hash must still have when the changes are put back; None: the field must be absent."""
         self.sequence = int(fields.get(SEQUENCE.encode(), b"0"))
         self.windows = {
             name.decode().removeprefix(prefix): SequenceWindow(data)
             for name, data in fields.items()
             if name.startswith(prefix.encode()) and data
         }
-
-    @property
-    def expected(self) -> bytes | None:
-        """The version that the hash must still have when the changes are put back; None: the field must be absent."""
-        return str(self.version).encode() if self.version else None
 
     def window(self, name: str) -> SequenceWindow:
         """The window of an input, to be changed."""
@@ -50,11 +47,12 @@ class TierState:
     def changed(self) -> dict[str, bytes]:
         """Fields to put back, empty ones to be deleted; to be asked once per settlement.
 
-        That settlement has to succeed, or the state be loaded again.
+        That settlement has to succeed, or the state be loaded again. The version is drawn, not counted: where Redis
+        falls back, a count that another aggregator brings up again would pass for the one that was left.
         """
-        self.version += 1
+        self.expected = token_hex(8).encode()
         fields = {f"{self._prefix}{name}": self.windows[name].dump() for name in self._touched}
         fields |= {f"{self._prefix}{name}": b"" for name in self._dropped}
         self._touched.clear()
         self._dropped.clear()
-        return fields | {VERSION: str(self.version).encode(), SEQUENCE: str(self.sequence).encode()}
+        return fields | {VERSION: self.expected, SEQUENCE: str(self.sequence).encode()}

@@ -175,6 +175,48 @@ async def test_a_rejected_message_is_dead_lettered_with_what_is_known_of_it(
     assert await num_pending(redis, stream) == 0
 
 
+async def test_what_is_dropped_leaves_the_stream_and_a_group_that_holds_it_settles_around_it(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream = key(run_id, "commands")
+    await put(redis, stream, b"first", b"junk", b"last")
+    judged = await drain(Inbox(redis_reader, redis, stream, "judge", "c"))
+    held = await drain(Inbox(redis_reader, redis, stream, "worker", "c"))
+
+    settlement, around = Settlement(), Settlement()
+    settlement.ack(judged[0])
+    settlement.drop(judged[1])
+    settlement.ack(judged[2])
+    await Outbox(redis).settle(settlement)
+    for delivery in held:
+        around.ack(delivery)
+    await Outbox(redis).settle(around)
+
+    assert await bodies(redis, stream) == [b"first", b"last"]
+    assert [await num_pending(redis, stream, group) for group in ("judge", "worker")] == [0, 0]
+
+
+async def test_a_refused_settlement_deletes_nothing_and_goes_through_without_what_it_gave_up(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream = key(run_id, "commands")
+    await put(redis, stream, b"taken", b"junk")
+    taken, junk = await drain(Inbox(redis_reader, redis, stream, "group", "c"))
+    await redis.xack(stream, "group", taken.entry_id)
+
+    settlement = Settlement()
+    settlement.drop(taken)
+    settlement.drop(junk)
+    with pytest.raises(StaleLeaseError) as refused:
+        await Outbox(redis).settle(settlement)
+    before = await bodies(redis, stream)
+    settlement.give_up(refused.value)
+    await Outbox(redis).settle(settlement)
+
+    assert before == [b"taken", b"junk"]
+    assert await bodies(redis, stream) == [b"taken"]
+
+
 async def test_an_empty_value_deletes_a_field(redis: Redis, run_id: str) -> None:
     windows = key(run_id, "windows")
     await redis.hset(windows, mapping={"kept": b"1", "gone": b"2", "changed": b"3"})

@@ -168,6 +168,8 @@ async def test_a_refused_envelope_gets_one_receipt_that_believes_nothing_of_it(r
         ("", entries[3], "MALFORMED"),
     ]
     assert await run.redis.xlen(names.key(run.run_id, "dead")) == 4
+    kept = await run.redis.execute_command("XRANGE", names.key(run.run_id, "commands"), "-", "+")
+    assert [fields[b"m"] for _, fields in kept] == [sealed, sealed]  # what no key has sealed is gone
 
 
 async def test_a_replay_is_known_after_a_restart(run: Run) -> None:

@@ -189,16 +189,26 @@ class Both(RuleBasedStateMachine):
     @rule(
         lease=st.tuples(keys, groups, consumers),
         some=st.lists(places, max_size=4),
+        dropped=st.lists(places, max_size=1),
         effects=st.lists(st.integers(1, 40), max_size=3),
         expected=st.sampled_from([None, None, b"a"]),
         again=st.booleans(),
     )
     def settle(
-        self, lease: tuple[str, str, str], some: list[int], effects: list[int], expected: bytes | None, again: bool
+        self,
+        lease: tuple[str, str, str],
+        some: list[int],
+        dropped: list[int],
+        effects: list[int],
+        expected: bytes | None,
+        again: bool,
     ) -> None:
         settlement = Settlement()
         for entry_id in sorted(map(self.at, some)):
             settlement.acks.setdefault(lease, {})[entry_id] = None
+        for entry_id in sorted(map(self.at, dropped)):
+            settlement.acks.setdefault(lease, {})[entry_id] = None
+            settlement.drops.setdefault(lease[0], {})[entry_id] = None
         settlement.write("out", b"effect")
         settlement.expect("h0", "f", expected)
         settlement.put("h0", {"f": b"a" if expected is None else b"", "g": b"b"})

@@ -75,6 +75,7 @@ async def test_a_bad_message_is_set_aside_and_its_neighbours_go_on(
     [(_, letter)] = await redis.execute_command("XRANGE", key(run_id, "dead"), "-", "+")
     assert (letter[b"reason"], letter[b"entry_id"]) == (b"malformed", junk.encode())
     assert await num_pending(redis, votes) == 0
+    assert await bodies(redis, votes) == [b"a", b"c"]
 
 
 async def test_a_message_that_kills_its_handler_five_times_is_dead_lettered_alone(

@@ -74,6 +74,7 @@ def arguments(settlement: Settlement, memory: str, token: str) -> tuple[list[str
         onces(settlement, keys),
         [entry(write, keys) for write in (*settlement.writes, *settlement.dead)],
         puts(settlement, keys),
+        drops(settlement, keys),
     ]
     types = [(number, kind) for number, kind in enumerate(keys.types.values(), start=2)]
     counted_parts = chain.from_iterable(counted(part) for part in parts)
@@ -129,6 +130,15 @@ def puts(settlement: Settlement, keys: Keys) -> list[Record]:
         (keys.number(name, "hash"), *pairs(dict(chunk)))
         for name, fields in settlement.puts.items()
         for chunk in chunks(fields.items())
+    ]
+
+
+def drops(settlement: Settlement, keys: Keys) -> list[Record]:
+    """key m id*m."""
+    return [
+        (keys.number(stream, "stream"), len(chunk), *chunk)
+        for stream, ids in settlement.drops.items()
+        for chunk in chunks(ids)
     ]
 
 

@@ -8,6 +8,7 @@
 --           n, n times: key first mask                       messages that take effect: bits, from that byte on
 --           n, n times: key m (field value)*m                entries to add
 --           n, n times: key m (field value)*m                fields of hashes to set; an empty value deletes one
+--           n, n times: key m id*m                           entries to delete, each of them acknowledged here
 local at = 0
 local function take() at = at + 1; return ARGV[at] end
 local function number() at = at + 1; return tonumber(ARGV[at]) end
@@ -108,5 +109,10 @@ for i = 1, #seen do
   redis.call('EXPIRE', seen[i][1], seen_seconds)
 end
 for i = 1, #acks do redis.call('XACK', acks[i][1], acks[i][2], unpack(ARGV, acks[i][3], acks[i][4])) end
+for _ = 1, number() do
+  local name, length = key(), number()
+  redis.call('XDEL', name, unpack(ARGV, at + 1, at + length))
+  at = at + length
+end
 if #reply > 1 then redis.call('SET', KEYS[1], token .. table.concat(reply, ' ', 2), 'EX', seconds) end
 return reply

@@ -70,6 +70,7 @@ class Settlement:
     """Collects; knows nothing of Redis. Handed to Outbox.settle once, whole."""
 
     acks: dict[tuple[str, str, str], dict[str, None]] = field(default_factory=dict)
+    drops: dict[str, dict[str, None]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     dead: list[Write] = field(default_factory=list)
     puts: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -85,6 +86,11 @@ class Settlement:
         """Set aside for good: to :dead, and acknowledged. `dead` keeps the whole message, for one that is genuine."""
         self.dead.append(Write(dead_of(delivery.stream), obituary(delivery, error, dead)))
         self.ack(delivery)
+
+    def drop(self, delivery: Delivery) -> None:
+        """Done with, and deleted from its stream, whoever else has yet to read it: for what nobody may believe."""
+        self.ack(delivery)
+        self.drops.setdefault(delivery.stream, {})[delivery.entry_id] = None
 
     def write(self, stream_key: str, sealed: bytes) -> None:
         """Add a sealed message to a stream."""
@@ -122,8 +128,16 @@ class Settlement:
                 del ids[error.entry_id]
                 if not ids:
                     del self.acks[lease]
+                self._keep(error)
                 return
         raise error
+
+    def _keep(self, error: StaleLeaseError) -> None:
+        """Whoever holds the entry now says what becomes of it."""
+        dropped = self.drops.get(error.stream, {})
+        dropped.pop(error.entry_id, None)
+        if not dropped:
+            self.drops.pop(error.stream, None)
 
     @property
     def empty(self) -> bool:

@@ -24,7 +24,7 @@ from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.fence import Fence, ReplacedError
 from esper.runtime.missing import Missing
-from esper.runtime.refusals import Refusals
+from esper.runtime.refusals import Refusals, is_junk
 from esper.runtime.timekeeping import kept_right
 
 GROUP = "coordinator"
@@ -225,6 +225,8 @@ class Desk:
         except RefusedError as error:
             if name in COMMANDS:
                 self.missing.note_refused(delivery.body, error)
+            if is_junk(error, delivery.body):  # else a log that is kept whole would grow with every flood
+                settlement.drop(delivery)
             if not self.refusals.note(delivery.stream, delivery.entry_id, error):
                 settlement.ack(delivery)  # a flood would cost a letter and a sealed receipt each
                 self.rule.pass_over(entry)

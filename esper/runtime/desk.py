@@ -13,7 +13,7 @@ from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import EsperError, RefusedError
 from esper.leyline.envelope import Header
 from esper.leyline.seal import Opened
-from esper.runtime.refusals import Refusals
+from esper.runtime.refusals import Refusals, is_junk
 
 T = TypeVar("T")
 
@@ -69,6 +69,8 @@ class Desk(Generic[T]):
             settlement.reject(delivery, error, None if isinstance(error, RefusedError) else delivery.body)
         else:
             settlement.ack(delivery)
+        if is_junk(error, delivery.body):
+            settlement.drop(delivery)
 
     def _message_of(self, opened: T, delivery: Delivery) -> Message | None:
         """Who it is, whatever entry holds it. None: that does not matter here."""

@@ -57,6 +57,9 @@ class Settle:
             self.call("EXPIRE", name, seen_seconds)
         for name, group, ids in self.acks:
             self.call("XACK", name, group, *ids)
+        for _ in self.read.times():
+            name, num = self.read.key(), self.read.number()
+            self.call("XDEL", name, *self.read.list(num))
         self.call("SET", self.memory, token + b" ".join(written), "EX", seconds)
         return [b"ok", *written]
 

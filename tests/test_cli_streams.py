@@ -132,6 +132,24 @@ async def test_a_process_trims_what_its_role_settles_and_bounds_what_is_only_loo
     assert consumer["name"] == b"c"
 
 
+async def test_a_stream_that_grows_too_long_keeps_nothing_that_is_settled(
+    run: ScriptedRun, redis_reader: connect.Redis
+) -> None:
+    votes = key(run.run_id, "votes")
+    inbox = Inbox(redis_reader, run.redis, votes, "coordinator", "c")
+    await put(run.redis, votes, *[b"1"] * 20)
+    ids = [delivery.entry_id for delivery in await drain(inbox)]
+    await run.redis.xack(votes, "coordinator", *ids[:15])
+    keeper = Charge(run.run_id, "coordinator/one", run.redis, CollectorRegistry(), [inbox], most_settled=20)
+
+    await keeper.shorten()
+    before = await run.redis.xlen(votes)
+    await put(run.redis, votes, b"1")
+    await keeper.shorten()
+
+    assert (before, await run.redis.xlen(votes)) == (20, 6)
+
+
 async def test_what_a_process_counts_can_be_read_by_others_and_streams_are_gauges(
     run: ScriptedRun, redis_reader: connect.Redis
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -27,6 +27,8 @@ DROP_EVERY_S = 60.0
 SAY_AT_LEAST_EVERY_S = 10.0
 SETTLED_MS = 120_000
 """What every group has settled stays this long for those who only look: `esper status`, `esper tail`."""
+MOST_SETTLED = 50_000
+"""On a stream longer than this it goes at once: a flood of 20,000 a second would fill a GB in two minutes."""
 KEPT = Retention(max_age_s=7 * 86_400, max_length=100_000)
 
 log = structlog.get_logger()
@@ -48,6 +50,7 @@ class Charge:
     gauges: StreamGauges | None = None
     kept: Retention = KEPT
     settled_ms: int = SETTLED_MS
+    most_settled: int = MOST_SETTLED
     idle_ms: int = IDLE_MS
     _said: Sequence[counters.Count] = ()
     _due_s: dict[str, float] = field(default_factory=dict)
@@ -55,6 +58,7 @@ class Charge:
     async def look(self) -> None:
         """Do what is due."""
         await self._say()
+        await self.shorten()
         if self._is_due("trim", TRIM_EVERY_S):
             await self.trim()
             if self.gauges is not None:
@@ -62,13 +66,17 @@ class Charge:
         if self._is_due("drop", DROP_EVERY_S):
             await self.drop()
 
+    async def shorten(self) -> None:
+        """Free all that is settled on streams that have grown too long."""
+        for stream, group in self._settled():
+            if await self.redis.xlen(stream) > self.most_settled:
+                await trim(self.redis, stream, [group])
+
     async def trim(self) -> None:
         """Free what is settled, or too old where nobody settles."""
         now_ms = await server_ms(self.redis)
-        for inbox in self.inboxes:
-            stream, group, _ = inbox.source
-            if names.row_of(stream).trimming == names.SETTLED:
-                await trim(self.redis, stream, [group], before_ms=now_ms - self.settled_ms)
+        for stream, group in self._settled():
+            await trim(self.redis, stream, [group], before_ms=now_ms - self.settled_ms)
         for stream in self.retained:
             await retain(self.redis, stream, self.kept, now_ms)
 
@@ -79,6 +87,13 @@ class Charge:
             if dropped := await drop_idle_consumers(self.redis, stream, group, consumer, self.idle_ms):
                 log.info("consumers.dropped", stream=stream, group=group, consumers=dropped)
         await counters.forget_gone(self.redis, self.run_id, await server_ms(self.redis))
+
+    def _settled(self) -> Iterator[tuple[str, str]]:
+        """Streams that are trimmed below what is settled, and their groups."""
+        for inbox in self.inboxes:
+            stream, group, _ = inbox.source
+            if names.row_of(stream).trimming == names.SETTLED:
+                yield stream, group
 
     async def _say(self) -> None:
         """At most once a second, and only when something has changed, or to be seen alive."""

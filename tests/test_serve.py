@@ -24,6 +24,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
+from esper.runtime.refusals import NUM_LETTERS, Refusals
 from esper.runtime.serve import serve
 from tests.bus_kit import bodies, num_pending, put
 from tests.sealed import command
@@ -162,6 +163,21 @@ async def test_a_message_added_twice_takes_effect_once_though_two_workers_meet_o
     assert sorted(await bodies(redis, answers)) == sorted(f"c{number}".encode() for number in range(40))
     assert await num_pending(redis, commands) == 0
     assert {event["event"] for event in events} <= {"messages.repeated"}
+
+
+async def test_what_is_refused_beside_a_replay_is_counted_once_and_keeps_its_letter(
+    redis: Redis, redis_reader: Redis, run_id: str, sealed: Sealed
+) -> None:
+    commands, refusals, good = key(run_id, "commands"), Refusals(), sealed.message("c0")
+    await put(redis, commands, good)
+    for ahead in ([], [b"junk"] * NUM_LETTERS + [good]):
+        await put(redis, commands, *ahead)
+        inbox = Inbox(redis_reader, redis, commands, "group", "w", count=2 * NUM_LETTERS, reclaim_after_ms=60_000)
+        await serve(inbox, sealed.read, lambda _: (), Outbox(redis), until_idle=True, refusals=refusals)
+
+    assert refusals.counts == {(commands, "malformed"): NUM_LETTERS}
+    assert refusals.num_untold == 0
+    assert await redis.execute_command("XLEN", key(run_id, "dead")) == NUM_LETTERS
 
 
 async def test_a_message_that_was_handled_is_known_after_the_group_was_lost(

@@ -21,6 +21,8 @@ Read: TypeAlias = Callable[[Delivery], T]
 Handle: TypeAlias = Callable[[T], Iterable[tuple[str, bytes]]]  # to which stream, what sealed bytes
 Message: TypeAlias = tuple[str, int]  # the key of a series, and the number in it
 Repeats: TypeAlias = set[Message]
+Noted: TypeAlias = dict[str, bool]
+"""Entries of a batch that were refused, and whether each gets a letter: counted once, however often it is answered."""
 
 log = structlog.get_logger()
 
@@ -36,14 +38,14 @@ class Desk(Generic[T]):
         self.num_repeats = 0
         self._series: dict[tuple[object, ...], str] = {}
 
-    def answered(self, batch: Iterable[Delivery], repeats: Repeats) -> Settlement:
-        """What a batch comes to; these messages of it took effect before."""
-        settlement = Settlement()
+    def answered(self, batch: Iterable[Delivery], repeats: Repeats, noted: Noted | None = None) -> Settlement:
+        """What a batch comes to; these messages of it took effect before. Asked for anew with the same `noted`."""
+        settlement, noted = Settlement(), {} if noted is None else noted
         for delivery in batch:
-            self.answer(delivery, settlement, repeats)
+            self.answer(delivery, settlement, repeats, noted)
         return settlement
 
-    def answer(self, delivery: Delivery, settlement: Settlement, repeats: Repeats) -> None:
+    def answer(self, delivery: Delivery, settlement: Settlement, repeats: Repeats, noted: Noted) -> None:
         """Settle one delivery; where it is refused, alone: its neighbours go on."""
         if delivery.spent:
             reject_spent(settlement, delivery)
@@ -54,7 +56,7 @@ class Desk(Generic[T]):
             is_repeat = message is not None and (message in repeats or settlement.holds(*message))
             answers = [] if is_repeat else list(self.handle(opened))
         except EsperError as error:
-            self._refuse(delivery, error, settlement)
+            self._refuse(delivery, error, settlement, noted)
             return
         settlement.ack(delivery)
         if is_repeat:
@@ -64,8 +66,10 @@ class Desk(Generic[T]):
         for stream, sealed in answers:
             settlement.write(stream, sealed)
 
-    def _refuse(self, delivery: Delivery, error: EsperError, settlement: Settlement) -> None:
-        if self.refusals.note(delivery.stream, delivery.entry_id, error):
+    def _refuse(self, delivery: Delivery, error: EsperError, settlement: Settlement, noted: Noted) -> None:
+        if delivery.entry_id not in noted:
+            noted[delivery.entry_id] = self.refusals.note(delivery.stream, delivery.entry_id, error)
+        if noted[delivery.entry_id]:
             settlement.reject(delivery, error, None if isinstance(error, RefusedError) else delivery.body)
         else:
             settlement.ack(delivery)

@@ -13,7 +13,7 @@ from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import RepeatedError, Settlement
 from esper.errors import StaleLeaseError
-from esper.runtime.desk import Desk, Handle, Read, Repeats
+from esper.runtime.desk import Desk, Handle, Noted, Read, Repeats
 from esper.runtime.refusals import Refusals
 
 T = TypeVar("T")
@@ -62,10 +62,11 @@ class Clerk(Generic[T]):
 
     async def take(self, batch: Sequence[Delivery]) -> None:
         """Answer a batch and have it settled. One that was answered while another was refused comes again with it."""
-        settlement = self.desk.answered(batch, set())
+        noted: Noted = {}
+        settlement = self.desk.answered(batch, set(), noted)
         if not await self.settled():
             return
-        self._settling = asyncio.create_task(self._settle(batch, settlement))
+        self._settling = asyncio.create_task(self._settle(batch, settlement, noted))
         if not self.inbox.busy:
             await self.settled()
 
@@ -80,7 +81,7 @@ class Clerk(Generic[T]):
             await asyncio.wait([self._settling], timeout=LAST_SETTLEMENT_S)
             self._settling.cancel()
 
-    async def _settle(self, batch: Sequence[Delivery], settlement: Settlement) -> bool:
+    async def _settle(self, batch: Sequence[Delivery], settlement: Settlement, noted: Noted) -> bool:
         """Whether it was accepted. Where it wasn't, or that is not known, what is still pending comes again."""
         repeats: Repeats = set()
         accepted = False
@@ -92,7 +93,7 @@ class Clerk(Generic[T]):
                 except RepeatedError as error:
                     log.info("messages.repeated", count=len(error.messages))
                     repeats |= error.messages
-                    settlement = self.desk.answered(batch, repeats)
+                    settlement = self.desk.answered(batch, repeats, noted)
         except StaleLeaseError as error:
             log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
         finally:

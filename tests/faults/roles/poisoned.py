@@ -1,0 +1,72 @@
+"""A worker whose handler kills it at one kind of command, fails at another, and carries out all others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from esper.bus import connect, names
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.errors import EsperError
+from esper.leyline import contracts as pb
+from esper.leyline.seal import Opened
+from esper.runtime import logging, process
+from esper.runtime.serve import serve
+from esper.runtime.settings import Settings
+from esper.runtime.timekeeping import kept_right
+from tests.faults.history import History
+from tests.faults.roles import worker
+
+KILLS, FAILS = "kills/", "fails/"  # how ids of such commands begin
+
+
+class Poisoned(worker.Worker):
+    """Writes down each handling that goes wrong, before it does."""
+
+    def __init__(self, told: worker.Told, clock: connect.ServerClock, history: History) -> None:
+        super().__init__(told, clock)
+        self.history, self.attempts = history, 0
+
+    def read(self, delivery: Delivery) -> Opened:
+        self.attempts = delivery.attempts
+        return super().read(delivery)
+
+    def handle(self, opened: Opened) -> Iterator[tuple[str, bytes]]:
+        assert isinstance(opened.message, pb.AdaptationCommand)
+        command_id = opened.message.command_id
+        if command_id.startswith(KILLS):
+            self.history.note("dying", id=command_id, entry_id=opened.entry_id, attempts=self.attempts)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if command_id.startswith(FAILS):
+            self.history.note("failing", id=command_id, entry_id=opened.entry_id, attempts=self.attempts)
+            raise EsperError("the handler can't")
+        yield from super().handle(opened)
+
+
+async def main(stopping: asyncio.Event) -> None:
+    told = worker.Told(**json.loads(sys.argv[1]))
+    logging.configure(Settings(log="json"), role="poisoned", worker=told.name)
+    async with AsyncExitStack() as stack:
+        history = stack.enter_context(History(Path(told.directory) / "history", told.name))
+        reader = await stack.enter_async_context(connect.client(told.url, None))
+        writer = await stack.enter_async_context(connect.client(told.url, told.answer_s))
+        await connect.wait_ready(writer, 30.0)
+        clock = connect.ServerClock()
+        await stack.enter_async_context(kept_right(clock, writer))
+        place = (names.key(told.run, "commands"), worker.GROUP, told.name)
+        inbox = Inbox(reader, writer, *place, reclaim_after_ms=told.reclaim_after_ms, count=told.count)
+        stack.callback(asyncio.create_task(worker.stop(inbox, stopping)).cancel)
+        hand = Poisoned(told, clock, history)
+        await serve(inbox, hand.read, hand.handle, Outbox(writer))
+
+
+if __name__ == "__main__":
+    process.run(main)

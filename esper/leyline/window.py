@@ -105,8 +105,8 @@ class Window:
 
     def _drop(self) -> None:
         """Forget records below the floor, but those that are not settled yet."""
-        del self.fresh[:-MAX_KEPT]
-        fresh = set(self.fresh)
+        fresh = set(self.fresh[-MAX_KEPT:])
+        self.fresh = [sequence for sequence in self.fresh if sequence >= self.floor or sequence in fresh]
         for sequence in [seen for seen in self.records if seen < self.floor and seen not in fresh]:
             del self.records[sequence]
 

@@ -164,6 +164,23 @@ def test_new_entries_and_a_long_pending_list_take_turns_where_a_group_is_shared(
     assert handed == ["1-0", "100-0", "2-0", "101-0", "3-0", "102-0"]
 
 
+def test_nothing_more_is_taken_over_while_the_own_pending_list_is_handed_over() -> None:
+    clock = Clock()
+    claimed: list[Any] = [b"7-0", [b"1-0", b"2-0", b"3-0"]]
+    pages: list[Any] = [[], *([[b"%d-0" % number, b"c", 0, 1]] for number in (1, 2, 3)), []]
+    own, new = [entries(f"{number}-0") for number in (1, 2, 3)], [entries(f"{number}-0") for number in range(100, 140)]
+    server = Script(XGROUP=[b"OK"], XAUTOCLAIM=[claimed, [b"0-0", []]], XPENDING=pages, XREADGROUP=own, NEW=new)
+    reader = consumer(clock, reclaim_after_ms=5_000)
+
+    handed = [ids(run(reader.next_batch(), server, clock))[0] for _ in range(5)]
+
+    assert handed == ["1-0", "100-0", "2-0", "101-0", "3-0"]
+    assert server.asked.count("XAUTOCLAIM") == 1
+    run(reader.next_batch(), server, clock)
+    run(reader.next_batch(), server, clock)
+    assert server.asked.count("XAUTOCLAIM") == 2
+
+
 def test_in_a_group_of_its_own_what_is_pending_comes_first_whole() -> None:
     clock = Clock()
     pages: list[Any] = [[[b"%d-0" % number, b"c", 0, 1]] for number in range(1, 4)]

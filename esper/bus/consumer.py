@@ -19,7 +19,7 @@ from esper.errors import BusError
 BLOCK_MS = 500
 RECLAIM_EVERY_MS = 500
 LONGEST_REST_S = 10.0
-BUSY = 4  # times the usual count is read at once where the last read was full
+BUSY = 2  # times the usual count is read at once where the last read was full: a reply that fits into a socket
 SWEEP_AGAIN_S = (*(0.5 * tick for tick in range(1, 21)), 15.0)
 """After a read was given up, or by an earlier incarnation: it may be answered to nobody, that much later."""
 LOSSES_APART_S = 1.0
@@ -162,9 +162,7 @@ class Consumer:
         if not self._opened:
             yield from self.open()
         self._set_back()
-        if self.pace.reclaim_after_ms is not None and self.surroundings.clock() >= self._reclaim_at_s:
-            yield from self._reclaim(self.pace.reclaim_after_ms)
-        if self.pending.sweeping and not self._new_turn and (batch := (yield from self.pending.sweep())):
+        if not self._new_turn and (batch := (yield from self._own())):
             self._new_turn = self.pace.reclaim_after_ms is not None
             return batch
         self._new_turn = False
@@ -172,6 +170,15 @@ class Consumer:
         if not batch and self.pending.sweeping:
             return (yield from self.pending.sweep())
         return batch
+
+    def _own(self) -> Steps[list[Delivery]]:
+        """What is pending; only once that is handed over, what others left: else the own list grows from look to look,
+        and with it all that walks it."""
+        if self.pending.sweeping and (batch := (yield from self.pending.sweep())):
+            return batch
+        if self.pace.reclaim_after_ms is not None and self.surroundings.clock() >= self._reclaim_at_s:
+            yield from self._reclaim(self.pace.reclaim_after_ms)
+        return (yield from self.pending.sweep()) if self.pending.sweeping else []
 
     def _set_back(self) -> None:
         """Walk the pending list anew where what was in hand is so no longer, or something may have come in late."""

@@ -105,7 +105,7 @@ class Inbox:
             if self._out:
                 if self.consumer.full and self._out[-1].attempts == 1:
                     self._reading = asyncio.create_task(self._drive(self.consumer.ahead()))
-                    await asyncio.sleep(0)  # the command leaves before the batch keeps this thread busy
+                    await sent()
                 yield self._out
                 self._out = []
             elif until_idle and self.consumer.idle:
@@ -146,3 +146,12 @@ class Inbox:
 
     async def _drive(self, steps: Steps[T]) -> T:
         return await drive(steps, self.reader, self.writer, self._stopping)
+
+
+async def sent() -> None:
+    """Let what was just asked for leave, before a batch keeps this thread busy: the server is at work meanwhile.
+
+    One turn of the loop for the task to write; uvloop sends what was written at the end of that turn.
+    """
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)

@@ -65,6 +65,7 @@ def rule_of(message_type: type[Message]) -> Callable[[Any], None]:
     return partial(_checked, rule)
 
 
-def _checked(rule: Callable[[Any], None], message: Message) -> None:
-    bounds.version(message)
+def _checked(rule: Callable[[Any], None], message: Any) -> None:
+    if message.version != bounds.VERSION:
+        bounds.version(message)
     rule(message)

@@ -30,9 +30,12 @@ def telemetry_frame(message: pb.TelemetryFrame) -> None:
 
 def packet(message: pb.TelemetryPacket) -> None:
     """One measurement of one source at one step."""
-    bounds.text("packet_id", message.packet_id)
-    bounds.text("source_subsystem", message.source_subsystem)
-    bounds.at_least("sequence", message.sequence, 1)
+    if len(message.packet_id) > bounds.SHORT_ID:
+        bounds.text("packet_id", message.packet_id)
+    if len(message.source_subsystem) > bounds.SHORT_ID:
+        bounds.text("source_subsystem", message.source_subsystem)
+    if message.sequence < 1:
+        bounds.at_least("sequence", message.sequence, 1)
     if message.level not in _LEVELS:
         bounds.known("level", message.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)
     bounds.measurements("values", message.values, NUM_METRICS)

@@ -23,6 +23,10 @@ class RefusedError(EsperError):
         super().__init__(detail)
 
 
+class UnsealedError(RefusedError):
+    """Refused before a seal was found right: no key of this run has sealed it."""
+
+
 class CommandFailedError(EsperError):
     """A command was rejected, or a rank could not carry it out."""
 

@@ -7,7 +7,7 @@ import hmac
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.derive import seal_key
 from esper.leyline.envelope import BODY_CAP_BYTES, COMMAND_CAP_BYTES, DeadlineKind, Header, pack
@@ -271,3 +271,23 @@ def test_derived_keys_differ_by_run_domain_and_role() -> None:
     }
 
     assert len(keys) == 5
+
+
+@pytest.mark.parametrize(
+    ("data", "sealed"),
+    [
+        (SEALED[:-1], False),
+        (b"junk", False),
+        (SEALED[:2] + b"\x09" + SEALED[3:], False),
+        (bytes(1 << 21), False),
+        (SEALED[:-1] + bytes([SEALED[-1] ^ 1]), False),
+        (controller().seal(pb.AdaptationCommand(version=2)), True),
+        (controller(NOW_NS - 3_600_000_000_000).seal(command()), True),
+        (sealed_by_hand(header(), b"\xff\xff\xff"), True),
+    ],
+)
+def test_what_is_told_as_unsealed_is_what_no_holder_of_a_key_has_sealed(data: bytes, sealed: bool) -> None:
+    with pytest.raises(RefusedError) as refused:
+        worker_opener().open(data, ENTRY, NOW_MS)
+
+    assert isinstance(refused.value, UnsealedError) != sealed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
@@ -14,14 +13,12 @@ from esper.bus.outbox import Outbox
 from esper.errors import EsperError, RefusedError
 from esper.leyline import contracts as pb
 from esper.runtime.metrics import RefusalMetrics
-from esper.runtime.refusals import NUM_LETTERS, Refusals, is_junk
+from esper.runtime.refusals import NUM_LETTERS, Refusals
 from esper.runtime.serve import serve
 from tests.bus_kit import num_pending
-from tests.sealed import command, controller
 
 JUNK = RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "junk")
 STALE = RefusedError(pb.ReasonCode.REASON_STALE, "old")
-SEALED = controller().seal(command())
 NONSENSE = RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, "nan")
 
 
@@ -66,27 +63,6 @@ def test_what_only_a_holder_of_the_key_can_cause_is_always_told() -> None:
 
     assert refusals.note("commands", "2-0", NONSENSE)
     assert refusals.note("commands", "3-0", EsperError("a handler failed"))
-
-
-@pytest.mark.parametrize(
-    ("reason", "sealed", "junk"),
-    [
-        ("BAD_SEAL", SEALED, True),
-        ("MALFORMED", b"junk", True),
-        ("MALFORMED", SEALED, False),  # its body is no message, and its seal was right
-        ("WRONG_VERSION", SEALED[:2] + b"\x09" + SEALED[3:], True),
-        ("WRONG_VERSION", SEALED, False),
-        ("OVERSIZE", bytes(1 << 21), True),
-        ("OUT_OF_RANGE", b"junk", False),
-        ("UNKNOWN_KEY", SEALED, False),  # a key that was good in its time
-        ("REPLAYED", SEALED, False),
-    ],
-)
-def test_junk_is_what_no_holder_of_a_key_has_sealed(reason: str, sealed: bytes, junk: bool) -> None:
-    error = RefusedError(pb.ReasonCode.Value(f"REASON_{reason}"), "refused")
-
-    assert is_junk(error, sealed) == junk
-    assert not is_junk(EsperError("a handler failed"), sealed)
 
 
 async def test_beyond_the_letters_junk_is_acknowledged_and_counted(

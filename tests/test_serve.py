@@ -19,7 +19,7 @@ from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
-from esper.errors import RefusedError
+from esper.errors import UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
@@ -48,7 +48,7 @@ process.run(main)
 
 def read(delivery: Delivery) -> bytes:
     if delivery.body.startswith(b"junk"):
-        raise RefusedError(pb.ReasonCode.REASON_MALFORMED, "junk")
+        raise UnsealedError(pb.ReasonCode.REASON_MALFORMED, "junk")
     return delivery.body
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 
@@ -117,7 +117,7 @@ def pack_names(run_id: str, role: Role, producer: str, target: str) -> bytes:
 def unpack(data: bytes) -> Parts:
     """Take sealed bytes apart. Refuses what is too long, cut short, or follows no rule of the layout."""
     if len(data) > MAX_SEALED_BYTES:
-        raise RefusedError(
+        raise UnsealedError(
             pb.ReasonCode.REASON_OVERSIZE, f"message of {len(data)} bytes; expected at most {MAX_SEALED_BYTES}"
         )
     if len(data) < HEAD.size:
@@ -166,7 +166,7 @@ def _check_start(magic: bytes, version: int, flags: int, sequence: int) -> None:
     if magic != MAGIC:
         raise _malformed(f"message begins with {magic!r}; expected {MAGIC!r}")
     if version != VERSION:
-        raise RefusedError(pb.ReasonCode.REASON_WRONG_VERSION, f"envelope version {version}; expected {VERSION}")
+        raise UnsealedError(pb.ReasonCode.REASON_WRONG_VERSION, f"envelope version {version}; expected {VERSION}")
     if flags not in (0, SIGNED):
         raise _malformed(f"flags {flags:#04x}; expected 0x00 or 0x01")
     if sequence == 0:
@@ -191,7 +191,7 @@ def _body_length(data: bytes, position: int, domain: Domain) -> int:
     length: int = BODY_LENGTH.unpack_from(data, position)[0]
     cap = cap_of(domain)
     if length > cap:
-        raise RefusedError(
+        raise UnsealedError(
             pb.ReasonCode.REASON_OVERSIZE, f"{domain.name.lower()} body of {length} bytes; expected at most {cap}"
         )
     return length
@@ -211,5 +211,5 @@ def _text(raw: bytes) -> str:
         raise _malformed(f"name {raw!r} in the header is no UTF-8") from error
 
 
-def _malformed(detail: str) -> RefusedError:
-    return RefusedError(pb.ReasonCode.REASON_MALFORMED, detail)
+def _malformed(detail: str) -> UnsealedError:
+    return UnsealedError(pb.ReasonCode.REASON_MALFORMED, detail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from esper.errors import RefusedError
@@ -106,6 +107,7 @@ def gate_name(gate: pb.SeedLifecycleGate) -> str:
     return _name(pb.SeedLifecycleGate, gate, "SEED_GATE_")
 
 
+@lru_cache(maxsize=256)
 def reason_name(code: int) -> str:
     """replayed for REASON_REPLAYED: how logs, receipts and summaries spell a reason."""
     return _name(pb.ReasonCode, code, "REASON_").lower()

@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError, Message
 
-from esper.errors import RefusedError, SettingError
+from esper.errors import RefusedError, SettingError, UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.checks import (
     CLOCK_SLACK_MS,
@@ -230,7 +230,7 @@ class Opener:
     def _check_seal(self, data: bytes, parts: Parts, mac: Mac) -> None:
         header = parts.header
         if not hmac.compare_digest(mac.digest(data[: parts.seal_start]), data[parts.seal_start :]):
-            raise RefusedError(
+            raise UnsealedError(
                 pb.ReasonCode.REASON_BAD_SEAL,
                 f"the seal of {header.producer} in run {header.run_id} does not fit the keys of {self._keyring.run_id}",
             )

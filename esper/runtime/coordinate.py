@@ -16,7 +16,7 @@ from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
-from esper.errors import RefusedError, StaleLeaseError
+from esper.errors import RefusedError, StaleLeaseError, UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
@@ -24,7 +24,7 @@ from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.fence import Fence, ReplacedError
 from esper.runtime.missing import Missing
-from esper.runtime.refusals import Refusals, is_junk
+from esper.runtime.refusals import Refusals
 from esper.runtime.timekeeping import kept_right
 
 GROUP = "coordinator"
@@ -225,7 +225,7 @@ class Desk:
         except RefusedError as error:
             if name in COMMANDS:
                 self.missing.note_refused(delivery.body, error)
-            if is_junk(error, delivery.body):  # else a log that is kept whole would grow with every flood
+            if isinstance(error, UnsealedError):  # else a log that is kept whole would grow with every flood
                 settlement.drop(delivery)
             if not self.refusals.note(delivery.stream, delivery.entry_id, error):
                 settlement.ack(delivery)  # a flood would cost a letter and a sealed receipt each

@@ -10,10 +10,11 @@ import structlog
 from esper.bus.delivery import Delivery
 from esper.bus.names import beside
 from esper.bus.settlement import Settlement, reject_spent
-from esper.errors import EsperError, RefusedError
+from esper.errors import EsperError, RefusedError, UnsealedError
 from esper.leyline.envelope import Header
+from esper.leyline.routes import MOST_ROUTES, Route
 from esper.leyline.seal import Opened
-from esper.runtime.refusals import Refusals, is_junk
+from esper.runtime.refusals import Refusals
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class Desk(Generic[T]):
     def __init__(self, read: Read[T], handle: Handle[T], refusals: Refusals, *, once: bool) -> None:
         self.read, self.handle, self.refusals, self.once = read, handle, refusals, once
         self.num_repeats = 0
-        self._series: dict[tuple[object, ...], str] = {}
+        self._series: dict[tuple[Route | None, str, str], str] = {}  # by the route of a message, where it was met
 
     def answered(self, batch: Iterable[Delivery], repeats: Repeats, noted: Noted | None = None) -> Settlement:
         """What a batch comes to; these messages of it took effect before. Asked for anew with the same `noted`."""
@@ -73,20 +74,22 @@ class Desk(Generic[T]):
             settlement.reject(delivery, error, None if isinstance(error, RefusedError) else delivery.body)
         else:
             settlement.ack(delivery)
-        if is_junk(error, delivery.body):
+        if isinstance(error, UnsealedError):  # else a stream that is kept whole would grow with every flood
             settlement.drop(delivery)
 
     def _message_of(self, opened: T, delivery: Delivery) -> Message | None:
         """Who it is, whatever entry holds it. None: that does not matter here."""
         if not self.once or not isinstance(opened, Opened):
             return None
-        return self._series_of(opened.header, delivery), opened.header.sequence
+        return self._series_of(opened, delivery), opened.header.sequence
 
-    def _series_of(self, header: Header, delivery: Delivery) -> str:
-        name = (delivery.stream, delivery.group, header.role, header.producer, header.incarnation, header.target)
+    def _series_of(self, opened: Opened, delivery: Delivery) -> str:
+        name = (opened.route, delivery.stream, delivery.group)
         series = self._series.get(name)
-        if series is None:
-            series = self._series[name] = series_key(header, delivery)
+        if series is None or opened.route is None:
+            if len(self._series) >= MOST_ROUTES:
+                self._series.clear()
+            series = self._series[name] = series_key(opened.header, delivery)
         return series
 
 

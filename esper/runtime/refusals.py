@@ -10,22 +10,13 @@ import structlog
 
 from esper.errors import EsperError, RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.envelope import unpack
 from esper.leyline.lifecycle import reason_name
 
 TOLD_EVERY_S = 1.0
 NUM_LETTERS = 1_000
 """Dead letters, or receipts, that junk may cause at once; then one a second. A day of it is 40 MB, not a full disk."""
 LETTERS_PER_S = 1.0
-UNSEALED = frozenset(
-    {
-        pb.ReasonCode.REASON_BAD_SEAL,
-        pb.ReasonCode.REASON_MALFORMED,
-        pb.ReasonCode.REASON_WRONG_VERSION,
-        pb.ReasonCode.REASON_OVERSIZE,
-    }
-)
-"""Reasons that may be given before a seal was found right."""
+OUT_OF_RANGE = pb.ReasonCode.REASON_OUT_OF_RANGE  # looked up once: of each name the wrapper asks in three tables
 
 log = structlog.get_logger()
 
@@ -72,25 +63,6 @@ class Refusals:
         return True
 
 
-def is_junk(error: EsperError, sealed: bytes) -> bool:
-    """Whether no holder of a key of this run can have sealed it: nothing is lost where it is deleted.
-
-    Not what an unknown key sealed: one that was retired and taken away may have been good for it in its time.
-    """
-    if not isinstance(error, RefusedError) or error.reason not in UNSEALED:
-        return False
-    return error.reason == pb.ReasonCode.REASON_BAD_SEAL or not _is_envelope(sealed)
-
-
-def _is_envelope(sealed: bytes) -> bool:
-    """Whether what was wrong lies behind the seal: a body is parsed only once that is known to be right."""
-    try:
-        unpack(sealed)
-    except RefusedError:
-        return False
-    return True
-
-
 def _only_by_key(error: EsperError) -> bool:
     """Replay and junk need no key; a value out of range under a good seal, met for the first time, does."""
-    return not isinstance(error, RefusedError) or error.reason == pb.ReasonCode.REASON_OUT_OF_RANGE
+    return not isinstance(error, RefusedError) or error.reason == OUT_OF_RANGE

@@ -104,17 +104,28 @@ def acks(settlement: Settlement, keys: Keys) -> list[Record]:
 
 def onces(settlement: Settlement, keys: Keys) -> list[Record]:
     """key first mask: bits of a string from a byte on."""
-    return [(keys.number(name, "string"), *mask.part()) for name, mask in settlement.effects.items()]
+    return [
+        (keys.number(f"{series}:{chunk}", "string"), *mask(offsets))
+        for (series, chunk), offsets in settlement.effects.items()
+    ]
+
+
+def mask(offsets: set[int]) -> tuple[int, bytes]:
+    """The first byte that holds one of these bits, and all from there to the last one."""
+    first = min(offsets) >> 3
+    packed = bytearray((max(offsets) >> 3) - first + 1)
+    for offset in offsets:
+        packed[(offset >> 3) - first] |= 1 << (offset & 7)
+    return first, bytes(packed)
 
 
 def repeated(settlement: Settlement, hits: Sequence[bytes]) -> set[tuple[str, int]]:
     """The messages that the script says took effect before, each hit being record, byte and bits."""
-    names, found = list(settlement.effects), set[tuple[str, int]]()
+    chunks_by_record, found = list(settlement.effects), set[tuple[str, int]]()
     for hit in hits:
         record, byte, bits = (int(part) for part in hit.split())
-        name = names[record - 1]
-        series, _, chunk = name.rpartition(":")
-        first = int(chunk) * NUM_SEEN + byte * 8
+        series, chunk = chunks_by_record[record - 1]
+        first = chunk * NUM_SEEN + byte * 8
         found.update((series, first + bit) for bit in range(8) if bits >> bit & 1)
     return found
 

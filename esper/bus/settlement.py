@@ -25,29 +25,6 @@ class RepeatedError(EsperError):
         super().__init__(f"{len(messages)} messages took effect before, {min(messages)} among them")
 
 
-@dataclass(slots=True)
-class Mask:
-    """Which messages of one key take effect with a settlement."""
-
-    bits: bytearray = field(default_factory=lambda: bytearray(NUM_SEEN // 8))
-    low: int = NUM_SEEN
-    high: int = -1
-
-    def add(self, offset: int) -> None:
-        """Set a bit."""
-        byte = offset >> 3
-        self.bits[byte] |= 1 << (offset & 7)
-        self.low, self.high = min(self.low, byte), max(self.high, byte)
-
-    def holds(self, offset: int) -> bool:
-        """Whether a bit is set."""
-        return bool(self.bits[offset >> 3] >> (offset & 7) & 1)
-
-    def part(self) -> tuple[int, bytes]:
-        """The first byte that is not empty, and all from there to the last one."""
-        return self.low, bytes(self.bits[self.low : self.high + 1])
-
-
 @dataclass(frozen=True, slots=True)
 class Write:
     """An entry to add to a stream."""
@@ -75,12 +52,16 @@ class Settlement:
     dead: list[Write] = field(default_factory=list)
     puts: dict[str, dict[str, bytes]] = field(default_factory=dict)
     expectations: list[Expectation] = field(default_factory=list)
-    effects: dict[str, Mask] = field(default_factory=dict)
+    effects: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    """By series and chunk of it: which messages take effect."""
 
     def ack(self, delivery: Delivery) -> None:
         """Done with: must still be pending for its consumer when this is settled. Repeats count once."""
         lease = (delivery.stream, delivery.group, delivery.consumer)
-        self.acks.setdefault(lease, {})[delivery.entry_id] = None
+        ids = self.acks.get(lease)
+        if ids is None:
+            ids = self.acks[lease] = {}
+        ids[delivery.entry_id] = None
 
     def reject(self, delivery: Delivery, error: EsperError, dead: bytes | None = None) -> None:
         """Set aside for good: to :dead, and acknowledged. `dead` keeps the whole message, for one that is genuine."""
@@ -101,16 +82,15 @@ class Settlement:
 
         A series is a key in the slot of the rest, and numbers its messages close together. It is remembered for a day.
         """
-        name = f"{series}:{number // NUM_SEEN}"
-        mask = self.effects.get(name)
-        if mask is None:
-            mask = self.effects[name] = Mask()
-        mask.add(number % NUM_SEEN)
+        chunk = (series, number // NUM_SEEN)
+        if chunk in self.effects:
+            self.effects[chunk].add(number % NUM_SEEN)
+        else:
+            self.effects[chunk] = {number % NUM_SEEN}
 
     def holds(self, series: str, number: int) -> bool:
         """Whether this message takes effect with this settlement already."""
-        mask = self.effects.get(f"{series}:{number // NUM_SEEN}")
-        return mask is not None and mask.holds(number % NUM_SEEN)
+        return number % NUM_SEEN in self.effects.get((series, number // NUM_SEEN), ())
 
     def put(self, hash_key: str, fields: Mapping[str, bytes]) -> None:
         """Set fields of a hash; an empty value deletes one."""
@@ -150,7 +130,7 @@ class Settlement:
         leases = (stream for stream, _, _ in self.acks)
         writes = (write.stream for write in self.writes)
         expected = (expectation.key for expectation in self.expectations)
-        return next(chain(leases, writes, self.puts, expected, self.effects))
+        return next(chain(leases, writes, self.puts, expected, (series for series, _ in self.effects)))
 
 
 def reject_spent(settlement: Settlement, delivery: Delivery) -> None:

@@ -147,6 +147,7 @@ class Opened(NamedTuple):
     entry_id: str
     redelivered: bool  # this very entry was opened before
     clock_suspect: bool = False  # the entry's time lies ahead of the server's clock; age was taken from the reading
+    route: Route | None = None  # one object for messages of one kind, from one incarnation of a producer to one target
 
     @property
     def digest(self) -> bytes:
@@ -185,13 +186,18 @@ class Opener:
             route, header = self._look_up(data, at_ms)
         if header.deadline_kind and not self._carries_out:
             check_deadline(header, now_ms)
-        redelivered = False
-        if self._guard is not None:
+        redelivered, guard = False, self._guard
+        if guard is not None:
+            if route.window is None or route.generation != guard.generation:
+                route.window, route.generation = guard.window_of(header), guard.generation
             record = RECORD.pack(entry_ms, entry_count, data[-SEAL_BYTES : FINGERPRINT_BYTES - SEAL_BYTES])
-            redelivered = self._note(self._guard, route, header, record)
-        message = _parse(route, data)
+            redelivered = guard.judge(route.window, header, record)
+        try:
+            message = route.parse(data[route.body_at : -route.trailer])
+        except DecodeError as error:
+            raise _no_such(route, data) from error
         route.rule(message)
-        return Opened(header, message, data, entry_id, redelivered, clock_suspect)
+        return Opened(header, message, data, entry_id, redelivered, clock_suspect, route)
 
     def _header_by(self, route: Route, data: bytes, at_ms: int) -> Header | None:
         """The header of an envelope that is sound and fresh by what its route knows.
@@ -206,7 +212,7 @@ class Opener:
             or deadline_kind is None
             or sequence == 0
             or not 0 <= length <= route.cap
-            or int.from_bytes(data[route.body_at - BODY_LENGTH.size : route.body_at]) != length
+            or int.from_bytes(data[route.length_at : route.body_at]) != length
             or not route.validity.holds_at(at_ms * MS_NS)
             or not hmac.compare_digest(route.mac.digest(data[:-SEAL_BYTES]), data[-SEAL_BYTES:])
             or not -FRESH_MS <= issued_at_ns // MS_NS - at_ms <= FRESH_MS
@@ -235,11 +241,6 @@ class Opener:
                 f"the seal of {header.producer} in run {header.run_id} does not fit the keys of {self._keyring.run_id}",
             )
 
-    def _note(self, guard: ReplayGuard, route: Route, header: Header, record: bytes) -> bool:
-        if route.window is None or route.generation != guard.generation:
-            route.window, route.generation = guard.window_of(header), guard.generation
-        return guard.judge(route.window, header, record)
-
 
 def signature_of(data: bytes) -> bytes | None:
     """The Ed25519 signature that sealed bytes carry; None: they carry none."""
@@ -259,10 +260,6 @@ def check_signature(data: bytes, keyring: RoleKeyring) -> None:
         raise RefusedError(pb.ReasonCode.REASON_BAD_SEAL, f"{parts.header.producer} did not sign this") from error
 
 
-def _parse(route: Route, data: bytes) -> Message:
-    body = data[route.body_at : len(data) - route.trailer]
-    try:
-        return route.parse(body)
-    except DecodeError as error:
-        name = type_of(route.head[2]).DESCRIPTOR.name
-        raise RefusedError(pb.ReasonCode.REASON_MALFORMED, f"body of {len(body)} bytes is no {name}") from error
+def _no_such(route: Route, data: bytes) -> RefusedError:
+    name, num_bytes = type_of(route.head[2]).DESCRIPTOR.name, len(data) - route.trailer - route.body_at
+    return RefusedError(pb.ReasonCode.REASON_MALFORMED, f"body of {num_bytes} bytes is no {name}")

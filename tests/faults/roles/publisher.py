@@ -21,6 +21,7 @@ from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from esper.runtime import logging, process
+from esper.runtime.keys import kept_current
 from esper.runtime.settings import Settings
 from tests.faults.history import History, Record
 
@@ -50,10 +51,12 @@ async def main(stopping: asyncio.Event) -> None:
     told = Told(**json.loads(sys.argv[1]))
     logging.configure(Settings(log="json"), role="publisher", worker=told.name)
     role = Role.WORKER if told.region else Role.CONTROLLER
-    sealer = Sealer(RoleKeyring.load(Path(told.directory) / f"{role}.json"), role, told.name)
+    path = Path(told.directory) / f"{role}.json"
+    keyring = RoleKeyring.load(path)
+    sealer = Sealer(keyring, role, told.name)
     make = frames(told, sealer) if told.region else commands(told, sealer)
     with History(Path(told.directory) / "history", told.name) as history:
-        async with connect.client(told.url, told.answer_s) as redis:
+        async with kept_current(keyring, path), connect.client(told.url, told.answer_s) as redis:
             await connect.wait_ready(redis)
             await publish(told, make, Publisher(redis), history, stopping)
 

@@ -148,3 +148,28 @@ def test_pausing_one_seed_does_not_pause_the_run() -> None:
     boundary.on_commit(commit(1, 18, pb.AdaptationCommand(pause_command=pb.PauseCommand(seed_id="s0"))))
 
     assert not boundary.hold().held
+
+
+def test_a_command_that_a_later_round_names_again_is_answered_and_not_carried_out_again() -> None:
+    boundary = Boundary()
+    first, again = refs(1, 18, b"a"), refs(5, 30, b"a", b"b")
+    boundary.on_commit(first)
+    due = boundary.due(18)
+    assert due is not None
+    boundary.applied(due, [pb.CommandReceipt(command_id="a", round=1)])
+
+    boundary.on_commit(again)
+    rest = boundary.due(30)
+    assert rest is not None
+    answer = boundary.applied(rest, [pb.CommandReceipt(command_id="b", round=5)])
+
+    assert [opened.ref.envelope_digest for opened in rest.commands] == [b"b"]
+    assert [(receipt.command_id, receipt.round) for receipt in answer.receipts] == [("b", 5), ("a", 1)]
+
+
+def refs(round_: int, effective_step: int, *digests: bytes) -> pb.CommitOrder:
+    named = [pb.CommittedCommand(envelope_digest=digest) for digest in digests]
+    return pb.CommitOrder(
+        commit=pb.BarrierCommit(round=round_, effective_step=effective_step, commands=named),
+        commands=[pb.OpenedCommand(ref=ref, adaptation=pause(resume=True)) for ref in named],
+    )

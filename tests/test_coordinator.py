@@ -95,7 +95,7 @@ async def step_until_idle(coordinating: Desk) -> None:
 
 
 async def killed_before_settling(coordinating: Desk) -> None:
-    coordinating.outbox = DyingOutbox(coordinating.outbox.redis)
+    coordinating.windows.outbox = DyingOutbox(coordinating.outbox.redis)
     with pytest.raises(KilledError):
         await coordinating.step(await drain(coordinating.inboxes["votes"]))
 

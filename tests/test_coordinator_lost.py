@@ -11,7 +11,7 @@ import pytest
 from esper.bus import names
 from esper.leyline.kinds import Domain
 from esper.runtime.coordinate import Desk
-from esper.runtime.fence import ReplacedError
+from esper.runtime.windows import ReplacedError
 from esper.tamiyo.coordinator import MOST_WAITING
 from tests.bus_kit import num_pending
 from tests.rounds import germinate, heartbeat, vote
@@ -63,6 +63,31 @@ async def test_what_was_seen_before_history_was_lost_is_refused_after_it_and_aft
     assert ("", again, "REPLAYED") in await run.receipts()
 
 
+async def test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_its_decision_is_said_again(
+    run: Run,
+) -> None:
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+    before = await stored(run)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(coordinating)
+
+    await fall_back(run, before)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    said_again = await run.decisions()
+    coordinating.inboxes["commands"].rewind()  # as after every lost connection
+    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
+    await step_until_idle(coordinating)
+
+    assert said_again == ["Proposal 1", "Commit 1"]
+    assert await run.decisions() == ["Proposal 1", "Commit 1"]
+    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+    assert await run.redis.xlen(names.key(run.run_id, "commands")) == 1
+
+
 async def test_a_group_that_is_destroyed_judges_nothing_twice(run: Run) -> None:
     coordinating = await run.coordinator()
     await run.put("heartbeats", heartbeat(0), heartbeat(1))
@@ -86,7 +111,7 @@ async def test_a_coordinator_that_is_replaced_while_it_serves_ends_with_one_erro
 
     await run.coordinator()
     await run.put("heartbeats", heartbeat(0))
-    with pytest.raises(ReplacedError, match="another coordinator has taken over"):
+    with pytest.raises(ReplacedError, match="another process has taken over"):
         await asyncio.wait_for(serving, DEADLINE_S)
 
 
@@ -137,9 +162,22 @@ async def waits(desk: Desk) -> bool:
 
 async def is_at_work(run: Run, desk: Desk) -> bool:
     """Whether this coordinator is in charge and has made its groups."""
-    holder: Any = await run.redis.hget(desk.fence.key, "coordinator")
+    holder: Any = await run.redis.hget(desk.windows.hash_key, "version")
     has_groups = bool(await run.redis.exists(names.key(run.run_id, "heartbeats")))
-    return has_groups and bytes(holder or b"") == f"{desk.seals.sealer.incarnation:016x}".encode()
+    return has_groups and bytes(holder or b"").startswith(desk.windows.holder.encode())
+
+
+async def stored(run: Run) -> dict[bytes, bytes]:
+    """All that Redis holds of the run."""
+    keys = [name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}}}:*")]
+    return {name: await run.redis.execute_command("DUMP", name) for name in keys}
+
+
+async def fall_back(run: Run, before: dict[bytes, bytes]) -> None:
+    """What a crash does to all that was not on disk yet."""
+    await lose_history(run)
+    for name, dump in before.items():
+        await run.redis.execute_command("RESTORE", name, 0, dump)
 
 
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:

@@ -12,7 +12,7 @@ from esper.bus.settlement import Settlement
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline.replay import ReplayGuard
 from esper.runtime.missing import Missing
-from esper.runtime.windows import Windows
+from esper.runtime.windows import Found, ReplacedError, Windows
 from tests.sealed import NOW_MS, command, controller, worker_opener
 
 
@@ -22,7 +22,7 @@ class Consumer:
     def __init__(self, redis: Redis, run_id: str) -> None:
         self.guard = ReplayGuard()
         self.opener = worker_opener(guard=self.guard)
-        self.windows = Windows(key(run_id, "windows"), Outbox(redis), self.guard, Missing())
+        self.windows = Windows(key(run_id, "windows"), Outbox(redis), {"commands": self.guard}, Missing())
 
     async def take(self, sealed: bytes, entry: int) -> bool:
         """Whether it had taken effect before, as this very entry."""
@@ -30,6 +30,11 @@ class Consumer:
         self.windows.missing.note(opened.header)
         await self.windows.settle(Settlement())
         return opened.redelivered
+
+    async def insist(self, sealed: bytes, entry: int) -> Found:
+        """The same for an effect outside Redis: what Redis still held."""
+        self.opener.open(sealed, f"{NOW_MS}-{entry}", NOW_MS)
+        return await self.windows.insist(Settlement())
 
 
 @pytest.fixture
@@ -114,3 +119,44 @@ async def test_a_consumer_started_anew_knows_what_was_settled(
     with structlog.testing.capture_logs() as lines:
         await anew.take(sealed[2], 3)
     assert [(line["first"], line["last"]) for line in lines] == [(2, 2)]
+
+
+async def test_where_effects_are_elsewhere_a_redis_that_fell_back_is_told_what_was_seen(
+    redis: Redis, run_id: str, consumer: Consumer, sealed: list[bytes]
+) -> None:
+    windows = consumer.windows
+    await windows.take_over()
+    await consumer.insist(sealed[0], 1)
+    stored = await redis.execute_command("DUMP", windows.hash_key)
+    await consumer.insist(sealed[1], 2)
+
+    await redis.execute_command("RESTORE", windows.hash_key, 0, stored, "REPLACE")
+    older = await consumer.insist(sealed[2], 3)
+    await redis.delete(windows.hash_key)
+    nothing = await consumer.insist(sealed[3], 4)
+
+    assert (older, nothing, await consumer.insist(sealed[4], 5)) == ("older", "nothing", "whole")
+    anew = Consumer(redis, run_id)
+    await anew.windows.take_over()
+    for number in range(5):
+        with pytest.raises(RefusedError, match="was met as entry"):
+            await anew.insist(sealed[number], 10 + number)
+
+
+async def test_a_redis_that_falls_back_to_what_an_earlier_process_stored_replaces_nobody(
+    redis: Redis, run_id: str, consumer: Consumer, sealed: list[bytes]
+) -> None:
+    await consumer.windows.take_over()
+    await consumer.insist(sealed[0], 1)
+    stored = await redis.execute_command("DUMP", consumer.windows.hash_key)
+    second, third = Consumer(redis, run_id), Consumer(redis, run_id)
+    for anew in (second, third):
+        await anew.windows.take_over()
+
+    await redis.execute_command("RESTORE", consumer.windows.hash_key, 0, stored, "REPLACE")
+
+    assert await third.insist(sealed[1], 2) == "older"
+    with pytest.raises(ReplacedError):
+        await second.insist(sealed[2], 3)
+    with pytest.raises(ReplacedError):
+        await consumer.insist(sealed[2], 3)

@@ -21,6 +21,22 @@ def test_where_ranks_are_under_way_but_no_decision_is_on_record_numbers_begin_ab
     assert (proposal.round, proposal.roster_generation) == (1_008, 1_700_000_001)
 
 
+def test_a_coordinator_that_finds_older_decisions_than_its_ranks_have_met_goes_on_above_them() -> None:
+    first = with_roster()
+    first.on_command("commands", opened(germinate(), "1-0"))
+    proposal = proposed(first)
+    commit, _ = commit_of(first, vote(0), vote(1))
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([proposal, commit])
+    coordinator.on_command("commands", opened(germinate("s1", "hidden"), "2-0"))
+
+    coordinator.on_heartbeat(heartbeat(0, 500, applied=3), 1_700_000_000 * S)
+    coordinator.on_heartbeat(heartbeat(1, 500, applied=2), 1_700_000_000 * S)
+
+    later = proposed(coordinator, 1_700_000_000 * S)
+    assert (later.round, later.roster_generation) == (1_004, 1_700_000_001)
+
+
 def test_when_redis_loses_its_history_the_last_decision_is_said_again_and_the_open_round_ends() -> None:
     coordinator = with_roster()
     coordinator.on_command("commands", opened(germinate(), "1-0"))
@@ -31,7 +47,7 @@ def test_when_redis_loses_its_history_the_last_decision_is_said_again_and_the_op
     proposed(coordinator)
     coordinator.on_vote(vote(0, number=2), ("votes", "9-0"), 0)
 
-    outcome = coordinator.on_history_lost({("commands", "2-0"), ("votes", "9-0")}, 0)
+    outcome = coordinator.on_history_lost({("commands", "2-0"), ("votes", "9-0")}, 0, begins_anew=True)
     again = proposed(coordinator)
     judged, _ = commit_of(coordinator, vote(0, number=3), vote(1, number=3))
 
@@ -54,7 +70,7 @@ def test_a_decision_that_every_rank_has_carried_out_is_not_said_again() -> None:
     for rank in (0, 1):
         coordinator.on_heartbeat(heartbeat(rank, 20, applied=1), 0)
 
-    assert coordinator.on_history_lost([], 0).decisions == []
+    assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == []
 
 
 def test_a_commit_lets_go_of_what_only_the_coordinator_refused() -> None:

@@ -40,10 +40,6 @@ class Gaps:
         self._changed.clear()
         return fields
 
-    def kept(self) -> dict[str, bytes]:
-        """All fields, for a place that has lost them."""
-        return {name: _HIGHEST.pack(highest) for name, highest in self._highest.items()}
-
     def load(self, fields: Mapping[str, bytes]) -> None:
         """Take up what is persisted, and only that."""
         self._highest = {name: _HIGHEST.unpack(value)[0] for name, value in fields.items() if value}

@@ -14,8 +14,10 @@ from esper.leyline.seal import Opener, Sealer
 from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
 from esper.runtime.lanes import Lanes
+from esper.runtime.missing import Missing
 from esper.runtime.orders import EntryId, Orders, entry_id
 from esper.runtime.packets import Origin
+from esper.runtime.windows import Windows
 
 LOGS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
 PATIENCE_S = 5.0
@@ -31,9 +33,9 @@ async def assemble(
     await admit(redis, durability)
     await clock.look(redis)
     guards = {log: ReplayGuard() for log in LOGS}
-    for log, guard in guards.items():
-        kept: dict[bytes, bytes] = await redis.execute_command("HGETALL", windows_key(access.run_id, name, log))
-        guard.load({field.decode(): window for field, window in kept.items()})
+    outbox = Outbox(redis)
+    windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
+    await windows.take_over()
     return Beside(
         run_id=access.run_id,
         origin=origin,
@@ -43,8 +45,8 @@ async def assemble(
             log: Opener(access.keyring, name=name, guard=guards[log], accept=[domain], carries_out=True)
             for log, domain in LOGS.items()
         },
-        guards=guards,
-        outbox=Outbox(redis),
+        windows=windows,
+        outbox=outbox,
         publisher=Publisher(redis),
         sealer=Sealer(access.keyring, Role.WORKER, name),
         clock=clock,

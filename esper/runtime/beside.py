@@ -19,15 +19,15 @@ from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
-from esper.errors import RefusedError, StaleLeaseError
+from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Decision, Orders, Step
 from esper.runtime.packets import Origin, frames, signals
 from esper.runtime.refusals import Refusals
+from esper.runtime.windows import Windows
 
 PATIENCE_S = 30.0
 """How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
@@ -50,7 +50,7 @@ class Beside:
     lanes: Lanes
     logs: dict[str, Inbox]  # "commands", "optimizer", "decisions"
     openers: dict[str, Opener]
-    guards: dict[str, ReplayGuard]
+    windows: Windows
     outbox: Outbox
     publisher: Publisher
     sealer: Sealer
@@ -222,18 +222,9 @@ class Beside:
         Nobody takes an entry over from a group of one's own: a lease is lost only where the group was, with its
         history. What was carried out is to be told all the same, and what was seen is to be remembered.
         """
-        if settlement.empty:
-            return
-        self._forget()
-        for name, guard in self.guards.items():
-            settlement.put(windows_key(self.run_id, self.origin.source, name), guard.changed())
-        while True:
-            try:
-                await self.outbox.settle(settlement)
-                return
-            except StaleLeaseError as error:
-                log.warning("lease.lost", stream=error.stream, entry=error.entry_id)
-                settlement.give_up(error)
+        if not settlement.empty:
+            self._forget()
+            await self.windows.insist(settlement)
 
     def _forget(self) -> None:
         """Every minute: windows of producers long gone, by stream time and never above an entry in hand."""
@@ -241,10 +232,10 @@ class Beside:
             return
         self._forget_at_s = time.monotonic() + FORGET_EVERY_S
         newest = self.clock.now_ms() - FORGET_AFTER_MS
-        for guard in self.guards.values():
+        for guard in self.windows.guards.values():
             guard.forget(min(self.orders.oldest_ms(newest), newest))
 
 
-def windows_key(run_id: str, worker: str, log_name: str) -> str:
-    """Hash of what a worker has seen of one log, kept with its acknowledgements."""
-    return names.key(run_id, f"windows:{worker}:{log_name}")
+def windows_key(run_id: str, worker: str) -> str:
+    """Hash of what a worker has seen, kept with its acknowledgements."""
+    return names.key(run_id, f"windows:worker/{worker}")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import structlog
 
@@ -16,16 +16,16 @@ from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
-from esper.errors import RefusedError, StaleLeaseError, UnsealedError
+from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
-from esper.runtime.fence import Fence, ReplacedError
 from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
 from esper.runtime.timekeeping import kept_right
+from esper.runtime.windows import Found, Windows
 
 GROUP = "coordinator"
 LOGS: Mapping[str, Domain] = {
@@ -66,7 +66,7 @@ class Coordinates(Protocol):
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome: ...
     def pass_over(self, entry: Entry) -> None: ...
     def has_room(self, stream: str) -> bool: ...
-    def on_history_lost(self, gone: Collection[Entry], now_ns: int) -> Outcome: ...
+    def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome: ...
     def tick(self, now_ns: int) -> Outcome: ...
 
 
@@ -95,33 +95,23 @@ class Desk:
     missing: Missing = field(default_factory=Missing)
     _held: dict[Entry, Delivery] = field(default_factory=dict)
     _logs: dict[str, str] = field(default_factory=dict)
-    _kept: dict[str, dict[str, bytes]] = field(default_factory=dict)
     _forgot_ns: int = 0
     _stepped: asyncio.Event = field(default_factory=asyncio.Event)
     _is_ending: bool = False
 
     def __post_init__(self) -> None:
-        self.fence = Fence(self.run_id, self.seals.sealer.incarnation)
+        self.windows = Windows(self._key(f"windows:{GROUP}"), self.outbox, self.seals.guards, self.missing)
 
     async def resume(self) -> None:
         """Take up where the decisions stream and the persisted windows end."""
         redis = self.outbox.redis
         self._logs = {self._key(name): name for name in LOGS}
         await self.clock.look(redis)
-        for name, guard in self.seals.guards.items():
-            stored: Any = await redis.hgetall(self._windows(name))
-            self._kept[name] = {field.decode(): value for field, value in stored.items()}
-            guard.load(self._kept[name])
-        stored = await redis.hgetall(self._key("missing"))
-        self.missing.load({name.decode(): value for name, value in stored.items()})
+        await self.windows.take_over()  # only now is what was settled before complete
         decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
         settlement = Settlement()
         self._publish(self.rule.resume(self._opened(decisions)), settlement)
-        await self.fence.claim(redis, settlement)
-        try:
-            await self.outbox.settle(settlement)
-        except StaleLeaseError as error:
-            raise ReplacedError(error.stream) from error
+        await self.windows.insist(settlement)
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Resume, then answer until told to stop: whatever arrived is settled with the next tick."""
@@ -165,46 +155,21 @@ class Desk:
         for delivery in deliveries:
             self._answer(delivery, settlement)
         self._publish(self.rule.tick(self._now_ns()), settlement)
-        for name, guard in self.seals.guards.items():
-            changed = guard.changed()
-            keep(self._kept.setdefault(name, {}), changed)
-            settlement.put(self._windows(name), changed)
-        settlement.put(self._key("missing"), self.missing.changed())
-        if not await self._settle(settlement):
-            await self._recover()
-        self.missing.tell()
+        found = await self.windows.insist(settlement)
+        if found != "whole":
+            await self._recover(found)
         self._stepped.set()
 
-    async def _settle(self, settlement: Settlement) -> bool:
-        """Settle all but what Redis has lost; whether it still had its history. ReplacedError: nothing was written."""
-        if settlement.empty:
-            return True
-        self.fence.guard(settlement)
-        is_whole = True
-        while True:
-            try:
-                await self.outbox.settle(settlement)
-                return is_whole
-            except StaleLeaseError as error:
-                if error.stream == self.fence.key:
-                    await self.fence.renew(self.outbox.redis, settlement)
-                    is_whole = False
-                    for name, kept in self._kept.items():
-                        settlement.put(self._windows(name), kept)
-                    settlement.put(self._key("missing"), self.missing.kept())
-                else:
-                    log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
-                    settlement.give_up(error)
-
-    async def _recover(self) -> None:
-        """Redis began anew: let go of the entries that it has lost, and say what those who read it should know."""
+    async def _recover(self, found: Found) -> None:
+        """Redis fell back or began anew: let go of what it has lost, and say what those who read it should know."""
         gone = {entry for entry in self._held if not await self._is_there(entry)}
-        log.warning("run.claimed_again", num_entries=len(gone), num_windows=sum(map(len, self._kept.values())))
+        log.warning("run.claimed_again", found=found, num_entries=len(gone))
         for entry in gone:
             del self._held[entry]
         settlement = Settlement()
-        self._publish(self.rule.on_history_lost(gone, self._now_ns()), settlement)
-        await self._settle(settlement)
+        outcome = self.rule.on_history_lost(gone, self._now_ns(), begins_anew=found == "nothing")
+        self._publish(outcome, settlement)
+        await self.windows.insist(settlement)
 
     async def _is_there(self, entry: Entry) -> bool:
         name, entry_id = entry
@@ -284,20 +249,8 @@ class Desk:
     def _key(self, name: str) -> str:
         return names.key(self.run_id, name)
 
-    def _windows(self, name: str) -> str:
-        return self._key(f"windows:{GROUP}:{name}")
-
     def _now_ns(self) -> int:
         return self.clock.now_ms() * 1_000_000
-
-
-def keep(fields: dict[str, bytes], changed: Mapping[str, bytes]) -> None:
-    """Change fields as a settlement does: an empty value deletes one."""
-    for name, value in changed.items():
-        if value:
-            fields[name] = value
-        else:
-            fields.pop(name, None)
 
 
 def raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -47,10 +47,6 @@ class Missing:
         """Fields to be persisted in the settlement."""
         return self._gaps.changed()
 
-    def kept(self) -> dict[str, bytes]:
-        """All fields: for a Redis that has lost them."""
-        return self._gaps.kept()
-
     def load(self, fields: Mapping[str, bytes]) -> None:
         """Take up what is persisted, and only that."""
         self._skipped.clear()

@@ -90,7 +90,8 @@ class Coordinator:
         """Note that a rank lives; a rank that is another process than before makes another roster."""
         outcome = Outcome()
         changed = self._roster.hear(heartbeat, now_ns)
-        if self._roster.is_complete and (changed or self.barrier is None or self.barrier.roster != self._roster.names):
+        known = () if self.barrier is None else self.barrier.roster
+        if self._roster.is_complete and (changed or self._is_behind or known != self._roster.names):
             self._form(now_ns, outcome)
         if heartbeat.barrier_due and heartbeat.step > self._effective_step:
             self._due_step = heartbeat.step
@@ -137,13 +138,15 @@ class Coordinator:
         """Whether more of this stream may be taken in: commands wait here for as long as no round judges them."""
         return sum(each.stream == stream for each in self._waiting.values()) < MOST_WAITING
 
-    def on_history_lost(self, gone: Collection[Entry], now_ns: int) -> Outcome:
+    def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome:
         """Redis has lost these entries, and what was decided: say that once more if need be, and end the open round.
 
-        A command among them is refused by name: a rank that has not read it never will.
+        A command among them is refused by name: a rank that has not read it never will. Where the streams do not begin
+        anew, Redis has only fallen back: what was judged in them comes again, and is not judged again.
         """
         outcome = Outcome()
-        self._positions, self._refused = {COMMANDS: "", OPTIMIZER: ""}, {COMMANDS: "", OPTIMIZER: ""}
+        if begins_anew:
+            self._positions, self._refused = {COMMANDS: "", OPTIMIZER: ""}, {COMMANDS: "", OPTIMIZER: ""}
         self._votes = [entry for entry in self._votes if entry not in gone]
         for entry in sorted(gone):
             if (waiting := self._waiting.pop(entry, None)) is not None:
@@ -169,6 +172,11 @@ class Coordinator:
             outcome.decisions.append(self.barrier.propose(now_ns))
         return outcome
 
+    @property
+    def _is_behind(self) -> bool:
+        """Whether ranks know of rounds that are not on record: Redis has lost some, if not all."""
+        return self.barrier is None or self._roster.newest_applied > self.barrier.round
+
     def _may_propose(self) -> bool:
         due = bool(self._waiting) or self._due_step is not None
         idle = self.barrier is not None and not self.barrier.is_open
@@ -180,15 +188,15 @@ class Coordinator:
     def _form(self, now_ns: int, outcome: Outcome) -> None:
         """Announce a roster by its generation. What was carried over is void: the new process knows nothing of it.
 
-        Where no decision is on record but ranks are under way, Redis has lost its history: both numbers then begin
-        above any that a rank may have met, the generation by the clock.
+        Where less is on record than ranks know of, Redis has lost it: both numbers then begin above any that a rank may
+        have met, the generation by the clock.
         """
-        old = self.barrier
+        old, is_behind = self.barrier, self._is_behind
         if old is not None and old.is_open:
             self._abort(
                 pb.ReasonCode.REASON_ROSTER_CHANGED, f"the roster is now {', '.join(self._roster.names)}", outcome
             )
-        if old is not None:
+        if old is not None and not is_behind:
             generation, number = old.generation, old.round
         elif self._roster.is_under_way:
             generation, number = now_ns // 1_000_000_000, self._roster.newest_applied + ROUNDS_UNSEEN

@@ -10,6 +10,7 @@ from esper.leyline import contracts as pb
 
 PROMISE_STEPS = 8
 _REMEMBERED_ROUNDS = 64
+_REMEMBERED_COMMANDS = 4_096
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Boundary:
     """The rule of one rank's step boundary: votes asked for, promises given, orders to carry out.
 
     Knows nothing of sockets, clocks or tensors. Messages come in stream order and may be repeated; a repeat of a
-    round that has taken effect is answered from memory, never carried out again.
+    round that has taken effect is answered from memory, never carried out again. Nor is a command, by its sealed
+    bytes, that another round names once more: Redis fell back, and a new coordinator knows nothing of the first one.
     """
 
     promised_from: int | None = None
@@ -38,6 +40,7 @@ class Boundary:
     _orders: deque[pb.CommitOrder] = field(default_factory=deque)
     _decided: int = 0
     _applied: OrderedDict[int, pb.RoundApplied] = field(default_factory=OrderedDict)
+    _receipts: OrderedDict[bytes, pb.CommandReceipt] = field(default_factory=OrderedDict)
 
     @property
     def round_applied(self) -> int:
@@ -84,7 +87,7 @@ class Boundary:
         """The pause that binds this rank, in force or committed for a step to come."""
         step = self.paused_before
         for order in self._orders:
-            change = pause_change(order)
+            change = pause_change(self._not_yet_carried_out(order))
             if change is not None:
                 step = order.commit.effective_step if change else 0
         return Hold(step)
@@ -103,18 +106,28 @@ class Boundary:
                 f"round {order.commit.round} takes effect before step {order.commit.effective_step}, "
                 f"but this rank stands before step {step}"
             )
-        return order
+        return self._not_yet_carried_out(order)
 
     def applied(self, order: pb.CommitOrder, receipts: list[pb.CommandReceipt]) -> pb.RoundApplied:
         """Remember what was done, so that a repeat of the round is answered and not done again."""
         change = pause_change(order)
         if change is not None:
             self.paused_before = order.commit.effective_step if change else 0
-        answer = pb.RoundApplied(round=order.commit.round, receipts=receipts)
+        known = [ref.envelope_digest for ref in order.commit.commands if ref.envelope_digest in self._receipts]
+        earlier = [self._receipts[digest] for digest in known]
+        answer = pb.RoundApplied(round=order.commit.round, receipts=[*receipts, *earlier])
         self._applied[order.commit.round] = answer
         while len(self._applied) > _REMEMBERED_ROUNDS:
             self._applied.popitem(last=False)
+        for opened, receipt in zip(order.commands, receipts, strict=False):
+            self._receipts[opened.ref.envelope_digest] = receipt
+        while len(self._receipts) > _REMEMBERED_COMMANDS:
+            self._receipts.popitem(last=False)
         return answer
+
+    def _not_yet_carried_out(self, order: pb.CommitOrder) -> pb.CommitOrder:
+        rest = [opened for opened in order.commands if opened.ref.envelope_digest not in self._receipts]
+        return order if len(rest) == len(order.commands) else pb.CommitOrder(commit=order.commit, commands=rest)
 
     def _settle(self, number: int) -> None:
         self._decided = number

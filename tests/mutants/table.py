@@ -305,9 +305,9 @@ MUTANTS = (
     ),
     Mutant(
         "a_coordinator_that_was_replaced_goes_on",
-        "esper/runtime/fence.py",
-        "        settlement.expect(self.key, FIELD, self._own)\n",
-        "        return\n",
+        "esper/runtime/windows.py",
+        "            raise ReplacedError(self.hash_key)\n",
+        "            pass\n",
         ("tests/test_coordinator.py::test_a_coordinator_that_was_replaced_can_decide_nothing_more",),
     ),
 )

@@ -167,5 +167,5 @@ def test_a_coordinator_that_another_has_replaced_ends_with_one_line_and_status_o
     log = town.log("coordinator")
     assert old.returncode == 1
     assert log.count("process.failed") == 1
-    assert "another coordinator has taken over" in log
+    assert "another process has taken over" in log
     assert "Traceback" not in log and "ExceptionGroup" not in log

@@ -88,7 +88,7 @@ async def main(stopping: asyncio.Event) -> None:
         await connect.check_server(writer)
         inbox = Inbox(reader, writer, names.key(told.run, "commands"), told.name, told.name)
         guard, clock = ReplayGuard(), connect.ServerClock()
-        windows = Windows(names.key(told.run, f"windows-{told.name}"), Outbox(writer), guard, Missing())
+        windows = Windows(names.key(told.run, f"windows-{told.name}"), Outbox(writer), {"commands": guard}, Missing())
         keys = RoleKeyring.load(Path(told.directory) / "worker.json")
         opener = Opener(keys, name=told.name, guard=guard, accept=[Domain.COMMAND])
         await stack.enter_async_context(kept_right(clock, writer, told.look_every_s))

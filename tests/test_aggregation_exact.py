@@ -17,7 +17,7 @@ from esper.bus.connect import Redis
 from esper.bus.faults import LostError
 from esper.bus.names import key
 from esper.leyline import contracts as pb
-from esper.narset.statistics import read_sketch
+from esper.narset.sketch import read_sketch
 from tests.bus_kit import bodies, num_pending, put
 from tests.tiers import DyingOutbox, PausedOutbox, Tiers
 

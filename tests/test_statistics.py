@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
+from collections import Counter
 
 import numpy as np
 import pytest
+from datasketches import kll_doubles_sketch
 from hypothesis import given, strategies as st
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.narset.statistics import Origin, Statistics, merge, of_table, of_values, read, read_sketch
+from esper.narset.sketch import SKETCH_K, read_sketch
+from esper.narset.statistics import Origin, Statistics, merge, of_table, of_values, read
 
 VALUES = st.lists(st.floats(-1e6, 1e6), max_size=40)
 
@@ -130,3 +134,36 @@ def test_a_sketch_that_is_none_is_refused() -> None:
         read(broken)
 
     assert refused.value.reason == pb.ReasonCode.REASON_MALFORMED
+
+
+SIZES = (0, 1, 2, 10, SKETCH_K, SKETCH_K + 1, 1000, 20_000)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sketch_is_read_whatever_its_form(size: int) -> None:
+    written = kll_doubles_sketch(SKETCH_K)
+    written.update(np.random.default_rng(size).normal(size=size))
+
+    met = read_sketch(written.serialize())
+
+    assert (met.n, met.serialize()) == (size, written.serialize())
+
+
+def test_no_sketch_with_harmed_bytes_kills_the_reader() -> None:
+    """The library alone dies of some of these, by a segmentation fault or a broken heap, and hangs at others."""
+    chance, found = random.Random(1), Counter[str]()
+    written = [of(np.random.default_rng(size).normal(size=size).tolist()).sketch for size in SIZES if size]
+    for _ in range(5_000):
+        harmed = bytearray(chance.choice(written))
+        for _ in range(chance.randrange(1, 4)):
+            harmed[chance.randrange(min(len(harmed), 80))] = chance.randrange(256)
+        whole = read_sketch(written[-1])
+        try:
+            whole.merge(read_sketch(bytes(harmed)))
+        except RefusedError:
+            found["refused"] += 1
+        else:
+            found["read"] += 1
+            assert math.isfinite(whole.get_quantile(0.5))
+
+    assert min(found["refused"], found["read"]) > 100

@@ -12,10 +12,9 @@ import numpy as np
 from datasketches import kll_doubles_sketch
 from numpy.typing import NDArray
 
-from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.narset.sketch import SKETCH_K, read_sketch
 
-SKETCH_K = 200  # of the KLL sketch: 1.33 % single-sided rank error, about 600 values retained
 _LARGEST = sys.float_info.max
 
 
@@ -98,17 +97,6 @@ def read(message: pb.MetricStatistics) -> Statistics:
         num_non_finite=message.num_non_finite,
         sketch=read_sketch(message.sketch),
     )
-
-
-def read_sketch(data: bytes) -> Any:
-    """The sketch in these bytes; of none, an empty one. Ask it with get_quantile(rank)."""
-    if not data:
-        return kll_doubles_sketch(SKETCH_K)
-    try:
-        return kll_doubles_sketch.deserialize(data)
-    except (RuntimeError, ValueError, IndexError) as error:
-        detail = f"a sketch of {len(data)} bytes cannot be read; expected a serialised KLL sketch of doubles"
-        raise RefusedError(pb.ReasonCode.REASON_MALFORMED, detail) from error
 
 
 def merge(a: pb.MetricStatistics, b: pb.MetricStatistics) -> pb.MetricStatistics:

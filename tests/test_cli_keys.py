@@ -78,6 +78,21 @@ def test_rotation_keeps_the_old_key_until_the_new_one_takes_over(master: Path) -
     assert opened(derived(master, Role.WORKER), Sealer(old, Role.CONTROLLER, "c").seal(command())) == command()
 
 
+@pytest.mark.parametrize("lead", ["0", "1"])
+def test_a_lead_that_processes_would_miss_is_refused_unless_forced(master: Path, lead: str) -> None:
+    before = master.read_bytes()
+
+    status, output = said("rotate", master, "--lead", lead)
+    assert (status, len(output.splitlines())) == (2, 1)
+    assert "at least 2 seconds" in output
+    assert "--force" in output
+    assert master.read_bytes() == before
+
+    assert said("rotate", master, "--lead", lead, "--force")[0] == 0
+    assert said("rotate", master, "--lead", "2")[0] == 0
+    assert len(listed(master)) == 3
+
+
 def test_the_listing_shows_ids_and_no_secret(master: Path) -> None:
     derived(master, Role.WORKER)
     row = json.loads(master.read_text())["keys"][0]
@@ -97,7 +112,7 @@ def listed(master: Path) -> list[tuple[str, str]]:
 
 def test_a_retired_key_is_listed_as_such_and_opens_nothing_more(master: Path) -> None:
     old = derived(master, Role.CONTROLLER)
-    said("rotate", master, "--lead", "0")
+    said("rotate", master, "--lead", "0", "--force")
     [(first, _), _] = listed(master)
 
     status, output = said("retire", first, master, "--now", "--json")
@@ -109,7 +124,7 @@ def test_a_retired_key_is_listed_as_such_and_opens_nothing_more(master: Path) ->
 
 
 def test_a_key_can_be_retired_at_a_time_to_come(master: Path) -> None:
-    said("rotate", master, "--lead", "0")
+    said("rotate", master, "--lead", "0", "--force")
     [(first, _), _] = listed(master)
 
     in_an_hour = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)

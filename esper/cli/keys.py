@@ -21,6 +21,7 @@ app = typer.Typer(name="keys", help="Make, list, rotate and retire keys.", no_ar
 Master = Annotated[Path, typer.Argument(help="The master keyring.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 MASTER = Path("esper-master.json")
+SHORTEST_LEAD_S = 2
 
 
 @app.command()
@@ -48,9 +49,13 @@ def rotate(
     master: Master = MASTER,
     lead_s: Annotated[int, typer.Option("--lead", min=0, help="Seconds until the new key takes over.")] = 3_600,
     overlap_s: Annotated[int, typer.Option("--overlap", min=0, help="Seconds that the old ones go on.")] = OVERLAP_S,
+    force: Annotated[bool, typer.Option("--force", help="Also where processes may learn of the key too late.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a key. Derive the role keyrings anew within the lead: processes read them again, nothing is refused."""
+    if lead_s < SHORTEST_LEAD_S and not force:
+        why = f"at least {SHORTEST_LEAD_S} seconds, as processes look at their keyring once a second; or --force"
+        raise SettingError("--lead", str(lead_s), why)
     keyring = MasterKeyring.load(master).rotate(time.time_ns(), lead_s=lead_s, overlap_s=overlap_s)
     keyring.save(master)
     newest = keyring.validities[-1]

@@ -142,6 +142,17 @@ def test_a_key_is_judged_at_its_entrys_time_so_that_nothing_in_flight_is_refused
     assert refusal(opener(keyring), data, after, read_a_day_later_ms) == "REASON_UNKNOWN_KEY"
 
 
+def test_the_first_messages_under_a_new_key_may_be_dated_by_a_clock_that_is_behind() -> None:
+    rotated = MASTER.rotate(NOW_NS + 500_000)  # within a millisecond: ids of entries count whole ones
+    sealed = Sealer(rotated.derive(RUN, [Role.CONTROLLER]), Role.CONTROLLER, "c", clock_ns=lambda: NOW_NS + 500_000)
+    data, opens = sealed.seal(command()), opener(rotated.derive(RUN, [Role.WORKER]))
+
+    for entry_ms in (NOW_MS, NOW_MS - 59_000, NOW_MS):
+        met = opens.open(data, f"{entry_ms}-0", NOW_MS)
+        assert met.header.key_id == rotated.validities[1].key_id
+    assert refusal(opens, data, f"{NOW_MS - 60_000}-0") == "REASON_UNKNOWN_KEY"
+
+
 def test_a_retired_key_seals_and_opens_nothing_of_a_later_time() -> None:
     data = Sealer(CONTROLLER, Role.CONTROLLER, "c", clock_ns=lambda: NOW_NS).seal(command())
     rotated = MASTER.rotate(NOW_NS - SECOND_NS)

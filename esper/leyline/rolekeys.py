@@ -14,6 +14,9 @@ from esper.leyline import contracts as pb
 from esper.leyline.keyfile import read_private, write_private
 from esper.leyline.kinds import SEALS, Domain, Role
 
+EARLY_NS = 60_000_000_000
+"""Who seals may go by a clock that is ahead of the one which dates the entry, by as much as a fresh message may be."""
+
 _KIND = "role"
 
 
@@ -28,6 +31,11 @@ class Validity:
     def holds_at(self, at_ns: int) -> bool:
         """Whether a message of this time may carry the key."""
         return self.not_before_ns <= at_ns < self.not_after_ns
+
+    def opens_at(self, at_ns: int) -> bool:
+        """Whether an entry of this time may: also one of just before, which a clock behind the sealer's has dated."""
+        is_ever_valid = self.not_before_ns < self.not_after_ns
+        return is_ever_valid and self.not_before_ns - EARLY_NS <= at_ns < self.not_after_ns
 
 
 class RoleKeyring:
@@ -88,7 +96,7 @@ class RoleKeyring:
         if key is None:
             raise _unknown(f"key {key_id:08x} for {domain.name.lower()} sealed by {role.value} is not held")
         validity = self._validities[key_id]
-        if not validity.holds_at(at_ns):
+        if not validity.opens_at(at_ns):
             state = "not valid yet" if at_ns < validity.not_before_ns else "retired"
             raise _unknown(f"key {key_id:08x} was {state} at {at_ns} ns")
         return key

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from esper.bus.embedded import EmbeddedRedis
+from esper.leyline import contracts as pb
 from tests.bus_kit import own_server
 from tests.system.processes import seconds_until
 from tests.system.town import REGION, Town, rate
@@ -169,3 +172,51 @@ def test_a_coordinator_that_another_has_replaced_ends_with_one_line_and_status_o
     assert log.count("process.failed") == 1
     assert "another process has taken over" in log
     assert "Traceback" not in log and "ExceptionGroup" not in log
+
+
+@pytest.mark.parametrize("survives", [True, False], ids=["the same coordinator", "a new coordinator"])
+def test_a_command_whose_commit_redis_has_forgotten_is_not_carried_out_again(town: Town, survives: bool) -> None:
+    applied_within(town, 0.05)
+    town.settle_down()
+    coordinator = town.servers["coordinator"]
+    coordinator.send_signal(signal.SIGSTOP)
+    town.publish(rate(0.04))
+    before_its_commit = aof(town).stat().st_size
+    coordinator.send_signal(signal.SIGCONT)
+    town.steps_until(rate_is(town, 0.04))
+    town.steps_until(lambda: ("lr-0.04", "worker-0") in receipts(town))
+
+    if not survives:
+        coordinator.kill()
+        coordinator.wait()
+    cut_back(town, before_its_commit)
+    forgotten = receipts(town)
+    if not survives:
+        town.start_another("coordinator")
+    applied_within(town, 0.03)
+    report = town.run.close()
+
+    assert ("lr-0.04", "worker-0") not in forgotten
+    assert (report.commands_applied, report.commands_failed) == (3, 0)
+    assert max(Counter(receipts(town)).values()) == 1
+    assert {process.poll() for process in town.servers.values()} == {None}
+    assert "windows.fell_back" in town.log("coordinator" if survives else "runtime")
+    assert "Traceback" not in town.log("coordinator") + town.log("runtime")
+
+
+def aof(town: Town) -> Path:
+    """The append-only file that is written now, of a server of 6.2 or of 7.0."""
+    directory = town.server.directory
+    return next(iter((*directory.glob("appendonlydir/*.incr.aof"), directory / "appendonly.aof")))
+
+
+def cut_back(town: Town, size: int) -> None:
+    """Let the server crash, with all that it wrote after this many bytes."""
+    town.server.kill()
+    assert aof(town).stat().st_size > size
+    os.truncate(aof(town), size)
+    town.server.start()
+
+
+def receipts(town: Town) -> list[tuple[str, str]]:
+    return [(each.command_id, each.worker) for each in town.said("receipts") if isinstance(each, pb.CommandReceipt)]

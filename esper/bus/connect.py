@@ -21,6 +21,7 @@ SCHEMES = ("redis://", "rediss://", "unix://")
 CONNECT_S = 5.0
 WRITE_S = 10.0
 OLDEST_SERVER = (6, 2)
+LAST_LOOK_S = 0.1
 
 T = TypeVar("T")
 
@@ -71,10 +72,26 @@ class Redis(library.Redis):
 
     async def _in_time(self, exchange: Awaitable[T]) -> T:
         try:
-            async with asyncio.timeout(self.deadline_s):
-                return await exchange
+            return await in_time(self.deadline_s, exchange)
         except FAILURES as error:
             raise translated(error, self.url) from error
+
+
+async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
+    """What the server answers; TimeoutError where it does not in that time.
+
+    A process that was held up itself, by a signal, a busy machine or a long handler, finds the answer in its socket:
+    a loop looks at timers before it looks at sockets, so that the first timer to run out only begins a last look.
+    """
+    if seconds is None:
+        return await exchange
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + LAST_LOOK_S))
+        try:
+            return await exchange
+        finally:
+            timer.cancel()
 
 
 async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:

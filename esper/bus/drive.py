@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from esper.bus.connect import Redis
+from esper.bus.connect import Redis, in_time
 from esper.bus.faults import LostError
 from esper.bus.protocol import Ask, Pause, Steps
 from esper.errors import BusError
@@ -39,8 +39,7 @@ async def _reply(step: Ask | Pause, reader: Redis, writer: Redis, stopping: asyn
     if step.block_ms is None:
         return await writer.ask(step.words)
     try:
-        async with asyncio.timeout(step.block_ms / 1000 + MARGIN_S):
-            return await reader.ask(step.words)
+        return await in_time(step.block_ms / 1000 + MARGIN_S, reader.ask(step.words))
     except TimeoutError as error:
         raise LostError("no answer to a read") from error
 

@@ -66,7 +66,7 @@ def of_command(change: Change) -> Make:
 
 def groups(body: bytes, forge: Forge, number: int) -> bytes:
     """Unknown groups inside one another, deeper than protobuf goes; every other one is never closed."""
-    depth = MAX_DEPTH + 1 + 37 * (number % 500)
+    depth = MAX_DEPTH + 1 + 37 * (number % 400)
     return body + tag(999, GROUP) * depth + (tag(999, END_GROUP) * depth if number % 2 else b"")
 
 

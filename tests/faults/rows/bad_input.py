@@ -165,7 +165,7 @@ def judge_letters(station: Station, sent: Sent, result: Result) -> None:
 ROW = Row(
     "bad_input",
     run,
-    ci={"in_process": 19_000, "on_stream": 1_000, "poisons": 1},
+    ci={"in_process": 19_000, "on_stream": 1_000, "poisons": 2},
     chunk={"in_process": 95_000, "on_stream": 5_000, "poisons": 2},
     num_chunks=20,
 )

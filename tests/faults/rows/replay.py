@@ -28,7 +28,7 @@ FOR_EVER_S = 3600.0
 CAPTURED_S = 90  # so long ago were the oldest captures made
 NUM_SEED = 20
 ROLES = (Role.CONTROLLER, Role.WORKER, Role.COORDINATOR)
-UNSEALED = ("bad_seal", "unknown_key")  # what a team refuses so, it deletes
+UNSEALED = ("bad_seal",)  # what a team refuses so, it deletes
 SETTLED = [way for way in WAYS if way != STILL_IN_HAND]
 
 

@@ -93,12 +93,17 @@ class Aggregator(Generic[M]):
         self._slot = beside(place.record, "")
 
     async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
-        """Fold until told to stop, or until nothing is left; what is in hand then is settled, as a partial window."""
+        """Fold until told to stop, or until nothing is left.
+
+        What is in hand then is settled, as a partial window; what was read ahead is handed back to the group.
+        """
         watch = asyncio.create_task(self._stop_on(stopping or asyncio.Event()))
         try:
             await self._load()
             while not await self._pass(until_idle):
                 log.info("pending.read_again")
+            for inbox in self.inboxes:
+                await inbox.release()
         finally:
             watch.cancel()
             with suppress(asyncio.CancelledError):

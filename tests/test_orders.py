@@ -7,13 +7,13 @@ import hashlib
 import pytest
 
 from esper.bus.delivery import Delivery
-from esper.errors import TrainingError
+from esper.errors import RefusedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened
-from esper.runtime.orders import MOST_HELD, Orders
+from esper.runtime.orders import MOST_HELD, MOST_REFUSED, Orders
 
 HEADER = Header(
     key_id=1,
@@ -30,6 +30,9 @@ HEADER = Header(
     producer="p",
     target="*",
 )
+
+REPLAYED = RefusedError(pb.ReasonCode.REASON_REPLAYED, "was met before")
+JUNK = RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "the seal does not fit")
 
 
 def delivery(stream: str, entry: str) -> Delivery:
@@ -147,9 +150,19 @@ def test_a_commit_whose_digest_does_not_cover_it_stops_the_rank() -> None:
 
 def test_a_commit_that_names_an_entry_refused_here_stops_the_rank() -> None:
     orders = Orders()
-    orders.on_refused("commands", delivery("commands", "1-0"), "the seal does not fit")
+    orders.on_refused("commands", delivery("commands", "1-0"), REPLAYED)
 
-    with pytest.raises(TrainingError, match="refused here: the seal does not fit"):
+    with pytest.raises(TrainingError, match="refused here: was met before"):
+        orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
+
+
+def test_a_flood_of_junk_makes_no_rank_forget_what_else_it_refused() -> None:
+    orders = Orders()
+    orders.on_refused("commands", delivery("commands", "1-0"), REPLAYED)
+    for number in range(2 * MOST_REFUSED):
+        orders.on_refused("commands", delivery("commands", f"2-{number}"), JUNK)
+
+    with pytest.raises(TrainingError, match="refused here: was met before"):
         orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
 
 

@@ -148,7 +148,7 @@ class Beside:
     def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> None:
         self.refusals.note(delivery.stream, delivery.entry_id, error)
         if name != "decisions":
-            self.orders.on_refused(name, delivery, error.detail)
+            self.orders.on_refused(name, delivery, error)
 
     # -- from the trainer to Redis -----------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from esper.bus.delivery import Delivery
-from esper.errors import TrainingError
+from esper.errors import RefusedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
 
 MOST_REFUSED = 4_096
+"""Of each reason, so that a flood of junk never pushes out what a holder of the key has sealed."""
 MOST_HELD = 1_000
 """Commands of one log; further ones stay in Redis, unless a commit waits for one of them."""
 
@@ -41,7 +42,7 @@ class Orders:
     _waiting: deque[tuple[Decision, Delivery]] = field(default_factory=deque)
     _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
     _proposals: dict[int, Delivery] = field(default_factory=dict)
-    _refused: dict[tuple[str, EntryId], str] = field(default_factory=dict)
+    _refused: dict[int, dict[tuple[str, EntryId], str]] = field(default_factory=dict)
     _decided: int = 0
     _past_round: int = 0
     _generation: int = 0
@@ -51,11 +52,12 @@ class Orders:
         self._commands[log][entry_id(delivery.entry_id)] = _Command(opened, delivery)
         return self._complete()
 
-    def on_refused(self, log: str, delivery: Delivery, why: str) -> None:
+    def on_refused(self, log: str, delivery: Delivery, error: RefusedError) -> None:
         """Remember that this rank would not carry out an entry, should a commit name it."""
-        self._refused[log, entry_id(delivery.entry_id)] = why
-        while len(self._refused) > MOST_REFUSED:
-            self._refused.pop(next(iter(self._refused)))
+        alike = self._refused.setdefault(error.reason, {})
+        alike[log, entry_id(delivery.entry_id)] = error.detail
+        while len(alike) > MOST_REFUSED:
+            alike.pop(next(iter(alike)))
 
     def has_room(self, log: str) -> bool:
         """Whether more of this log may be read.
@@ -151,8 +153,8 @@ class Orders:
         return order
 
     def _check_not_refused(self, commit: pb.BarrierCommit, ref: pb.CommittedCommand) -> None:
-        why = self._refused.get((ref.stream, entry_id(ref.entry_id)))
-        if why is not None:
+        at = ref.stream, entry_id(ref.entry_id)
+        for why in [alike[at] for alike in self._refused.values() if at in alike]:
             entry = f"entry {ref.entry_id} of :{ref.stream}"
             raise TrainingError(f"round {commit.round} names {entry}, refused here: {why}")
 

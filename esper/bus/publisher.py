@@ -26,6 +26,8 @@ class Publisher:
 
         With patience they are, for so long.
         """
+        if not patience_s:
+            return (await self.add_many(stream_key, (sealed,)))[0]
         patience = Patience(self._surroundings, f"writer of {stream_key}", patience_s)
         return await drive(publish(stream_key, sealed, patience), self.redis, self.redis, self._never)
 

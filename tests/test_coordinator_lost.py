@@ -126,6 +126,7 @@ async def test_of_ever_so_many_commands_some_thousand_wait_here_and_all_are_judg
                 pipe.xadd(names.key(run.run_id, "commands"), {"m": sealed})
             await pipe.execute()
     await until(lambda: waits(serving))
+    await until(lambda: is_held_back(serving))
 
     await run.put("heartbeats", heartbeat(0), heartbeat(1))
     most = await vote_until_judged(run, serving, num)
@@ -133,6 +134,7 @@ async def test_of_ever_so_many_commands_some_thousand_wait_here_and_all_are_judg
     await asyncio.wait_for(task, DEADLINE_S)
 
     assert most < 4 * MOST_WAITING
+    assert not serving.inboxes["commands"].held_back
 
 
 async def vote_until_judged(run: Run, desk: Desk, num: int) -> int:
@@ -158,6 +160,10 @@ def in_hand(desk: Desk) -> int:
 
 async def waits(desk: Desk) -> bool:
     return not desk.rule.has_room("commands")
+
+
+async def is_held_back(desk: Desk) -> bool:
+    return desk.inboxes["commands"].held_back
 
 
 async def is_at_work(run: Run, desk: Desk) -> bool:

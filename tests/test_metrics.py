@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -65,6 +66,19 @@ async def test_health_follows_progress_and_names_what_stands_still() -> None:
 
     assert well == well_again == ("HTTP/1.1 200 OK", "ok\n")
     assert ill == ("HTTP/1.1 503 Service Unavailable", "votes: no progress for 10.5 s\n")
+
+
+def test_an_inbox_that_is_held_back_on_purpose_is_well(redis: Redis, redis_reader: Redis, run_id: str) -> None:
+    health = Health(clock=lambda: time.monotonic() + 60.0)
+    inbox = Inbox(redis_reader, redis, key(run_id, "commands"), "group", "c")
+    watch_inboxes(CollectorRegistry(), health, [inbox])
+
+    complaints = [len(health.complaints())]
+    for held_back in (True, False):
+        inbox.held_back = held_back
+        complaints.append(len(health.complaints()))
+
+    assert complaints == [1, 0, 1]
 
 
 @pytest.mark.parametrize("request_", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET /etc/passwd HTTP/1.1\r\n\r\n"])

@@ -46,6 +46,8 @@ class Inbox:
         surroundings = Surroundings(time.monotonic, random.Random(), redis_writer.outage)
         self.consumer = Consumer(self.source, Pace(count, block_ms, reclaim_after_ms), surroundings)
         redis_writer.holders[self.source] = self.consumer.pending
+        self.held_back = False
+        """Whether its reader deliberately asks for nothing more: enough is in hand."""
         self._stopping = asyncio.Event()
         self._reading: asyncio.Task[list[Delivery]] | None = None
         self._out: list[Delivery] = []

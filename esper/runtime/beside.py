@@ -91,8 +91,10 @@ class Beside:
             await self._settle(settlement)
             self._moved.set()
             while not (self.orders.has_room(name) or self._is_ending):
+                self.logs[name].held_back = True
                 self._moved.clear()
                 await self._moved.wait()
+            self.logs[name].held_back = False
 
     def _read(self, name: str, delivery: Delivery, settlement: Settlement) -> None:
         """Open one entry and tell the trainer what it needs to hear; note what is settled by that."""

@@ -146,8 +146,10 @@ class Desk:
             self._stepped.clear()
             await self._stepped.wait()
             while not (self.rule.has_room(name) or self._is_ending):
+                inbox.held_back = True
                 self._stepped.clear()
                 await self._stepped.wait()
+            inbox.held_back = False
 
     async def step(self, deliveries: Sequence[Delivery]) -> None:
         """Answer deliveries, let time pass, settle all that follows."""

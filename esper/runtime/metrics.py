@@ -51,7 +51,7 @@ def watch_inboxes(registry: CollectorRegistry, health: Health, inboxes: Sequence
     for inbox in inboxes:
         shown = since.labels(inbox.source.stream, inbox.source.group)
         shown.set_function(partial(lambda inbox: health.clock() - inbox.polled_at_s, inbox))
-        health.watch(f"{inbox.source.stream} ({inbox.source.group})", partial(polled_at_s, inbox))
+        health.watch(f"{inbox.source.stream} ({inbox.source.group})", partial(well_at_s, inbox, health.clock))
 
 
 class InboxCounters(Collector):
@@ -103,9 +103,9 @@ class MissingMetrics(Collector):
         yield family
 
 
-def polled_at_s(inbox: Inbox) -> float:
-    """When an inbox last read, by the monotonic clock."""
-    return inbox.polled_at_s
+def well_at_s(inbox: Inbox, clock: Clock) -> float:
+    """When an inbox last read: or now, where it is held back on purpose."""
+    return clock() if inbox.held_back else inbox.polled_at_s
 
 
 def respond(path: str, registry: CollectorRegistry, health: Health) -> tuple[str, str, bytes]:

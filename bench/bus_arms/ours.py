@@ -8,22 +8,38 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message
 
-from bus_arms.streams import CONSUMER, GROUP, check_consumed, check_published, fill
+from bus_arms.streams import CONSUMER, GROUP, check_consumed, check_published, fill, plain
 from bus_arms.traffic import BATCH, RUN, SEALED_BY, message, number_and_time, opener, sealed, sealer
 from esper.bus import connect, names
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
+from esper.bus.settlement import Settlement
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener
+from esper.runtime.missing import Missing
 from esper.runtime.serve import serve
+from esper.runtime.windows import Windows
 
 Read: TypeAlias = Callable[[Delivery], Opened]
 Handle: TypeAlias = Callable[[Opened], Iterable[tuple[str, bytes]]]
 
 RECEIPTS = names.key(RUN, "receipts")
+WINDOWS = names.key(RUN, "windows")
+
+
+class Keeping(Outbox):
+    """Settles together with what was noted of replays, as our consumers with a group of their own do."""
+
+    def __init__(self, writer: connect.Redis, guard: ReplayGuard) -> None:
+        super().__init__(writer)
+        self.windows = Windows(WINDOWS, Outbox(writer), {"bench": guard}, Missing())
+
+    async def settle(self, settlement: Settlement) -> list[str]:
+        return await self.windows.settle(settlement)
 
 
 async def consume(
@@ -35,21 +51,39 @@ async def consume(
     """
     stream, handled = names.key(RUN, what), list[int]()
     handle = with_receipts(directory, handled) if receipts else noting(handled)
+    await forget_what_was_seen(url)
     await fill(url, stream, sealed(directory, what, num))
-    seconds = await served(url, stream, opener(directory, what), handle, reclaim_after_ms)
+    guard = ReplayGuard() if reclaim_after_ms is None else None
+    seconds = await served(url, stream, opener(directory, what, guard), handle, reclaim_after_ms, guard)
     await check_consumed(url, stream, handled, num)
     if receipts:
         await check_published(url, RECEIPTS, 2 * num)
     return seconds
 
 
-async def served(url: str, stream: str, by: Opener, handle: Handle, reclaim_after_ms: int | None) -> float:
-    """Seconds that serve() takes until nothing is left."""
+async def forget_what_was_seen(url: str) -> None:
+    """The same sealed bytes are put into one slice after another, and must be new to each."""
+    async with plain(url) as redis:
+        await redis.unlink(WINDOWS)
+        async for name in redis.scan_iter(match=f"{names.key(RUN, 'seen:')}*"):
+            await redis.unlink(name)
+
+
+async def served(
+    url: str,
+    stream: str,
+    by: Opener,
+    handle: Handle,
+    reclaim_after_ms: int | None = None,
+    guard: ReplayGuard | None = None,
+) -> float:
+    """Seconds that serve() takes until nothing is left; what the guard noted is kept with each settlement."""
     async with connect.reader(url) as reader, connect.writer(url) as writer:
         inbox = Inbox(reader, writer, stream, GROUP, CONSUMER, count=BATCH, reclaim_after_ms=reclaim_after_ms)
         read = await reading(by, writer)
+        outbox = Outbox(writer) if guard is None else Keeping(writer, guard)
         began = time.perf_counter()
-        await serve(inbox, read, handle, Outbox(writer), until_idle=True)
+        await serve(inbox, read, handle, outbox, until_idle=True)
         return time.perf_counter() - began
 
 

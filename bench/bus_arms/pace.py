@@ -16,6 +16,7 @@ from esper.bus import connect, names
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
+from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened
 from esper.runtime.serve import serve
 
@@ -38,7 +39,7 @@ async def listen(url: str, directory: str, what: str, num: int, seconds: float) 
                 inbox.stop()
             return ()
 
-        read = await reading(opener(directory, what), writer)
+        read = await reading(opener(directory, what, ReplayGuard()), writer)
         async with asyncio.timeout(seconds + PATIENCE_S):
             await serve(inbox, read, handle, Outbox(writer))
     check_handled([number for number, _ in met], num)
@@ -132,7 +133,9 @@ async def drain(url: str, directory: str, seconds: float) -> int:
     async with connect.reader(url) as reader, connect.writer(url) as writer:
         inbox = Inbox(reader, writer, names.key(RUN, "packet"), GROUP, CONSUMER, count=BATCH)
         asyncio.get_running_loop().call_later(seconds, inbox.stop)
-        await serve(inbox, await reading(opener(directory, "packet"), writer), noting(met), Outbox(writer))
+        await serve(
+            inbox, await reading(opener(directory, "packet", ReplayGuard()), writer), noting(met), Outbox(writer)
+        )
     return len(met)
 
 

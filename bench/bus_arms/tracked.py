@@ -12,6 +12,7 @@ from bus_arms.ours import served
 from bus_arms.streams import GROUP, check_consumed, fill, plain
 from bus_arms.traffic import KEY, RUN, opener, sealed
 from esper.bus import names
+from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened
 
 
@@ -36,10 +37,10 @@ async def ours(url: str, directory: str, what: str, num: int) -> int:
             counts.append(gc.get_count()[0])
         return ()
 
-    by = opener(directory, what)
+    by = opener(directory, what, ReplayGuard())
     with collector_off():
         before = gc.get_count()[0]
-        await served(url, stream, by, handle, None)
+        await served(url, stream, by, handle)
     await check_consumed(url, stream, handled, num)
     return counts[0] - before
 

@@ -17,7 +17,7 @@ from esper.leyline.seal import Opener, Sealer
 RUN = "bench-0a1b2c3d"
 KEY = bytes(range(32))  # of the bare arms
 BATCH = 256  # messages a pipeline, and entries a read in every arm that lets one choose
-FULL_READ = 1024  # entries that our inbox asks for while reads come back full; the bare loop always does
+FULL_READ = 1024  # entries that the bare loop asks for
 KEPT_S = 20.0  # sealed bytes are put into fresh streams for so long: an entry may be a minute younger than its seal
 SEALED_BY = {"packet": Role.WORKER, "command": Role.CONTROLLER}
 DOMAINS = {"packet": Domain.TELEMETRY, "command": Domain.COMMAND}
@@ -79,9 +79,10 @@ def sealer(directory: str, role: Role) -> Sealer:
     return Sealer(master(directory).derive(RUN, [role]), role, f"{role.value}-0")
 
 
-def opener(directory: str, what: str) -> Opener:
+def opener(directory: str, what: str, guard: ReplayGuard | None) -> Opener:
+    """Without a guard for a group that others share, whose record of what took effect is in Redis alone."""
     keys = master(directory).derive(RUN, [OPENED_BY[what]])
-    return Opener(keys, guard=ReplayGuard(), accept=[DOMAINS[what]])
+    return Opener(keys, guard=guard, accept=[DOMAINS[what]])
 
 
 def sealed(directory: str, what: str, num: int) -> list[bytes]:

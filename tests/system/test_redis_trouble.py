@@ -11,11 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from esper.bus import names
 from esper.bus.embedded import EmbeddedRedis
+from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.envelope import unpack
+from esper.leyline.replay import ReplayGuard
+from esper.runtime.beside import windows_key
+from esper.runtime.windows import part
 from tests.bus_kit import own_server
 from tests.system.processes import seconds_until
-from tests.system.town import REGION, Town, rate
+from tests.system.town import REGION, WORKER, Town, rate
 
 pytestmark = pytest.mark.system
 
@@ -142,9 +148,11 @@ def test_commands_published_after_all_history_is_lost_are_applied_within_five_se
     for value in (0.05, 0.04):
         applied_within(town, value)
     town.settle_down()
+    before = [sealed for _, sealed in town.sealed(names.key(town.run_id, "commands"))]
 
     town.order("FLUSHALL")
     same = applied_within(town, 0.03)
+    seconds_until(lambda: all(is_known(town, sealed) for sealed in before))
     coordinator = town.servers["coordinator"]
     coordinator.kill()
     coordinator.wait()
@@ -158,6 +166,18 @@ def test_commands_published_after_all_history_is_lost_are_applied_within_five_se
     assert (report.commands_applied, report.commands_failed) == (5, 0)
     assert {process.poll() for process in town.servers.values()} == {None}
     assert "Traceback" not in town.log("coordinator") + town.log("runtime")
+
+
+def is_known(town: Town, sealed: bytes) -> bool:
+    """Whether Redis holds that this worker has met it."""
+    stored = town.order("HGETALL", windows_key(town.run_id, WORKER))
+    guard, parts = ReplayGuard(), unpack(sealed)
+    guard.load(part({field.decode(): value for field, value in stored.items()}, "commands"))
+    try:
+        guard.note(parts.header, "1-0", sealed[parts.seal_start :])
+    except RefusedError:
+        return True
+    return False
 
 
 def test_a_coordinator_that_another_has_replaced_ends_with_one_line_and_status_one(town: Town) -> None:

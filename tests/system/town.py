@@ -79,15 +79,19 @@ class Town:
         """Seal a command; Redis acknowledges it."""
         now(self._add(self._sealer.seal(message)))
 
-    def order(self, *words: Any) -> None:
-        """Tell Redis something."""
-        now(self._ask(*words))
+    def order(self, *words: Any) -> Any:
+        """Tell Redis something; what it answers."""
+        return now(self._ask(*words))
 
     def said(self, stream: str, region: str = "") -> list[Any]:
         """Every message on a stream, opened."""
         key = names.region_key(self.run_id, region, stream) if region else names.key(self.run_id, stream)
         now_ms = time.time_ns() // 1_000_000
-        return [self._opener.open(sealed, entry_id, now_ms).message for entry_id, sealed in now(self._last(key))]
+        return [self._opener.open(sealed, entry_id, now_ms).message for entry_id, sealed in self.sealed(key)]
+
+    def sealed(self, key: str) -> list[tuple[str, bytes]]:
+        """Every entry of a stream."""
+        return now(self._last(key))
 
     def log(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text()
@@ -122,9 +126,9 @@ class Town:
         async with connect.writer(self.server.url) as redis:
             await Publisher(redis).add(names.key(self.run_id, "commands"), sealed)
 
-    async def _ask(self, *words: Any) -> None:
+    async def _ask(self, *words: Any) -> Any:
         async with connect.writer(self.server.url) as redis:
-            await redis.execute_command(*words)
+            return await redis.execute_command(*words)
 
     async def _last(self, key: str) -> list[tuple[str, bytes]]:
         async with connect.writer(self.server.url) as redis:

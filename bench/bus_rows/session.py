@@ -27,7 +27,7 @@ class Amounts:
 
 
 FULL = Amounts(num=20_000, rounds=15, calls=8_000, seconds=10.0, backlog=1_000_000)
-QUICK = Amounts(num=5_000, rounds=4, calls=600, seconds=1.5, backlog=100_000)
+QUICK = Amounts(num=4_000, rounds=3, calls=400, seconds=1.0, backlog=30_000)
 
 
 @dataclass(slots=True)

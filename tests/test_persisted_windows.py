@@ -124,11 +124,12 @@ async def test_a_consumer_started_anew_knows_what_was_settled(
 async def test_where_effects_are_elsewhere_a_redis_that_fell_back_is_told_what_was_seen(
     redis: Redis, run_id: str, consumer: Consumer, sealed: list[bytes]
 ) -> None:
-    windows = consumer.windows
+    windows, others = consumer.windows, controller().seal(command("of another"))
     await windows.take_over()
     await consumer.insist(sealed[0], 1)
     stored = await redis.execute_command("DUMP", windows.hash_key)
     await consumer.insist(sealed[1], 2)
+    await consumer.insist(others, 6)
 
     await redis.execute_command("RESTORE", windows.hash_key, 0, stored, "REPLACE")
     older = await consumer.insist(sealed[2], 3)
@@ -138,9 +139,9 @@ async def test_where_effects_are_elsewhere_a_redis_that_fell_back_is_told_what_w
     assert (older, nothing, await consumer.insist(sealed[4], 5)) == ("older", "nothing", "whole")
     anew = Consumer(redis, run_id)
     await anew.windows.take_over()
-    for number in range(5):
+    for number, met in enumerate([others, *sealed[:5]]):
         with pytest.raises(RefusedError, match="was met as entry"):
-            await anew.insist(sealed[number], 10 + number)
+            await anew.insist(met, 10 + number)
 
 
 async def test_a_redis_that_falls_back_to_what_an_earlier_process_stored_replaces_nobody(

@@ -311,4 +311,33 @@ MUTANTS = (
         "            pass\n",
         ("tests/test_coordinator.py::test_a_coordinator_that_was_replaced_can_decide_nothing_more",),
     ),
+    Mutant(
+        "what_was_judged_before_redis_fell_back_is_judged_again",
+        "esper/tamiyo/coordinator.py",
+        "        if begins_anew:\n",
+        "        if True:\n",
+        (
+            "tests/test_coordinator_lost.py"
+            "::test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_its_decision_is_said_again",
+        ),
+    ),
+    Mutant(
+        "a_command_that_is_named_again_is_carried_out_again",
+        "esper/tolaria/boundary.py",
+        "if opened.ref.envelope_digest not in self._receipts]",
+        "if opened.ref.envelope_digest is not None]",
+        (
+            "tests/test_boundary.py::test_a_command_that_a_later_round_names_again_is_answered_and_not_carried_out_again",
+        ),
+    ),
+    Mutant(
+        "windows_are_not_written_anew",
+        "esper/runtime/windows.py",
+        "**gone, **self._settled, **settlement",
+        "**gone, **settlement",
+        (
+            "tests/test_persisted_windows.py"
+            "::test_where_effects_are_elsewhere_a_redis_that_fell_back_is_told_what_was_seen",
+        ),
+    ),
 )

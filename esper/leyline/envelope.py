@@ -166,7 +166,8 @@ def _check_start(magic: bytes, version: int, flags: int, sequence: int) -> None:
     if magic != MAGIC:
         raise _malformed(f"message begins with {magic!r}; expected {MAGIC!r}")
     if version != VERSION:
-        raise UnsealedError(pb.ReasonCode.REASON_WRONG_VERSION, f"envelope version {version}; expected {VERSION}")
+        # Not junk: a reader of tomorrow may know it.
+        raise RefusedError(pb.ReasonCode.REASON_WRONG_VERSION, f"envelope version {version}; expected {VERSION}")
     if flags not in (0, SIGNED):
         raise _malformed(f"flags {flags:#04x}; expected 0x00 or 0x01")
     if sequence == 0:

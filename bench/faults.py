@@ -51,7 +51,7 @@ def main() -> int:
             if given.out:
                 given.out.write_text(json.dumps(report(done, given.tier, given.seed), indent=1) + "\n")
         print(line(state), flush=True)
-    return int(any(state.result.violations for state in done.values()))
+    return int(any(state.result.broken for state in done.values()))
 
 
 def arguments() -> argparse.Namespace:
@@ -84,11 +84,11 @@ def run_chunk(row: Row, chunk: int, tier: str, seed: int, state: Done) -> None:
     state.seconds += time.monotonic() - began
     state.chunks.append(chunk)
     state.result.add(result)
-    if not result.violations:
+    if not result.broken:
         shutil.rmtree(directory, ignore_errors=True)
         return
     state.replay.append(f"python bench/faults.py --row {row.name} --tier {tier} --seed {seed} --chunk {chunk}")
-    for violation in result.violations[:20]:
+    for violation in result.broken[:20]:
         print(f"{row.name}: {violation}", file=sys.stderr)
     print(f"again with: {state.replay[-1]}  (histories: {directory})", file=sys.stderr, flush=True)
 
@@ -99,7 +99,9 @@ def line(state: Done) -> str:
         f"{what} p50 {at['p50']:.3g} p99 {at['p99']:.3g} max {at['max']:.3g}"
         for what, at in ((what, spread(values)) for what, values in state.result.samples.items())
     )
-    verdict = f"{len(state.result.violations)} violations" if state.result.violations else "ok"
+    verdict = (
+        "ok" if not state.result.broken else f"{len(state.result.violations)} violations, {len(state.result.late)} late"
+    )
     parts = f"{len(state.chunks)}/{state.num_chunks} parts"
     return f"{state.row:<14} {verdict:<6} {state.seconds:7.1f} s  {parts}  {counts}  {figures}"
 

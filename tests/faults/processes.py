@@ -157,10 +157,15 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
+class TooLateError(AssertionError):
+    """Something that was to come did not, in time."""
+
+
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = SOON_S) -> float:
     """Poll a condition; how long it took. Fails when it does not come true in time."""
     began = time.monotonic()
     while not holds():
-        assert time.monotonic() - began < timeout_s, f"not within {timeout_s} s: {what}"
+        if time.monotonic() - began >= timeout_s:
+            raise TooLateError(f"not within {timeout_s} s: {what}")
         time.sleep(0.002)
     return time.monotonic() - began

@@ -21,6 +21,7 @@ class Result:
     counts: dict[str, int] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)  # what held, but not within the seconds promised
 
     def count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
@@ -34,6 +35,16 @@ class Result:
         if not holds:
             self.violations.append(sentence)
 
+    def expect_soon(self, holds: bool, sentence: str) -> None:
+        """The same of a promise in seconds, which a machine that stood still can break too."""
+        if not holds:
+            self.late.append(sentence)
+
+    @property
+    def broken(self) -> list[str]:
+        """Every promise that did not hold."""
+        return self.violations + self.late
+
     def add(self, other: Result) -> None:
         """Take in what another run of the same row has seen."""
         for what, number in other.counts.items():
@@ -41,6 +52,7 @@ class Result:
         for what, values in other.samples.items():
             self.samples.setdefault(what, []).extend(values)
         self.violations += other.violations
+        self.late += other.late
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,9 @@ def lose_below_a_town(directory: Path, num_losses: int, result: Result) -> None:
                 seconds = trained(town, 0.04 - 0.001 * number)
                 result.count(f"town_{loss[0].lower()}")
                 result.sample("town_resumed_s", seconds)
-                result.expect(seconds <= RESUMED_S, f"a command took effect {seconds:.1f} s after {' '.join(loss)}")
+                result.expect_soon(
+                    seconds <= RESUMED_S, f"a command took effect {seconds:.1f} s after {' '.join(loss)}"
+                )
             said = town.log("coordinator") + town.log("runtime")
             result.expect("Traceback" not in said, f"a process of the town had a traceback: {said[-800:]}")
         finally:

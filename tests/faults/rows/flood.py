@@ -126,7 +126,7 @@ def check_growth(result: Result, watch: Watch, most_waiting: int, lasted_s: floa
     result.sample("dead_letters", letters)
     result.sample("log_lines_per_s", len(lines) / lasted_s)
     result.expect(left == num_signed, f"the stream holds {left} entries of {num_signed} signed ones")
-    result.expect(watch.most_waiting <= most_waiting, f"{watch.most_waiting} entries were not judged at once")
+    result.expect_soon(watch.most_waiting <= most_waiting, f"{watch.most_waiting} entries were not judged at once")
     result.expect(grown_kb <= MOST_GROWTH_KB, f"the worker has grown by {grown_kb} kB")
     result.expect(letters <= MOST_LETTERS + lasted_s + 1, f"{letters} dead letters in {lasted_s:.0f} s")
     result.expect(len(lines) <= lasted_s + 2, f"{len(lines)} log lines in {lasted_s:.0f} s: {lines[-1:]}")
@@ -148,9 +148,9 @@ def judge_times(result: Result, junk_per_s: int) -> None:
     [came], [quiet_ms], [flooded_ms] = (
         result.samples[what] for what in ("junk_per_s", "quiet_p99_ms", "flooded_p99_ms")
     )
-    result.expect(came >= 0.9 * junk_per_s, f"{came:.0f} of {junk_per_s} junk/s came")
+    result.expect_soon(came >= 0.9 * junk_per_s, f"{came:.0f} of {junk_per_s} junk/s came")
     told = f"p99 {flooded_ms:.2f} ms under the flood, {quiet_ms:.2f} ms without"
-    result.expect(flooded_ms <= MOST_LATE * quiet_ms, told)
+    result.expect_soon(flooded_ms <= MOST_LATE * quiet_ms, told)
 
 
 def latencies(history: Path, slices: Sequence[Slice], flooded: bool) -> Iterator[float]:

@@ -175,7 +175,7 @@ def judge(result: Result, stage: Scene, accounts: Accounts, losses: Sequence[Los
         for name in loss.groups:
             resumed_s = resumed_after(accounts, name, loss.at_ns)
             result.sample("resumed_s", resumed_s)
-            result.expect(resumed_s <= RESUMED_S, f"{name} resumed {resumed_s:.1f} s after {loss.what}")
+            result.expect_soon(resumed_s <= RESUMED_S, f"{name} resumed {resumed_s:.1f} s after {loss.what}")
 
 
 def resumed_after(accounts: Accounts, name: str, at_ns: int) -> float:

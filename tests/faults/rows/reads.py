@@ -105,7 +105,7 @@ def judge(hands: Crew, pulse: Pulse, result: Result) -> None:
         if record["entry_id"] in acked:  # else its copy was
             unrun_s = pulse.served_s(acked[record["entry_id"]], record["at_ns"])
             result.sample("unrun_s", unrun_s)
-            result.expect(unrun_s <= UNRUN_S, f"{record['entry_id']} lay un-run for {unrun_s:.2f} s")
+            result.expect_soon(unrun_s <= UNRUN_S, f"{record['entry_id']} lay un-run for {unrun_s:.2f} s")
     result.count("cancelled", num_cancelled(hands))
     result.count("messages", len(hands.applied()))
     losses = events(hands.log(READER), "bus.lost")

@@ -60,7 +60,7 @@ def stop(hands: Crew, worker: str, pulse: Pulse, result: Result) -> str:
     took_s = pulse.served_s(told_ns, time.monotonic_ns())
     result.count("stops")
     result.sample("exit_s", took_s)
-    result.expect(took_s <= GRACE_S, f"{worker} took {took_s:.1f} s to end")
+    result.expect_soon(took_s <= GRACE_S, f"{worker} took {took_s:.1f} s to end")
     still = hands.held_by(worker)
     result.expect(not still, f"{worker} ended with {len(still)} entries in its name")
     return worker
@@ -80,7 +80,7 @@ def judge(hands: Crew, stopped: list[str], pulse: Pulse, result: Result) -> None
             again_s = pulse.served_s(record["at_ns"], effect["at_ns"])
             result.sample("again_s", again_s)
             result.expect(effect["worker"] != worker, f"{entry_id} was carried out and handed back")
-            result.expect(again_s <= AGAIN_S, f"{entry_id}, handed back by {worker}, ran after {again_s:.2f} s")
+            result.expect_soon(again_s <= AGAIN_S, f"{entry_id}, handed back by {worker}, ran after {again_s:.2f} s")
     result.count("messages", len(applied))
 
 

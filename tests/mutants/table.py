@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         "a_remembered_key_outlives_its_retirement",
         "esper/leyline/seal.py",
-        "            or not route.validity.holds_at(at_ms * MS_NS)\n",
+        "            or not route.validity.not_before_ns <= at_ms * MS_NS < route.validity.not_after_ns\n",
         "",
         ("tests/test_routes.py::test_a_key_that_is_retired_is_refused_though_its_producer_was_met",),
     ),

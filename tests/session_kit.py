@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import token_bytes
 from typing import Any
 
 import torch
@@ -48,7 +49,8 @@ def order(run: Session, *commands: Command) -> None:
     """Have these carried out before the next step."""
     boundary, opened = run.exchange.boundary, []
     for command in commands:
-        ref = pb.CommittedCommand(command_id=command.command_id)
+        # Each command is sealed anew, as the controller does: no two envelopes are alike.
+        ref = pb.CommittedCommand(command_id=command.command_id, envelope_digest=token_bytes(32))
         body = {"adaptation" if isinstance(command, pb.AdaptationCommand) else "optimizer": command}
         opened.append(pb.OpenedCommand(ref=ref, **body))  # type: ignore[arg-type]
     commit = pb.BarrierCommit(version=1, round=boundary.round_applied + 1, effective_step=run.step_number)

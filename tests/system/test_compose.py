@@ -17,7 +17,7 @@ import yaml
 from esper.bus.embedded import find_server
 from esper.leyline.keyring import RoleKeyring
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 OURS = sorted(name for name, service in SERVICES.items() if service["image"] == "esper")
 # What a trainer starts by itself, and the trainer, which needs more than settings to start.

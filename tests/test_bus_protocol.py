@@ -164,6 +164,23 @@ def test_new_entries_and_a_long_pending_list_take_turns_where_a_group_is_shared(
     assert handed == ["1-0", "100-0", "2-0", "101-0", "3-0", "102-0"]
 
 
+def test_a_stream_that_is_busy_without_end_keeps_nobody_from_taking_over() -> None:
+    clock = Clock()
+    server = Script(
+        XGROUP=[b"OK"], XAUTOCLAIM=[[b"0-0", []]], XPENDING=[[]], NEW=[entries("1-0"), entries("2-0", "3-0")]
+    )
+    reader = consumer(clock, reclaim_after_ms=5_000, count=1)
+
+    run(reader.next_batch(), server, clock)
+    at_once = reader.may_read_ahead
+    clock.now_s += 1.0
+    later = reader.may_read_ahead
+    run(reader.next_batch(), server, clock)
+
+    assert (reader.full, at_once, later) == (True, True, False)
+    assert server.asked.count("XAUTOCLAIM") == 2
+
+
 def test_nothing_more_is_taken_over_while_the_own_pending_list_is_handed_over() -> None:
     clock = Clock()
     claimed: list[Any] = [b"7-0", [b"1-0", b"2-0", b"3-0"]]

@@ -66,6 +66,14 @@ class Consumer:
         """Whether the last look found nothing new, and all that is pending is in hand."""
         return self._calm and not (self._more_to_reclaim or self.pending.sweeping)
 
+    @property
+    def may_read_ahead(self) -> bool:
+        """Whether new entries are to be read while a batch is in hand: there are many, and nothing else is due.
+
+        On a stream that is busy without end nobody would ever take over what others left.
+        """
+        return self.full and not (self.pending.sweeping or self._rewound or self._is_due())
+
     def open(self) -> Steps[bool]:
         """Make the group, at the beginning of the stream, unless it is there; whether it was made."""
         words = ("XGROUP", "CREATE", self.source.stream, self.source.group, "0", "MKSTREAM")
@@ -212,6 +220,12 @@ class Consumer:
         interval_s = min(max(min_idle_ms, 1), RECLAIM_EVERY_MS) / 1000 * self.surroundings.jitter.uniform(0.8, 1.0)
         rest_s = max(interval_s, min(LONGEST_REST_S, 2 * (now_s - self._pass_began_s)))
         self._reclaim_at_s = 0.0 if self._more_to_reclaim else now_s + rest_s
+
+    def _is_due(self) -> bool:
+        """Whether it is time to look at what others left, or again at the own pending list."""
+        now_s = self.surroundings.clock()
+        reclaims = self.pace.reclaim_after_ms is not None and now_s >= self._reclaim_at_s
+        return reclaims or (bool(self._sweeps_at_s) and now_s >= self._sweeps_at_s[0])
 
     def _block_ms(self) -> int:
         """As long as asked for, but not past what is due then; 0, which is not to block, where something is due now."""

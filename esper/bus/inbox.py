@@ -105,7 +105,7 @@ class Inbox:
         while not self._stopping.is_set():
             self._out = await self._next(wait=not until_idle)
             if self._out:
-                if self.consumer.full and self._out[-1].attempts == 1:
+                if self.consumer.may_read_ahead and self._out[-1].attempts == 1:
                     self._reading = asyncio.create_task(self._drive(self.consumer.ahead()))
                     await sent()
                 yield self._out

@@ -52,6 +52,13 @@ MUTANTS = (
         (f"{INBOX_TESTS}::test_entries_of_a_dead_consumer_are_taken_over",),
     ),
     Mutant(
+        "nothing_is_reclaimed_while_the_stream_is_busy",
+        CONSUMER,
+        "return self.full and not (self.pending.sweeping or self._rewound or self._is_due())",
+        "return self.full",
+        ("tests/test_bus_protocol.py::test_a_stream_that_is_busy_without_end_keeps_nobody_from_taking_over",),
+    ),
+    Mutant(
         "reclaimed_from_consumers_at_work",
         PENDING,
         '"XAUTOCLAIM", stream, group, consumer, min_idle_ms,',

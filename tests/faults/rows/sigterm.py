@@ -19,7 +19,7 @@ PLACES = ("worker-a", "worker-b", "worker-c", "worker-d")
 PER_S = 800.0
 COUNT = 16  # messages of a read
 WORK_S = 0.65 * len(PLACES) / PER_S  # three of them can still bear it all
-BURST = 128  # messages at once: reads are full, and the next batch is read ahead
+BURST = 256  # messages at once: reads are full, and the next batch is read ahead
 GRACE_S = 5.0
 AGAIN_S = 1.0
 LEASE_MS = 30_000  # nothing is taken over but what was handed back
@@ -54,7 +54,7 @@ def start(hands: Crew, place: str) -> str:
 
 def stop(hands: Crew, worker: str, pulse: Pulse, result: Result) -> str:
     """SIGTERM to one worker that has more in hand than one read; it ends in order, within the grace."""
-    wait_until(lambda: len(hands.held_by(worker)) > 2 * COUNT, f"{worker} has read ahead")
+    wait_until(lambda: len(hands.held_by(worker)) > 3 * COUNT, f"{worker} has read ahead")
     told_ns = time.monotonic_ns()
     hands.on.pop(worker).terminate(SOON_S)
     took_s = pulse.served_s(told_ns, time.monotonic_ns())

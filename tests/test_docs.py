@@ -149,3 +149,10 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_row_of_the_fault_table_stands_in_the_guarantees() -> None:
+    rows = {path.stem for path in (ROOT / "tests" / "faults" / "rows").glob("[!_]*.py")}
+    table = (ROOT / "docs" / "guarantees.md").read_text().partition("<!-- rows -->")[2].partition("<!-- end -->")[0]
+
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == rows

@@ -11,7 +11,6 @@ import structlog
 from google.protobuf.message import Message
 
 from esper.bus import names
-from esper.bus.backoff import Backoff
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
 from esper.bus.faults import UnavailableError
@@ -208,15 +207,7 @@ class Beside:
         Redis away for long ends the process, with the last error: the trainer keeps what is not stored and has it
         sealed anew by the next runtime, and a runtime whose trainer is gone does not try for ever.
         """
-        backoff, deadline = Backoff(), time.monotonic() + self.patience_s
-        while True:
-            try:
-                await self.publisher.add(key, sealed)
-                return
-            except UnavailableError:
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(backoff.next_s())
+        await self.publisher.add(key, sealed, patience_s=self.patience_s)
 
     async def _settle(self, settlement: Settlement) -> None:
         """Settle all but what this worker's groups no longer hold.

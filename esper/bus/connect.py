@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 
 from esper.bus.faults import FAILURES, LostError, translated, without_password
 from esper.bus.outage import Outage
+from esper.bus.packing import packed
 from esper.bus.protocol import Argument
 from esper.errors import BusError, SettingError
 
@@ -96,10 +97,7 @@ async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
 
 async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
     """The replies to these commands. Where one is an error, those behind it go down with the connection."""
-    if len(commands) == 1:
-        await connection.send_command(*commands[0])
-        return [await connection.read_response()]
-    await connection.send_packed_command(connection.pack_commands(commands))
+    await connection.send_packed_command(packed(commands, connection))
     replies: list[Any] = []
     try:
         for _ in commands:

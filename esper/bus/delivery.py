@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 FIELD = b"m"  # the one field of every entry: a sealed message
@@ -27,6 +28,10 @@ class Delivery(NamedTuple):
     def spent(self) -> bool:
         """Whether it was delivered, and failed, five times before."""
         return self.attempts > MAX_ATTEMPTS
+
+
+delivered: Callable[[tuple[str, str, str, bytes, int, str]], Delivery] = partial(tuple.__new__, Delivery)
+"""A delivery of these six, in half the time that its own call takes."""
 
 
 def entries_of(reply: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
-from esper.bus.delivery import FIELD, Delivery, Row, body_of, entries_of
+from esper.bus.delivery import FIELD, Delivery, Row, body_of, delivered, entries_of
 from esper.bus.ids import before, id_order
 from esper.bus.protocol import Ask, Steps
 
@@ -58,8 +58,8 @@ class Pending:
         """Deliveries of new entries, from now on in hand."""
         stream, group, consumer = self.source
         taken = [
-            Delivery(stream, group, row[0].decode(), row[1][1] if row[1][0] == FIELD else body_of(row[1]), 1, consumer)
-            for row in rows
+            delivered((stream, group, at.decode(), row[1] if row[0] == FIELD else body_of(row), 1, consumer))
+            for at, row in rows
         ]
         yield from self._hold([delivery[2] for delivery in taken])
         return taken

@@ -16,8 +16,9 @@ def in_c() -> Pack | None:
         from hiredis import pack_command
     except ImportError:
         return None
-    packed: Pack = pack_command
-    return packed
+    packer: Any = pack_command  # typed as taking one argument
+    pack: Pack = packer
+    return pack
 
 
 _pack = in_c()

@@ -39,6 +39,9 @@ class DeadlineKind(IntEnum):
     EPOCH = 3  # checked by the judge
 
 
+# Looked up once: a flood of junk asks for nothing else, and the wrapper looks through three tables for each name.
+_MALFORMED, _OVERSIZE = pb.ReasonCode.REASON_MALFORMED, pb.ReasonCode.REASON_OVERSIZE
+
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _DOMAINS = {int(domain): domain for domain in Domain}
@@ -117,9 +120,7 @@ def pack_names(run_id: str, role: Role, producer: str, target: str) -> bytes:
 def unpack(data: bytes) -> Parts:
     """Take sealed bytes apart. Refuses what is too long, cut short, or follows no rule of the layout."""
     if len(data) > MAX_SEALED_BYTES:
-        raise UnsealedError(
-            pb.ReasonCode.REASON_OVERSIZE, f"message of {len(data)} bytes; expected at most {MAX_SEALED_BYTES}"
-        )
+        raise UnsealedError(_OVERSIZE, f"message of {len(data)} bytes; expected at most {MAX_SEALED_BYTES}")
     if len(data) < HEAD.size:
         raise _malformed(f"message of {len(data)} bytes; a header has {HEAD.size}")
     (
@@ -192,9 +193,7 @@ def _body_length(data: bytes, position: int, domain: Domain) -> int:
     length: int = BODY_LENGTH.unpack_from(data, position)[0]
     cap = cap_of(domain)
     if length > cap:
-        raise UnsealedError(
-            pb.ReasonCode.REASON_OVERSIZE, f"{domain.name.lower()} body of {length} bytes; expected at most {cap}"
-        )
+        raise UnsealedError(_OVERSIZE, f"{domain.name.lower()} body of {length} bytes; expected at most {cap}")
     return length
 
 
@@ -213,4 +212,4 @@ def _text(raw: bytes) -> str:
 
 
 def _malformed(detail: str) -> UnsealedError:
-    return UnsealedError(pb.ReasonCode.REASON_MALFORMED, detail)
+    return UnsealedError(_MALFORMED, detail)

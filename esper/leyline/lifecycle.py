@@ -108,6 +108,7 @@ def gate_name(gate: pb.SeedLifecycleGate) -> str:
 
 
 @lru_cache(maxsize=256)
+@lru_cache(maxsize=256)
 def reason_name(code: int) -> str:
     """replayed for REASON_REPLAYED: how logs, receipts and summaries spell a reason."""
     return _name(pb.ReasonCode, code, "REASON_").lower()

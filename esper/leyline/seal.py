@@ -52,6 +52,7 @@ EVERYONE = "*"
 
 _NO_DEADLINE = (DeadlineKind.NONE, 0)
 _FOR_EVER = 1 << 64
+_BAD_SEAL = pb.ReasonCode.REASON_BAD_SEAL  # looked up once: a flood has one for every message
 
 
 class _Line(NamedTuple):
@@ -243,7 +244,7 @@ class Opener:
             # Junk, unless these are the keys of another run, handed to this process by mistake.
             junk = header.run_id == self._keyring.run_id
             raise (UnsealedError if junk else RefusedError)(
-                pb.ReasonCode.REASON_BAD_SEAL,
+                _BAD_SEAL,
                 f"the seal of {header.producer} in run {header.run_id} does not fit the keys of {self._keyring.run_id}",
             )
 
@@ -258,12 +259,12 @@ def check_signature(data: bytes, keyring: RoleKeyring) -> None:
     """For audits: refuse sealed bytes that the role's own Ed25519 key has not signed. Opened bytes only."""
     parts = unpack(data)
     if not parts.header.signed:
-        raise RefusedError(pb.ReasonCode.REASON_BAD_SEAL, f"message of {parts.header.producer} carries no signature")
+        raise RefusedError(_BAD_SEAL, f"message of {parts.header.producer} carries no signature")
     public = keyring.public_key(parts.header.key_id, parts.header.role)
     try:
         public.verify(data[parts.body_end : parts.seal_start], data[: parts.body_end])
     except InvalidSignature as error:
-        raise RefusedError(pb.ReasonCode.REASON_BAD_SEAL, f"{parts.header.producer} did not sign this") from error
+        raise RefusedError(_BAD_SEAL, f"{parts.header.producer} did not sign this") from error
 
 
 def _no_such(route: Route, data: bytes) -> RefusedError:

@@ -70,6 +70,7 @@ def while_flooded(session: Session, seconds: float) -> list[float]:
     flood_s, num = seconds + 2 * LEAD_S, int(seconds * PER_SECOND)
     session.ask("pace:sender", "prepare")
     before_s = float(session.ask("pace:sender", "server_seconds"))
+    num_forks = int(session.ask("pace:sender", "server_forks"))
     session.tell("pace:listener", "listen", what="command", num=num, seconds=seconds)
     session.ask("pace:sender", "listening")
     session.tell("pace:flood", "flood", seconds=flood_s)
@@ -81,4 +82,6 @@ def while_flooded(session: Session, seconds: float) -> list[float]:
         session.report.add(BUSY, arm, "rate", count / flood_s, "msg/s", count)
     used_s = float(session.ask("pace:sender", "server_seconds")) - before_s
     session.report.add(BUSY, "server", "mean", used_s / flood_s, "cores", 1)
+    num_forks = int(session.ask("pace:sender", "server_forks")) - num_forks
+    session.report.add(BUSY, "server, rewriting its AOF", "count", num_forks, "forks", 1)
     return taken

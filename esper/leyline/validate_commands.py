@@ -24,7 +24,8 @@ def adaptation_command(command: pb.AdaptationCommand) -> None:
         bounds.known("priority", command.priority, pb.MessagePriority.DESCRIPTOR, unknown=True)
     if len(command.issued_by) > bounds.SHORT_NAME:
         bounds.text("issued_by", command.issued_by, bounds.NAME_BYTES)
-    bounds.texts("annotations", command.annotations, NUM_ANNOTATIONS)
+    if command.annotations:
+        bounds.texts("annotations", command.annotations, NUM_ANNOTATIONS)
     field, rule = found or _BODIES[command_type]
     carried = command.WhichOneof("command")
     if carried != field:
@@ -53,7 +54,8 @@ def _seed(command: pb.SeedCommand) -> None:
         bounds.known("operation", operation, pb.SeedOperation.DESCRIPTOR)
     if command.alpha_curve not in _CURVES:
         bounds.known("alpha_curve", command.alpha_curve, pb.AlphaCurve.DESCRIPTOR, unknown=True)
-    bounds.numbers("parameters", parameters)
+    if parameters:
+        bounds.numbers("parameters", parameters)
     if len(command.site) > bounds.SHORT_NAME:
         bounds.text("site", command.site, bounds.NAME_BYTES)
     if len(command.blueprint_id) > bounds.SHORT_ID:
@@ -62,8 +64,10 @@ def _seed(command: pb.SeedCommand) -> None:
         bounds.name("site", command.site, bounds.NAME_BYTES)
         bounds.name("blueprint_id", command.blueprint_id)
     elif operation in _BLENDING:
-        _fraction("alpha", parameters.get("alpha", 0.0))
-        bounds.at_least("steps", parameters.get("steps", 0.0), 0)
+        if not 0 <= parameters.get("alpha", 0.0) <= 1:
+            raise bounds.refuse("alpha", parameters["alpha"], "between 0 and 1")
+        if parameters.get("steps", 0.0) < 0:
+            bounds.at_least("steps", parameters["steps"], 0)
 
 
 # The library looks an enumeration's value up by its name at each mention: 0.9 us that no command need wait for.
@@ -73,11 +77,6 @@ _OPERATIONS = bounds.numbers_of(pb.SeedOperation.DESCRIPTOR)
 _CURVES = bounds.numbers_of(pb.AlphaCurve.DESCRIPTOR)
 _PRIORITIES = bounds.numbers_of(pb.MessagePriority.DESCRIPTOR)
 _REGISTER_TEACHER = pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER
-
-
-def _fraction(field: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise bounds.refuse(field, value, "between 0 and 1")
 
 
 def _adjustment(command: pb.OptimizerAdjustment) -> None:

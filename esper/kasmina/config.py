@@ -2,30 +2,148 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from esper.errors import SettingError
+
+AMP_DTYPES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
 class KasminaConfig:
-    """Thresholds of gates and breakers. `window` is W of the design, in optimizer steps."""
+    """Every threshold of the executor. Raises SettingError for a value that cannot be meant.
 
+    Names are those of the seeds' KasminaConfig where it has one. What FIXED holds is accepted at that value only: a
+    protection cannot be switched off here, and what the wire settles is not this process's to change.
+    """
+
+    # Gates; `window` is W of the design, in optimizer steps.
     window: int = 50
     rho: float = 0.1  # TRAINING: the seed fits a step of rho * norm(h) against the gradient
     rho_max: float = 0.5  # abs(delta) may be this share of abs(h); ten times as much is gated away
     gradient_ratio_min: float = 1e-3
     gradient_ratio_max: float = 10.0
     loss_variance_max: float = 2.0  # relative: variance over squared mean; small batches near the end are near 1
+    recompiles_max: int = 2  # of the whole process within one window; a third is a storm
     latency_budget_ms: float = 20.0  # of one forward of the seed, best of five
     scale_drift_max: float = 0.5
     min_examples: int = 256
     min_gain: float = 0.0  # in the loss's unit, per example
     max_looks: int = 3
     error_rate: float = 0.05  # one-sided, shared equally among the looks
-    blend_steps: int = 30
     embargo_epochs: int = 100
     seed_memory_bytes: int = 256 * 2**20
+    # Blending.
+    blend_steps: int = 30
+    alpha_hysteresis: float = 0.02
+    alpha_feedback: bool = True  # alpha waits, or goes back, while the loss is worse than before blending
+    alpha_feedback_sigmas: float = 3.0  # worse by more than this many standard errors of the two means
+    gradient_clip_adaptive: bool = True  # of a blended seed's gradient, by alpha
+    # Automatic advance of seeds that ask for it.
+    auto_attempts: int = 10  # at one gate, a window apart; then the seed is culled
+    # Looking after seeds.
+    seeds_per_site: int = 1  # one after the other, each seeing the output of those before it
     walk_every: int = 50
     read_every: int = 8  # steps between two reads of the counters on the device
     circuit_breaker_threshold: int = 3
     breaker_window_steps: int = 1000  # failures older than this are forgotten
     breaker_open_steps: int = 1000
+    # Kernels and pools.
+    cache_size_mb: int = 512
+    max_concurrent_kernels: int = 8
+    kernel_cache_size: int = 1000
+    blueprint_cache_size: int = 500
+    telemetry_buffer_size: int = 10_000
+    performance_mode: bool = True
+    checkpoint_pruning_enabled: bool = True
+    # torch.compile.
+    torch_compile_enabled: bool = True
+    fullgraph: bool = False
+    dynamic_shapes: bool = True
+    # Distillation.
+    kd_enabled: bool = False
+    kd_temperature: float = 4.0
+    kd_weight: float = 0.3
+    teacher_checkpoint_path: str | None = None
+    checkpoint_segments: int = 4
+    enable_amp: bool = True
+    amp_dtype: str = "float16"
+    gradient_checkpointing: bool = True
+    use_reentrant: bool = False
+    # Settled elsewhere, or not to be switched off: see FIXED.
+    gradient_monitor_enabled: bool = True
+    backward_hook_monitoring: bool = True
+    emergency_checkpoint: bool = True
+    hmac_authentication: bool = True
+    nonce_expiry_seconds: int = 300
+    timestamp_tolerance_seconds: int = 60
+    two_optimizer_pattern: bool = True
+    message_based_coordination: bool = True
+    three_tier_aggregation: bool = True
+    region_based_metrics: bool = True
+    aggregation_ratio: int = 32
+    epoch_barrier_enabled: bool = True
+    barrier_frequency: int = 100
+    byzantine_detection: bool = True
+    consensus_timeout_ms: int = 5000
+    leyline_contracts_enabled: bool = True
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name), field.default)
+        if self.gradient_ratio_min >= self.gradient_ratio_max:
+            expected = f"less than gradient_ratio_max, {self.gradient_ratio_max:g}"
+            raise SettingError("gradient_ratio_min", self.gradient_ratio_min, expected)
+        if self.amp_dtype not in AMP_DTYPES:
+            raise SettingError("amp_dtype", self.amp_dtype, f"one of {', '.join(AMP_DTYPES)}")
+
+
+FIXED: Final[Mapping[str, bool | int]] = {
+    "gradient_monitor_enabled": True,
+    "backward_hook_monitoring": True,
+    "emergency_checkpoint": True,
+    "hmac_authentication": True,
+    "nonce_expiry_seconds": 300,  # of the replay windows
+    "timestamp_tolerance_seconds": 60,
+    "two_optimizer_pattern": True,
+    "message_based_coordination": True,
+    "three_tier_aggregation": True,
+    "region_based_metrics": True,
+    "aggregation_ratio": 32,
+    "epoch_barrier_enabled": True,
+    "barrier_frequency": 100,
+    "byzantine_detection": True,
+    "consensus_timeout_ms": 5000,
+    "leyline_contracts_enabled": True,
+    "gradient_checkpointing": True,  # where gradients flow through a teacher
+    "use_reentrant": False,  # the other kind breaks under torch.compile
+}
+
+SHARES = frozenset({"rho", "error_rate", "alpha_hysteresis", "kd_weight"})  # in (0, 1)
+ANY_SIGN = frozenset({"min_gain"})
+FROM_ZERO = frozenset(
+    {"blend_steps", "embargo_epochs", "recompiles_max", "loss_variance_max", "scale_drift_max", "gradient_ratio_min"}
+)
+
+
+def _check(name: str, value: object, default: object) -> None:
+    if name in FIXED and (value != FIXED[name] or type(value) is not type(FIXED[name])):
+        raise SettingError(name, value, f"{FIXED[name]!r}: it is fixed")
+    if isinstance(default, bool) and not isinstance(value, bool):
+        raise SettingError(name, value, "True or False")
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        _check_number(name, value, whole=isinstance(default, int))
+
+
+def _check_number(name: str, value: object, *, whole: bool) -> None:
+    kind = "a whole number" if whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not math.isfinite(value):
+        raise SettingError(name, value, kind)
+    if name in SHARES and not 0 < value < 1:
+        raise SettingError(name, value, f"{kind} above 0 and below 1")
+    lowest_fits = name in ANY_SIGN or value > 0 or (value == 0 and name in FROM_ZERO)
+    if not lowest_fits:
+        raise SettingError(name, value, f"{kind} {'of at least' if name in FROM_ZERO else 'above'} 0")

@@ -66,7 +66,9 @@ class SyncedServer(Server):
         return size - kept
 
     def synced_bytes(self, log: Path) -> int:
-        """How much of a file is surely on disk."""
+        """How much of a file is surely on disk: by its newest fsync, as a rewritten log may have the number of one that
+        is gone."""
         inode = log.stat().st_ino
         rows = (line.split() for line in self._synced.read_text().splitlines())
-        return max((int(size) for number, size in rows if int(number) == inode), default=0)
+        sizes = [int(size) for number, size in rows if int(number) == inode]
+        return sizes[-1] if sizes else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from esper.errors import RefusedError
@@ -37,6 +39,10 @@ def breaker(state: pb.CircuitBreakerState, seed_id: str = "busy") -> pb.Adaptati
 
 def adjust(name: str) -> pb.AdaptationCommand:
     return pb.AdaptationCommand(optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id=name))
+
+
+def masks(**fields: Any) -> pb.AdaptationCommand:
+    return pb.AdaptationCommand(pruning_masks=pb.StructuralPruningResponse(request_id="r", **fields))
 
 
 def pause(seed_id: str = "") -> pb.AdaptationCommand:
@@ -78,7 +84,8 @@ def pause(seed_id: str = "") -> pb.AdaptationCommand:
         (adjust("nobody"), "UNKNOWN_OPTIMIZER", "optimizer 'nobody' is unknown; optimizers: host, busy"),
         (adjust("banned"), "UNKNOWN_OPTIMIZER", "optimizers: host, busy"),
         (rollback(24), "NO_SNAPSHOT", "no snapshot of step 24 is held by all ranks; steps with one: 8, 16"),
-        (pb.AdaptationCommand(structural_pruning=pb.StructuralPruningRequest()), "NOT_SUPPORTED", "not supported yet"),
+        (masks(validation_passed=False), "OUT_OF_RANGE", "validation_passed is False"),
+        (masks(validation_passed=True), "OUT_OF_RANGE", "number of pruning_masks is 0"),
         (pb.AdaptationCommand(), "MALFORMED", "empty"),
         (optimizer(Optimizer.OPTIMIZER_COMMAND_CREATE_SEED, "nobody"), "UNKNOWN_OPTIMIZER", "host, busy"),
         (
@@ -111,6 +118,9 @@ def test_a_command_that_does_not_fit_is_refused_with_what_was_met(command: Comma
         breaker(pb.CircuitBreakerState.BREAKER_OPEN),
         breaker(pb.CircuitBreakerState.BREAKER_CLOSED, "banned"),
         adjust("host"),
+        pb.AdaptationCommand(structural_pruning=pb.StructuralPruningRequest()),
+        masks(validation_passed=True, pruning_masks=[pb.PruningMask(parameter="body.weight")]),
+        masks(rollback_required=True),
         adjust("busy"),
         pause(),
         pause("busy"),

@@ -99,7 +99,7 @@ def rollback(step: int, reason: str) -> pb.AdaptationCommand:
 
 
 def pruning(step: int, safety_constraints: Mapping[str, float]) -> pb.AdaptationCommand:
-    """Asks for masks to be judged, not yet applied."""
+    """Asks for what each channel and head is worth; changes nothing."""
     command_id = new_command_id()
     body = pb.StructuralPruningRequest(
         request_id=command_id,
@@ -108,6 +108,11 @@ def pruning(step: int, safety_constraints: Mapping[str, float]) -> pb.Adaptation
         safety_constraints=safety_constraints,
     )
     return _adaptation(pb.CommandType.COMMAND_STRUCTURAL_PRUNING, structural_pruning=body)
+
+
+def pruning_masks(response: pb.StructuralPruningResponse) -> pb.AdaptationCommand:
+    """Has masks applied, or with `rollback_required` the last ones lifted."""
+    return _adaptation(pb.CommandType.COMMAND_PRUNING_MASKS, pruning_masks=response)
 
 
 def optimizer(
@@ -148,7 +153,8 @@ def _adaptation(
     | pb.RollbackCommand
     | pb.PauseCommand
     | pb.EmergencyCommand
-    | pb.StructuralPruningRequest,
+    | pb.StructuralPruningRequest
+    | pb.StructuralPruningResponse,
 ) -> pb.AdaptationCommand:
     head = pb.AdaptationCommand(version=1, command_id=new_command_id(), command_type=command_type, priority=priority)
     for name, message in body.items():

@@ -70,6 +70,7 @@ from esper.leyline.v1.link_pb2 import (
     ToTrainer as ToTrainer,
 )
 from esper.leyline.v1.pruning_pb2 import (
+    ChannelImportance as ChannelImportance,
     PruningMask as PruningMask,
     StructuralPruningRequest as StructuralPruningRequest,
     StructuralPruningResponse as StructuralPruningResponse,

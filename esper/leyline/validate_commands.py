@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from esper.leyline import bounds, contracts as pb
+from esper.leyline.validate_pruning import pruning_request, pruning_response
 
 NUM_ANNOTATIONS = 16
 
@@ -110,13 +111,6 @@ def _emergency(command: pb.EmergencyCommand) -> None:
     bounds.text("reason", command.reason, bounds.SENTENCE_BYTES)
 
 
-def _pruning(command: pb.StructuralPruningRequest) -> None:
-    bounds.name("request_id", command.request_id)
-    bounds.text("checkpoint_id", command.checkpoint_id, bounds.NAME_BYTES)
-    bounds.known("phase", command.phase, pb.PruningPhase.DESCRIPTOR)
-    bounds.numbers("safety_constraints", command.safety_constraints)
-
-
 # The field of the oneof that goes with each type, and its rule.
 _BODIES: Mapping[int, tuple[str, Callable[[Any], None]]] = {
     _Kind.COMMAND_SEED: ("seed_command", _seed),
@@ -125,5 +119,6 @@ _BODIES: Mapping[int, tuple[str, Callable[[Any], None]]] = {
     _Kind.COMMAND_CIRCUIT_BREAKER: ("circuit_breaker", _breaker),
     _Kind.COMMAND_PAUSE: ("pause_command", _pause),
     _Kind.COMMAND_EMERGENCY: ("emergency_command", _emergency),
-    _Kind.COMMAND_STRUCTURAL_PRUNING: ("structural_pruning", _pruning),
+    _Kind.COMMAND_STRUCTURAL_PRUNING: ("structural_pruning", pruning_request),
+    _Kind.COMMAND_PRUNING_MASKS: ("pruning_masks", pruning_response),
 }

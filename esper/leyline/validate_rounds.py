@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from esper.leyline import bounds, contracts as pb
+from esper.leyline.validate_pruning import pruning_request
 
 NUM_WORKERS = 4096
 NUM_COMMANDS = 4096
@@ -29,6 +30,8 @@ def heartbeat(message: pb.Heartbeat) -> None:
     bounds.measurements("hyperparameters", message.hyperparameters)
     if message.HasField("report"):
         _report(message.report)
+    if message.HasField("pruning"):
+        pruning_request(message.pruning)
 
 
 def barrier_vote(message: pb.BarrierVote) -> None:

@@ -109,7 +109,9 @@ class Judge:
             case "emergency_command":
                 pass
             case "structural_pruning":
-                raise RefusedError(_Reason.REASON_NOT_SUPPORTED, "structural pruning is not supported yet")
+                pass  # asks only; the ranks know their own layers
+            case "pruning_masks":
+                check_masks(command.pruning_masks)
             case None:
                 raise RefusedError(_Reason.REASON_MALFORMED, "the command is empty; expected one of its kinds")
         return 0
@@ -210,6 +212,18 @@ class Judge:
             raise RefusedError(
                 _Reason.REASON_UNKNOWN_OPTIMIZER, f"optimizer {name!r} is unknown; optimizers: {listed(known)}"
             )
+
+
+def check_masks(response: pb.StructuralPruningResponse) -> None:
+    """Refuse masks that nobody validated. Whether they fit the model each rank says: the judge knows no layers."""
+    if response.rollback_required:
+        return
+    if not response.validation_passed:
+        raise RefusedError(
+            _Reason.REASON_OUT_OF_RANGE, "validation_passed is False; expected masks that were validated"
+        )
+    if not response.pruning_masks:
+        raise RefusedError(_Reason.REASON_OUT_OF_RANGE, "number of pruning_masks is 0; expected at least one")
 
 
 def check_parameters(what: str, values: Mapping[str, float], table: Mapping[str, pb.BlueprintParameter]) -> None:

@@ -1,5 +1,6 @@
 from esper.leyline.v1 import enums_pb2 as _enums_pb2
 from esper.leyline.v1 import kernels_pb2 as _kernels_pb2
+from esper.leyline.v1 import pruning_pb2 as _pruning_pb2
 from esper.leyline.v1 import telemetry_pb2 as _telemetry_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -10,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Heartbeat(_message.Message):
-    __slots__ = ("version", "worker", "incarnation", "rank", "world_size", "region", "step", "epoch", "busy", "time_ns", "seeds", "sites", "blueprints", "loss", "packets", "shed", "round_applied", "barrier_due", "report", "hyperparameters", "accuracy", "steps_waited")
+    __slots__ = ("version", "worker", "incarnation", "rank", "world_size", "region", "step", "epoch", "busy", "time_ns", "seeds", "sites", "blueprints", "loss", "packets", "shed", "round_applied", "barrier_due", "report", "hyperparameters", "accuracy", "steps_waited", "pruning")
     class HyperparametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +41,7 @@ class Heartbeat(_message.Message):
     HYPERPARAMETERS_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_FIELD_NUMBER: _ClassVar[int]
     STEPS_WAITED_FIELD_NUMBER: _ClassVar[int]
+    PRUNING_FIELD_NUMBER: _ClassVar[int]
     version: int
     worker: str
     incarnation: int
@@ -62,7 +64,8 @@ class Heartbeat(_message.Message):
     hyperparameters: _containers.ScalarMap[str, float]
     accuracy: float
     steps_waited: int
-    def __init__(self, version: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., region: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., busy: _Optional[_Union[_enums_pb2.BusyWith, str]] = ..., time_ns: _Optional[int] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., sites: _Optional[_Iterable[str]] = ..., blueprints: _Optional[_Iterable[_Union[_kernels_pb2.KernelManifest, _Mapping]]] = ..., loss: _Optional[float] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., round_applied: _Optional[int] = ..., barrier_due: _Optional[bool] = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., hyperparameters: _Optional[_Mapping[str, float]] = ..., accuracy: _Optional[float] = ..., steps_waited: _Optional[int] = ...) -> None: ...
+    pruning: _pruning_pb2.StructuralPruningRequest
+    def __init__(self, version: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., region: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., busy: _Optional[_Union[_enums_pb2.BusyWith, str]] = ..., time_ns: _Optional[int] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., sites: _Optional[_Iterable[str]] = ..., blueprints: _Optional[_Iterable[_Union[_kernels_pb2.KernelManifest, _Mapping]]] = ..., loss: _Optional[float] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., round_applied: _Optional[int] = ..., barrier_due: _Optional[bool] = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., hyperparameters: _Optional[_Mapping[str, float]] = ..., accuracy: _Optional[float] = ..., steps_waited: _Optional[int] = ..., pruning: _Optional[_Union[_pruning_pb2.StructuralPruningRequest, _Mapping]] = ...) -> None: ...
 
 class BarrierProposal(_message.Message):
     __slots__ = ("version", "round", "roster_generation", "roster", "time_ns")

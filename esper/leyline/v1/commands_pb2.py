@@ -26,7 +26,7 @@ from esper.leyline.v1 import enums_pb2 as esper_dot_leyline_dot_v1_dot_enums__pb
 from esper.leyline.v1 import pruning_pb2 as esper_dot_leyline_dot_v1_dot_pruning__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x65sper/leyline/v1/commands.proto\x12\x10\x65sper.leyline.v1\x1a\x1c\x65sper/leyline/v1/enums.proto\x1a\x1e\x65sper/leyline/v1/pruning.proto\"\x98\x06\n\x11\x41\x64\x61ptationCommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12\x33\n\x0c\x63ommand_type\x18\x03 \x01(\x0e\x32\x1d.esper.leyline.v1.CommandType\x12\x33\n\x08priority\x18\x04 \x01(\x0e\x32!.esper.leyline.v1.MessagePriority\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12\x11\n\tissued_by\x18\x06 \x01(\t\x12\x35\n\x0cseed_command\x18\n \x01(\x0b\x32\x1d.esper.leyline.v1.SeedCommandH\x00\x12\x45\n\x14optimizer_adjustment\x18\x0b \x01(\x0b\x32%.esper.leyline.v1.OptimizerAdjustmentH\x00\x12\x42\n\x0f\x63ircuit_breaker\x18\x0c \x01(\x0b\x32\'.esper.leyline.v1.CircuitBreakerCommandH\x00\x12=\n\x10rollback_command\x18\r \x01(\x0b\x32!.esper.leyline.v1.RollbackCommandH\x00\x12\x37\n\rpause_command\x18\x0e \x01(\x0b\x32\x1e.esper.leyline.v1.PauseCommandH\x00\x12?\n\x11\x65mergency_command\x18\x0f \x01(\x0b\x32\".esper.leyline.v1.EmergencyCommandH\x00\x12H\n\x12structural_pruning\x18\x10 \x01(\x0b\x32*.esper.leyline.v1.StructuralPruningRequestH\x00\x12I\n\x0b\x61nnotations\x18\x14 \x03(\x0b\x32\x34.esper.leyline.v1.AdaptationCommand.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07\x63ommand\"\x9f\x02\n\x0bSeedCommand\x12\x0f\n\x07seed_id\x18\x01 \x01(\t\x12\x32\n\toperation\x18\x02 \x01(\x0e\x32\x1f.esper.leyline.v1.SeedOperation\x12\x0c\n\x04site\x18\x03 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x04 \x01(\t\x12\x41\n\nparameters\x18\x05 \x03(\x0b\x32-.esper.leyline.v1.SeedCommand.ParametersEntry\x12\x31\n\x0b\x61lpha_curve\x18\x06 \x01(\x0e\x32\x1c.esper.leyline.v1.AlphaCurve\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xc9\x01\n\x13OptimizerAdjustment\x12\x14\n\x0coptimizer_id\x18\x01 \x01(\t\x12S\n\x0fhyperparameters\x18\x02 \x03(\x0b\x32:.esper.leyline.v1.OptimizerAdjustment.HyperparametersEntry\x12\x0f\n\x07release\x18\x03 \x03(\t\x1a\x36\n\x14HyperparametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"y\n\x15\x43ircuitBreakerCommand\x12\x0f\n\x07seed_id\x18\x01 \x01(\t\x12<\n\rdesired_state\x18\x02 \x01(\x0e\x32%.esper.leyline.v1.CircuitBreakerState\x12\x11\n\trationale\x18\x03 \x01(\t\"I\n\x0fRollbackCommand\x12\x13\n\x0btarget_step\x18\x01 \x01(\x04\x12\x11\n\temergency\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"/\n\x0cPauseCommand\x12\x0e\n\x06resume\x18\x01 \x01(\x08\x12\x0f\n\x07seed_id\x18\x02 \x01(\t\"S\n\x10\x45mergencyCommand\x12/\n\x05level\x18\x01 \x01(\x0e\x32 .esper.leyline.v1.EmergencyLevel\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x8d\x03\n\x10OptimizerCommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12<\n\x0c\x63ommand_type\x18\x03 \x01(\x0e\x32&.esper.leyline.v1.OptimizerCommandType\x12\x14\n\x0coptimizer_id\x18\x04 \x01(\t\x12P\n\x0fhyperparameters\x18\x05 \x03(\x0b\x32\x37.esper.leyline.v1.OptimizerCommand.HyperparametersEntry\x12\x15\n\rexpected_step\x18\x06 \x01(\x04\x12\x11\n\tnum_steps\x18\x07 \x01(\x04\x12\x1c\n\x14optimizer_generation\x18\x08 \x01(\r\x12\x16\n\x0egrad_clip_norm\x18\t \x01(\x01\x12\x16\n\x0eteacher_digest\x18\n \x01(\t\x1a\x36\n\x14HyperparametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xe3\x03\n\x0e\x43ommandReceipt\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12/\n\x06status\x18\x03 \x01(\x0e\x32\x1f.esper.leyline.v1.ReceiptStatus\x12,\n\x06reason\x18\x04 \x01(\x0e\x32\x1c.esper.leyline.v1.ReasonCode\x12\x0e\n\x06worker\x18\x05 \x01(\t\x12\x0c\n\x04step\x18\x06 \x01(\x04\x12\r\n\x05round\x18\x07 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x08 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\t \x01(\t\x12\x33\n\x05stage\x18\n \x01(\x0e\x32$.esper.leyline.v1.SeedLifecycleStage\x12\x31\n\x04gate\x18\x0b \x01(\x0e\x32#.esper.leyline.v1.SeedLifecycleGate\x12@\n\x08\x65vidence\x18\x0c \x03(\x0b\x32..esper.leyline.v1.CommandReceipt.EvidenceEntry\x12\x0f\n\x07time_ns\x18\r \x01(\x04\x12\x12\n\nworld_size\x18\x0e \x01(\r\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x65sper/leyline/v1/commands.proto\x12\x10\x65sper.leyline.v1\x1a\x1c\x65sper/leyline/v1/enums.proto\x1a\x1e\x65sper/leyline/v1/pruning.proto\"\xde\x06\n\x11\x41\x64\x61ptationCommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12\x33\n\x0c\x63ommand_type\x18\x03 \x01(\x0e\x32\x1d.esper.leyline.v1.CommandType\x12\x33\n\x08priority\x18\x04 \x01(\x0e\x32!.esper.leyline.v1.MessagePriority\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12\x11\n\tissued_by\x18\x06 \x01(\t\x12\x35\n\x0cseed_command\x18\n \x01(\x0b\x32\x1d.esper.leyline.v1.SeedCommandH\x00\x12\x45\n\x14optimizer_adjustment\x18\x0b \x01(\x0b\x32%.esper.leyline.v1.OptimizerAdjustmentH\x00\x12\x42\n\x0f\x63ircuit_breaker\x18\x0c \x01(\x0b\x32\'.esper.leyline.v1.CircuitBreakerCommandH\x00\x12=\n\x10rollback_command\x18\r \x01(\x0b\x32!.esper.leyline.v1.RollbackCommandH\x00\x12\x37\n\rpause_command\x18\x0e \x01(\x0b\x32\x1e.esper.leyline.v1.PauseCommandH\x00\x12?\n\x11\x65mergency_command\x18\x0f \x01(\x0b\x32\".esper.leyline.v1.EmergencyCommandH\x00\x12H\n\x12structural_pruning\x18\x10 \x01(\x0b\x32*.esper.leyline.v1.StructuralPruningRequestH\x00\x12\x44\n\rpruning_masks\x18\x11 \x01(\x0b\x32+.esper.leyline.v1.StructuralPruningResponseH\x00\x12I\n\x0b\x61nnotations\x18\x14 \x03(\x0b\x32\x34.esper.leyline.v1.AdaptationCommand.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07\x63ommand\"\x9f\x02\n\x0bSeedCommand\x12\x0f\n\x07seed_id\x18\x01 \x01(\t\x12\x32\n\toperation\x18\x02 \x01(\x0e\x32\x1f.esper.leyline.v1.SeedOperation\x12\x0c\n\x04site\x18\x03 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x04 \x01(\t\x12\x41\n\nparameters\x18\x05 \x03(\x0b\x32-.esper.leyline.v1.SeedCommand.ParametersEntry\x12\x31\n\x0b\x61lpha_curve\x18\x06 \x01(\x0e\x32\x1c.esper.leyline.v1.AlphaCurve\x1a\x31\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xc9\x01\n\x13OptimizerAdjustment\x12\x14\n\x0coptimizer_id\x18\x01 \x01(\t\x12S\n\x0fhyperparameters\x18\x02 \x03(\x0b\x32:.esper.leyline.v1.OptimizerAdjustment.HyperparametersEntry\x12\x0f\n\x07release\x18\x03 \x03(\t\x1a\x36\n\x14HyperparametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"y\n\x15\x43ircuitBreakerCommand\x12\x0f\n\x07seed_id\x18\x01 \x01(\t\x12<\n\rdesired_state\x18\x02 \x01(\x0e\x32%.esper.leyline.v1.CircuitBreakerState\x12\x11\n\trationale\x18\x03 \x01(\t\"I\n\x0fRollbackCommand\x12\x13\n\x0btarget_step\x18\x01 \x01(\x04\x12\x11\n\temergency\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"/\n\x0cPauseCommand\x12\x0e\n\x06resume\x18\x01 \x01(\x08\x12\x0f\n\x07seed_id\x18\x02 \x01(\t\"S\n\x10\x45mergencyCommand\x12/\n\x05level\x18\x01 \x01(\x0e\x32 .esper.leyline.v1.EmergencyLevel\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x8d\x03\n\x10OptimizerCommand\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12<\n\x0c\x63ommand_type\x18\x03 \x01(\x0e\x32&.esper.leyline.v1.OptimizerCommandType\x12\x14\n\x0coptimizer_id\x18\x04 \x01(\t\x12P\n\x0fhyperparameters\x18\x05 \x03(\x0b\x32\x37.esper.leyline.v1.OptimizerCommand.HyperparametersEntry\x12\x15\n\rexpected_step\x18\x06 \x01(\x04\x12\x11\n\tnum_steps\x18\x07 \x01(\x04\x12\x1c\n\x14optimizer_generation\x18\x08 \x01(\r\x12\x16\n\x0egrad_clip_norm\x18\t \x01(\x01\x12\x16\n\x0eteacher_digest\x18\n \x01(\t\x1a\x36\n\x14HyperparametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xe3\x03\n\x0e\x43ommandReceipt\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12/\n\x06status\x18\x03 \x01(\x0e\x32\x1f.esper.leyline.v1.ReceiptStatus\x12,\n\x06reason\x18\x04 \x01(\x0e\x32\x1c.esper.leyline.v1.ReasonCode\x12\x0e\n\x06worker\x18\x05 \x01(\t\x12\x0c\n\x04step\x18\x06 \x01(\x04\x12\r\n\x05round\x18\x07 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x08 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\t \x01(\t\x12\x33\n\x05stage\x18\n \x01(\x0e\x32$.esper.leyline.v1.SeedLifecycleStage\x12\x31\n\x04gate\x18\x0b \x01(\x0e\x32#.esper.leyline.v1.SeedLifecycleGate\x12@\n\x08\x65vidence\x18\x0c \x03(\x0b\x32..esper.leyline.v1.CommandReceipt.EvidenceEntry\x12\x0f\n\x07time_ns\x18\r \x01(\x04\x12\x12\n\nworld_size\x18\x0e \x01(\r\x1a/\n\rEvidenceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,31 +44,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMANDRECEIPT_EVIDENCEENTRY']._loaded_options = None
   _globals['_COMMANDRECEIPT_EVIDENCEENTRY']._serialized_options = b'8\001'
   _globals['_ADAPTATIONCOMMAND']._serialized_start=116
-  _globals['_ADAPTATIONCOMMAND']._serialized_end=908
-  _globals['_ADAPTATIONCOMMAND_ANNOTATIONSENTRY']._serialized_start=847
-  _globals['_ADAPTATIONCOMMAND_ANNOTATIONSENTRY']._serialized_end=897
-  _globals['_SEEDCOMMAND']._serialized_start=911
-  _globals['_SEEDCOMMAND']._serialized_end=1198
-  _globals['_SEEDCOMMAND_PARAMETERSENTRY']._serialized_start=1149
-  _globals['_SEEDCOMMAND_PARAMETERSENTRY']._serialized_end=1198
-  _globals['_OPTIMIZERADJUSTMENT']._serialized_start=1201
-  _globals['_OPTIMIZERADJUSTMENT']._serialized_end=1402
-  _globals['_OPTIMIZERADJUSTMENT_HYPERPARAMETERSENTRY']._serialized_start=1348
-  _globals['_OPTIMIZERADJUSTMENT_HYPERPARAMETERSENTRY']._serialized_end=1402
-  _globals['_CIRCUITBREAKERCOMMAND']._serialized_start=1404
-  _globals['_CIRCUITBREAKERCOMMAND']._serialized_end=1525
-  _globals['_ROLLBACKCOMMAND']._serialized_start=1527
-  _globals['_ROLLBACKCOMMAND']._serialized_end=1600
-  _globals['_PAUSECOMMAND']._serialized_start=1602
-  _globals['_PAUSECOMMAND']._serialized_end=1649
-  _globals['_EMERGENCYCOMMAND']._serialized_start=1651
-  _globals['_EMERGENCYCOMMAND']._serialized_end=1734
-  _globals['_OPTIMIZERCOMMAND']._serialized_start=1737
-  _globals['_OPTIMIZERCOMMAND']._serialized_end=2134
-  _globals['_OPTIMIZERCOMMAND_HYPERPARAMETERSENTRY']._serialized_start=1348
-  _globals['_OPTIMIZERCOMMAND_HYPERPARAMETERSENTRY']._serialized_end=1402
-  _globals['_COMMANDRECEIPT']._serialized_start=2137
-  _globals['_COMMANDRECEIPT']._serialized_end=2620
-  _globals['_COMMANDRECEIPT_EVIDENCEENTRY']._serialized_start=2573
-  _globals['_COMMANDRECEIPT_EVIDENCEENTRY']._serialized_end=2620
+  _globals['_ADAPTATIONCOMMAND']._serialized_end=978
+  _globals['_ADAPTATIONCOMMAND_ANNOTATIONSENTRY']._serialized_start=917
+  _globals['_ADAPTATIONCOMMAND_ANNOTATIONSENTRY']._serialized_end=967
+  _globals['_SEEDCOMMAND']._serialized_start=981
+  _globals['_SEEDCOMMAND']._serialized_end=1268
+  _globals['_SEEDCOMMAND_PARAMETERSENTRY']._serialized_start=1219
+  _globals['_SEEDCOMMAND_PARAMETERSENTRY']._serialized_end=1268
+  _globals['_OPTIMIZERADJUSTMENT']._serialized_start=1271
+  _globals['_OPTIMIZERADJUSTMENT']._serialized_end=1472
+  _globals['_OPTIMIZERADJUSTMENT_HYPERPARAMETERSENTRY']._serialized_start=1418
+  _globals['_OPTIMIZERADJUSTMENT_HYPERPARAMETERSENTRY']._serialized_end=1472
+  _globals['_CIRCUITBREAKERCOMMAND']._serialized_start=1474
+  _globals['_CIRCUITBREAKERCOMMAND']._serialized_end=1595
+  _globals['_ROLLBACKCOMMAND']._serialized_start=1597
+  _globals['_ROLLBACKCOMMAND']._serialized_end=1670
+  _globals['_PAUSECOMMAND']._serialized_start=1672
+  _globals['_PAUSECOMMAND']._serialized_end=1719
+  _globals['_EMERGENCYCOMMAND']._serialized_start=1721
+  _globals['_EMERGENCYCOMMAND']._serialized_end=1804
+  _globals['_OPTIMIZERCOMMAND']._serialized_start=1807
+  _globals['_OPTIMIZERCOMMAND']._serialized_end=2204
+  _globals['_OPTIMIZERCOMMAND_HYPERPARAMETERSENTRY']._serialized_start=1418
+  _globals['_OPTIMIZERCOMMAND_HYPERPARAMETERSENTRY']._serialized_end=1472
+  _globals['_COMMANDRECEIPT']._serialized_start=2207
+  _globals['_COMMANDRECEIPT']._serialized_end=2690
+  _globals['_COMMANDRECEIPT_EVIDENCEENTRY']._serialized_start=2643
+  _globals['_COMMANDRECEIPT_EVIDENCEENTRY']._serialized_end=2690
 # @@protoc_insertion_point(module_scope)

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AdaptationCommand(_message.Message):
-    __slots__ = ("version", "command_id", "command_type", "priority", "timeout_ms", "issued_by", "seed_command", "optimizer_adjustment", "circuit_breaker", "rollback_command", "pause_command", "emergency_command", "structural_pruning", "annotations")
+    __slots__ = ("version", "command_id", "command_type", "priority", "timeout_ms", "issued_by", "seed_command", "optimizer_adjustment", "circuit_breaker", "rollback_command", "pause_command", "emergency_command", "structural_pruning", "pruning_masks", "annotations")
     class AnnotationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class AdaptationCommand(_message.Message):
     PAUSE_COMMAND_FIELD_NUMBER: _ClassVar[int]
     EMERGENCY_COMMAND_FIELD_NUMBER: _ClassVar[int]
     STRUCTURAL_PRUNING_FIELD_NUMBER: _ClassVar[int]
+    PRUNING_MASKS_FIELD_NUMBER: _ClassVar[int]
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     version: int
     command_id: str
@@ -44,8 +45,9 @@ class AdaptationCommand(_message.Message):
     pause_command: PauseCommand
     emergency_command: EmergencyCommand
     structural_pruning: _pruning_pb2.StructuralPruningRequest
+    pruning_masks: _pruning_pb2.StructuralPruningResponse
     annotations: _containers.ScalarMap[str, str]
-    def __init__(self, version: _Optional[int] = ..., command_id: _Optional[str] = ..., command_type: _Optional[_Union[_enums_pb2.CommandType, str]] = ..., priority: _Optional[_Union[_enums_pb2.MessagePriority, str]] = ..., timeout_ms: _Optional[int] = ..., issued_by: _Optional[str] = ..., seed_command: _Optional[_Union[SeedCommand, _Mapping]] = ..., optimizer_adjustment: _Optional[_Union[OptimizerAdjustment, _Mapping]] = ..., circuit_breaker: _Optional[_Union[CircuitBreakerCommand, _Mapping]] = ..., rollback_command: _Optional[_Union[RollbackCommand, _Mapping]] = ..., pause_command: _Optional[_Union[PauseCommand, _Mapping]] = ..., emergency_command: _Optional[_Union[EmergencyCommand, _Mapping]] = ..., structural_pruning: _Optional[_Union[_pruning_pb2.StructuralPruningRequest, _Mapping]] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., command_id: _Optional[str] = ..., command_type: _Optional[_Union[_enums_pb2.CommandType, str]] = ..., priority: _Optional[_Union[_enums_pb2.MessagePriority, str]] = ..., timeout_ms: _Optional[int] = ..., issued_by: _Optional[str] = ..., seed_command: _Optional[_Union[SeedCommand, _Mapping]] = ..., optimizer_adjustment: _Optional[_Union[OptimizerAdjustment, _Mapping]] = ..., circuit_breaker: _Optional[_Union[CircuitBreakerCommand, _Mapping]] = ..., rollback_command: _Optional[_Union[RollbackCommand, _Mapping]] = ..., pause_command: _Optional[_Union[PauseCommand, _Mapping]] = ..., emergency_command: _Optional[_Union[EmergencyCommand, _Mapping]] = ..., structural_pruning: _Optional[_Union[_pruning_pb2.StructuralPruningRequest, _Mapping]] = ..., pruning_masks: _Optional[_Union[_pruning_pb2.StructuralPruningResponse, _Mapping]] = ..., annotations: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SeedCommand(_message.Message):
     __slots__ = ("seed_id", "operation", "site", "blueprint_id", "parameters", "alpha_curve")

@@ -55,6 +55,7 @@ class CommandType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COMMAND_PAUSE: _ClassVar[CommandType]
     COMMAND_EMERGENCY: _ClassVar[CommandType]
     COMMAND_STRUCTURAL_PRUNING: _ClassVar[CommandType]
+    COMMAND_PRUNING_MASKS: _ClassVar[CommandType]
 
 class OptimizerCommandType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -241,6 +242,7 @@ COMMAND_CIRCUIT_BREAKER: CommandType
 COMMAND_PAUSE: CommandType
 COMMAND_EMERGENCY: CommandType
 COMMAND_STRUCTURAL_PRUNING: CommandType
+COMMAND_PRUNING_MASKS: CommandType
 OPTIMIZER_COMMAND_UNKNOWN: OptimizerCommandType
 OPTIMIZER_COMMAND_INITIALIZE_HOST: OptimizerCommandType
 OPTIMIZER_COMMAND_CREATE_SEED: OptimizerCommandType

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from esper.leyline.v1 import enums_pb2 as esper_dot_leyline_dot_v1_dot_enums__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65sper/leyline/v1/pruning.proto\x12\x10\x65sper.leyline.v1\x1a\x1c\x65sper/leyline/v1/enums.proto\"\xaf\x02\n\x18StructuralPruningRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rcheckpoint_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12-\n\x05phase\x18\x04 \x01(\x0e\x32\x1e.esper.leyline.v1.PruningPhase\x12]\n\x12safety_constraints\x18\x05 \x03(\x0b\x32\x41.esper.leyline.v1.StructuralPruningRequest.SafetyConstraintsEntry\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\x1a\x38\n\x16SafetyConstraintsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x87\x01\n\x0bPruningMask\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x34\n\tmask_type\x18\x02 \x01(\x0e\x32!.esper.leyline.v1.PruningMaskType\x12\x0b\n\x03\x64im\x18\x03 \x01(\r\x12\x0c\n\x04kept\x18\x04 \x01(\x0c\x12\x14\n\x0cnum_channels\x18\x05 \x01(\r\"\xe9\x01\n\x19StructuralPruningResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x19\n\x11validation_passed\x18\x02 \x01(\x08\x12\x34\n\rpruning_masks\x18\x03 \x03(\x0b\x32\x1d.esper.leyline.v1.PruningMask\x12\x17\n\x0f\x64\x65\x63ision_report\x18\x04 \x01(\t\x12\x19\n\x11rollback_required\x18\x05 \x01(\x08\x12\x17\n\x0frollback_reason\x18\x06 \x01(\t\x12\x1a\n\x12processing_time_ms\x18\x07 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65sper/leyline/v1/pruning.proto\x12\x10\x65sper.leyline.v1\x1a\x1c\x65sper/leyline/v1/enums.proto\"\xa0\x01\n\x11\x43hannelImportance\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x34\n\tmask_type\x18\x02 \x01(\x0e\x32!.esper.leyline.v1.PruningMaskType\x12\x0b\n\x03\x64im\x18\x03 \x01(\r\x12\x15\n\rgradient_norm\x18\x04 \x03(\x02\x12\x0e\n\x06taylor\x18\x05 \x03(\x02\x12\x0e\n\x06\x66isher\x18\x06 \x03(\x02\"\x9c\x03\n\x18StructuralPruningRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rcheckpoint_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12-\n\x05phase\x18\x04 \x01(\x0e\x32\x1e.esper.leyline.v1.PruningPhase\x12]\n\x12safety_constraints\x18\x05 \x03(\x0b\x32\x41.esper.leyline.v1.StructuralPruningRequest.SafetyConstraintsEntry\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\x12\x37\n\nimportance\x18\x07 \x03(\x0b\x32#.esper.leyline.v1.ChannelImportance\x12\x0c\n\x04part\x18\x08 \x01(\r\x12\x11\n\tnum_parts\x18\t \x01(\r\x12\x11\n\tnum_steps\x18\n \x01(\x04\x1a\x38\n\x16SafetyConstraintsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x87\x01\n\x0bPruningMask\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x34\n\tmask_type\x18\x02 \x01(\x0e\x32!.esper.leyline.v1.PruningMaskType\x12\x0b\n\x03\x64im\x18\x03 \x01(\r\x12\x0c\n\x04kept\x18\x04 \x01(\x0c\x12\x14\n\x0cnum_channels\x18\x05 \x01(\r\"\xe9\x01\n\x19StructuralPruningResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x19\n\x11validation_passed\x18\x02 \x01(\x08\x12\x34\n\rpruning_masks\x18\x03 \x03(\x0b\x32\x1d.esper.leyline.v1.PruningMask\x12\x17\n\x0f\x64\x65\x63ision_report\x18\x04 \x01(\t\x12\x19\n\x11rollback_required\x18\x05 \x01(\x08\x12\x17\n\x0frollback_reason\x18\x06 \x01(\t\x12\x1a\n\x12processing_time_ms\x18\x07 \x01(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,12 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STRUCTURALPRUNINGREQUEST_SAFETYCONSTRAINTSENTRY']._loaded_options = None
   _globals['_STRUCTURALPRUNINGREQUEST_SAFETYCONSTRAINTSENTRY']._serialized_options = b'8\001'
-  _globals['_STRUCTURALPRUNINGREQUEST']._serialized_start=83
-  _globals['_STRUCTURALPRUNINGREQUEST']._serialized_end=386
-  _globals['_STRUCTURALPRUNINGREQUEST_SAFETYCONSTRAINTSENTRY']._serialized_start=330
-  _globals['_STRUCTURALPRUNINGREQUEST_SAFETYCONSTRAINTSENTRY']._serialized_end=386
-  _globals['_PRUNINGMASK']._serialized_start=389
-  _globals['_PRUNINGMASK']._serialized_end=524
-  _globals['_STRUCTURALPRUNINGRESPONSE']._serialized_start=527
-  _globals['_STRUCTURALPRUNINGRESPONSE']._serialized_end=760
+  _globals['_CHANNELIMPORTANCE']._serialized_start=83
+  _globals['_CHANNELIMPORTANCE']._serialized_end=243
+  _globals['_STRUCTURALPRUNINGREQUEST']._serialized_start=246
+  _globals['_STRUCTURALPRUNINGREQUEST']._serialized_end=658
+  _globals['_STRUCTURALPRUNINGREQUEST_SAFETYCONSTRAINTSENTRY']._serialized_start=602
+  _globals['_STRUCTURALPRUNINGREQUEST_SAFETYCONSTRAINTSENTRY']._serialized_end=658
+  _globals['_PRUNINGMASK']._serialized_start=661
+  _globals['_PRUNINGMASK']._serialized_end=796
+  _globals['_STRUCTURALPRUNINGRESPONSE']._serialized_start=799
+  _globals['_STRUCTURALPRUNINGRESPONSE']._serialized_end=1032
 # @@protoc_insertion_point(module_scope)

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.breaker import Breaker
 from esper.kasmina.isolation import stray_leaves
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
-from esper.leyline import contracts as pb
 from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason
 
 
@@ -138,24 +136,3 @@ def test_a_blueprint_that_raises_is_left_out_and_asks_for_a_cull() -> None:
     bench.train(2)
 
     assert [request.detail for request in bench.executor.requests()] == ["ValueError: out of luck"]
-
-
-def test_a_breaker_opens_at_its_threshold_and_again_on_any_failure_when_half_open() -> None:
-    breaker = Breaker(threshold=3, window=10, open_for=100)
-    closed, opened, half = (
-        pb.CircuitBreakerState.BREAKER_CLOSED,
-        pb.CircuitBreakerState.BREAKER_OPEN,
-        pb.CircuitBreakerState.BREAKER_HALF_OPEN,
-    )
-
-    states = []
-    for at in (1, 2, 50, 51, 52):  # the first two are forgotten by then
-        breaker.fail(at)
-        states.append(breaker.state(at))
-
-    assert states == [closed, closed, closed, closed, opened]
-    assert breaker.state(152) == half
-    breaker.fail(152)
-    assert breaker.state(153) == opened
-    breaker.succeed(252)
-    assert breaker.state(252) == closed

@@ -1,9 +1,14 @@
-"""A circuit breaker that counts steps instead of seconds."""
+"""Circuit breakers: closed, open after failures, half-open after a while. They open, they decide nothing."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from esper.errors import SettingError
 from esper.leyline import contracts as pb
 
 CLOSED = pb.CircuitBreakerState.BREAKER_CLOSED
@@ -11,29 +16,77 @@ OPEN = pb.CircuitBreakerState.BREAKER_OPEN
 HALF_OPEN = pb.CircuitBreakerState.BREAKER_HALF_OPEN
 
 
+@dataclass(frozen=True, slots=True)
+class BreakerSettings:
+    """`threshold` failures within `window_s` open it for `open_s`; then `successes` in a row close it again."""
+
+    threshold: int
+    open_s: float
+    window_s: float = math.inf
+    successes: int = 1
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("threshold", 1), ("open_s", 0.0), ("window_s", 0.0), ("successes", 1)):
+            value = getattr(self, name)
+            if not value >= lowest:
+                raise SettingError(f"breaker {name}", value, f"a number of at least {lowest:g}")
+
+
+# Names, thresholds and times of the Kasmina documents. What is rare or slow by itself is never forgotten by time: one
+# violation a minute is three violations, and two loads of a teacher may lie further apart than three minutes.
+BREAKERS: Mapping[str, BreakerSettings] = {
+    "isolation": BreakerSettings(threshold=3, open_s=30.0),
+    "memory": BreakerSettings(threshold=5, open_s=60.0, window_s=60.0),
+    "kernel": BreakerSettings(threshold=10, open_s=30.0, window_s=30.0),
+    "recompile": BreakerSettings(threshold=3, open_s=120.0),
+    "teacher": BreakerSettings(threshold=2, open_s=180.0),
+    "optimizer": BreakerSettings(threshold=3, open_s=30.0),
+}
+
+
 class Breaker:
-    """Opens at `threshold` failures within `window`; half-open after `open_for`, where any failure opens it again."""
+    """One breaker on one rank. Any failure while half-open opens it again.
 
-    def __init__(self, threshold: int, window: int, open_for: int) -> None:
-        self.threshold, self.window, self.open_for = threshold, window, open_for
-        self._failures: deque[int] = deque(maxlen=threshold)
-        self._opened_at: int | None = None
+    Clocks of ranks differ, so that a breaker may open on one rank alone: what follows from its state must be requested
+    of the coordinator, or agreed on by a collective, and never carried out by this rank for itself.
+    """
 
-    def state(self, now: int) -> pb.CircuitBreakerState:
+    __slots__ = ("_clock", "_failures", "_opened_at", "_successes", "settings")
+
+    def __init__(self, settings: BreakerSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds and never goes back."""
+        self.settings = settings
+        self._clock = clock
+        self._failures: deque[float] = deque(maxlen=settings.threshold)
+        self._opened_at: float | None = None
+        self._successes = 0
+
+    @property
+    def state(self) -> pb.CircuitBreakerState:
         if self._opened_at is None:
             return CLOSED
-        return OPEN if now < self._opened_at + self.open_for else HALF_OPEN
+        return OPEN if self._clock() < self._opened_at + self.settings.open_s else HALF_OPEN
 
-    def fail(self, now: int) -> None:
+    def fail(self) -> None:
+        now = self._clock()
         self._failures.append(now)
-        recent = [at for at in self._failures if at > now - self.window]
-        if self.state(now) == HALF_OPEN or len(recent) >= self.threshold:
-            self._opened_at = now
+        crowded = len(self._failures) == self.settings.threshold and self._failures[0] > now - self.settings.window_s
+        if crowded or self.state == HALF_OPEN:
+            self._opened_at, self._successes = now, 0
 
-    def succeed(self, now: int) -> None:
-        if self.state(now) == HALF_OPEN:
-            self.close()
+    def succeed(self) -> None:
+        """Count towards closing while half-open; closed or open it changes nothing, failures included."""
+        if self.state == HALF_OPEN:
+            self._successes += 1
+            if self._successes >= self.settings.successes:
+                self.close()
 
     def close(self) -> None:
+        """Forget every failure."""
         self._failures.clear()
-        self._opened_at = None
+        self._opened_at, self._successes = None, 0
+
+
+def breakers_of(clock: Callable[[], float] = time.monotonic) -> dict[str, Breaker]:
+    """One closed breaker of each name."""
+    return {name: Breaker(settings, clock) for name, settings in BREAKERS.items()}

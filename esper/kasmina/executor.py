@@ -120,8 +120,8 @@ class Executor:
         return bypassed(self._host, self._slots.values())
 
     def _look_after(self, seed: Seed) -> None:
-        if seed.breaker.state(self.step) == OPEN:
-            detail = f"{seed.violations} isolation violations; the breaker opens at {seed.breaker.threshold}"
+        if seed.breaker.state == OPEN:
+            detail = f"{seed.violations} isolation violations; the breaker opens at {seed.breaker.settings.threshold}"
             seed.complain(pb.ReasonCode.REASON_BREAKER_OPEN, detail)
         settled = seed.blends and seed.graphs_seen is None
         # Entering BLENDING may compile once; what comes after that must not.

@@ -10,7 +10,7 @@ from torch import nn
 
 from esper.errors import RefusedError
 from esper.kasmina.blend import AlphaSchedule
-from esper.kasmina.breaker import Breaker
+from esper.kasmina.breaker import BREAKERS, Breaker
 from esper.kasmina.evidence import Witness
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.gates import Evidence, GateResult, ResetEvidence, judge
@@ -153,7 +153,9 @@ class Moves:
             generation=generation,
             alpha=torch.zeros((), device=device),
             meter=Meter(config.window, device),
-            breaker=Breaker(config.circuit_breaker_threshold, config.breaker_window_steps, config.breaker_open_steps),
+            breaker=Breaker(
+                replace(BREAKERS["isolation"], threshold=config.circuit_breaker_threshold), self.witness.clock
+            ),
             history=before.history if before else [],
             germinated_epoch=now.epoch,
         )

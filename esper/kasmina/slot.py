@@ -156,9 +156,9 @@ class Slot:
         self.walk_due = stray > 0  # a stray seed is looked at in every step, until its breaker opens
         if stray:
             seed.violations += 1
-            seed.breaker.fail(self.step)
+            seed.breaker.fail()
         else:
-            seed.breaker.succeed(self.step)
+            seed.breaker.succeed()
 
 
 class Hook:

@@ -1,0 +1,113 @@
+"""A breaker opens at its threshold, lets a probe through after a while, and closes on success only."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from esper.errors import SettingError
+from esper.kasmina.breaker import BREAKERS, CLOSED, HALF_OPEN, OPEN, Breaker, BreakerSettings, breakers_of
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def failed(breaker: Breaker, clock: Clock, *times: float) -> list[int]:
+    states: list[int] = []
+    for clock.now in times:
+        breaker.fail()
+        states.append(breaker.state)
+    return states
+
+
+def test_it_opens_at_its_threshold_and_forgets_what_is_older_than_its_window() -> None:
+    clock = Clock()
+    breaker = Breaker(BreakerSettings(threshold=3, open_s=100, window_s=10), clock)
+
+    states = failed(breaker, clock, 1001, 1002, 1050, 1051, 1052)  # the first two are forgotten by the third
+
+    assert states == [CLOSED, CLOSED, CLOSED, CLOSED, OPEN]
+
+
+def test_without_a_window_failures_add_up_however_far_apart_and_success_between_forgives_none() -> None:
+    clock = Clock()
+    breaker = Breaker(BREAKERS["isolation"], clock)
+
+    states = failed(breaker, clock, 1000, 5000)
+    breaker.succeed()
+    states += failed(breaker, clock, 90_000)
+
+    assert states == [CLOSED, CLOSED, OPEN]
+
+
+def test_any_failure_while_half_open_opens_it_again() -> None:
+    clock = Clock()
+    breaker = Breaker(BreakerSettings(threshold=3, open_s=30, successes=2), clock)
+    failed(breaker, clock, 1000, 1001, 1002)
+
+    clock.now = 1032
+    half_open = breaker.state
+    breaker.succeed()
+    reopened = failed(breaker, clock, 1033)
+    clock.now = 1062.9
+    still = breaker.state
+
+    assert (half_open, reopened, still) == (HALF_OPEN, [OPEN], OPEN)
+
+
+def test_it_closes_after_successes_in_a_row_while_half_open() -> None:
+    clock = Clock()
+    breaker = Breaker(BreakerSettings(threshold=2, open_s=30, successes=2), clock)
+    failed(breaker, clock, 1000, 1000)
+    breaker.succeed()  # open: counts for nothing
+    clock.now = 1030
+
+    breaker.succeed()
+    after_one = breaker.state
+    breaker.succeed()
+
+    assert (after_one, breaker.state) == (HALF_OPEN, CLOSED)
+    assert failed(breaker, clock, 1031, 1032) == [CLOSED, OPEN]  # what came before is forgotten
+
+
+def test_the_six_breakers_have_the_thresholds_and_times_of_the_documents() -> None:
+    clock = Clock()
+    found = {}
+    for name, breaker in breakers_of(clock).items():
+        num = 0
+        while breaker.state == CLOSED:
+            breaker.fail()
+            num += 1
+        opened = clock.now
+        while breaker.state == OPEN:
+            clock.now += 1.0
+        found[name] = (num, clock.now - opened)
+
+    assert found == {
+        "isolation": (3, 30),
+        "memory": (5, 60),
+        "kernel": (10, 30),
+        "recompile": (3, 120),
+        "teacher": (2, 180),
+        "optimizer": (3, 30),
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ((0, 30.0), "breaker threshold.*0.*at least 1"),
+        ((3, -1.0), "breaker open_s.*-1.0.*at least 0"),
+        ((3, math.nan), "breaker open_s.*nan"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(fields: tuple[int, float], complaint: str) -> None:
+    with pytest.raises(SettingError, match=complaint):
+        BreakerSettings(*fields)

@@ -49,8 +49,6 @@ class KasminaConfig:
     walk_every: int = 50
     read_every: int = 8  # steps between two reads of the counters on the device
     circuit_breaker_threshold: int = 3
-    breaker_window_steps: int = 1000  # failures older than this are forgotten
-    breaker_open_steps: int = 1000
     # Kernels and pools.
     cache_size_mb: int = 512
     max_concurrent_kernels: int = 8

@@ -13,7 +13,7 @@ demo: $(READY)
 	$(RUN)/esper demo
 
 test: $(READY)
-	$(RUN)/python -m pytest tests --ignore=tests/system
+	$(RUN)/python -m pytest tests --ignore=tests/system -n 2 --dist worksteal
 
 test-system: $(READY)
 	$(RUN)/python -m pytest tests/system

@@ -1,0 +1,5 @@
+"""Knowledge distillation under the import path that a seed's code uses; it lives in esper.kernels."""
+
+from __future__ import annotations
+
+from esper.kernels.distillation import StaticKDLoss as StaticKDLoss

@@ -1,77 +1,212 @@
-"""Blueprints are residuals that begin at zero, with checked parameters and a digest."""
+"""Blueprints are residuals that begin at zero wherever they fit, in every dtype, compiled or not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from esper.errors import RefusedError
-from esper.kernels.blueprints import BLUEPRINTS
-from esper.kernels.lora import Lora
+from esper.kernels.blueprints import BLUEPRINTS, find, fitting
+from esper.kernels.residual import Residual
 from esper.leyline import contracts as pb
 
-SHAPES = [((5, 8), (5, 6)), ((5, 7, 8), (5, 7, 6)), ((2, 8, 4, 4), (2, 6, 4, 4)), ((2, 8, 4, 4), (2, 6, 2, 2))]
+torch.set_num_threads(1)
+
+ANYWHERE = {"noop", "norm", "lora", "mlp"}
+CONVOLUTIONAL = {"depthwise", "conv1x1", "conv3x3", "se"}
 
 
-@pytest.mark.parametrize("blueprint_id", ["lora", "mlp"])
-@pytest.mark.parametrize(("input_shape", "output_shape"), SHAPES)
-def test_a_new_seed_adds_zeros_in_the_shape_of_the_output(
-    blueprint_id: str, input_shape: tuple[int, ...], output_shape: tuple[int, ...]
-) -> None:
-    x, h = torch.randn(input_shape), torch.randn(output_shape)
-    module = BLUEPRINTS[blueprint_id].build(nn.Identity(), x.shape, h.shape, {})
+class Attended(nn.Module):
+    """A site whose output is that of an attention block."""
 
-    delta = module(x, h)
-    torch.autograd.backward(delta.sum())
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
 
-    assert delta.shape == h.shape
-    assert not delta.any()
-    assert any(p.grad is not None and p.grad.any() for p in module.parameters())
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.attention(x, x, x, need_weights=False)[0]
+        return y
 
 
-def test_a_folded_lora_is_the_linear_plus_its_delta() -> None:
-    linear, seed = nn.Linear(8, 6), Lora(8, 6, 3)
-    nn.init.normal_(seed.up.weight)
-    x = torch.randn(5, 8)
-    expected = linear(x).double() + 0.25 * (x.double() @ seed.down.weight.double().T @ seed.up.weight.double().T)
+# name -> (makes the site, its input's shape, blueprints that fit there)
+SITES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], set[str]]] = {
+    "linear": (lambda: nn.Linear(8, 6), (5, 8), ANYWHERE),
+    "linear on tokens": (lambda: nn.Linear(8, 12), (5, 7, 8), ANYWHERE | {"attention"}),
+    "linear on images": (lambda: nn.Linear(8, 6), (2, 4, 5, 8), ANYWHERE),
+    "conv1d": (lambda: nn.Conv1d(8, 6, 3, padding=1), (2, 8, 9), ANYWHERE | CONVOLUTIONAL),
+    "conv1d with a stride": (lambda: nn.Conv1d(8, 6, 3, stride=2), (2, 8, 9), ANYWHERE | CONVOLUTIONAL),
+    "conv2d": (lambda: nn.Conv2d(8, 6, 3, padding=1), (2, 8, 4, 5), ANYWHERE | CONVOLUTIONAL),
+    "conv2d with a stride": (lambda: nn.Conv2d(8, 6, 3, stride=2), (2, 8, 7, 7), ANYWHERE | CONVOLUTIONAL),
+    "layer norm": (lambda: nn.LayerNorm(8), (5, 7, 8), ANYWHERE | {"attention"}),
+    "attention": (Attended, (5, 7, 8), ANYWHERE | {"attention"}),
+}
+PAIRS = [(site, blueprint) for site, (_, _, names) in SITES.items() for blueprint in sorted(names)]
+# One site of each layout, for what takes longer.
+FEW = [("linear", name) for name in sorted(ANYWHERE - {"noop"})] + [("layer norm", "attention")]
+FEW += [("conv2d", name) for name in sorted(CONVOLUTIONAL)]
+
+
+def at_site(name: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Tensor, Tensor]:
+    """The site, an input and its output."""
+    make, shape, _ = SITES[name]
+    torch.manual_seed(0)
+    site, x = make().to(dtype), torch.randn(shape).to(dtype)
+    return site, x, site(x).detach()
+
+
+def grown(blueprint: str, site: nn.Module, x: Tensor, h: Tensor, **given: float) -> Residual:
+    seed = BLUEPRINTS[blueprint].build(site, x.shape, h.shape, given).to(h.dtype)
+    assert isinstance(seed, Residual)
+    return seed
+
+
+def stirred(seed: Residual) -> Residual:
+    """With every parameter away from zero."""
+    for parameter in seed.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return seed
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_site_takes_the_blueprints_that_fit_it(site: str) -> None:
+    module, x, h = at_site(site)
+
+    assert set(fitting(module, x.shape, h.shape)) == SITES[site][2]
+
+
+@pytest.mark.parametrize(("site", "blueprint"), PAIRS)
+def test_a_new_seed_leaves_every_bit_of_the_output(site: str, blueprint: str) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        module, x, h = at_site(site, dtype)
+        delta = grown(blueprint, module, x, h)(x, h)
+
+        assert (delta.shape, delta.dtype) == (h.shape, h.dtype)
+        assert torch.equal(h + delta, h)
+
+
+@pytest.mark.parametrize(("site", "blueprint"), [pair for pair in PAIRS if pair[1] != "noop"])
+def test_a_new_seed_can_learn(site: str, blueprint: str) -> None:
+    module, x, h = at_site(site)
+    seed = grown(blueprint, module, x, h)
+
+    torch.autograd.backward((seed(x, h) * torch.randn_like(h)).sum())
+
+    assert any(p.grad is not None and p.grad.any() for p in seed.parameters())
+
+
+@pytest.mark.parametrize(("site", "blueprint"), PAIRS)
+def test_a_forward_draws_no_random_number(site: str, blueprint: str) -> None:
+    module, x, h = at_site(site)
+    seed = stirred(grown(blueprint, module, x, h))
+    before = torch.get_rng_state()
+
+    first, second = seed(x, h), seed(x, h)
+
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("site", "blueprint"), FEW)
+def test_a_compiled_seed_gives_the_same_values_and_gradients(site: str, blueprint: str) -> None:
+    module, x, h = at_site(site)
+    seed = stirred(grown(blueprint, module, x, h))
+    expected = seed(x, h)
+    gradients = torch.autograd.grad(expected.square().sum(), list(seed.parameters()))
+
+    for backend in ("eager", "aot_eager"):
+        torch._dynamo.reset()
+        value = torch.compile(seed, backend=backend, fullgraph=True)(x, h)
+
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(torch.autograd.grad(value.square().sum(), list(seed.parameters())), gradients)
+
+
+@pytest.mark.parametrize(("site", "blueprint"), FEW)
+def test_a_seed_works_under_autocast(site: str, blueprint: str) -> None:
+    module, x, h = at_site(site)
+    seed = stirred(grown(blueprint, module, x, h))
+    expected = seed(x, h)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        delta = seed(x, h.to(torch.bfloat16))
+
+    torch.testing.assert_close(delta.float(), expected, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(("site", "blueprint"), PAIRS)
+def test_an_absorbed_alpha_is_part_of_delta(site: str, blueprint: str) -> None:
+    module, x, h = at_site(site, torch.float64)
+    seed = stirred(grown(blueprint, module, x, h))
+    expected = 0.25 * seed(x, h)
 
     seed.absorb(0.25)
 
-    assert seed.fold_into(linear)
-    torch.testing.assert_close(linear(x).double(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(seed(x, h), expected)
 
 
-def test_a_lora_folds_into_nothing_but_a_plain_linear() -> None:
-    class Odd(nn.Linear):
-        pass
+def test_causal_attention_shows_no_token_a_later_one() -> None:
+    module, x, h = at_site("layer norm")
+    changed = x.clone()
+    changed[:, 4:] += 1.0
+    moved = {}
+    for causal in (1, 0):
+        seed = stirred(grown("attention", module, x, h, causal=causal))
+        moved[causal] = (seed(changed, h) - seed(x, h)).abs().amax(dim=(0, 2)) > 0
 
-    assert not Lora(8, 6, 3).fold_into(Odd(8, 6))
-    assert not Lora(8, 6, 3).fold_into(nn.Linear(6, 8))
+    assert moved[1].tolist() == [False] * 4 + [True] * 3
+    assert moved[0].all()
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("given", "reason", "said"),
     [
-        ({"rank": 0.0}, pb.ReasonCode.REASON_OUT_OF_RANGE),
-        ({"rank": 2.5}, pb.ReasonCode.REASON_OUT_OF_RANGE),
-        ({"rank": float("nan")}, pb.ReasonCode.REASON_OUT_OF_RANGE),
-        ({"width": 3.0}, pb.ReasonCode.REASON_UNKNOWN_PARAMETER),
+        ({"rank": 0.0}, pb.ReasonCode.REASON_OUT_OF_RANGE, "rank is 0; expected an integer in [1, 64]"),
+        ({"rank": 65.0}, pb.ReasonCode.REASON_OUT_OF_RANGE, "rank is 65; expected an integer in [1, 64]"),
+        ({"rank": 2.5}, pb.ReasonCode.REASON_OUT_OF_RANGE, "rank is 2.5; expected an integer in [1, 64]"),
+        ({"rank": float("nan")}, pb.ReasonCode.REASON_OUT_OF_RANGE, "rank is nan; expected an integer in [1, 64]"),
+        ({"rnk": 3.0}, pb.ReasonCode.REASON_UNKNOWN_PARAMETER, "no parameter 'rnk' (near: 'rank'); it has rank"),
+        ({"width": 3.0}, pb.ReasonCode.REASON_UNKNOWN_PARAMETER, "no parameter 'width'; it has rank"),
     ],
 )
-def test_a_parameter_that_does_not_fit_is_refused(given: dict[str, float], reason: int) -> None:
+def test_a_parameter_that_does_not_fit_is_refused(given: dict[str, float], reason: int, said: str) -> None:
     with pytest.raises(RefusedError) as caught:
         BLUEPRINTS["lora"].resolve(given)
 
     assert caught.value.reason == reason
+    assert said in caught.value.detail
 
 
-def test_a_manifest_names_the_parameters_and_the_code() -> None:
-    lora, mlp = (BLUEPRINTS[name].manifest() for name in ("lora", "mlp"))
+def test_an_unknown_blueprint_is_refused_with_the_near_ones() -> None:
+    with pytest.raises(RefusedError, match=r"'conv3x' \(near: 'conv3x3', 'conv1x1'\); blueprints: noop, norm"):
+        find(BLUEPRINTS, "conv3x")
 
-    assert [(row.name, row.default_value) for row in (*lora.parameters, *mlp.parameters)] == [
-        ("rank", 4),
-        ("hidden", 32),
-    ]
-    assert len({lora.digest, mlp.digest}) == 2
-    assert all(len(bytes.fromhex(digest)) == 32 for digest in (lora.digest, mlp.digest))
+
+@pytest.mark.parametrize(
+    ("site", "blueprint", "given", "said"),
+    [
+        ("linear", "conv3x3", {}, "a Linear (input [5, 8], output [5, 6]): the output has 2 dimensions"),
+        ("linear on tokens", "se", {}, "(input [5, 7, 8], output [5, 7, 12]): the output has its channels last"),
+        ("layer norm", "attention", {"heads": 3}, "3 heads do not divide the 8 features"),
+        ("conv2d", "attention", {}, "output [2, 6, 4, 5]): the output is not [batch, tokens, features]"),
+    ],
+)
+def test_a_misfit_is_explained_with_both_shapes(site: str, blueprint: str, given: dict[str, float], said: str) -> None:
+    module, x, h = at_site(site)
+
+    detail = BLUEPRINTS[blueprint].fits(module, x.shape, h.shape, given)
+
+    assert detail is not None
+    assert detail.startswith(f"blueprint {blueprint} does not fit a ")
+    assert said in detail
+
+
+def test_attention_refuses_a_site_whose_tokens_come_first() -> None:
+    module = nn.MultiheadAttention(8, 2)
+
+    detail = BLUEPRINTS["attention"].fits(module, (7, 5, 8), (7, 5, 8))
+
+    assert detail is not None
+    assert "batch_first=False" in detail

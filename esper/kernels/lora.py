@@ -7,32 +7,31 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from esper.kernels.residual import Residual, as_output, num_features, source
+from esper.kernels.folding import fold_matrix
+from esper.kernels.layout import Layout
+from esper.kernels.residual import Residual, zeroed
 
 
 class Lora(Residual):
-    """Two linear maps without bias. Folds into a plain nn.Linear exactly."""
+    """Two linear maps without bias. Folds into a plain Linear or convolution."""
 
-    def __init__(self, num_inputs: int, num_outputs: int, rank: int) -> None:
+    def __init__(self, layout: Layout, rank: int) -> None:
         super().__init__()
-        self.down = nn.Linear(num_inputs, rank, bias=False)
-        self.up = nn.Linear(rank, num_outputs, bias=False)
-        nn.init.zeros_(self.up.weight)
+        self.layout = layout
+        self.down = nn.Linear(layout.num_inputs, rank, bias=False)
+        self.up = zeroed(nn.Linear(rank, layout.num_outputs, bias=False))
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        return as_output(self.up(self.down(source(x, h))), h)
+        features = self.layout.features_last(self.layout.source(x, h))
+        return self.layout.as_output(self.up(self.down(features)))
 
     def fold_into(self, module: nn.Module) -> bool:
-        # Only the class itself: a subclass may use its weight in another way.
-        if type(module) is not nn.Linear or module.weight.shape != (self.up.out_features, self.down.in_features):
-            return False
+        up, down = self.up.get_parameter("weight"), self.down.weight
         with torch.no_grad():
-            module.weight.add_(self.up.weight @ self.down.weight)
-        return True
+            return fold_matrix(module, up @ down, reads_input=self.reads_input)
 
 
 def build_lora(
     module: nn.Module, input_shape: torch.Size, output_shape: torch.Size, parameters: Mapping[str, float]
 ) -> Lora:
-    num_inputs, num_outputs = num_features(input_shape, output_shape)
-    return Lora(num_inputs, num_outputs, int(parameters["rank"]))
+    return Lora(Layout.of(module, input_shape, output_shape), int(parameters["rank"]))

@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from esper.kernels.residual import Residual, as_output, num_features, source
+from esper.kernels.layout import Layout
+from esper.kernels.residual import Residual, zeroed
 
 
 class Mlp(Residual):
-    """One hidden layer on the site's input. Never folds: it is not linear."""
+    """One hidden layer, place by place. Never folds: it is not linear."""
 
-    def __init__(self, num_inputs: int, num_outputs: int, hidden: int) -> None:
+    def __init__(self, layout: Layout, hidden: int) -> None:
         super().__init__()
-        self.down = nn.Linear(num_inputs, hidden)
-        self.up = nn.Linear(hidden, num_outputs)
-        nn.init.zeros_(self.up.weight)
-        nn.init.zeros_(self.up.bias)
+        self.layout = layout
+        self.down = nn.Linear(layout.num_inputs, hidden)
+        self.up = zeroed(nn.Linear(hidden, layout.num_outputs))
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        return as_output(self.up(nn.functional.gelu(self.down(source(x, h)))), h)
+        features = self.layout.features_last(self.layout.source(x, h))
+        return self.layout.as_output(self.up(nn.functional.gelu(self.down(features))))
 
 
 def build_mlp(
     module: nn.Module, input_shape: torch.Size, output_shape: torch.Size, parameters: Mapping[str, float]
 ) -> Mlp:
-    num_inputs, num_outputs = num_features(input_shape, output_shape)
-    return Mlp(num_inputs, num_outputs, int(parameters["hidden"]))
+    return Mlp(Layout.of(module, input_shape, output_shape), int(parameters["hidden"]))

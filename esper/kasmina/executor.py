@@ -174,8 +174,7 @@ class Executor:
             return self._refused(command.seed_id, error)
         seed.breaker.close()
         seed.violations, seed.complaint, seed.fault = 0, None, ""
-        seed.meter.strikes.zero_()
-        seed.meter.num_non_finite.zero_()
+        seed.meter.forgive()
         return applied(seed, "violations forgotten")
 
     def _quarantine(self, seed_id: str, now: Moment, detail: str) -> Outcome:

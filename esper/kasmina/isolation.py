@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 
 TINY = 1e-30
 
-Note = Callable[[Tensor, Tensor], None]  # (relative fit of this backward, was the host's gradient finite)
+# Places in the row of figures that a backward adds to a seed's sink: the relative fit, and whether there was one.
+FIT, FITS = 0, 1
 
 
 def norm(tensor: Tensor) -> Tensor:
@@ -31,49 +32,56 @@ def sample_norms(tensor: Tensor) -> Tensor:
 class Shadow(torch.autograd.Function):
     """TRAINING: the host's value and gradient, untouched; delta learns to be -mu * g, mu = rho * norm(h) / norm(g).
 
-    A copy is returned because code downstream may change its input in place.
+    A copy is returned because code downstream may change its input in place. `figures` is what the forward measured;
+    it becomes the gradient of `sink`, with the fit in it, so that autograd itself sums up over calls and counts each
+    once: a forward that checkpointing runs again has no backward of its own, or else the first one had none.
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, delta: Tensor, rho: float, note: Note) -> Tensor:
-        ctx.save_for_backward(delta)
-        ctx.reach = (rho * norm(h)).clamp_min(TINY)
-        ctx.note = note
+    def forward(ctx: Any, h: Tensor, delta: Tensor, rho: float, figures: Tensor, sink: Tensor) -> Tensor:
+        ctx.save_for_backward(delta, (rho * norm(h)).clamp_min(TINY), figures)
         return h.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, Tensor]:
         (g,) = grads
-        (delta,) = ctx.saved_tensors
+        delta, reach, figures = ctx.saved_tensors
         size = norm(g)
-        aim = delta + (g * (ctx.reach / size.clamp_min(TINY))).to(delta.dtype)
-        ctx.note((norm(aim) / ctx.reach).square(), torch.isfinite(size))
-        return g, g + (delta * (size / ctx.reach)).to(g.dtype), None, None
+        aim = delta + (g * (reach / size.clamp_min(TINY))).to(delta.dtype)
+        fit, finite = (norm(aim) / reach).square(), torch.isfinite(size)
+        row = figures.clone()
+        row[FIT], row[FITS] = torch.where(finite, fit, torch.zeros_like(fit)), finite
+        return g, g + (delta * (size / reach)).to(g.dtype), None, None, row
 
 
 class Blend(torch.autograd.Function):
-    """h + alpha * delta where `sound`, else h. The host sees delta as a constant; delta gets alpha * dL/dy."""
+    """h + alpha * delta where `sound`, else h. The host sees delta as a constant; delta gets alpha * dL/dy.
+
+    `figures` becomes the gradient of `sink`, as in Shadow.
+    """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, delta: Tensor, alpha: Tensor, sound: Tensor) -> Tensor:
-        ctx.save_for_backward(alpha, sound)
+    def forward(
+        ctx: Any, h: Tensor, delta: Tensor, alpha: Tensor, sound: Tensor, figures: Tensor, sink: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(alpha, sound, figures)
         # where, not a product: 0 * inf is NaN.
         return torch.where(sound, h + alpha.to(h.dtype) * delta, h)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, Tensor]:
         (g,) = grads
-        alpha, sound = ctx.saved_tensors
-        return g, torch.where(sound, alpha.to(g.dtype) * g, torch.zeros_like(g)), None, None
+        alpha, sound, figures = ctx.saved_tensors
+        return g, torch.where(sound, alpha.to(g.dtype) * g, torch.zeros_like(g)), None, None, None, figures
 
 
-def shadow(h: Tensor, delta: Tensor, rho: float, note: Note) -> Tensor:
-    value: Tensor = Shadow.apply(h, delta, rho, note)  # type: ignore[no-untyped-call]
+def shadow(h: Tensor, delta: Tensor, rho: float, figures: Tensor, sink: Tensor) -> Tensor:
+    value: Tensor = Shadow.apply(h, delta, rho, figures, sink)  # type: ignore[no-untyped-call]
     return value
 
 
-def blend(h: Tensor, delta: Tensor, alpha: Tensor, sound: Tensor) -> Tensor:
-    value: Tensor = Blend.apply(h, delta, alpha, sound)  # type: ignore[no-untyped-call]
+def blend(h: Tensor, delta: Tensor, alpha: Tensor, sound: Tensor, figures: Tensor, sink: Tensor) -> Tensor:
+    value: Tensor = Blend.apply(h, delta, alpha, sound, figures, sink)  # type: ignore[no-untyped-call]
     return value
 
 

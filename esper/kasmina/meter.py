@@ -7,7 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from esper.kasmina.isolation import TINY, norm, sample_norms
+from esper.kasmina.isolation import FIT, FITS, TINY, norm, sample_norms
+
+# The row of a call, summed over calls: relative fit, calls that have one, norm(delta) / norm(h), calls, calls in which
+# the seed was gated away, samples that were not finite, calls while SHADOWING.
+SIZE, CALLS, STRIKES, NON_FINITE, SHADOWED = range(FITS + 1, FITS + 6)
+NUM_FIGURES = SHADOWED + 1
 
 
 class Ring:
@@ -31,56 +36,103 @@ class Ring:
 
 
 class Meter:
-    """Accumulators of one seed: fit, size, gradient ratio, strikes, drift. Judges nothing."""
+    """Accumulators of one seed: fit, size, gradient ratio, strikes, drift. Judges nothing.
+
+    A call is a forward of the site with a backward; a module used twice in a forward makes two. Fits, sizes and ratios
+    are means over the calls of one optimizer step, so that the window counts steps; the rest is summed over calls.
+    """
 
     def __init__(self, window: int, device: torch.device) -> None:
         self.window, self.device = window, device
         self.fits, self.sizes, self.ratios = (Ring(window, device) for _ in range(3))
-        self.first_fits = self._zero()
-        self._fit, self._num_fits = self._zero(), self._zero()
-        self.strikes = self._zero()  # forwards in which the seed was gated away
-        self.num_non_finite = self._zero()  # samples
-        self.gradient_norm = self._zero()
-        self.drift, self.num_batches, self.num_shadowed, self.num_mismatches = self._zero(), 0, 0, 0
-        self._open = False
+        self.first_fits, self.gradient_norm, self.drift = self._zero(), self._zero(), self._zero()
+        self.num_mismatches = 0
+        # Autograd sums up the figures of the calls in their gradients: one for TRAINING, one for the blended stages.
+        self.fitting, self.blending = self._row().requires_grad_(), self._row().requires_grad_()
+        self._totals = self._row()
+        self._one = torch.ones((), dtype=torch.float64, device=device)
 
     def _zero(self) -> Tensor:
         return torch.zeros((), dtype=torch.float64, device=self.device)
 
-    def note_forward(self, h: Tensor, delta: Tensor, finite: Tensor, small: Tensor) -> None:
-        """A strike is a forward with any value that is not finite, or with most samples out of size."""
+    def _row(self) -> Tensor:
+        return torch.zeros(NUM_FIGURES, dtype=torch.float64, device=self.device)
+
+    @property
+    def strikes(self) -> Tensor:
+        """Calls in which the seed was gated away."""
+        return self._total(STRIKES)
+
+    @property
+    def num_non_finite(self) -> Tensor:
+        """Samples."""
+        return self._total(NON_FINITE)
+
+    @property
+    def num_batches(self) -> Tensor:
+        """Calls since blending began."""
+        return self._total(CALLS)
+
+    @property
+    def num_shadowed(self) -> Tensor:
+        return self._total(SHADOWED)
+
+    def figures(self, h: Tensor, delta: Tensor, finite: Tensor, small: Tensor, *, shadowing: bool) -> Tensor:
+        """The row of one call, to become the gradient of its sink. A strike is a call with any value that is not
+        finite, or with most samples out of size."""
         lost = ~finite & torch.isfinite(sample_norms(h))  # a host that is not finite itself is not the seed's doing
-        self.num_non_finite += lost.sum()
-        self.strikes += lost.any() | ((~small).double().mean() > 0.5)
-        self.sizes.add(norm(delta) / norm(h).clamp_min(TINY))
+        strike = lost.any() | ((~small).double().mean() > 0.5)
+        size = norm(delta) / norm(h).clamp_min(TINY)
+        none = torch.zeros_like(self._one)
+        row = [none, none, size, self._one, strike, lost.sum(), self._one if shadowing else none]
+        return torch.stack([figure.double() for figure in row])
 
-    def note_fit(self, fit: Tensor, host_finite: Tensor) -> None:
-        """Backward passes of one step are averaged; those in which the host's own gradient overflowed are left out."""
-        self._fit += torch.where(host_finite, fit, torch.zeros_like(fit))
-        self._num_fits += host_finite
-        self._open = True
-
-    def note_blend(self, h: Tensor, y: Tensor, *, shadowing: bool) -> None:
+    def note_drift(self, h: Tensor, y: Tensor) -> None:
+        """A maximum: a call that is run again changes nothing."""
         drift = (norm(y) / norm(h).clamp_min(TINY) - 1.0).abs().double()
         torch.maximum(self.drift, drift, out=self.drift)
-        self.num_batches += 1
-        self.num_shadowed += shadowing
 
     def close_step(self, host_norm: Tensor, gradients: Sequence[Tensor]) -> None:
         """Once per optimizer step, after the seeds' gradients were averaged."""
         if gradients:
             self.gradient_norm = norm_of(gradients).double()
             self.ratios.add(self.gradient_norm / host_norm.clamp_min(TINY))
-        if self._open:
-            mean = self._fit / self._num_fits.clamp_min(1.0)
-            if self.fits.total < self.window:
-                self.first_fits += mean
-            self.fits.add(mean)
-            self._fit, self._num_fits, self._open = self._zero(), self._zero(), False
+        fitted = self._taken(self.fitting)
+        if fitted is not None:
+            self._note_fit(fitted[FIT] / fitted[FITS].clamp_min(1.0))
+        self._taken(self.blending)
+
+    def _note_fit(self, mean: Tensor) -> None:
+        """Of one step; backward passes in which the host's own gradient overflowed were left out."""
+        if self.fits.total < self.window:
+            self.first_fits += mean
+        self.fits.add(mean)
+
+    def _taken(self, sink: Tensor) -> Tensor | None:
+        """What the calls of this step have left in the sink; None where there was none."""
+        row, sink.grad = sink.grad, None
+        if row is not None:
+            self._totals += row
+            self.sizes.add(row[SIZE] / row[CALLS])
+        return row
+
+    def _total(self, place: int) -> Tensor:
+        rows = [self._totals, *(sink.grad for sink in (self.fitting, self.blending) if sink.grad is not None)]
+        return torch.stack([row[place] for row in rows]).sum()
+
+    def _forget(self, *places: int) -> None:
+        for row in (self._totals, self.fitting.grad, self.blending.grad):
+            if row is not None:
+                row[list(places)] = 0.0
+
+    def forgive(self) -> None:
+        """No strikes so far."""
+        self._forget(STRIKES, NON_FINITE)
 
     def start_blending(self) -> None:
         """Drift is measured from here on."""
-        self.drift, self.num_batches, self.num_shadowed, self.num_mismatches = self._zero(), 0, 0, 0
+        self.drift, self.num_mismatches = self._zero(), 0
+        self._forget(CALLS, SHADOWED)
 
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:

@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import _StopRecomputationError
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.isolation import blend, shadow, soundness, stray_leaves
+from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, SHADOWING, TRAINING
@@ -48,6 +50,8 @@ def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:
     """The one boundary to a blueprint, which is anybody's code: whatever it raises must not stop the host."""
     try:
         return call(*args)
+    except _StopRecomputationError:  # how checkpointing ends a recomputation early: the host's doing
+        raise
     except Exception as error:  # noqa: BLE001
         return BlueprintFault(error)
 
@@ -61,7 +65,12 @@ def delta_of(module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault
 
 
 class Slot:
-    """A site of the host and the one seed in it. Without a seed its hook leaves the output object alone."""
+    """A site of the host and the one seed in it. Without a seed its hook leaves the output object alone.
+
+    Each call of the site's module is joined by itself, with the one seed: a module used twice in a forward has it
+    twice, as its own weights. What a call measured is counted in its backward, so that a forward which checkpointing
+    runs again isn't counted again; it gives the same value, as nothing that it depends on moves between two steps.
+    """
 
     def __init__(self, name: str, module: nn.Module, config: KasminaConfig) -> None:
         self.name, self.module, self.config = name, module, config
@@ -70,6 +79,7 @@ class Slot:
         self.generation = 0
         self.walk_due = False
         self.step = 0
+        self._walked_at = self._refused_at = -1  # steps
         self.fired = False  # only ever set by the hook: a count would be a value that compiled code guards on
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
         self._handle: RemovableHandle | None = None
@@ -88,11 +98,10 @@ class Slot:
 
     def joined(self, x: Tensor, h: Tensor) -> Tensor | None:
         """The value that takes h's place; None where h stays."""
-        self.fired = True
         if self.shape is None:
             self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
         seed = self.seed
-        if seed is None or seed.module is None or seed.paused or seed.fault:
+        if seed is None or seed.module is None or seed.paused or self._refused(seed):
             return None
         if self.forced is not None:
             return self._measured(seed, seed.module, x, h, self.forced)
@@ -108,28 +117,26 @@ class Slot:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        self._note(seed, h, delta)
-        return shadow(h, delta, self.config.rho, seed.meter.note_fit)
+        _, figures = self._gauged(seed, h, delta)
+        return shadow(h, delta, self.config.rho, figures, seed.meter.fitting)
 
     def _blended(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        sound = self._note(seed, h, delta)
-        value = blend(h, delta, seed.alpha, sound)
+        sound, figures = self._gauged(seed, h, delta)
+        value = blend(h, delta, seed.alpha, sound, figures, seed.meter.blending)
         if torch.is_grad_enabled():
             with torch.no_grad():
-                seed.meter.note_blend(h, value, shadowing=seed.stage == SHADOWING)
+                seed.meter.note_drift(h, value)
         return value
 
-    def _note(self, seed: Seed, h: Tensor, delta: Tensor) -> Tensor:
-        """Which samples may take the seed's share; counted only where training goes on."""
-        counted = torch.is_grad_enabled()
+    def _gauged(self, seed: Seed, h: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Which samples may take the seed's share, and the figures of this call."""
         with torch.no_grad():
             finite, small = soundness(h, delta, seed.alpha, 10.0 * self.config.rho_max)
-            if counted:
-                seed.meter.note_forward(h, delta, finite, small)
-            return finite & small
+            figures = seed.meter.figures(h, delta, finite, small, shadowing=seed.stage == SHADOWING)
+            return finite & small, figures
 
     def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         if module.training != self.module.training:
@@ -148,10 +155,19 @@ class Slot:
         return delta.to(h.dtype)
 
     def _refuse(self, seed: Seed, detail: str) -> None:
+        self._refused_at = self.step if not seed.fault else self._refused_at
         seed.fault = detail
         seed.complain(pb.ReasonCode.REASON_BREAKER_OPEN, detail)
 
+    def _refused(self, seed: Seed) -> bool:
+        """From the step after its fault on: a forward that checkpointing runs again must do what the first one did."""
+        return bool(seed.fault) and self.step != self._refused_at
+
     def _walk(self, seed: Seed, module: nn.Module, delta: Tensor) -> None:
+        """Once a step, however often the site is called in it."""
+        if self.step == self._walked_at:
+            return
+        self._walked_at = self.step
         stray = stray_leaves(delta, list(module.parameters()))
         self.walk_due = stray > 0  # a stray seed is looked at in every step, until its breaker opens
         if stray:
@@ -174,9 +190,9 @@ class Hook:
         slot = self.slot
         if slot is None:
             return None
+        slot.fired = True
         if slot.seed is None and slot.shape is not None:
-            slot.fired = True  # dormant: the one path that every step of every site takes
-            return None
+            return None  # dormant: the one path that every step of every site takes
         return replaced(output, args, kwargs, slot.joined)
 
 
@@ -192,21 +208,11 @@ class Fossil:
 
 
 def replaced(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], join: Any) -> Any:
-    """`output` with its first floating tensor h replaced by join(x, h); None where it stays."""
-    x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-    if isinstance(output, Tensor):
-        return join(output if x is None else x, output)
-    entries = output.items() if isinstance(output, Mapping) else enumerate(output)
-    for key, h in entries:
-        if isinstance(h, Tensor) and h.is_floating_point():
-            value = join(h if x is None else x, h)
-            return None if value is None else with_entry(output, key, value)
-    return None
-
-
-def with_entry(output: Any, key: Any, value: Tensor) -> Any:
-    if isinstance(output, Mapping):
-        return type(output)(**{**output, key: value})
-    entries = [*output]
-    entries[key] = value
-    return type(output)(*entries) if hasattr(output, "_fields") else type(output)(entries)
+    """`output` with its tensor h replaced by join(x, h); None where it stays. x is h itself where the site has none."""
+    found = joinable(output)
+    if found is None:
+        return None
+    path, h = found
+    given = joinable((*args, *kwargs.values()))
+    value = join(h if given is None else given[1], h)
+    return None if value is None else with_tensor(output, path, value)

@@ -1,0 +1,72 @@
+"""The tensor of a site's output that a seed joins, and the output with another one in its place."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+Path = tuple[Any, ...]  # keys, indexes and field names, outermost first
+
+
+def joinable(value: object) -> tuple[Path, Tensor] | None:
+    """The first floating tensor with dimensions, depth first, and where it stands; None where there is none.
+
+    A scalar is passed over: in the output of a model that was given labels it is the loss, and no activation. Looked
+    into are tuples, lists, mappings and dataclasses, and what derives from them: NamedTuple, ModelOutput.
+    """
+    if isinstance(value, Tensor):
+        return ((), value) if value.is_floating_point() and value.ndim else None
+    for key, entry in entries_of(value):
+        if (found := joinable(entry)) is not None:
+            return (key, *found[0]), found[1]
+    return None
+
+
+def with_tensor(output: Any, path: Path, tensor: Tensor) -> Any:
+    """A copy of `output`, of the same type, with `tensor` at `path`; what is not on the path is itself."""
+    if not path:
+        return tensor
+    key, *below = path
+    entry = dict(entries_of(output))[key]
+    return with_entry(output, key, with_tensor(entry, tuple(below), tensor))
+
+
+def entries_of(value: object) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, tuple | list):
+        return enumerate(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return ((each.name, getattr(value, each.name)) for each in fields(value))
+    return ()
+
+
+def with_entry(output: Any, key: Any, value: Any) -> Any:
+    if is_dataclass(output):  # a ModelOutput too, which is a mapping besides
+        return with_field(output, key, value)
+    if isinstance(output, Mapping):
+        return with_item(output, key, value)
+    entries = [*output]
+    entries[key] = value
+    return type(output)(*entries) if hasattr(output, "_fields") else type(output)(entries)
+
+
+def with_field(output: Any, name: str, value: Any) -> Any:
+    if all(each.init for each in fields(output)):
+        return replace(output, **{name: value})
+    changed = copy.copy(output)
+    object.__setattr__(changed, name, value)  # also where it is frozen
+    return changed
+
+
+def with_item(output: Any, key: Any, value: Any) -> Any:
+    if type(output) in (dict, OrderedDict):  # the way that compiled code understands
+        return type(output)({**output, key: value})
+    changed = copy.copy(output)
+    changed[key] = value
+    return changed

@@ -1,0 +1,45 @@
+"""What can be read off tensors without waiting for their device: where a graph ends, and how large groups are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+# The node that adds a gradient to a leaf: torch gives its class no name.
+ACCUMULATE_GRAD: Any = type(torch.ones((), requires_grad=True).view(()).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+
+
+class Walk(NamedTuple):
+    """What a walk from delta to its leaves met: leaves that are not the seed's own, and nodes in all."""
+
+    num_stray: int
+    num_nodes: int
+
+
+def walk(delta: Tensor, own: Collection[int]) -> Walk:
+    """Follow delta's graph to its leaves; `own` are the ids of tensors that it may reach. About 1 us a node."""
+    if delta.grad_fn is None:
+        return Walk(int(delta.requires_grad and id(delta) not in own), 0)
+    seen: set[Any] = {delta.grad_fn}
+    stack: list[Any] = [delta.grad_fn]
+    num_stray = 0
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ACCUMULATE_GRAD):
+            num_stray += id(node.variable) not in own
+            continue
+        for parent, _ in node.next_functions:
+            if parent is not None and parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    return Walk(num_stray, len(seen))
+
+
+def batched_norms(groups: Sequence[Sequence[Tensor]]) -> Tensor:
+    """L2 norm of each group of tensors in float32, shape [groups]; 0 for an empty group. Waits for no device."""
+    single = torch._foreach_norm([tensor for group in groups for tensor in group], 2, dtype=torch.float32)
+    chunks = torch.split(torch.stack(single), [len(group) for group in groups])
+    return torch.stack(torch._foreach_norm(list(chunks)))

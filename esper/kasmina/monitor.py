@@ -1,0 +1,148 @@
+"""Verifies at run time that a seed reads only what it is given and writes to nothing of the host's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from esper.errors import EsperError
+from esper.kasmina.graph import walk
+
+WATCHED = 192  # tensors of the host whose version counters are read around one call of a seed: 14 us, twice
+WALKED_ALWAYS = 64  # nodes; a larger graph of delta's is walked at close looks only
+
+Result = TypeVar("Result")
+
+_version = attrgetter("_version")
+
+
+class IsolationError(EsperError):
+    """A seed was about to write to a tensor of the host."""
+
+    def __init__(self, operation: str, name: str) -> None:
+        self.operation, self.name = operation, name
+        super().__init__(f"{operation} would write to {name}; a seed may write to its own tensors only")
+
+
+class HostTensors:
+    """The host's parameters and buffers, by name, as they were when it last looked."""
+
+    def __init__(self, host: nn.Module) -> None:
+        self._host = host
+        self._cursor = 0
+        self.look()
+
+    def look(self) -> None:
+        """Find them anew: fossils join, and modules may be given other tensors."""
+        named = [*self._host.named_parameters(), *self._host.named_buffers()]
+        kept = [(name, tensor) for name, tensor in named if not tensor.is_inference()]
+        self.names, self.tensors = [name for name, _ in kept], [tensor for _, tensor in kept]
+
+    def watched(self) -> tuple[Sequence[str], Sequence[Tensor]]:
+        """Those to read this time: all of them, or of many a stretch that moves on with each call."""
+        if len(self.tensors) <= WATCHED:
+            return self.names, self.tensors
+        start = self._cursor if self._cursor < len(self.tensors) else 0
+        self._cursor = end = start + WATCHED
+        return self.names[start:end], self.tensors[start:end]
+
+    def by_address(self) -> dict[int, str]:
+        return {address(tensor): name for name, tensor in zip(self.names, self.tensors, strict=True)}
+
+
+class GradientIsolationMonitor:
+    """Watches the calls of one seed. Counts nothing and opens no breaker: it says what it found.
+
+    Each eager call compares the version counters of the host's tensors, and of the two tensors given, before and after,
+    and walks delta's graph to its leaves. A close look also stops writes to the host's memory before they happen,
+    those through `.data` included. It does not see writes through numpy or a foreign pointer, nor what a backward
+    function of the seed's own does. Compiled code is not watched: there a close look at an eager probe has to do.
+    """
+
+    def __init__(self, module: nn.Module, host: HostTensors) -> None:
+        self._module, self._host = module, host
+        # A seed that registers a tensor of the host as its own does not own it.
+        self._own = {id(p) for p in module.parameters()} - {id(tensor) for tensor in host.tensors}
+        self._num_nodes = 0
+
+    def run(
+        self, call: Callable[[nn.Module, Tensor, Tensor], Result], x: Tensor, h: Tensor, *, closely: bool
+    ) -> tuple[Result, str]:
+        """(what `call(module, x, h)` gave, what it violated or ""). After a violation the result is not to be used.
+
+        Version counters that the seed moved are put back, since the host's own backward would raise over them; what
+        was written stays written.
+        """
+        names, tensors = self._host.watched()
+        if not h.is_inference() and not x.is_inference():
+            names, tensors = [*names, "its input", "the site's output"], [*tensors, x, h]
+        before = list(map(_version, tensors))
+        guard = self._guard(x, h) if closely else None
+        with nullcontext() if guard is None else _close_look(guard):
+            result = call(self._module, x, h)
+        if guard is not None and guard.refused:
+            return result, guard.refused
+        if list(map(_version, tensors)) != before:
+            return result, _put_back(names, tensors, before)
+        return result, self._strayed(result, closely) if isinstance(result, Tensor) else ""
+
+    def _guard(self, x: Tensor, h: Tensor) -> WriteGuard:
+        return WriteGuard(self._host.by_address() | {address(x): "its input", address(h): "the site's output"})
+
+    def _strayed(self, delta: Tensor, closely: bool) -> str:
+        if not torch.is_grad_enabled() or (self._num_nodes > WALKED_ALWAYS and not closely):
+            return ""
+        num_stray, self._num_nodes = walk(delta, self._own)
+        return f"delta's graph reaches {num_stray} leaves that are not the seed's own" if num_stray else ""
+
+
+class WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises IsolationError instead of running an operation that writes to protected memory."""
+
+    def __init__(self, protected: Mapping[int, str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._protected = {where: name for where, name in protected.items() if where}  # 0: no memory of its own
+        self.refused = ""  # the seed's code may catch what is raised
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.is_mutable:
+            for tensor in _written(func._schema, args, kwargs or {}):
+                if name := self._protected.get(address(tensor)):
+                    error = IsolationError(str(func), name)
+                    self.refused = str(error)
+                    raise error
+        return func(*args, **(kwargs or {}))
+
+
+def _written(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
+    for index, argument in enumerate(schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[index] if index < len(args) else kwargs.get(argument.name)
+        values = value if isinstance(value, list | tuple) else [value]
+        yield from (each for each in values if isinstance(each, Tensor))
+
+
+@contextmanager
+def _close_look(guard: WriteGuard) -> Iterator[None]:
+    # A function that torch.compile first meets below a dispatch mode would run in eager mode for ever.
+    with torch.compiler.set_stance("force_eager"), guard:
+        yield
+
+
+def _put_back(names: Sequence[str], tensors: Sequence[Tensor], before: Sequence[int]) -> str:
+    """Set moved counters back; the sentence that names what was written to."""
+    moved = [index for index, tensor in enumerate(tensors) if tensor._version != before[index]]
+    set_counters = torch._C._autograd._unsafe_set_version_counter
+    set_counters(tuple(tensors[index] for index in moved), tuple(before[index] for index in moved))
+    return f"the seed wrote to {', '.join(names[index] for index in moved)} in place"
+
+
+def address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -115,6 +115,7 @@ class Bench:
         if self.host_lr is not None:
             self.optimizer.param_groups[0]["lr"] = self.host_lr
         self.seed_optimizers: dict[str, torch.optim.Optimizer] = {}
+        self.executor.follow_optimizers(lambda seed_id: seed_id in self.seed_optimizers)
 
     def train(self, num_steps: int) -> None:
         for _ in range(num_steps):
@@ -128,6 +129,7 @@ class Bench:
 
     def _step_all(self) -> None:
         self.executor.observe([p.grad for p in self.host.parameters() if p.grad is not None], self.step)
+        self.executor.clip_gradients()
         for seed_id, seed in self.executor.learning().items():
             parameters = [parameter for _, parameter in seed.trainable()]
             if seed_id not in self.seed_optimizers:
@@ -139,7 +141,10 @@ class Bench:
 
     def do(self, operation: pb.SeedOperation, seed_id: str = "s0", **parameters: float) -> Outcome:
         command = pb.SeedCommand(seed_id=seed_id, operation=operation, parameters=parameters)
-        return self.executor.apply(command, self.step + 1, self.epoch)
+        outcome = self.executor.apply(command, self.step + 1, self.epoch)
+        if outcome.culled:
+            self.seed_optimizers.pop(seed_id, None)
+        return outcome
 
     def germinate(
         self, site: str = "body", blueprint: str = "mlp", seed_id: str = "s0", **parameters: float

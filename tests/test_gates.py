@@ -22,12 +22,12 @@ from esper.kasmina.gates import (
 CONFIG = KasminaConfig()
 NAN = float("nan")
 PASSING: list[Evidence] = [
-    SanityEvidence(1.0, 0.0, 0.0, 0.0, 1000.0, 1.0, 0.0, 0.0, 0.0),
+    SanityEvidence(1.0, 0.0, 0.0, 0.0, 1000.0, 1.0, 0.0, 0.0, 0.0, 0.0),
     GradientEvidence(50.0, 0.9, 0.8, -0.01, 0.5, 0.1, 0.0),
     StabilityEvidence(0.0, 0.1, 0.0, 1.0),
     InterfaceEvidence(0.0, 9.0, 2.0, 0.1),
     ImpactEvidence(512.0, 0.02, 0.01, 0.03, look=1),
-    ResetEvidence(0.0, 0.0, 0.0),
+    ResetEvidence(0.0, 0.0, 0.0, 0.0, 0.0),
 ]
 BAD: list[tuple[int, str, float]] = [
     (0, "seen", 0.0),
@@ -39,6 +39,7 @@ BAD: list[tuple[int, str, float]] = [
     (0, "identity", 1e-9),
     (0, "draws", 1.0),
     (0, "stray_leaves", 1.0),
+    (0, "hooks", 1.0),
     (1, "steps", 49.0),
     (1, "fit_last", 0.9),
     (1, "probe_change", 0.0),
@@ -50,7 +51,7 @@ BAD: list[tuple[int, str, float]] = [
     (1, "fit_first", NAN),
     (2, "alpha_gap", 0.01),
     (2, "loss_variance", 2.1),
-    (2, "recompiles", 1.0),
+    (2, "recompiles", 3.0),
     (2, "latency_ms", 20.1),
     (3, "mismatches", 1.0),
     (3, "batches", 0.0),
@@ -60,7 +61,9 @@ BAD: list[tuple[int, str, float]] = [
     (4, "low", 0.0),
     (4, "mean", NAN),
     (5, "seeds", 1.0),
+    (5, "optimizers", 1.0),
     (5, "hooks", 1.0),
+    (5, "bytes_held", 4.0),
     (5, "differing", 1.0),
 ]
 

@@ -25,7 +25,7 @@ def test_what_is_fixed_is_accepted_at_its_value_only(name: str) -> None:
 def test_a_protection_is_not_on_by_something_like_true(truthy: object) -> None:
     loose: dict[str, Any] = {"hmac_authentication": truthy}
 
-    with pytest.raises(SettingError, match="hmac_authentication is .* expected True"):
+    with pytest.raises(SettingError, match=r"hmac_authentication is .* expected True"):
         KasminaConfig(**loose)
 
 

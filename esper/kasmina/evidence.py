@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.gates import GradientEvidence, ImpactEvidence, InterfaceEvidence, StabilityEvidence
-from esper.kasmina.meter import Ring
+from esper.kasmina.gates import (
+    GradientEvidence,
+    ImpactEvidence,
+    InterfaceEvidence,
+    ResetEvidence,
+    StabilityEvidence,
+)
+from esper.kasmina.meter import GraphCounts, Ring
 from esper.kasmina.paired import Holdout, cuda_devices, gains, paired_gain, undisturbed
 from esper.kasmina.seed import Seed, compiled_graphs
+from esper.kasmina.sites import absent
 from esper.kasmina.slot import SiteShape, Slot, delta_of
 
 Value = float | Tensor | None
@@ -29,6 +37,8 @@ class Witness:
     holdout: Holdout | None
     clock: Callable[[], float]
     losses: Ring
+    graphs: GraphCounts
+    has_optimizer: Callable[[str], bool] | None = None  # whether any holds state for this seed
 
     def mean(self, values: Sequence[Value]) -> list[float | None]:
         """Each value's mean over ranks; None unless every rank measured it. One collective, one wait."""
@@ -53,7 +63,7 @@ class Witness:
 
     def stability(self, slot: Slot, seed: Seed, step: int) -> StabilityEvidence:
         gap = abs(seed.schedule.at(step) - seed.schedule.target)
-        recompiles = None if seed.graphs_seen is None else float(compiled_graphs() - seed.graphs_seen)
+        recompiles = self._recompiles(seed, step)
         enough = self.losses.total - seed.losses_seen >= self.config.window
         window = self.losses.window() if enough else None
         variance = None if window is None else window.var() / window.mean().square().clamp_min(1e-30)
@@ -80,6 +90,23 @@ class Witness:
         seed.paired_gain = gain
         return ImpactEvidence(count, gain.mean, gain.low, gain.high, seed.num_looks)
 
+    def reset(self, slot: Slot, seed: Seed) -> ResetEvidence:
+        """What the seed left behind. Collects garbage where its tensors still live: a reference cycle is no leak."""
+        held = 0 if seed.remains is None else seed.remains.bytes_held()
+        if held and seed.remains is not None:
+            gc.collect()
+            held = seed.remains.bytes_held()
+        holds = slot.seed is not None or seed.module is not None
+        optimizers = None if self.has_optimizer is None else float(self.has_optimizer(seed.seed_id))
+        hooks = 0 if seed.census is None else seed.census.added()
+        return ResetEvidence(*self.mean([float(holds), optimizers, float(hooks), float(held), self.differing(slot)]))
+
+    def _recompiles(self, seed: Seed, step: int) -> float | None:
+        """Of the whole process, within the last window or since this seed had settled into blending."""
+        if seed.graphs_seen is None:
+            return None
+        return float(compiled_graphs() - max(seed.graphs_seen, self.graphs.before(step - self.config.window)))
+
     def _latency_ms(self, slot: Slot, seed: Seed) -> float | None:
         if slot.shape is None or seed.module is None:
             return None
@@ -104,9 +131,8 @@ class Witness:
         inputs = self.holdout.batches[0][0]
         with undisturbed(self.model):
             through = self.model(inputs)
-            slot.detach()
-            bare = self.model(inputs)
-            slot.attach()
+            with absent(slot):
+                bare = self.model(inputs)
         return float((through != bare).sum())
 
 

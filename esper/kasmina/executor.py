@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from esper.errors import RefusedError, SettingError
+from esper.errors import RefusedError
+from esper.kasmina.advance import ADVANCING, wish
 from esper.kasmina.breaker import OPEN
 from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.evidence import Witness
+from esper.kasmina.feedback import clip_scales, feed_back
 from esper.kasmina.fossil import Fossils
-from esper.kasmina.kept import keep, put_back
-from esper.kasmina.meter import Ring, norm_of
+from esper.kasmina.kept import Kept, keep, put_back
+from esper.kasmina.meter import GraphCounts, Ring, norm_of
 from esper.kasmina.moves import Moment, Moves, Outcome, applied
 from esper.kasmina.paired import Holdout
 from esper.kasmina.seed import Seed, compiled_graphs
-from esper.kasmina.slot import Slot
+from esper.kasmina.sites import slots_at
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, DORMANT, target_stage
-
-WRAPPERS = ("module.", "_orig_mod.")  # of DistributedDataParallel and of torch.compile
 
 
 class Executor:
@@ -50,15 +51,27 @@ class Executor:
         host = model.module if isinstance(model, DistributedDataParallel) else model
         show_hooks_to_compiler()
         self._host = host
-        self._slots = {bare_name(site): Slot(bare_name(site), found(host, site), self.settings) for site in sites}
+        self._slots = slots_at(host, sites, self.settings)
         device = next((parameter.device for parameter in host.parameters()), torch.device("cpu"))
         self._losses = Ring(self.settings.window, device)
         self._known: dict[str, Seed] = {}
         self._fossils = Fossils(host)
         witness = Witness(
-            host, self.settings, reduce, holdout if holdout and holdout.batches else None, clock, self._losses
+            host,
+            self.settings,
+            reduce,
+            holdout if holdout and holdout.batches else None,
+            clock,
+            self._losses,
+            GraphCounts(self.settings.window // self.settings.read_every + 2),
         )
+        self._witness = witness
         self._moves = Moves(run_id, witness, self._slots, blueprints, self._known, self._fossils)
+        self._kept: list[weakref.ref[Kept]] = []
+
+    def follow_optimizers(self, has_optimizer: Callable[[str], bool]) -> None:
+        """Tell whether anything holds optimizer state for a seed; without it G5 is unmeasured, and fails."""
+        self._witness.has_optimizer = has_optimizer
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -80,8 +93,10 @@ class Executor:
         return [seed.state(self.step, self.epoch) for seed in self._known.values()]
 
     def requests(self) -> list[pb.SeedRequest]:
-        """Culls that this rank has reason to ask for; repeated until they are decided."""
-        return [seed.complaint for seed in self._known.values() if seed.complaint is not None]
+        """Culls that this rank has reason to ask for, and what the policy wishes; repeated until they are decided."""
+        culls = [seed.complaint for seed in self._known.values() if seed.complaint is not None]
+        wishes = [wish(seed, self.step, self.epoch, self.settings) for seed in self._known.values()]
+        return [*culls, *(request for request in wishes if request is not None)]
 
     def reports(self) -> list[pb.SeedReport]:
         return [seed.report() for seed in self._known.values()]
@@ -99,7 +114,9 @@ class Executor:
             seed.set_alpha(step)
             self._look_after(seed)
         if living and step % self.settings.read_every == 0:
+            self._witness.graphs.note(step, compiled_graphs())
             self._read_strikes(living)
+            feed_back(self._witness, living, step)
 
     def note_loss(self, loss: Tensor) -> None:
         """Once per step, on the device: nothing is read."""
@@ -114,6 +131,16 @@ class Executor:
         host_norm = norm_of(gradients).double()
         for seed in learning.values():
             seed.meter.close_step(host_norm, seed.gradients())
+
+    def clip_gradients(self) -> None:
+        """After `observe`: clip each blended seed's gradient to seed_clip(alpha). One batched product for all."""
+        blended = [seed for seed in self.learning().values() if seed.blends]
+        if not (blended and self.settings.gradient_clip_adaptive):
+            return
+        scales = clip_scales([seed.alpha for seed in blended], [seed.meter.gradient_norm for seed in blended])
+        gradients = [(g, scale) for seed, scale in zip(blended, scales, strict=True) for g in seed.gradients()]
+        if gradients:
+            torch._foreach_mul_([g for g, _ in gradients], [scale.to(g.dtype) for g, scale in gradients])
 
     def bypassed(self) -> list[str]:
         """Sites whose slots the last backward's forwards went past; call once per optimizer step, gradients present."""
@@ -142,15 +169,18 @@ class Executor:
     def apply(self, command: pb.SeedCommand, step: int, epoch: int) -> Outcome:
         """Carry out a committed command between two steps. All ranks call it alike; a refusal changes nothing."""
         try:
-            return self._moves.carry_out(command, Moment(step, epoch))
+            return self._forgotten(self._moves.carry_out(command, Moment(step, epoch)), command.seed_id)
         except RefusedError as error:
             return self._refused(command.seed_id, error)
 
     def request(self, request: pb.SeedRequest, step: int, epoch: int) -> Outcome:
-        """Carry out a cull that some rank asked for and the coordinator decided."""
+        """Carry out what some rank asked for and the coordinator decided: a cull, or the next stage of an auto seed."""
         try:
+            if request.operation in ADVANCING and self._moves.seed(request.seed_id).auto:
+                return self.apply(pb.SeedCommand(seed_id=request.seed_id, operation=request.operation), step, epoch)
             if request.operation != pb.SeedOperation.SEED_OP_CULL:
-                raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, "only a cull can be requested by a rank")
+                detail = "a rank may ask for a cull, or for the next stage of a seed germinated with auto=1"
+                raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)
             return self._quarantine(request.seed_id, Moment(step, epoch), request.detail)
         except RefusedError as error:
             return self._refused(request.seed_id, error)
@@ -180,7 +210,14 @@ class Executor:
     def _quarantine(self, seed_id: str, now: Moment, detail: str) -> Outcome:
         seed = self._moves.seed(seed_id)
         target_stage(seed.stage, pb.SeedOperation.SEED_OP_CULL)
-        return self._moves.cull(seed, now, detail=detail)
+        return self._forgotten(self._moves.cull(seed, now, detail=detail), seed_id)
+
+    def _forgotten(self, outcome: Outcome, seed_id: str) -> Outcome:
+        """No rollback brings back what was culled, so that snapshots need not hold its memory."""
+        if outcome.culled:
+            for kept in [kept for each in self._kept if (kept := each()) is not None]:
+                kept.pop(seed_id, None)
+        return outcome
 
     def _refused(self, seed_id: str, error: RefusedError) -> Outcome:
         seed = self._known.get(seed_id)
@@ -195,26 +232,11 @@ class Executor:
 
     def snapshot(self) -> object:
         """Everything that `restore` needs, held as copies on the device."""
-        return keep(self._known)
+        kept = keep(self._known)
+        self._kept = [each for each in self._kept if each() is not None] + [weakref.ref(kept)]
+        return kept
 
     def restore(self, kept: object, step: int) -> None:
         """Put the seeds back. Call it before the host's own parameters are put back: fossils made since leave first."""
-        assert isinstance(kept, dict)  # what snapshot() gave
+        assert isinstance(kept, Kept)  # what snapshot() gave
         put_back(kept, self._known, self._slots, self._fossils, step)
-
-
-def bare_name(site: str) -> str:
-    for wrapper in WRAPPERS:
-        while site.startswith(wrapper):
-            site = site.removeprefix(wrapper)
-    return site.replace("._orig_mod.", ".").removesuffix("._orig_mod")
-
-
-def found(host: nn.Module, site: str) -> nn.Module:
-    """The submodule of this name, with the prefixes of wrappers ignored."""
-    exact: dict[str, nn.Module] = dict(host.named_modules())
-    named = {bare_name(name): module for name, module in exact.items() if name} | exact
-    module: nn.Module | None = named.get(site, named.get(bare_name(site)))
-    if module is None or not site:
-        raise SettingError("sites", site, f"one of {', '.join(sorted(name for name in exact if name))}")
-    return module

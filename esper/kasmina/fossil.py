@@ -23,14 +23,17 @@ class Fossils:
         self.host = host
         self._joined: dict[str, tuple[nn.Module, str, RemovableHandle]] = {}
 
-    def join(self, slot: Slot, seed: Seed) -> list[nn.Parameter]:
-        """Fold the seed into the site's weight, or make it a child of the site; the parameters that the host gained."""
+    def join(self, slot: Slot, seed: Seed, *, foldable: bool = True) -> list[nn.Parameter]:
+        """Fold the seed into the site's weight, or make it a child of the site; the parameters that the host gained.
+
+        Not `foldable` where an earlier seed at the site would then see this one's share too.
+        """
         module = seed.module
         assert module is not None  # only a live seed can pass G4
         home, path = home_of(slot.module)  # before anything is changed: it may refuse
         if isinstance(module, Residual):
             module.absorb(float(seed.alpha))
-            if not self._tied(slot.module) and module.fold_into(slot.module):
+            if foldable and not self._tied(slot.module) and module.fold_into(slot.module):
                 return []
         else:
             module = Scaled(module, seed.alpha)

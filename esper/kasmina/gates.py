@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from esper.kasmina.config import KasminaConfig
@@ -23,6 +23,7 @@ class SanityEvidence:
     identity: float | None  # largest abs(delta), must be 0
     draws: float | None  # global generators moved
     stray_leaves: float | None
+    hooks: float | None  # that building it left on the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class StabilityEvidence:
 
     alpha_gap: float | None
     loss_variance: float | None
-    recompiles: float | None
+    recompiles: float | None  # of the whole process, within the last window
     latency_ms: float | None
 
 
@@ -52,7 +53,7 @@ class StabilityEvidence:
 class InterfaceEvidence:
     """G3."""
 
-    mismatches: float | None
+    mismatches: float | None  # batches whose delta had another shape, device or kind of dtype than h
     batches: float | None
     batches_shadowed: float | None
     scale_drift: float | None
@@ -73,8 +74,10 @@ class ImpactEvidence:
 class ResetEvidence:
     """G5."""
 
-    seeds: float | None
-    hooks: float | None
+    seeds: float | None  # that the slot still holds
+    optimizers: float | None  # with state for this seed
+    hooks: float | None  # that the seed's code left at the site
+    bytes_held: float | None  # of the seed's tensors that something still holds
     differing: float | None  # outputs that differ from the bare host's
 
 
@@ -112,7 +115,7 @@ def judge(evidence: Evidence, config: KasminaConfig) -> GateResult:
         case ImpactEvidence():
             return _impact(evidence, config)
         case ResetEvidence():
-            return _judge(evidence, [_zero(name) for name in ("seeds", "hooks", "differing")])
+            return _judge(evidence, [_zero(field.name) for field in fields(evidence)])
 
 
 def _zero(name: str) -> Rule:
@@ -128,7 +131,9 @@ def _at_least(name: str, bound: float) -> Rule:
 
 
 def _sanity(config: KasminaConfig) -> list[Rule]:
-    zeros = [_zero(name) for name in ("fault", "digest_gap", "non_finite", "identity", "draws", "stray_leaves")]
+    zeros = [
+        _zero(name) for name in ("fault", "digest_gap", "non_finite", "identity", "draws", "stray_leaves", "hooks")
+    ]
     return [
         _at_least("seen", 1),
         *zeros,
@@ -155,7 +160,7 @@ def _stability(config: KasminaConfig) -> list[Rule]:
     return [
         _zero("alpha_gap"),
         _at_most("loss_variance", config.loss_variance_max),
-        _zero("recompiles"),
+        _at_most("recompiles", config.recompiles_max),
         _at_most("latency_ms", config.latency_budget_ms),
     ]
 

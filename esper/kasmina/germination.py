@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from esper.kasmina.evidence import Generators, Value, Witness
 from esper.kasmina.gates import SanityEvidence
+from esper.kasmina.hooks import HookCensus
 from esper.kasmina.isolation import stray_leaves
 from esper.kasmina.paired import cuda_devices
 from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, delta_of, guarded
 from esper.kernels.blueprints import Blueprint
 
-UNSEEN = SanityEvidence(0.0, None, None, None, None, None, None, None, None)
+UNSEEN = SanityEvidence(0.0, *[None] * 9)
 
 
 def generator_seed(run_id: str, seed_id: str, generation: int, step: int) -> int:
@@ -28,8 +29,8 @@ def generator_seed(run_id: str, seed_id: str, generation: int, step: int) -> int
 def germinate(
     witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int
 ) -> tuple[nn.Module | None, SanityEvidence, str]:
-    """(module, evidence for G0, what the blueprint raised). The global generators are left as they were."""
-    generators = Generators(witness.model)
+    """(module, evidence for G0, what the blueprint raised). Global generators and the host's hooks are as before."""
+    generators, census = Generators(witness.model), HookCensus(witness.model)
     module: nn.Module | None = None
     evidence, fault = UNSEEN, ""
     if slot.shape is not None:
@@ -37,8 +38,9 @@ def germinate(
         evidence = replace(UNSEEN, seen=1.0, fault=1.0)
         if module is not None:
             evidence, fault = _probed(module, slot.shape)
-        evidence = replace(evidence, draws=float(generators.moved()))
+        evidence = replace(evidence, draws=float(generators.moved()), hooks=float(census.added()))
         generators.put_back()
+        census.remove_added()
     return module, _agreed(witness, evidence, blueprint), fault
 
 
@@ -78,7 +80,7 @@ def _probed(module: nn.Module, shape: SiteShape) -> tuple[SanityEvidence, str]:
 
 
 def _agreed(witness: Witness, evidence: SanityEvidence, blueprint: Blueprint) -> SanityEvidence:
-    names = ("seen", "fault", "non_finite", "seed_bytes", "shape_ok", "identity", "draws", "stray_leaves")
+    names = ("seen", "fault", "non_finite", "seed_bytes", "shape_ok", "identity", "draws", "stray_leaves", "hooks")
     short_digest = float(int(blueprint.digest[:8], 16))
     values: list[Value] = [getattr(evidence, name) for name in names]
     *means, digest = witness.mean([*values, short_digest])

@@ -15,6 +15,21 @@ from esper.kasmina.seed import Seed
 from esper.kasmina.slot import Slot
 from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, FOSSILIZED
 
+RESTORED = (
+    "schedule",
+    "paired_gain",
+    "num_looks",
+    "paused",
+    "losses_seen",
+    "loss_before",
+    "phase",
+    "num_holds",
+    "num_retreats",
+    "auto",
+    "graphs_seen",
+    "module",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class KeptSeed:
@@ -26,16 +41,23 @@ class KeptSeed:
     alpha: Tensor
 
 
-def keep(known: Mapping[str, Seed]) -> dict[str, KeptSeed]:
-    return {
-        seed_id: KeptSeed(
-            seed,
-            replace(seed, meter=copy.deepcopy(seed.meter)),
-            parameter_copies(seed.module) if seed.module else [],
-            seed.alpha.clone(),
+class Kept(dict[str, KeptSeed]):
+    """What `put_back` needs, by seed id. What is culled is taken out, as no rollback brings it back."""
+
+
+def keep(known: Mapping[str, Seed]) -> Kept:
+    return Kept(
+        (
+            seed_id,
+            KeptSeed(
+                seed,
+                replace(seed, meter=copy.deepcopy(seed.meter)),
+                parameter_copies(seed.module) if seed.module else [],
+                seed.alpha.clone(),
+            ),
         )
         for seed_id, seed in known.items()
-    }
+    )
 
 
 def put_back(
@@ -65,7 +87,7 @@ def _revive(seed: Seed, then: KeptSeed, slot: Slot, fossils: Fossils, step: int)
     fossils.part(seed.seed_id)
     was, module = then.fields, then.fields.module
     assert module is not None  # it was alive at the snapshot
-    for name in ("schedule", "paired_gain", "num_looks", "paused", "losses_seen", "graphs_seen", "module"):
+    for name in RESTORED:
         setattr(seed, name, getattr(was, name))
     seed.meter, seed.complaint, seed.fault = copy.deepcopy(was.meter), None, was.fault
     _write(module, then.tensors)

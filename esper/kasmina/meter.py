@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -33,6 +35,34 @@ class Ring:
     def window(self) -> Tensor | None:
         """The values held once the ring is full; None before."""
         return self._values if self.total >= len(self._values) else None
+
+    def newest(self, num: int) -> Tensor | None:
+        """The last `num` values, in no order; None where fewer were added, or are held."""
+        if num > min(self.total, self._size):
+            return None
+        end = self.total % self._size
+        return (
+            self._values[end - num : end] if end >= num else torch.cat((self._values[:end], self._values[end - num :]))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LossLevel:
+    """Mean of some losses and the square of its standard error, on the device. The losses are taken as independent."""
+
+    mean: Tensor
+    error: Tensor
+
+    @staticmethod
+    def of(losses: Tensor | None) -> LossLevel | None:
+        if losses is None or len(losses) < 2:
+            return None
+        mean = losses.mean()
+        return LossLevel(mean, losses.var() / len(losses))
+
+    @staticmethod
+    def newest(losses: Ring, num: int) -> LossLevel | None:
+        return LossLevel.of(losses.newest(num))
 
 
 class Meter:
@@ -133,6 +163,20 @@ class Meter:
         """Drift is measured from here on."""
         self.drift, self.num_mismatches = self._zero(), 0
         self._forget(CALLS, SHADOWED)
+
+
+class GraphCounts:
+    """How many graphs the process had compiled, looked up by step; the newest `num` notes are kept."""
+
+    def __init__(self, num: int) -> None:
+        self._notes: deque[tuple[int, int]] = deque(maxlen=num)
+
+    def note(self, step: int, count: int) -> None:
+        self._notes.append((step, count))
+
+    def before(self, step: int) -> int:
+        """At the last note up to `step`, or at the oldest one; 0 without any."""
+        return max((count for at, count in self._notes if at <= step), default=self._notes[0][1] if self._notes else 0)
 
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:

@@ -9,14 +9,17 @@ import torch
 from torch import nn
 
 from esper.errors import RefusedError
-from esper.kasmina.blend import AlphaSchedule
+from esper.kasmina.advance import ADVANCING
+from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import BREAKERS, Breaker
 from esper.kasmina.evidence import Witness
 from esper.kasmina.fossil import Fossils
-from esper.kasmina.gates import Evidence, GateResult, ResetEvidence, judge
+from esper.kasmina.gates import Evidence, GateResult, judge
 from esper.kasmina.germination import generator_seed, germinate
-from esper.kasmina.meter import Meter
+from esper.kasmina.hooks import HookCensus, Remains
+from esper.kasmina.meter import LossLevel, Meter
 from esper.kasmina.seed import Seed
+from esper.kasmina.sites import neighbours, put_in_order
 from esper.kasmina.slot import Slot
 from esper.kernels.blueprints import Blueprint
 from esper.leyline import contracts as pb
@@ -37,6 +40,7 @@ from esper.leyline.lifecycle import (
     target_stage,
 )
 
+AUTO = "auto"  # the parameter of a command; no blueprint may have one of that name
 Op = pb.SeedOperation
 Reason = pb.ReasonCode
 
@@ -76,11 +80,17 @@ class Moves:
 
     def carry_out(self, command: pb.SeedCommand, now: Moment) -> Outcome:
         """Raises RefusedError, with nothing changed, where the operation does not apply."""
-        operation = command.operation
-        if operation == Op.SEED_OP_GERMINATE:
-            return self._germinate(command, now)
+        command, auto = without_auto(command)
+        if command.operation == Op.SEED_OP_GERMINATE:
+            return self._germinate(command, now, auto=bool(auto))
         seed = self.seed(command.seed_id)
-        target_stage(seed.stage, operation)
+        target_stage(seed.stage, command.operation)
+        outcome = self._operate(seed, command, now)
+        seed.auto = seed.auto if auto is None else auto
+        return outcome
+
+    def _operate(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
+        operation = command.operation
         match operation:
             case Op.SEED_OP_START_TRAINING:
                 return self._enter(seed, TRAINING, now)
@@ -118,6 +128,7 @@ class Moves:
         slot = self.slots[seed.site]
         if slot.seed is seed:
             slot.settle(None)
+        seed.remains = Remains(seed.module)
         seed.module, seed.complaint, seed.paused = None, None, False
         seed.record(CULLED, now.step, detail=detail)
         seed.embargo_until_epoch = now.epoch + self.witness.config.embargo_epochs
@@ -126,7 +137,7 @@ class Moves:
 
     # -- the operations ----------------------------------------------------------------------------------------------
 
-    def _germinate(self, command: pb.SeedCommand, now: Moment) -> Outcome:
+    def _germinate(self, command: pb.SeedCommand, now: Moment, *, auto: bool) -> Outcome:
         before = self.known.get(command.seed_id)
         target_stage(before.stage if before else DORMANT, command.operation)
         slot, blueprint = self._site(command.site), self._blueprint(command.blueprint_id)
@@ -139,7 +150,8 @@ class Moves:
         outcome = self._through(seed, command.operation, GERMINATED, evidence, now, note=fault)
         self.known[seed.seed_id] = seed
         if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
-            seed.module, slot.generation = module, generation
+            seed.module, slot.generation, seed.census = module, generation, HookCensus(slot.module)
+            seed.auto = auto
             slot.settle(seed)
         return outcome
 
@@ -186,6 +198,7 @@ class Moves:
             seed.set_alpha(now.step)
             seed.meter.start_blending()
             seed.losses_seen, seed.graphs_seen = self.witness.losses.total, None
+            seed.loss_before, seed.phase = LossLevel.of(self.witness.losses.window()), Phase.LOW
         return outcome
 
     def _schedule(self, command: pb.SeedCommand, now: Moment, start: float) -> AlphaSchedule:
@@ -205,7 +218,11 @@ class Moves:
         slot, joined = self.slots[seed.site], list[nn.Parameter]()
         outcome = self._through(seed, Op.SEED_OP_FOSSILIZE, FOSSILIZED, evidence, now)
         if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
-            joined = self.fossils.join(slot, seed)
+            slots = neighbours(self.slots, slot)
+            joined = self.fossils.join(
+                slot, seed, foldable=all(each.seed is None for each in slots[: slots.index(slot)])
+            )
+            put_in_order(slots[slots.index(slot) :])
             slot.settle(None)
             seed.module, seed.complaint = None, None
         return replace(outcome, fossilized=joined)
@@ -214,10 +231,7 @@ class Moves:
         if now.epoch < seed.embargo_until_epoch:
             detail = f"epoch is {now.epoch}; the embargo ends at epoch {seed.embargo_until_epoch}"
             raise RefusedError(Reason.REASON_EMBARGOED, detail)
-        slot = self.slots[seed.site]
-        hooks = float(slot.joined(*slot.shape.probe()) is not None) if slot.shape else None
-        held = float(slot.seed is not None or seed.module is not None)
-        evidence = ResetEvidence(*self.witness.mean([held, hooks, self.witness.differing(slot)]))
+        evidence = self.witness.reset(self.slots[seed.site], seed)
         if judge(evidence, self.witness.config).passed:  # else it stays EMBARGOED, from where RESET can be tried again
             seed.record(RESETTING, now.step)
         return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
@@ -248,6 +262,7 @@ class Moves:
             return Outcome(
                 pb.ReceiptStatus.RECEIPT_APPLIED, stage=stage, gate=gate, evidence=result.evidence, detail=detail
             )
+        seed.attempts, seed.tried_at = seed.attempts + 1, now.step
         return self._failed(seed, gate, result, detail, now)
 
     def _failed(self, seed: Seed, gate: pb.SeedLifecycleGate, result: GateResult, detail: str, now: Moment) -> Outcome:
@@ -263,6 +278,19 @@ class Moves:
             result.evidence,
             culled=culled,
         )
+
+
+def without_auto(command: pb.SeedCommand) -> tuple[pb.SeedCommand, bool | None]:
+    """The command without its parameter `auto`, and what that said: 1 lets the policy advance the seed, 0 holds it."""
+    if AUTO not in command.parameters or command.operation not in {Op.SEED_OP_GERMINATE, *ADVANCING}:
+        return command, None
+    value = command.parameters[AUTO]
+    if value not in (0.0, 1.0):
+        raise RefusedError(Reason.REASON_OUT_OF_RANGE, f"{AUTO} is {value:g}; expected 0 or 1")
+    rest = pb.SeedCommand()
+    rest.CopyFrom(command)
+    del rest.parameters[AUTO]
+    return rest, bool(value)
 
 
 def applied(seed: Seed, detail: str = "") -> Outcome:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.blend import AlphaSchedule
+from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import Breaker
-from esper.kasmina.meter import Meter
+from esper.kasmina.hooks import HookCensus, Remains
+from esper.kasmina.meter import LossLevel, Meter
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, FOSSILIZED, GERMINATED, LEARNING_STAGES
 
@@ -38,9 +39,19 @@ class Seed:
     germinated_epoch: int = 0
     embargo_until_epoch: int = 0
     violations: int = 0
+    violation: str = ""  # the newest
     fault: str = ""  # what the blueprint's code raised
     complaint: pb.SeedRequest | None = None
     losses_seen: int = 0  # by the run, when this seed began to blend
+    loss_before: LossLevel | None = None  # as it began to blend
+    phase: Phase = Phase.LOW
+    num_holds: int = 0  # of alpha, and how often it was sent back
+    num_retreats: int = 0
+    auto: bool = False  # the policy asks for the next stage
+    attempts: int = 0  # at the gate before it, and the step of the last one
+    tried_at: int = 0
+    census: HookCensus | None = None  # of the site, once the seed was in it
+    remains: Remains | None = None  # of the module that was culled
     graphs_seen: int | None = None  # compiled by the process, once this seed had settled into blending
 
     @property
@@ -78,6 +89,7 @@ class Seed:
         """Enter `stage` (or stay in it, where a gate failed) and write it down."""
         if stage != self.stage:
             self.stage, self.stage_since_step = stage, step
+            self.attempts, self.tried_at = 0, step
         record: dict[str, Any] = {"stage": stage, "gate": gate}
         self.history.append(
             pb.StageRecord(step=step, passed=passed, evidence=dict(evidence or {}), detail=detail, **record)
@@ -110,7 +122,12 @@ class Seed:
         meter = self.meter
         named = {"fit": meter.fits.window(), "size": meter.sizes.window(), "ratio": meter.ratios.window()}
         metrics = {name: float(values.mean()) for name, values in named.items() if values is not None}
-        return metrics | {"non_finite": float(meter.num_non_finite), "violations": float(self.violations)}
+        counts = {"violations": self.violations, "alpha_holds": self.num_holds, "alpha_retreats": self.num_retreats}
+        return (
+            metrics
+            | {name: float(count) for name, count in counts.items()}
+            | {"non_finite": float(meter.num_non_finite)}
+        )
 
     def report(self) -> pb.SeedReport:
         return pb.SeedReport(

@@ -70,10 +70,13 @@ def attach(
         holdout=Holdout(tuple(holdout[0]), holdout[1]) if holdout else None,
     )
     optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler)
+    executor.follow_optimizers(optimizers.has)
     fossils = FossilGradients(reducer.mean)
     states = TrainingStates(Snapshots(model, optimizers), executor, fossils)
     steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns)
-    portrait = Portrait(place, model, list(sites), chosen.data, executor, optimizers, states, steering, boundary, rows)
+    portrait = Portrait(
+        place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
+    )
     return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, chosen.steps_per_epoch)
 
 

@@ -44,6 +44,20 @@ _BLEND = {
 }
 
 
+# The policy is to advance the seed (1), or to leave it to commands (0).
+_AUTO = {"auto": pb.BlueprintParameter(name="auto", minimum=0.0, maximum=1.0, integer=True)}
+_ADVANCING = frozenset(
+    {
+        _Operation.SEED_OP_START_TRAINING,
+        _Operation.SEED_OP_START_GRAFTING,
+        _Operation.SEED_OP_STABILIZE,
+        _Operation.SEED_OP_EVALUATE,
+        _Operation.SEED_OP_FOSSILIZE,
+        _Operation.SEED_OP_RESET,
+    }
+)
+
+
 @dataclass
 class Judge:
     """The one judge of a round. A verdict moves the world on, so that the next command meets its outcome."""
@@ -124,7 +138,8 @@ class Judge:
             raise RefusedError(_Reason.REASON_NOT_SUPPORTED, "FINE_TUNE is reserved: no stage stands for it")
         seed = world.seed(command.seed_id)
         blends = operation in (_Operation.SEED_OP_START_GRAFTING, _Operation.SEED_OP_SET_ALPHA_TARGET)
-        check_parameters(operation_name(operation), command.parameters, _BLEND if blends else {})
+        table = (_BLEND if blends else {}) | (_AUTO if operation in _ADVANCING else {})
+        check_parameters(operation_name(operation), command.parameters, table)
         if operation == _Operation.SEED_OP_RESET and self.epoch < seed.embargo_until_epoch:
             self._embargoed(command.seed_id, seed.embargo_until_epoch)
         world.move(command.seed_id, operation)
@@ -144,7 +159,7 @@ class Judge:
                 _Reason.REASON_UNKNOWN_BLUEPRINT,
                 f"blueprint {command.blueprint_id!r} is unknown; blueprints: {listed(blueprints)}",
             )
-        table = {each.name: each for each in blueprints[command.blueprint_id].parameters}
+        table = {each.name: each for each in blueprints[command.blueprint_id].parameters} | _AUTO
         check_parameters(f"blueprint {command.blueprint_id!r}", command.parameters, table)
         holder = self.world.holder(command.site, but=command.seed_id)
         if holder is not None:

@@ -1,0 +1,54 @@
+"""Finds what a seed's code hung on the host: hooks on its modules and on their parameters."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+class HookCensus:
+    """The hooks of a module's subtree when it was made, those of this package apart: they are taken off elsewhere."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._root = root
+        self._before = {id(hook) for _, _, hook in self._hooks()}
+
+    def added(self) -> int:
+        return sum(id(hook) not in self._before for _, _, hook in self._hooks())
+
+    def remove_added(self) -> None:
+        """Take off what was added since."""
+        for table, key, hook in list(self._hooks()):
+            if id(hook) not in self._before:
+                del table[key]
+
+    def _hooks(self) -> Iterator[tuple[MutableMapping[int, Any], int, Any]]:
+        owners: list[tuple[object, Sequence[str]]] = [(module, OF_MODULES) for module in self._root.modules()]
+        owners += [(parameter, OF_TENSORS) for parameter in self._root.parameters()]
+        for owner, names in owners:
+            for name in names:
+                table: MutableMapping[int, Any] = getattr(owner, name, None) or {}
+                yield from ((table, key, hook) for key, hook in table.items() if not _ours(hook))
+
+
+def _ours(hook: object) -> bool:
+    origin = getattr(hook, "__module__", None) or type(hook).__module__
+    return origin.startswith("esper.")
+
+
+class Remains:
+    """Notes a module's tensors without holding them, to tell later what of their memory was not given back."""
+
+    def __init__(self, module: nn.Module | None) -> None:
+        tensors = () if module is None else (*module.parameters(), *module.buffers())
+        self._tensors = [weakref.ref(tensor) for tensor in tensors]
+
+    def bytes_held(self) -> int:
+        held: list[Tensor] = [tensor for each in self._tensors if (tensor := each()) is not None]
+        return sum(tensor.numel() * tensor.element_size() for tensor in held)

@@ -1,4 +1,4 @@
-"""Copies what pages quote into them: the controller script into README, the table of streams into architecture.md."""
+"""Copies what pages quote into them: the controller script into README, tables of streams and blueprints into docs/."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import re
 from pathlib import Path
 
 from esper.bus.names import STREAMS
+from esper.kernels.blueprints import BLUEPRINTS
+from esper.kernels.schema import BlueprintRange
 
 ROOT = Path(__file__).resolve().parent.parent
+BLUEPRINTS_HEAD = "| blueprint | what it adds | parameters: default, range |\n|---|---|---|\n"
 HEAD = "| stream | regional | writers | readers | group | trimming |\n|---|---|---|---|---|---|\n"
 
 
@@ -29,6 +32,19 @@ def stream_rows() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
+def blueprint_rows() -> str:
+    cells = (
+        (f"`{one.blueprint_id}`", one.summary, "; ".join(map(range_of, one.parameters))) for one in BLUEPRINTS.values()
+    )
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def range_of(row: BlueprintRange) -> str:
+    kind = "" if row.integer else ", any number"
+    return f"`{row.name}` {row.default:g}, {row.minimum:g} to {row.maximum:g}{kind}: {row.meaning}"
+
+
 if __name__ == "__main__":
     fill("README.md", "```python", (ROOT / "examples" / "grow_digits.py").read_text(), "```")
     fill("docs/architecture.md", "<!-- table: esper.bus.names.STREAMS", HEAD + stream_rows(), "<!-- end -->")
+    fill("docs/blueprints.md", "<!-- table: esper.kernels", BLUEPRINTS_HEAD + blueprint_rows(), "<!-- end -->")

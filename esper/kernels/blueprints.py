@@ -72,6 +72,7 @@ class Blueprint:
             digest=self.digest,
             tier=self.tier,
             parameters=[row.as_message() for row in self.parameters],
+            schema_version=self.schema_version,
         )
 
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from esper.leyline.v1 import enums_pb2 as esper_dot_leyline_dot_v1_dot_enums__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65sper/leyline/v1/kernels.proto\x12\x10\x65sper.leyline.v1\x1a\x1c\x65sper/leyline/v1/enums.proto\"l\n\x12\x42lueprintParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdefault_value\x18\x02 \x01(\x01\x12\x0f\n\x07minimum\x18\x03 \x01(\x01\x12\x0f\n\x07maximum\x18\x04 \x01(\x01\x12\x0f\n\x07integer\x18\x05 \x01(\x08\"\xd7\x01\n\x0eKernelManifest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x14\n\x0c\x62lueprint_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12-\n\x04tier\x18\x04 \x01(\x0e\x32\x1f.esper.leyline.v1.BlueprintTier\x12\x38\n\nparameters\x18\x05 \x03(\x0b\x32$.esper.leyline.v1.BlueprintParameter\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x11\n\tsignature\x18\x07 \x01(\x0c\"b\n\x15KernelPrefetchRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\"\xa8\x01\n\x13KernelArtifactReady\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x03 \x01(\t\x12\x14\n\x0c\x61rtifact_ref\x18\x04 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\t\x12\x16\n\x0eprewarm_p50_ms\x18\x06 \x01(\x01\x12\x16\n\x0eprewarm_p95_ms\x18\x07 \x01(\x01\"`\n\x13KernelArtifactError\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"j\n\x13KernelCatalogUpdate\x12\x0f\n\x07version\x18\x01 \x01(\r\x12/\n\x05\x61\x64\x64\x65\x64\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.KernelManifest\x12\x11\n\twithdrawn\x18\x03 \x03(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65sper/leyline/v1/kernels.proto\x12\x10\x65sper.leyline.v1\x1a\x1c\x65sper/leyline/v1/enums.proto\"l\n\x12\x42lueprintParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdefault_value\x18\x02 \x01(\x01\x12\x0f\n\x07minimum\x18\x03 \x01(\x01\x12\x0f\n\x07maximum\x18\x04 \x01(\x01\x12\x0f\n\x07integer\x18\x05 \x01(\x08\"\xef\x01\n\x0eKernelManifest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x14\n\x0c\x62lueprint_id\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12-\n\x04tier\x18\x04 \x01(\x0e\x32\x1f.esper.leyline.v1.BlueprintTier\x12\x38\n\nparameters\x18\x05 \x03(\x0b\x32$.esper.leyline.v1.BlueprintParameter\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x11\n\tsignature\x18\x07 \x01(\x0c\x12\x16\n\x0eschema_version\x18\x08 \x01(\r\"b\n\x15KernelPrefetchRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\"\xa8\x01\n\x13KernelArtifactReady\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x03 \x01(\t\x12\x14\n\x0c\x61rtifact_ref\x18\x04 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\t\x12\x16\n\x0eprewarm_p50_ms\x18\x06 \x01(\x01\x12\x16\n\x0eprewarm_p95_ms\x18\x07 \x01(\x01\"`\n\x13KernelArtifactError\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62lueprint_id\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"j\n\x13KernelCatalogUpdate\x12\x0f\n\x07version\x18\x01 \x01(\r\x12/\n\x05\x61\x64\x64\x65\x64\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.KernelManifest\x12\x11\n\twithdrawn\x18\x03 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,13 +35,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BLUEPRINTPARAMETER']._serialized_start=82
   _globals['_BLUEPRINTPARAMETER']._serialized_end=190
   _globals['_KERNELMANIFEST']._serialized_start=193
-  _globals['_KERNELMANIFEST']._serialized_end=408
-  _globals['_KERNELPREFETCHREQUEST']._serialized_start=410
-  _globals['_KERNELPREFETCHREQUEST']._serialized_end=508
-  _globals['_KERNELARTIFACTREADY']._serialized_start=511
-  _globals['_KERNELARTIFACTREADY']._serialized_end=679
-  _globals['_KERNELARTIFACTERROR']._serialized_start=681
-  _globals['_KERNELARTIFACTERROR']._serialized_end=777
-  _globals['_KERNELCATALOGUPDATE']._serialized_start=779
-  _globals['_KERNELCATALOGUPDATE']._serialized_end=885
+  _globals['_KERNELMANIFEST']._serialized_end=432
+  _globals['_KERNELPREFETCHREQUEST']._serialized_start=434
+  _globals['_KERNELPREFETCHREQUEST']._serialized_end=532
+  _globals['_KERNELARTIFACTREADY']._serialized_start=535
+  _globals['_KERNELARTIFACTREADY']._serialized_end=703
+  _globals['_KERNELARTIFACTERROR']._serialized_start=705
+  _globals['_KERNELARTIFACTERROR']._serialized_end=801
+  _globals['_KERNELCATALOGUPDATE']._serialized_start=803
+  _globals['_KERNELCATALOGUPDATE']._serialized_end=909
 # @@protoc_insertion_point(module_scope)

@@ -22,7 +22,7 @@ class BlueprintParameter(_message.Message):
     def __init__(self, name: _Optional[str] = ..., default_value: _Optional[float] = ..., minimum: _Optional[float] = ..., maximum: _Optional[float] = ..., integer: _Optional[bool] = ...) -> None: ...
 
 class KernelManifest(_message.Message):
-    __slots__ = ("version", "blueprint_id", "digest", "tier", "parameters", "size_bytes", "signature")
+    __slots__ = ("version", "blueprint_id", "digest", "tier", "parameters", "size_bytes", "signature", "schema_version")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BLUEPRINT_ID_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class KernelManifest(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     blueprint_id: str
     digest: str
@@ -37,7 +38,8 @@ class KernelManifest(_message.Message):
     parameters: _containers.RepeatedCompositeFieldContainer[BlueprintParameter]
     size_bytes: int
     signature: bytes
-    def __init__(self, version: _Optional[int] = ..., blueprint_id: _Optional[str] = ..., digest: _Optional[str] = ..., tier: _Optional[_Union[_enums_pb2.BlueprintTier, str]] = ..., parameters: _Optional[_Iterable[_Union[BlueprintParameter, _Mapping]]] = ..., size_bytes: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    schema_version: int
+    def __init__(self, version: _Optional[int] = ..., blueprint_id: _Optional[str] = ..., digest: _Optional[str] = ..., tier: _Optional[_Union[_enums_pb2.BlueprintTier, str]] = ..., parameters: _Optional[_Iterable[_Union[BlueprintParameter, _Mapping]]] = ..., size_bytes: _Optional[int] = ..., signature: _Optional[bytes] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class KernelPrefetchRequest(_message.Message):
     __slots__ = ("version", "request_id", "blueprint_id", "digest")

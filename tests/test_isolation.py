@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.isolation import stray_leaves
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
-from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason
+from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason, equal
+
+REACHES = "delta's graph reaches 1 leaves that are not the seed's own"
+STOPPED = "aten.add_.Tensor would write to body.weight; a seed may write to its own tensors only"
 
 
 class Meddler(nn.Module):
@@ -24,13 +27,41 @@ class Meddler(nn.Module):
         return self.own * h * self.hold[0].sum()
 
 
-class LateMeddler(Meddler):
-    """Behaves until it trains."""
+class Late(Meddler):
+    """Behaves until it is armed."""
 
     armed = False
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        return super().forward(x, h) if self.armed else self.own * h
+        return self.meddle(x, h) if self.armed else self.own * h
+
+    def meddle(self, x: Tensor, h: Tensor) -> Tensor:
+        return super().forward(x, h)
+
+
+class LateWriter(Late):
+    """Adds one to the host's weight, in place."""
+
+    def meddle(self, x: Tensor, h: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.hold[0].add_(1.0)
+        return self.own * h
+
+
+class LateThief(Late):
+    """Writes past the version counter."""
+
+    def meddle(self, x: Tensor, h: Tensor) -> Tensor:
+        self.hold[0].data.add_(1.0)
+        return self.own * h
+
+
+class ArmedWriter(LateWriter):
+    armed = True
+
+
+class ArmedThief(LateThief):
+    armed = True
 
 
 class Drawer(nn.Module):
@@ -67,14 +98,6 @@ def blueprint(kind: type[nn.Module]) -> Mapping[str, Blueprint]:
     return {**BLUEPRINTS, "odd": Blueprint("odd", (), build, kind.__name__)}
 
 
-def test_the_walk_counts_leaves_that_are_not_the_seeds_own() -> None:
-    own, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-
-    assert stray_leaves((own * 2).relu(), [own]) == 0
-    assert stray_leaves((own * other).relu() + other, [own]) == 1
-    assert stray_leaves(torch.ones(2), [own]) == 0
-
-
 def test_a_blueprint_that_reaches_into_the_host_fails_g0() -> None:
     bench = Bench(blueprints=blueprint(Meddler))
     bench.train(1)
@@ -82,7 +105,7 @@ def test_a_blueprint_that_reaches_into_the_host_fails_g0() -> None:
     outcome = bench.germinate(blueprint="odd")
 
     assert (outcome.status, outcome.reason) == (FAILED, Reason.REASON_GATE_FAILED)
-    assert outcome.detail == "stray_leaves is 1, expected 0"
+    assert outcome.detail == f"stray_leaves is 1, expected 0; {REACHES}"
     assert bench.stage() == "DORMANT"
 
 
@@ -106,22 +129,87 @@ def test_a_blueprint_that_changes_the_output_at_once_fails_g0() -> None:
     assert outcome.detail == "identity is 0.5, expected 0"
 
 
-def test_a_seed_that_turns_on_the_host_is_culled_after_three_violations() -> None:
-    bench = Bench(blueprints=blueprint(LateMeddler))
+@pytest.mark.parametrize("kind", [ArmedWriter, ArmedThief])
+def test_a_blueprint_that_writes_to_the_host_fails_g0_before_it_has_written(kind: type[Late]) -> None:
+    bench = Bench(blueprints=blueprint(kind))
+    bench.train(1)
+    before = bench.host.body.weight.detach().clone()
+
+    outcome = bench.germinate(blueprint="odd")
+
+    assert (outcome.status, bench.stage()) == (FAILED, "DORMANT")
+    assert outcome.detail.startswith("fault is 1") and outcome.detail.endswith(STOPPED)
+    assert torch.equal(bench.host.body.weight, before)
+
+
+def grown(kind: type[Late]) -> tuple[Bench, Late]:
+    """A TRAINING seed that is three steps old and about to turn on the host, and past its close look."""
+    bench = Bench(blueprints=blueprint(kind))
     bench.train(1)
     assert bench.germinate(blueprint="odd").status == APPLIED
-    module = bench.executor.seeds["s0"].module
-    assert isinstance(module, LateMeddler)
-    module.armed = True
     bench.do(Op.SEED_OP_START_TRAINING)
+    bench.train(3)
+    module = bench.executor.seeds["s0"].module
+    assert isinstance(module, kind)
+    module.armed = True
+    return bench, module
 
-    bench.train(4)
-    requests = bench.executor.requests()
-    outcome = bench.executor.request(requests[0], bench.step + 1, 0)
 
-    assert [request.reason for request in requests] == [Reason.REASON_BREAKER_OPEN]
+def test_a_seed_that_reaches_for_the_host_is_caught_in_that_step_and_the_host_trains_to_the_same_bits() -> None:
+    alone = Bench(sites=())
+    alone.train(12)
+    bench, _ = grown(Late)
+
+    bench.train(1)
+    at_once = (bench.executor.seeds["s0"].violations, bench.executor.seeds["s0"].violation)
+    bench.train(7)
+
+    assert at_once == (1, REACHES)
+    assert equal(bench.host.state_dict(), alone.host.state_dict())
+
+
+def test_a_seed_that_writes_to_the_host_is_caught_in_that_step_and_writes_no_second_time() -> None:
+    bench, _ = grown(LateWriter)
+    bench.optimizer.param_groups[0]["lr"] = 0.0
+    before = bench.host.body.weight.detach().clone()
+
+    bench.train(1)  # its backward would raise over the moved counter
+    at_once = (bench.executor.seeds["s0"].violations, bench.executor.seeds["s0"].violation)
+    bench.train(5)
+
+    assert at_once == (1, "the seed wrote to body.weight in place")
+    assert bench.executor.seeds["s0"].violation == STOPPED
+    assert torch.equal(bench.host.body.weight, before + 1.0)
+
+
+def test_a_write_past_the_version_counter_is_stopped_at_the_next_close_look() -> None:
+    bench, _ = grown(LateThief)
+
+    bench.train(60)
+
+    assert bench.executor.seeds["s0"].violation == STOPPED
+    assert bench.executor.requests()
+
+
+@pytest.mark.parametrize("kind", [Late, LateWriter])
+def test_three_violations_quarantine_the_seed_save_what_can_be_saved_and_training_goes_on(kind: type[Late]) -> None:
+    bench, _ = grown(kind)
+    saved: list[str] = []
+    bench.executor.in_emergency = saved.append
+
+    found = []
+    for _ in range(4):
+        bench.train(1)
+        found.append((bench.executor.seeds["s0"].violations, len(bench.executor.requests()), len(saved)))
+    (request,) = bench.executor.requests()
+    outcome = bench.executor.request(request, bench.step + 1, 0)
+    bench.train(3)
+
+    assert found == [(1, 0, 0), (2, 0, 0), (3, 0, 0), (4, 1, 1)]  # looked after before the step that follows
+    assert saved == [f"s0: {request.detail}"]
+    assert request.reason == Reason.REASON_BREAKER_OPEN
     assert (outcome.status, outcome.culled, bench.stage()) == (APPLIED, True, "EMBARGOED")
-    assert not bench.executor.requests()
+    assert (bench.executor.requests(), len(saved)) == ([], 1)
 
 
 def test_a_blueprint_that_raises_is_left_out_and_asks_for_a_cull() -> None:

@@ -20,6 +20,7 @@ from esper.kasmina.feedback import clip_scales, feed_back
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.meter import GraphCounts, Ring, norm_of
+from esper.kasmina.monitor import HostTensors
 from esper.kasmina.moves import Moment, Moves, Outcome, applied
 from esper.kasmina.paired import Holdout
 from esper.kasmina.seed import Seed, compiled_graphs
@@ -52,6 +53,10 @@ class Executor:
         show_hooks_to_compiler()
         self._host = host
         self._slots = slots_at(host, sites, self.settings)
+        self._watched = HostTensors(host)
+        for slot in self._slots.values():
+            slot.watched = self._watched
+        self.in_emergency: Callable[[str], object] = lambda reason: None  # a breaker opened: save what can be saved
         device = next((parameter.device for parameter in host.parameters()), torch.device("cpu"))
         self._losses = Ring(self.settings.window, device)
         self._known: dict[str, Seed] = {}
@@ -107,9 +112,13 @@ class Executor:
         """Move alphas and look after the seeds. Waits for the device every `read_every` steps, if any seed lives."""
         self.step, self.epoch = step, epoch
         living = [slot.seed for slot in self._slots.values() if slot.seed is not None]
+        if step % self.settings.walk_every == 0:
+            self._watched.look()
         for slot in self._slots.values():
             slot.step = step
             slot.walk_due |= step % self.settings.walk_every == 0
+            if slot.walk_due and slot.traced:
+                slot.look_at_probe()
         for seed in living:
             seed.set_alpha(step)
             self._look_after(seed)
@@ -147,9 +156,10 @@ class Executor:
         return bypassed(self._host, self._slots.values())
 
     def _look_after(self, seed: Seed) -> None:
-        if seed.breaker.state == OPEN:
-            detail = f"{seed.violations} isolation violations; the breaker opens at {seed.breaker.settings.threshold}"
+        if seed.breaker.state == OPEN and seed.complaint is None:
+            detail = f"{seed.violations} isolation violations, the last one: {seed.violation}"
             seed.complain(pb.ReasonCode.REASON_BREAKER_OPEN, detail)
+            self.in_emergency(f"{seed.seed_id}: {detail}")
         settled = seed.blends and seed.graphs_seen is None
         # Entering BLENDING may compile once; what comes after that must not.
         if settled and (seed.stage != BLENDING or self.step >= seed.stage_since_step + self.settings.read_every):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from esper.kasmina.evidence import Generators, Value, Witness
 from esper.kasmina.gates import SanityEvidence
 from esper.kasmina.hooks import HookCensus
-from esper.kasmina.isolation import stray_leaves
+from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
 from esper.kasmina.paired import cuda_devices
 from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, delta_of, guarded
 from esper.kernels.blueprints import Blueprint
@@ -37,7 +37,7 @@ def germinate(
         module, fault = _built(witness, slot, slot.shape, blueprint, parameters, rng_seed)
         evidence = replace(UNSEEN, seen=1.0, fault=1.0)
         if module is not None:
-            evidence, fault = _probed(module, slot.shape)
+            evidence, fault = _probed(module, slot.shape, GradientIsolationMonitor(module, HostTensors(witness.model)))
         evidence = replace(evidence, draws=float(generators.moved()), hooks=float(census.added()))
         generators.put_back()
         census.remove_added()
@@ -61,7 +61,7 @@ def _built(
     return module.to(device=shape.device, dtype=shape.input_dtype if own is None else own.dtype), ""
 
 
-def _probed(module: nn.Module, shape: SiteShape) -> tuple[SanityEvidence, str]:
+def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonitor) -> tuple[SanityEvidence, str]:
     """What one pass over a fixed input shows. Gradients are on: the walk needs delta's graph."""
     parameters = list(module.parameters())
     size = float(sum(p.numel() * p.element_size() for p in parameters))
@@ -70,13 +70,14 @@ def _probed(module: nn.Module, shape: SiteShape) -> tuple[SanityEvidence, str]:
     x, h = shape.probe()
     own = next((p.dtype for p in parameters), x.dtype)
     with torch.enable_grad():
-        delta = delta_of(module, x.to(own), h.to(own))  # under autocast a live input may be narrower
+        # Under autocast a live input may be narrower.
+        delta, violation = monitor.run(delta_of, x.to(own), h.to(own), closely=True)
     if isinstance(delta, BlueprintFault):
-        return replace(weighed, fault=1.0), delta.detail
+        return replace(weighed, fault=1.0), violation or delta.detail
     fits = delta.shape == h.shape and delta.device == h.device
     largest = float(delta.detach().abs().max()) if delta.numel() else 0.0
-    stray = float(stray_leaves(delta, parameters))
-    return replace(weighed, shape_ok=float(fits), identity=largest, stray_leaves=stray), ""
+    strays = float(bool(violation))
+    return replace(weighed, shape_ok=float(fits), identity=largest, stray_leaves=strays), violation
 
 
 def _agreed(witness: Witness, evidence: SanityEvidence, blueprint: Blueprint) -> SanityEvidence:

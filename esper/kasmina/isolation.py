@@ -1,8 +1,7 @@
-"""Autograd functions that keep a seed's loss out of the host, and the walk that checks it."""
+"""Autograd functions that keep a seed's loss out of the host."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -91,20 +90,3 @@ def soundness(h: Tensor, delta: Tensor, alpha: Tensor, limit: float) -> tuple[Te
     dims = tuple(range(1, h.ndim))
     finite = torch.isfinite(value).all(dims, keepdim=True) if dims else torch.isfinite(value)
     return finite, sample_norms(delta) <= limit * sample_norms(h)
-
-
-def stray_leaves(delta: Tensor, own: Collection[Tensor]) -> int:
-    """Leaves of delta's graph that are none of `own`: 0 where the seed is isolated."""
-    allowed, seen, stray = {id(parameter) for parameter in own}, set(), 0
-    if delta.grad_fn is None:
-        return int(delta.requires_grad and id(delta) not in allowed)
-    stack: list[Any] = [delta.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        stray += variable is not None and id(variable) not in allowed
-        stack.extend(parent for parent, _ in node.next_functions)
-    return stray

@@ -66,7 +66,7 @@ class GradientIsolationMonitor:
     """
 
     def __init__(self, module: nn.Module, host: HostTensors) -> None:
-        self._module, self._host = module, host
+        self.module, self._host = module, host
         # A seed that registers a tensor of the host as its own does not own it.
         self._own = {id(p) for p in module.parameters()} - {id(tensor) for tensor in host.tensors}
         self._num_nodes = 0
@@ -85,7 +85,7 @@ class GradientIsolationMonitor:
         before = list(map(_version, tensors))
         guard = self._guard(x, h) if closely else None
         with nullcontext() if guard is None else _close_look(guard):
-            result = call(self._module, x, h)
+            result = call(self.module, x, h)
         if guard is not None and guard.refused:
             return result, guard.refused
         if list(map(_version, tensors)) != before:

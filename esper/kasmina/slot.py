@@ -12,7 +12,8 @@ from torch.utils.checkpoint import _StopRecomputationError
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import blend, shadow, soundness, stray_leaves
+from esper.kasmina.isolation import blend, shadow, soundness
+from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
 from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
@@ -77,9 +78,12 @@ class Slot:
         self.seed: Seed | None = None
         self.shape: SiteShape | None = None
         self.generation = 0
-        self.walk_due = False
+        self.watched = HostTensors(module)
+        self.monitor: GradientIsolationMonitor | None = None
+        self.walk_due = False  # the next call gets a close look
+        self.traced = False  # only ever set in compiled code, where the seed is not watched
         self.step = 0
-        self._walked_at = self._refused_at = -1  # steps
+        self._violated_at = self._refused_at = -1  # steps
         self.fired = False  # only ever set by the hook: a count would be a value that compiled code guards on
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
         self._handle: RemovableHandle | None = None
@@ -94,7 +98,9 @@ class Slot:
             self._handle = None
 
     def settle(self, seed: Seed | None) -> None:
-        self.seed, self.walk_due = seed, True
+        self.seed, self.walk_due, self.traced = seed, True, False
+        module = seed.module if seed is not None else None
+        self.monitor = GradientIsolationMonitor(module, self.watched) if module is not None else None
 
     def joined(self, x: Tensor, h: Tensor) -> Tensor | None:
         """The value that takes h's place; None where h stays."""
@@ -142,7 +148,9 @@ class Slot:
         if module.training != self.module.training:
             module.train(self.module.training)
         shared = x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
-        delta = delta_of(module, x.detach().clone() if shared else x.detach(), h.detach())
+        delta = self._watched_delta(seed, module, x.detach().clone() if shared else x.detach(), h.detach())
+        if delta is None:
+            return None
         if isinstance(delta, BlueprintFault):
             self._refuse(seed, delta.detail)
             return None
@@ -150,9 +158,42 @@ class Slot:
             seed.meter.num_mismatches += 1
             self._refuse(seed, f"delta is {tuple(delta.shape)} on {delta.device}; expected {tuple(h.shape)}")
             return None
-        if self.walk_due and torch.is_grad_enabled():
-            self._walk(seed, module, delta)
         return delta.to(h.dtype)
+
+    def _watched_delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault | None:
+        """None where the seed reached beyond its own: then it has no part in this call."""
+        if torch.compiler.is_compiling():
+            self.traced = True
+            return delta_of(module, x, h)
+        assert self.monitor is not None  # made with the seed's module
+        closely = self.walk_due
+        delta, violation = self.monitor.run(delta_of, x, h, closely=closely)
+        self._judge(seed, violation, closely and torch.is_grad_enabled())
+        return None if violation else delta
+
+    def look_at_probe(self) -> None:
+        """Where the seed's calls are compiled: a close look at it in eager mode, on a fixed input."""
+        seed = self.seed
+        if seed is None or self.monitor is None or self.shape is None or self._refused(seed):
+            return
+        x, h = self.shape.probe()
+        own = next((p.dtype for p in self.monitor.module.parameters()), x.dtype)  # under autocast x may be narrower
+        with torch.enable_grad():
+            _, violation = self.monitor.run(delta_of, x.to(own), h.to(own), closely=True)
+        self._judge(seed, violation, closely=True)
+
+    def _judge(self, seed: Seed, violation: str, closely: bool) -> None:
+        """Count a violation, once a step; after one each call gets a close look, until the breaker opens."""
+        if violation:
+            self.walk_due = True
+            if self.step != self._violated_at:
+                self._violated_at = self.step
+                seed.violations += 1
+                seed.violation = violation
+                seed.breaker.fail()
+        elif closely:
+            self.walk_due = self.step == self._violated_at
+            seed.breaker.succeed()
 
     def _refuse(self, seed: Seed, detail: str) -> None:
         self._refused_at = self.step if not seed.fault else self._refused_at
@@ -162,19 +203,6 @@ class Slot:
     def _refused(self, seed: Seed) -> bool:
         """From the step after its fault on: a forward that checkpointing runs again must do what the first one did."""
         return bool(seed.fault) and self.step != self._refused_at
-
-    def _walk(self, seed: Seed, module: nn.Module, delta: Tensor) -> None:
-        """Once a step, however often the site is called in it."""
-        if self.step == self._walked_at:
-            return
-        self._walked_at = self.step
-        stray = stray_leaves(delta, list(module.parameters()))
-        self.walk_due = stray > 0  # a stray seed is looked at in every step, until its breaker opens
-        if stray:
-            seed.violations += 1
-            seed.breaker.fail()
-        else:
-            seed.breaker.succeed()
 
 
 class Hook:

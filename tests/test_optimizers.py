@@ -10,6 +10,7 @@ import torch
 from esper.leyline import contracts as pb
 from esper.tolaria.optimizers import OptimizerOutcome, Optimizers
 from esper.tolaria.reduce import SeedReducer
+from esper.tolaria.surroundings import Surroundings
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 Kind = pb.OptimizerCommandType
@@ -198,10 +199,24 @@ def test_an_optimizer_for_an_unknown_seed_is_refused() -> None:
     assert "s3" in detail
 
 
-def test_a_teacher_cannot_be_registered_yet() -> None:
-    outcome = optimizers().apply(command(Kind.OPTIMIZER_COMMAND_REGISTER_TEACHER), 0, {})
+def test_a_teacher_is_registered_by_digest_where_there_is_one_and_refused_elsewhere() -> None:
+    asked: list[tuple[str, int]] = []
 
-    assert refusal(outcome) == (pb.ReasonCode.REASON_NOT_SUPPORTED, "not supported yet")
+    def register(digest: str, step: int) -> str:
+        asked.append((digest, step))
+        return "registered"
+
+    able = Optimizers(host()[1], reduce=SeedReducer(), around=Surroundings(register_teacher=register))
+    teach = pb.OptimizerCommand(command_type=Kind.OPTIMIZER_COMMAND_REGISTER_TEACHER, teacher_digest="ab" * 32)
+
+    outcomes = [able.apply(teach, 7, {}), optimizers().apply(teach, 7, {})]
+
+    assert asked == [("ab" * 32, 7)]
+    assert (outcomes[0].status, outcomes[0].detail) == (APPLIED, "registered")
+    assert refusal(outcomes[1]) == (
+        pb.ReasonCode.REASON_NOT_SUPPORTED,
+        f"no teacher can be registered here ({'ab' * 32})",
+    )
 
 
 def test_generations_count_rebuilds_and_a_command_for_another_one_is_refused() -> None:
@@ -268,7 +283,7 @@ def test_initialize_host_adopts_the_optimizer_and_refuses_what_its_groups_lack()
 def test_a_fossil_gets_a_group_of_its_own_and_is_announced() -> None:
     _, optimizer = host()
     announced: list[torch.nn.Parameter] = []
-    governed = Optimizers(optimizer, reduce=SeedReducer(), announce=announced.extend)
+    governed = Optimizers(optimizer, reduce=SeedReducer(), around=Surroundings(announce=announced.extend))
     fossil = Seedling().weight
 
     governed.add_to_host([fossil])

@@ -6,18 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
-from esper.tolaria import moments
+from esper.tolaria import moments, schedulers
 from esper.tolaria.bank import Bank
 from esper.tolaria.moments import Moments
-from esper.tolaria.overrides import Overrides
+from esper.tolaria.overrides import Group, Overrides
 
 
 @dataclass(frozen=True, slots=True)
 class KeptHost:
-    """The parameters that the host's optimizer had at one step, and what it remembered of them."""
+    """The parameters that the host's optimizer had at one step, by group, and what it remembered of them."""
 
     parameters: list[torch.Tensor]
+    num_groups: int
     moments: Moments
 
 
@@ -25,41 +27,89 @@ class HostOptimizer:
     """Never rebuilt: parameters come and go, values are overridden, moments are cleared in the optimizer itself."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, announce: Callable[[Sequence[torch.nn.Parameter]], None]
+        self,
+        optimizer: torch.optim.Optimizer,
+        announce: Callable[[Sequence[torch.nn.Parameter]], None],
+        followed: Sequence[LRScheduler] = (),
     ) -> None:
+        """`followed` are the schedulers whose lists per group are to follow the groups that fossils bring."""
         self.torch = optimizer
         self.overrides = Overrides(optimizer)
         self._announce = announce
+        self._followed = followed
 
-    def add(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Train these too: in a group of their own, or in the last one where a scheduler counts the groups.
+    def effective(self) -> dict[str, float]:
+        return self.overrides.effective()
+
+    def learning_rate(self) -> float | torch.Tensor:
+        return self.overrides.learning_rate()
+
+    def clear(self) -> None:
+        moments.clear(self.torch)
+
+    def add(self, named: Sequence[tuple[str, torch.nn.Parameter]]) -> None:
+        """Train these too: in a group of their own, or in the last one where an unknown scheduler counts the groups.
 
         torch's schedulers zip their base values with the groups strictly, so one that was built earlier would raise
         at its next step over a group that it does not know.
         """
-        if not parameters:
+        if not named:
             return
-        last = self.torch.param_groups[-1]
-        if hasattr(self.torch.step, "_wrapped_by_lr_sched"):
-            last["params"].extend(parameters)
+        groups = self.torch.param_groups
+        if hasattr(self.torch.step, "_wrapped_by_lr_sched") and not self._followed:
+            groups[-1]["params"].extend(parameter for _, parameter in named)
+            groups[-1].get("param_names", []).extend(name for name, _ in named)
         else:
-            self.torch.add_param_group({**last, "params": list(parameters)})
-        self._announce(parameters)
+            before = len(groups)
+            given = list(named) if "param_names" in groups[-1] else [parameter for _, parameter in named]
+            self.torch.add_param_group({**_alike(groups[-1]), "params": given})
+            schedulers.extend(self._followed, before)
+        self._announce([parameter for _, parameter in named])
+
+    def take_over(self, source: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> bool:
+        """Go on from the moments that a seed's optimizer has of these, which have joined; False where it can't."""
+        return moments.hand_on(source, self.torch, parameters)
 
     def snapshot(self, bank: Bank) -> KeptHost:
-        parameters = self._parameters()
-        return KeptHost(parameters, moments.keep(self.torch, parameters, bank))
+        parameters = self.parameters()
+        return KeptHost(parameters, len(self.torch.param_groups), moments.keep(self.torch, parameters, bank))
 
     def restore(self, kept: KeptHost) -> None:
         """Put moments back; parameters that joined since leave the groups. Hyperparameters stay as they are now."""
-        stay = {id(parameter) for parameter in kept.parameters}
-        for parameter in self._parameters():
-            if id(parameter) not in stay:
+        stay = set(kept.parameters)
+        for parameter in self.parameters():
+            if parameter not in stay:
                 self.torch.state.pop(parameter, None)
         for group in self.torch.param_groups:
-            group["params"] = [parameter for parameter in group["params"] if id(parameter) in stay]
-        self.torch.param_groups[:] = [group for group in self.torch.param_groups if group["params"]]
+            _keep_only(group, stay)
+        del self.torch.param_groups[kept.num_groups :]
+        schedulers.shorten(self._followed, kept.num_groups)
         moments.put_back(self.torch, kept.parameters, kept.moments)
 
-    def _parameters(self) -> list[torch.Tensor]:
+    def parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.torch.param_groups for parameter in group["params"]]
+
+    def named(self) -> list[tuple[str, torch.Tensor]]:
+        """By the names that they were given with, else by group and place in it."""
+        found: list[tuple[str, torch.Tensor]] = []
+        for number, group in enumerate(self.torch.param_groups):
+            names = group.get("param_names") or [f"{number}.{place}" for place in range(len(group["params"]))]
+            found += zip(names, group["params"], strict=True)
+        return found
+
+    def close(self) -> None:
+        """Leave the optimizer without a hook of ours."""
+        self.overrides.close()
+
+
+def _alike(group: Group) -> Group:
+    """Its settings, with tensors of their own: a rate that is a tensor is written in place."""
+    settings = {name: value for name, value in group.items() if name not in ("params", "param_names")}
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in settings.items()}
+
+
+def _keep_only(group: dict[str, list[object]], stay: set[torch.Tensor]) -> None:
+    kept = [index for index, parameter in enumerate(group["params"]) if parameter in stay]
+    for name in ("params", "param_names"):
+        if name in group:
+            group[name] = [group[name][index] for index in kept]

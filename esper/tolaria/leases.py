@@ -1,4 +1,4 @@
-"""Which steps a seed's optimizer may take. Knows neither torch nor commands."""
+"""Which steps an optimizer may take. Knows neither torch nor commands."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ class Leases:
         self._granted: tuple[Lease, ...] = (DEFAULT,)
 
     def grant(self, lease: Lease, now: int) -> None:
-        """Add a lease. It ends what was unbounded; grants that are over by step `now` are forgotten."""
-        self._granted = (*(old for old in self._granted if old.end is not None and old.end > now), lease)
+        """Add a lease. It ends what was unbounded; grants that are over by step `now` are forgotten.
+
+        The same lease granted again changes nothing.
+        """
+        if lease not in self._granted:
+            self._granted = (*(old for old in self._granted if old.end is not None and old.end > now), lease)
 
     def at(self, step: int) -> Lease | None:
         """The newest lease that covers this step."""

@@ -1,10 +1,12 @@
-"""What a torch optimizer remembers of its parameters: kept, put back, cleared."""
+"""What a torch optimizer remembers of its parameters: kept, put back, cleared, handed on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from esper.tolaria.bank import Bank, copy_all
 
@@ -18,18 +20,20 @@ class Moments:
     states: list[State]
 
     def tensors(self) -> list[torch.Tensor]:
-        return [value for state in self.states for value in state.values() if isinstance(value, torch.Tensor)]
+        values = (value for state in self.states for value in state.values() if isinstance(value, torch.Tensor))
+        return [part for value in values for part in _parts(value)]
 
 
-def keep(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], bank: Bank) -> Moments:
+def keep(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], bank: Bank) -> Moments:
     states = [dict(optimizer.state.get(parameter, {})) for parameter in parameters]
     live = [(state, name, value) for state in states for name, value in state.items() if _is_tensor(value)]
-    for (state, name, _), kept in zip(live, bank.keep([value for _, _, value in live]), strict=True):
-        state[name] = kept
+    kept = iter(bank.keep([part for _, _, value in live for part in _parts(value)]))
+    for state, name, value in live:
+        state[name] = _joined(value, [next(kept) for _ in _parts(value)])
     return Moments(states)
 
 
-def put_back(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], moments: Moments) -> None:
+def put_back(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], moments: Moments) -> None:
     """Make the optimizer remember what was kept for these parameters, in place where it can."""
     into: list[torch.Tensor] = []
     source: list[torch.Tensor] = []
@@ -38,8 +42,8 @@ def put_back(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], m
         for name, value in kept.items():
             if isinstance(value, torch.Tensor):
                 present[name] = _same_shape(present.get(name), value)
-                into.append(present[name])
-                source.append(value)
+                into += _parts(present[name])
+                source += _parts(value)
             else:
                 present[name] = value
         if kept:
@@ -58,11 +62,60 @@ def clear(optimizer: torch.optim.Optimizer) -> None:
         optimizer.state.clear()
 
 
+def hand_on(source: torch.optim.Optimizer, into: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> bool:
+    """Let `into` go on from what `source` remembers of these; False, and nothing done, where it keeps other things."""
+    held = [parameter for parameter in parameters if source.state.get(parameter)]
+    groups = {parameter: group for group in into.param_groups for parameter in group["params"]}
+    if not held or not _same_kind(source, into) or any(groups[each].get("amsgrad") for each in held):
+        return False
+    for parameter in held:
+        state = dict(source.state[parameter])
+        if isinstance(count := state.get("step"), torch.Tensor) and _counts_on_device(groups[parameter]):
+            state["step"] = count.to(parameter.device)
+        into.state[parameter] = state
+    return True
+
+
+def _same_kind(source: torch.optim.Optimizer, into: torch.optim.Optimizer) -> bool:
+    """torch's AdamW is an Adam that decays otherwise: both remember the same, and so do two of one class."""
+    both_adam = isinstance(source, torch.optim.Adam) and type(into) in (torch.optim.Adam, torch.optim.AdamW)
+    return both_adam or type(source) is type(into)
+
+
+def _counts_on_device(group: dict[str, object]) -> bool:
+    return bool(group.get("fused") or group.get("capturable"))
+
+
+def _parts(value: object) -> list[torch.Tensor]:
+    """The plain tensors that a value consists of: 8-bit state is codes, scales and a table, which copy alone."""
+    assert isinstance(value, torch.Tensor)
+    if not is_traceable_wrapper_subclass(value):
+        return [value]
+    names, _ = value.__tensor_flatten__()
+    return [getattr(value, name) for name in names]
+
+
+def _joined(like: object, parts: list[torch.Tensor]) -> torch.Tensor:
+    """The inverse of `_parts`, for a value of the same kind and shape."""
+    assert isinstance(like, torch.Tensor)
+    if not is_traceable_wrapper_subclass(like):
+        return parts[0]
+    names, rest = like.__tensor_flatten__()
+    made: torch.Tensor = type(like).__tensor_unflatten__(
+        dict(zip(names, parts, strict=True)), rest, like.shape, like.stride()
+    )
+    return made
+
+
 def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
 def _same_shape(present: object, kept: torch.Tensor) -> torch.Tensor:
-    if isinstance(present, torch.Tensor) and present.shape == kept.shape and present.dtype == kept.dtype:
+    if isinstance(present, torch.Tensor) and _layout(present) == _layout(kept):
         return present
-    return torch.empty_like(kept)
+    return _joined(kept, [torch.empty_like(part) for part in _parts(kept)])
+
+
+def _layout(value: torch.Tensor) -> list[tuple[torch.Size, torch.dtype]]:
+    return [(part.shape, part.dtype) for part in _parts(value)]

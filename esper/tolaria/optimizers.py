@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import assert_never, cast
 
 import torch
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.tolaria import moments
 from esper.tolaria.bank import Bank
+from esper.tolaria.gate import HostGate
 from esper.tolaria.host import HostOptimizer, KeptHost
-from esper.tolaria.leases import Lease
-from esper.tolaria.moments import Moments
+from esper.tolaria.joint import Due, JointStep, strictest
+from esper.tolaria.kinds import require_bounds, require_known
+from esper.tolaria.leases import Lease, Leases
 from esper.tolaria.overrides import write
+from esper.tolaria.owners import HOST, Owners
 from esper.tolaria.reduce import SeedReducer, Trainee as Trainee
-from esper.tolaria.seed_optimizer import DEFAULTS, SeedOptimizer
+from esper.tolaria.repeats import Repeats
+from esper.tolaria.scaling import step_was_skipped, unscale
+from esper.tolaria.seed_optimizer import KeptSeedOptimizer, SeedOptimizer
+from esper.tolaria.surroundings import ALONE, Surroundings
 
-HOST = "host"
+_Kind = pb.OptimizerCommandType
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +38,24 @@ class OptimizerOutcome:
 
 @dataclass(frozen=True, slots=True)
 class KeptOptimizers:
-    """Moments of all optimizers at one step; of seeds by parameter name, as a seed may be built anew meanwhile."""
+    """Moments of all optimizers at one step."""
 
     host: KeptHost
-    seeds: dict[str, tuple[list[str], dict[str, float], Moments]]
+    seeds: dict[str, KeptSeedOptimizer]
 
     def tensors(self) -> list[torch.Tensor]:
-        return [*self.host.moments.tensors(), *(each for _, _, kept in self.seeds.values() for each in kept.tensors())]
+        return [
+            *self.host.moments.tensors(),
+            *(each for kept in self.seeds.values() for each in kept.moments.tensors()),
+        ]
 
 
 class Optimizers:
-    """The host's optimizer, adopted, and one AdamW per training seed. Knows nothing of stages nor of the wire.
+    """The host's optimizer, adopted, and one per training seed. Knows nothing of stages nor of the wire.
 
-    After each step of the host's optimizer the session calls `reduce(seeds)`, and once it has looked at the reduced
-    gradients `step(step)`. Where a GradScaler skipped the host's step and so no hook fired, it calls `skip(seeds)`.
+    Before each step the session calls `begin_step(step)`; after the step of the host's optimizer `reduce(seeds)`, and
+    once it has looked at the reduced gradients `step(step)`. Where a GradScaler skipped the host's step and so no hook
+    fired, it calls `skip(seeds)`.
     """
 
     def __init__(
@@ -55,12 +64,16 @@ class Optimizers:
         *,
         reduce: SeedReducer,
         scaler: torch.amp.GradScaler | None = None,
-        announce: Callable[[Sequence[torch.nn.Parameter]], None] = lambda parameters: None,
+        around: Surroundings = ALONE,
     ) -> None:
-        self._host = HostOptimizer(host, announce)
-        self._reducer, self._scaler = reduce, scaler
+        self._host = HostOptimizer(host, around.announce, around.schedulers)
+        self._gate = HostGate(host) if around.own_host else None
+        self._reducer, self._scaler, self._around = reduce, scaler, around
         self._seeds: dict[str, SeedOptimizer] = {}
         self._generations = {HOST: 1}
+        self._joint, self._repeats = JointStep(), Repeats()
+        self._owners = Owners(around.model or self._host.named, around.teacher)
+        self._owners.claim_host(self._host.parameters(), strict=False)
 
     @property
     def generations(self) -> dict[str, int]:
@@ -69,82 +82,118 @@ class Optimizers:
 
     @property
     def steps_dropped(self) -> dict[str, int]:
-        """Per seed: gradients thrown away because no lease covered the step."""
-        return {name: seed.num_dropped for name, seed in self._seeds.items()}
+        """Gradients thrown away because no lease covered the step; the host's too, where leases govern it."""
+        host = {HOST: self._gate.num_dropped} if self._gate else {}
+        return host | {name: seed.num_dropped for name, seed in self._seeds.items()}
 
     @property
     def steps_non_finite(self) -> dict[str, int]:
         """Per seed: steps skipped because the reduced gradient was not finite."""
         return {name: seed.num_non_finite for name, seed in self._seeds.items()}
 
+    def owns(self, optimizer_id: str) -> tuple[str, ...]:
+        """Qualified names of the parameters that this optimizer steps."""
+        return self._owners.owns(optimizer_id)
+
+    def owner_of(self, parameter: torch.Tensor | str) -> str:
+        """The optimizer that steps a parameter, or the name of one; `teacher`, or empty where none does."""
+        return self._owners.owner_of(parameter)
+
     def hyperparameters(self, optimizer_id: str = HOST) -> dict[str, float]:
         """Those that the next step will use; between steps the host's groups show the user's own."""
-        return self._find(optimizer_id).overrides.effective()
+        return self._find(optimizer_id).effective()
 
     def learning_rate(self, optimizer_id: str = HOST) -> float | torch.Tensor:
-        """The one that the next step will use."""
-        return self._find(optimizer_id).overrides.learning_rate()
+        """The one that the next step will use, warm-up included."""
+        return self._find(optimizer_id).learning_rate()
 
     def has(self, seed_id: str) -> bool:
         return seed_id in self._seeds
 
+    def begin_step(self, step: int) -> None:
+        """Say which step the host's optimizer is about to be asked for."""
+        if self._gate:
+            self._gate.begin_step(step)
+
     def apply(self, command: pb.OptimizerCommand, step: int, seeds: Mapping[str, Trainee]) -> OptimizerOutcome:
         """Carry out a command before `step` begins, or say why not; a refused one changes nothing."""
         try:
-            self._apply(command, step, seeds)
+            return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED, detail=self._apply(command, step, seeds))
         except RefusedError as error:
             return _failed(error)
-        return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED)
 
     def adjust(self, adjustment: pb.OptimizerAdjustment) -> OptimizerOutcome:
-        """Set values that win over the user's scheduler, and hand others back to it."""
+        """Set values that win over the user's scheduler and a seed's warm-up, and hand others back to them."""
+        name, values = adjustment.optimizer_id, dict(adjustment.hyperparameters)
         try:
-            overrides = self._find(adjustment.optimizer_id).overrides
-            names = [*adjustment.hyperparameters, *adjustment.release]
-            _require_known(adjustment.optimizer_id, overrides.unknown(names), overrides.effective())
+            overrides = self._find(name).overrides
+            require_known(name, overrides.unknown([*values, *adjustment.release]), overrides.effective())
+            require_bounds(name, values)
         except RefusedError as error:
             return _failed(error)
-        overrides.values.update(adjustment.hyperparameters)
-        for name in adjustment.release:
-            overrides.values.pop(name, None)
+        overrides.values.update(values)
+        for released in adjustment.release:
+            overrides.values.pop(released, None)
         return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED)
 
     def create(self, seed: Trainee, **hyperparameters: float) -> None:
-        """Give a seed an AdamW without history. Names: lr, weight_decay, beta1, beta2, eps."""
-        _require_known(seed.seed_id, [name for name in hyperparameters if name not in DEFAULTS], DEFAULTS)
+        """Give a seed an optimizer without history: AdamW, or what the names say (see kinds.kind_of).
+
+        RefusedError where a value does not fit, or one of the seed's parameters belongs to somebody else.
+        """
         named = seed.trainable()
         if not named:
             detail = f"seed {seed.seed_id!r} has no parameters to optimise; germinate it first"
             raise RefusedError(pb.ReasonCode.REASON_ILLEGAL_TRANSITION, detail)
-        self._seeds[seed.seed_id] = SeedOptimizer(named, {**DEFAULTS, **hyperparameters})
+        made = SeedOptimizer(seed.seed_id, named, hyperparameters)
+        self._owners.claim_seed(seed.seed_id, seed.trainable)
+        self._seeds[seed.seed_id] = made
         self._bump(seed.seed_id)
 
     def drop(self, seed_id: str) -> None:
-        """Forget a seed's optimizer, if there is one."""
+        """Forget a seed's optimizer with all its state, if there is one."""
         self._seeds.pop(seed_id, None)
+        self._owners.release(seed_id)
+
+    def fossilize(self, seed_id: str, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """The host's optimizer goes on with what a seed became, from its moments where it keeps the same ones."""
+        seed = self._seeds.get(seed_id)
+        self.drop(seed_id)
+        self._join(parameters, strict=False)
+        if seed is not None:
+            self._host.take_over(seed.torch, parameters)
 
     def add_to_host(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Let the host's optimizer train what a seed became when it was fossilised."""
-        self._host.add(parameters)
+        """Let the host's optimizer train these; RefusedError for a seed's, a teacher's or one outside the model."""
+        self._join(parameters, strict=self._around.model is not None)
 
     def reduce(self, seeds: Mapping[str, Trainee]) -> None:
         """Unscale the seeds' gradients and average them over the ranks; all ranks call it with the same seeds."""
         if self._scaler is not None and self._scaler.is_enabled():
-            if self._step_was_skipped(self._scaler):
+            if step_was_skipped(self._scaler, self._host.torch):
                 return self.skip(seeds)
-            _unscale(seeds, self._scaler.get_scale())  # update() comes later: still the scale of this backward
+            unscale(self._scaler, [p.grad for p in _parameters(seeds) if p.grad is not None])
         self._reducer.reduce(seeds)
 
     def skip(self, seeds: Mapping[str, Trainee]) -> None:
         """Throw the seeds' gradients away."""
-        for seed in seeds.values():
-            for _, parameter in seed.trainable():
-                parameter.grad = None
+        for parameter in _parameters(seeds):
+            parameter.grad = None
 
     def step(self, step: int) -> None:
-        """Step each seed that has gradients and a lease, then clear all gradients."""
+        """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once."""
+        due = []
+        for seed_id, seed in self._seeds.items():
+            if not (gradients := seed.gradients()):
+                continue
+            if (lease := seed.leases.at(step)) is None:
+                seed.num_dropped += 1
+            else:
+                limit = strictest((lease.grad_clip_norm, self._around.clip_of(seed_id)))
+                due.append(Due(seed, gradients, limit))
+        self._joint.step(due)
         for seed in self._seeds.values():
-            seed.step(step)
+            seed.forget_gradients()
 
     def snapshot(self, bank: Bank) -> KeptOptimizers:
         return KeptOptimizers(self._host.snapshot(bank), {name: seed.keep(bank) for name, seed in self._seeds.items()})
@@ -152,54 +201,91 @@ class Optimizers:
     def restore(self, kept: KeptOptimizers, seeds: Mapping[str, Trainee]) -> None:
         """Moments as they were; seeds that had no optimizer lose theirs, generations, leases and overrides stay."""
         self._host.restore(kept.host)
-        self._seeds = {name: seed for name, seed in self._seeds.items() if name in kept.seeds}
-        for name, (names, hyperparameters, held) in kept.seeds.items():
-            if name not in seeds:
-                self.drop(name)
-                continue
-            if name not in self._seeds:
-                self.create(seeds[name], **hyperparameters)
-            self._seeds[name].put_back(seeds[name].trainable(), names, held)
+        self._owners.claim_host(self._host.parameters(), strict=False)
+        for name in [name for name in self._seeds if name not in kept.seeds or name not in seeds]:
+            self.drop(name)
+        for name, held in kept.seeds.items():
+            if name in seeds:
+                self._restore_seed(seeds[name], held)
 
-    def _apply(self, command: pb.OptimizerCommand, step: int, seeds: Mapping[str, Trainee]) -> None:
+    def close(self) -> None:
+        """Leave the host's optimizer as the user's alone: no hook, no override, no lease."""
+        self._host.close()
+        if self._gate:
+            self._gate.close()
+
+    def _restore_seed(self, seed: Trainee, held: KeptSeedOptimizer) -> None:
+        present = self._seeds.get(seed.seed_id)
+        if present is None or present.kind.name != held.kind:
+            self.create(seed, **held.hyperparameters)
+        self._seeds[seed.seed_id].put_back(seed.trainable(), held)
+
+    def _join(self, parameters: Sequence[torch.nn.Parameter], *, strict: bool) -> None:
+        if parameters:
+            self._owners.claim_host([*self._host.parameters(), *parameters], strict=strict)
+            self._host.add([(self._owners.name_of(parameter), parameter) for parameter in parameters])
+            self._owners.claim_host(self._host.parameters(), strict=False)
+
+    def _apply(self, command: pb.OptimizerCommand, step: int, seeds: Mapping[str, Trainee]) -> str:
+        kind = command.command_type
+        if kind == _Kind.OPTIMIZER_COMMAND_REGISTER_TEACHER:
+            return self._around.register_teacher(command.teacher_digest, step)
+        if kind == _Kind.OPTIMIZER_COMMAND_STEP:
+            self._require_generation(command)
+            return self._grant(command, step)
+        if done := self._repeats.met(command):
+            return done
         self._require_generation(command)
+        self._renew(command, seeds)
+        self._repeats.note(command, step)
+        return ""
+
+    def _renew(self, command: pb.OptimizerCommand, seeds: Mapping[str, Trainee]) -> None:
+        """Commands after which an optimizer is another generation."""
         kind, name = command.command_type, command.optimizer_id
-        if kind == pb.OptimizerCommandType.OPTIMIZER_COMMAND_INITIALIZE_HOST:
+        if kind == _Kind.OPTIMIZER_COMMAND_INITIALIZE_HOST:
             self._initialize_host(name, dict(command.hyperparameters))
-        elif kind == pb.OptimizerCommandType.OPTIMIZER_COMMAND_CREATE_SEED:
+        elif kind == _Kind.OPTIMIZER_COMMAND_CREATE_SEED:
             self.create(_seed(name, seeds), **command.hyperparameters)
-        elif kind == pb.OptimizerCommandType.OPTIMIZER_COMMAND_STEP:
-            self._grant(command, step)
-        elif kind == pb.OptimizerCommandType.OPTIMIZER_COMMAND_RESET_STATE:
-            moments.clear(self._find(name).torch)
+        elif kind == _Kind.OPTIMIZER_COMMAND_RESET_STATE:
+            self._find(name).clear()
             self._bump(name)
-        elif kind == pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER:
-            raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, "not supported yet")
         else:
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, f"no optimizer command has the number {kind}")
 
-    def _initialize_host(self, name: str, hyperparameters: dict[str, float]) -> None:
+    def _initialize_host(self, name: str, values: dict[str, float]) -> None:
         if name not in ("", HOST):
             raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_OPTIMIZER, f"{name!r} is not the host; expected {HOST!r}")
         overrides = self._host.overrides
-        _require_known(HOST, overrides.unknown(list(hyperparameters)), overrides.effective())
+        require_known(HOST, overrides.unknown(list(values)), overrides.effective())
+        require_bounds(HOST, values)
+        self._owners.claim_host(self._host.parameters())
         for group in self._host.torch.param_groups:
-            for each, value in hyperparameters.items():
+            for each, value in values.items():
                 write(group, each, value)
         self._bump(HOST)
 
-    def _grant(self, command: pb.OptimizerCommand, step: int) -> None:
-        if command.optimizer_id == HOST:
-            detail = "the host steps by itself; a lease may be granted to a seed"
-            raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)
-        optimizer = self._find(command.optimizer_id)
-        assert isinstance(optimizer, SeedOptimizer)
+    def _grant(self, command: pb.OptimizerCommand, step: int) -> str:
+        leases = self._leases(command.optimizer_id)
         first = command.expected_step or step
         end = first + command.num_steps if command.num_steps else None
         if end is not None and end <= step:
             detail = f"the lease [{first}, {end}) is over before step {step}, where it takes effect"
             raise RefusedError(pb.ReasonCode.REASON_UNEXPECTED_STEP, detail)
-        optimizer.leases.grant(Lease(first, end, command.grad_clip_norm), step)
+        leases.grant(Lease(first, end, command.grad_clip_norm), step)
+        return ""
+
+    def _leases(self, optimizer_id: str) -> Leases:
+        match self._find(optimizer_id):
+            case SeedOptimizer() as seed:
+                return seed.leases
+            case HostOptimizer() if self._gate:
+                return self._gate.leases
+            case HostOptimizer():
+                detail = "the host steps by itself; leases govern it only with attach(own_host=True)"
+                raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)
+            case never:
+                assert_never(never)
 
     def _find(self, optimizer_id: str) -> HostOptimizer | SeedOptimizer:
         if optimizer_id == HOST:
@@ -220,19 +306,9 @@ class Optimizers:
     def _bump(self, name: str) -> None:
         self._generations[name] = self._generations.get(name, 0) + 1
 
-    def _step_was_skipped(self, scaler: torch.amp.GradScaler) -> bool:
-        """A fused optimizer runs its hooks on a skipped step too, so this is read, not inferred."""
-        return any(float(found) > 0 for found in scaler._found_inf_per_device(self._host.torch).values())
-
 
 def _failed(error: RefusedError) -> OptimizerOutcome:
     return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_FAILED, cast("pb.ReasonCode", error.reason), error.detail)
-
-
-def _require_known(optimizer_id: str, unknown: list[str], known: Mapping[str, float]) -> None:
-    if unknown:
-        detail = f"optimizer {optimizer_id!r} has no {', '.join(map(repr, unknown))}; known: {', '.join(sorted(known))}"
-        raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_PARAMETER, detail)
 
 
 def _seed(seed_id: str, seeds: Mapping[str, Trainee]) -> Trainee:
@@ -242,9 +318,5 @@ def _seed(seed_id: str, seeds: Mapping[str, Trainee]) -> Trainee:
     return seeds[seed_id]
 
 
-def _unscale(seeds: Mapping[str, Trainee], scale: float) -> None:
-    """Where the host's own gradients are unscaled by the scaler, the seeds' are not among them."""
-    for seed in seeds.values():
-        for _, parameter in seed.trainable():
-            if parameter.grad is not None:
-                parameter.grad.mul_(1.0 / scale)
+def _parameters(seeds: Mapping[str, Trainee]) -> list[torch.nn.Parameter]:
+    return [parameter for seed in seeds.values() for _, parameter in seed.trainable()]

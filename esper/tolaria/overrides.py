@@ -47,8 +47,16 @@ class Overrides:
         self.values: dict[str, float] = {}
         self._optimizer = optimizer
         self._users: list[dict[str, float]] = []
-        optimizer.register_step_pre_hook(self._before_step)
-        optimizer.register_step_post_hook(self._after_step)
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
+
+    def close(self) -> None:
+        """Leave the optimizer as it was: its groups hold the user's values, and no hook of ours."""
+        self.put_back()
+        for hook in self._hooks:
+            hook.remove()
 
     def effective(self) -> dict[str, float]:
         """The values that the next step will use, of the first group."""

@@ -88,10 +88,11 @@ def _common_dtype(dtypes: Iterable[torch.dtype]) -> torch.dtype:
 
 def _unflatten(flat: torch.Tensor, layout: Layout, world_size: int) -> None:
     flags = flat[flat.numel() - len(layout) :].tolist()
-    start = 0
+    everything = [parameter for _, parameters in layout for parameter in parameters]
+    sizes = [parameter.numel() for parameter in everything]
+    pieces = iter((flat[: sum(sizes)] / world_size).split(sizes))  # type: ignore[no-untyped-call]
     for (_, parameters), flag in zip(layout, flags, strict=True):
         for parameter in parameters:
-            piece = flat[start : start + parameter.numel()]
-            start += parameter.numel()
+            piece = next(pieces)
             if flag:
-                parameter.grad = (piece / world_size).to(parameter.dtype).reshape(parameter.shape)
+                parameter.grad = piece.to(parameter.dtype).view(parameter.shape)

@@ -1,72 +1,95 @@
-"""The optimizer of one seed: AdamW, with leases and a guard against what is not finite."""
+"""The optimizer of one seed: its own group, rate and warm-up, with leases and counts of what was skipped."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
 from esper.tolaria import moments
 from esper.tolaria.bank import Bank
-from esper.tolaria.leases import Lease, Leases
-from esper.tolaria.moments import Moments
-from esper.tolaria.overrides import Overrides, hyperparameters
-
-DEFAULTS = {"lr": 1e-3, "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+from esper.tolaria.kinds import ADAMW_8BIT, STATE_BITS, Kind, kind_of
+from esper.tolaria.leases import Leases
+from esper.tolaria.moments import Moments, State
+from esper.tolaria.overrides import Overrides
 
 Named = list[tuple[str, torch.nn.Parameter]]
 
 
-class SeedOptimizer:
-    """Steps one seed's parameters, whose gradients hold the mean over all ranks by then."""
+@dataclass(frozen=True, slots=True)
+class KeptSeedOptimizer:
+    """What a rollback puts back; by parameter name, as the seed may be built anew meanwhile."""
 
-    def __init__(self, named: Named, values: dict[str, float]) -> None:
+    kind: str
+    names: list[str]
+    hyperparameters: dict[str, float]  # what `create` takes to make the same optimizer again
+    moments: Moments
+    num_taken: int
+
+
+class SeedOptimizer:
+    """Parameters of one seed and what an optimizer remembers of them. Stepped with the others, by JointStep."""
+
+    def __init__(self, optimizer_id: str, named: Named, given: Mapping[str, float]) -> None:
+        """RefusedError where a hyperparameter does not fit. `given` also chooses the kind: see kind_of."""
+        self.kind: Kind = kind_of(optimizer_id, given)
+        self.values = self.kind.complete(optimizer_id, given)
+        self.warmup_steps = int(self.values.pop("warmup_steps"))
         self.names = [name for name, _ in named]
-        self.torch = _adamw([parameter for _, parameter in named], values)
+        self.parameters: list[torch.Tensor] = [parameter for _, parameter in named]
+        self.torch = self.kind.make(self.parameters, self.kind.group(self.values))
         self.overrides = Overrides(self.torch)
         self.leases = Leases()
-        self.num_dropped = self.num_non_finite = 0
+        self.num_taken = self.num_dropped = self.num_non_finite = 0
 
-    def step(self, step: int) -> None:
-        """Take a step if there is a gradient, it is finite and a lease covers it; clear the gradients in any case."""
-        gradients = [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
-        if not gradients:
-            return
-        lease = self.leases.at(step)
-        if lease is None:
-            self.num_dropped += 1
-        elif not _finite(gradients):  # reduced, hence judged alike on every rank
-            self.num_non_finite += 1
-        else:
-            self._take(lease)
-        self.torch.zero_grad(set_to_none=True)
+    def gradients(self) -> list[torch.Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def keep(self, bank: Bank) -> tuple[list[str], dict[str, float], Moments]:
-        values = {name: value for name, value in hyperparameters(self.torch).items() if name in DEFAULTS}
-        return self.names, values, moments.keep(self.torch, self._parameters(), bank)
+    def forget_gradients(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
 
-    def put_back(self, named: Named, names: list[str], kept: Moments) -> None:
+    def in_force(self) -> dict[str, float]:
+        """The values of the next step: those it was created with, warmed up, and what a command has set over them."""
+        return {**self.values, "lr": self._warmed_up(), **self.overrides.values}
+
+    def effective(self) -> dict[str, float]:
+        """Those of `in_force` that may be steered."""
+        values = self.in_force()
+        return {name: values[name] for name in self.overrides.effective()}
+
+    def learning_rate(self) -> float:
+        return self.overrides.values.get("lr", self._warmed_up())
+
+    def lend(self, states: dict[torch.Tensor, State]) -> None:
+        """Add what is remembered of each parameter that has a gradient; the entries stay this optimizer's own."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                states[parameter] = self.torch.state[parameter]
+
+    def clear(self) -> None:
+        """Forget all moments and warm up anew, as if just created."""
+        moments.clear(self.torch)
+        self.num_taken = 0
+
+    def keep(self, bank: Bank) -> KeptSeedOptimizer:
+        given = {**self.values, "warmup_steps": float(self.warmup_steps)}
+        if self.kind is ADAMW_8BIT:
+            given[STATE_BITS] = 8.0
+        held = moments.keep(self.torch, self.parameters, bank)
+        return KeptSeedOptimizer(self.kind.name, self.names, given, held, self.num_taken)
+
+    def put_back(self, named: Named, kept: KeptSeedOptimizer) -> None:
         """Remember what was kept, for the parameters that bear those names now."""
         by_name = dict(named)
-        parameters: list[torch.Tensor] = [by_name[name] for name in names]
-        self.names = names
+        self.names, self.num_taken = kept.names, kept.num_taken
+        self.parameters = [by_name[name] for name in kept.names]
         self.torch.state.clear()
-        self.torch.param_groups[0]["params"] = parameters
-        moments.put_back(self.torch, parameters, kept)
+        self.torch.param_groups[0]["params"] = list(self.parameters)
+        moments.put_back(self.torch, self.parameters, kept.moments)
 
-    def _take(self, lease: Lease) -> None:
-        if lease.grad_clip_norm:
-            torch.nn.utils.clip_grad_norm_(self._parameters(), lease.grad_clip_norm)
-        self.torch.step()
-
-    def _parameters(self) -> list[torch.Tensor]:
-        return list(self.torch.param_groups[0]["params"])
-
-
-def _adamw(parameters: list[torch.nn.Parameter], values: dict[str, float]) -> torch.optim.AdamW:
-    betas = (values["beta1"], values["beta2"])
-    return torch.optim.AdamW(parameters, values["lr"], betas, values["eps"], values["weight_decay"])
-
-
-def _finite(gradients: list[torch.Tensor]) -> bool:
-    """One look at the device for all of them; the largest magnitude is not finite if any element is not."""
-    largest = torch.stack([norm.float() for norm in torch._foreach_norm(gradients, float("inf"))])
-    return bool(torch.isfinite(largest).all())
+    def _warmed_up(self) -> float:
+        """Linear from lr / warmup_steps at the first step to lr at step warmup_steps, counted in steps taken."""
+        share = min(1.0, (self.num_taken + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        return self.values["lr"] * share

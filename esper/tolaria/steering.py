@@ -125,12 +125,11 @@ class Steering:
         if operation == pb.SeedOperation.SEED_OP_START_TRAINING and not self.optimizers.has(seed_id):
             self.optimizers.create(self.executor.seeds[seed_id])
         if operation == pb.SeedOperation.SEED_OP_FOSSILIZE:
-            self.optimizers.drop(seed_id)
-            self._join_host(list(outcome.fossilized))
+            self._join_host(seed_id, list(outcome.fossilized))
 
-    def _join_host(self, parameters: list[torch.nn.Parameter]) -> None:
+    def _join_host(self, seed_id: str, parameters: list[torch.nn.Parameter]) -> None:
+        self.optimizers.fossilize(seed_id, parameters)
         if parameters:
-            self.optimizers.add_to_host(parameters)
             self.fossils.adopt(parameters)
 
     def _receipt(

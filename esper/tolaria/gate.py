@@ -1,0 +1,93 @@
+"""Holds the host's optimizer back in steps that no lease covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from esper.errors import SettingError
+from esper.tolaria.leases import Lease, Leases
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class HostGate:
+    """Between two hooks around the user's own `optimizer.step()`: in a step without a lease the groups are empty.
+
+    So the call goes its usual way, with the hooks, closures, GradScaler and schedulers that hang on it, and finds
+    nothing to step. Hooks can't skip a call; wrapping `step` hides it from schedulers and from GradScaler's own look at
+    it. Gradients stay as they are: the loop's zero_grad() drops them.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        """SettingError for LBFGS, which keeps a list of its parameters beside the groups."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise SettingError("own_host", "an LBFGS", "an optimizer that reads its parameter groups at each step")
+        self.leases = Leases()
+        self.step = 0
+        self.num_dropped = 0
+        self._optimizer = optimizer
+        self._held: list[list[torch.Tensor]] | None = None
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
+
+    def begin_step(self, step: int) -> None:
+        """From here on the host's optimizer is asked to take this step."""
+        self.step = step
+        self._show()
+
+    def close(self) -> None:
+        """Let the optimizer step freely again."""
+        self._show()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._show()  # a step that raised has left them hidden
+        lease = self.leases.at(self.step)
+        if lease is None:
+            self._hide()
+        elif lease.grad_clip_norm:
+            return self._clipping(lease, args, kwargs)
+        return None
+
+    def _after_step(self, *_: object) -> None:
+        self._show()
+
+    def _hide(self) -> None:
+        self.num_dropped += 1
+        self._held = [group["params"] for group in self._optimizer.param_groups]
+        for group in self._optimizer.param_groups:
+            group["params"] = []
+
+    def _show(self) -> None:
+        for group, held in zip(self._optimizer.param_groups, self._held or (), strict=False):
+            group["params"] = held
+        self._held = None
+
+    def _clipping(self, lease: Lease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        """Clip now, or after each call of the closure that makes the gradients."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._clip(lease.grad_clip_norm)
+            return None
+
+        def clipped() -> object:
+            loss = closure()
+            self._clip(lease.grad_clip_norm)
+            return loss
+
+        return args[:1], {**kwargs, "closure": clipped}
+
+    @torch.no_grad()
+    def _clip(self, limit: float) -> None:
+        """By the norm of all gradients together, which a fused optimizer may not have unscaled yet."""
+        parameters = [
+            each for group in self._optimizer.param_groups for each in group["params"] if each.grad is not None
+        ]
+        norm = torch.nn.utils.get_total_norm([each.grad for each in parameters])
+        scale = getattr(self._optimizer, "grad_scale", None)
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm if scale is None else norm / scale)

@@ -1,0 +1,98 @@
+"""One optimizer step for all seeds together: guarded, clipped, and batched where seeds share their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from esper.tolaria.kinds import Kind
+from esper.tolaria.seed_optimizer import SeedOptimizer
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A seed that steps now, if its gradients are finite. Limit 0: they are not clipped."""
+
+    seed: SeedOptimizer
+    gradients: list[torch.Tensor]
+    limit: float
+
+
+class JointStep:
+    """Steps many seeds with torch's own code, one batch per kind and set of values, however many seeds share it.
+
+    Between steps it holds no parameter and no state: what is remembered stays in the optimizer of each seed.
+    """
+
+    def __init__(self) -> None:
+        self._joint: dict[str, torch.optim.Optimizer] = {}
+
+    def step(self, due: Sequence[Due]) -> None:
+        """Step those whose gradients are finite, after clipping; the others are counted. Reads the device once."""
+        sound = _clipped(due)
+        for kind in {seed.kind.name: seed.kind for seed in sound}.values():
+            self._step(kind, [seed for seed in sound if seed.kind is kind])
+        for seed in sound:
+            seed.num_taken += 1
+
+    def _step(self, kind: Kind, seeds: Iterable[SeedOptimizer]) -> None:
+        joint = self._optimizer(kind)
+        batches: dict[tuple[float, ...], tuple[dict[str, float], list[torch.Tensor]]] = {}
+        for seed in seeds:
+            values = seed.in_force()
+            batches.setdefault(tuple(values.values()), (values, []))[1].extend(seed.parameters)
+            seed.lend(joint.state)
+        groups = [{**joint.defaults, **kind.group(values), "params": held} for values, held in batches.values()]
+        joint.param_groups[:] = groups
+        try:
+            with torch.compiler.set_stance("force_eager") if kind.eager else nullcontext():
+                joint.step()
+        finally:
+            joint.param_groups.clear()
+            joint.state.clear()
+
+    def _optimizer(self, kind: Kind) -> torch.optim.Optimizer:
+        if kind.name not in self._joint:
+            nothing = torch.nn.Parameter(torch.empty(0))  # torch makes no optimizer of no parameters
+            self._joint[kind.name] = kind.make([nothing], kind.group(kind.defaults))
+            self._joint[kind.name].param_groups.clear()
+        return self._joint[kind.name]
+
+
+def strictest(limits: Iterable[float]) -> float:
+    """The lowest of several clip norms, of which 0 means none."""
+    return min((limit for limit in limits if limit), default=0.0)
+
+
+def _clipped(due: Sequence[Due]) -> list[SeedOptimizer]:
+    """Scale the gradients beyond their limit, as torch's clip_grad_norm_ does, and leave out what is not finite."""
+    sound: list[SeedOptimizer] = []
+    long: list[torch.Tensor] = []
+    factors: list[float] = []
+    for each, norm in zip(due, _norms([each.gradients for each in due]), strict=True):
+        if not math.isfinite(norm):  # of reduced gradients, hence judged alike on every rank
+            each.seed.num_non_finite += 1
+            continue
+        sound.append(each.seed)
+        if each.limit and norm + 1e-6 > each.limit:
+            long += each.gradients
+            factors += [each.limit / (norm + 1e-6)] * len(each.gradients)
+    if long:
+        torch._foreach_mul_(long, factors)
+    return sound
+
+
+def _norms(gradients: Sequence[Sequence[torch.Tensor]]) -> list[float]:
+    """2-norm of each seed's gradient, with one transfer for all; not finite where an element is not, or beyond 1e19."""
+    flat = [gradient for own in gradients for gradient in own]
+    if not flat:
+        return []
+    dtype = torch.float64 if any(each.dtype == torch.float64 for each in flat) else torch.float32
+    home = flat[0].device
+    norms = [norm if norm.device == home else norm.to(home) for norm in torch._foreach_norm(flat, 2, dtype)]
+    each = iter(torch.stack(norms).tolist())
+    return [math.hypot(*(next(each) for _ in own)) for own in gradients]

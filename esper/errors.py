@@ -69,3 +69,15 @@ class TrainingError(EsperError):
 
 class RuntimeLostError(TrainingError):
     """The runtime beside the trainer is gone, or no decision came in time."""
+
+
+class CheckpointError(EsperError):
+    """A checkpoint can't be written, or is not to be believed: torn, forged, of another run or of another model."""
+
+    def __init__(self, why: str, path: str = "") -> None:
+        self.why, self.path = why, path
+        super().__init__(f"checkpoint {path}: {why}" if path else why)
+
+    def at(self, path: object) -> CheckpointError:
+        """The same, of this checkpoint."""
+        return CheckpointError(self.why, str(path))

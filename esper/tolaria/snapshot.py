@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -14,40 +14,29 @@ from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank, copy_all
 from esper.tolaria.digest import parameter_digest
 from esper.tolaria.optimizers import KeptOptimizers, Optimizers
+from esper.tolaria.randomness import Randomness
 from esper.tolaria.reduce import Trainee
 
 
-@dataclass(frozen=True, slots=True)
-class Randomness:
-    """States of the generators that a training step draws from."""
-
-    cpu: torch.Tensor
-    cuda: list[torch.Tensor]
-    python: tuple[object, ...]
-
-    @classmethod
-    def now(cls) -> Randomness:
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        return cls(torch.get_rng_state(), cuda, random.getstate())
-
-    def put_back(self) -> None:
-        torch.set_rng_state(self.cpu)
-        if self.cuda:
-            torch.cuda.set_rng_state_all(self.cuda)
-        random.setstate(self.python)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
-    """Everything that a rollback to `step` puts back. `live` are the model's own tensors, `kept` their copies."""
+    """Everything that a rollback to `step` puts back. `live` are the model's own tensors, `kept` their copies.
+
+    The first of them are its parameters, in the order of `names`.
+    """
 
     step: int
-    digest: bytes
+    names: list[str]
     live: list[torch.Tensor]
     kept: list[torch.Tensor]
     optimizers: KeptOptimizers
     randomness: Randomness
     extra: object
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of the parameters. Worked out when first asked for: it takes several times as long as the copies."""
+        return parameter_digest(zip(self.names, self.kept, strict=False))
 
 
 class Snapshots:
@@ -58,14 +47,16 @@ class Snapshots:
         self._taken: OrderedDict[int, Snapshot] = OrderedDict()
         self._bank = Bank()
 
-    def take(self, step: int, extra: object = None) -> pb.SnapshotRef:
+    def take(self, step: int, extra: object = None) -> None:
         """Copy the state before `step`; a snapshot of the same step, or else the oldest over capacity, gives way."""
         self._make_room(step)
-        live = [*self._model.parameters(), *self._model.buffers()]
-        digest = parameter_digest(self._model.named_parameters())
+        named = dict(self._model.named_parameters())
+        live: list[torch.Tensor] = [*named.values(), *self._model.buffers()]
         kept, optimizers = self._bank.keep(live), self._optimizers.snapshot(self._bank)
-        self._taken[step] = Snapshot(step, digest, live, kept, optimizers, Randomness.now(), extra)
-        return pb.SnapshotRef(step=step, digest=digest)
+        self._taken[step] = Snapshot(step, list(named), live, kept, optimizers, Randomness.now(), extra)
+
+    def holds(self, step: int) -> bool:
+        return step in self._taken
 
     def refs(self) -> list[pb.SnapshotRef]:
         return [pb.SnapshotRef(step=step, digest=taken.digest) for step, taken in sorted(self._taken.items())]

@@ -1,0 +1,92 @@
+"""Hooks that keep what was pruned out of every forward. A deep copy of the model keeps them, with masks of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from esper.kasmina.pruning.units import CHANNEL, Unit
+
+
+class ChannelGate:
+    """Zeroes output channels. Their weights' gradients are then exactly zero, since nothing flows back into them.
+
+    A choice and not a product, as 0 * inf is NaN. The mask is changed in place, so that compiled code stays.
+    """
+
+    def __init__(self, kept: Tensor, trailing: int) -> None:
+        self.kept = kept.reshape(-1, *(1,) * trailing)
+
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return torch.where(self.kept.to(output.device), output, 0)
+
+
+class HeadGate:
+    """Zeroes what an output projection gets from pruned heads, and so all that flows back into them."""
+
+    def __init__(self, kept: Tensor) -> None:
+        self.kept = kept
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return torch.where(self.kept.to(args[0].device), args[0], 0), *args[1:]
+
+
+class AttentionGate:
+    """Zeroes the weights themselves: nn.MultiheadAttention calls no submodule whose output could be held at zero.
+
+    With a head's value rows and output columns at zero every gradient of the head is exactly zero. Written through
+    `.data`: values that are zero already stay what autograd has saved, also where the module is used twice.
+    """
+
+    def __init__(self, pruned: Sequence[tuple[str, Tensor]]) -> None:
+        self.pruned = list(pruned)
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        for name, where in self.pruned:
+            weights = module.get_parameter(name).data
+            weights.masked_fill_(where.to(weights.device), 0)
+
+
+class Gate:
+    """The hook of one unit, and the masks that it holds. `kept`: bool, shape [num_channels]."""
+
+    def __init__(self, unit: Unit, kept: Tensor) -> None:
+        self._unit = unit
+        self._masks = [(part, part.broadcast(kept, p.ndim).to(p.device)) for part, p in unit.tensors()]
+        self._handle = self._register(kept)
+
+    def factors(self) -> list[tuple[nn.Parameter, Tensor]]:
+        """Every parameter of the unit with 1 where it is kept and 0 where it is pruned, ready to be multiplied."""
+        return [(p, mask.to(p.dtype)) for (_, p), (_, mask) in zip(self._unit.tensors(), self._masks, strict=True)]
+
+    def write(self, kept: Tensor) -> None:
+        """Another mask, in place."""
+        for part, mask in self._masks:
+            mask.copy_(part.broadcast(kept, mask.ndim))
+        hook = self._hook
+        if isinstance(hook, ChannelGate):
+            hook.kept.copy_(kept.reshape(hook.kept.shape))
+        elif isinstance(hook, HeadGate):
+            hook.kept.copy_(self._unit.parts[0].spread(kept))
+        else:
+            for (_, where), (_, mask) in zip(hook.pruned, self._masks, strict=True):
+                where.copy_(~mask)
+
+    def remove(self) -> None:
+        self._handle.remove()
+
+    def _register(self, kept: Tensor) -> RemovableHandle:
+        unit, device = self._unit, self._masks[0][1].device
+        self._hook: ChannelGate | HeadGate | AttentionGate
+        if unit.mask_type == CHANNEL:  # before a seed's slot, whose seed joins what the host still gives
+            self._hook = ChannelGate(kept.to(device, copy=True), unit.trailing)
+            return unit.module.register_forward_hook(self._hook, prepend=True)
+        if isinstance(unit.module, nn.MultiheadAttention):
+            self._hook = AttentionGate([(part.name, ~mask) for part, mask in self._masks])
+        else:
+            self._hook = HeadGate(unit.parts[0].spread(kept).to(device))
+        return unit.module.register_forward_pre_hook(self._hook)

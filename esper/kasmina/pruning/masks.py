@@ -1,0 +1,110 @@
+"""The masks in force on a model: hooks that hold them in every forward, and weights that are zero where pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from esper.errors import RefusedError
+from esper.kasmina.pruning.gates import Gate
+from esper.kasmina.pruning.undo import Change
+from esper.kasmina.pruning.units import CHANNEL, HEAD, Key, Unit, near
+from esper.leyline import contracts as pb
+
+Reason = pb.ReasonCode
+NAMES: Mapping[int, str] = {CHANNEL: "channels", HEAD: "heads"}
+
+
+class Masks:
+    """One mask per unit that has anything pruned: bool, shape [num_channels], True where kept. Judges nothing.
+
+    Parameters keep their names, their identity and their places in optimizers; only hooks come and go.
+    """
+
+    def __init__(self, units: Mapping[Key, Unit]) -> None:
+        self.units = dict(units)
+        self._kept: dict[Key, Tensor] = {}
+        self._gates: dict[Key, Gate] = {}
+        self._held: tuple[list[Tensor], list[Tensor]] = ([], [])
+
+    def now(self) -> dict[Key, Tensor]:
+        """Copies of all masks in force."""
+        return {key: kept.clone() for key, kept in self._kept.items()}
+
+    def kept(self, key: Key) -> Tensor:
+        """The mask of a unit; all True where it has none."""
+        return self._kept.get(key, torch.ones(self.units[key].num_channels, dtype=torch.bool))
+
+    def prune(self, wanted: Mapping[Key, Tensor], change: Change) -> None:
+        """Prune what these masks do not keep, besides what is pruned already; `change` keeps the weights."""
+        for key, kept in wanted.items():
+            before = self.kept(key)
+            after = before & kept
+            if not torch.equal(before, after):
+                change.keep(self.units[key], before & ~after)
+                self._set(key, after)
+        self._settle()
+
+    def put_back(self, masks: Mapping[Key, Tensor]) -> None:
+        """Exactly these masks, whatever was in force."""
+        for key in {*self._kept, *masks}:
+            self._set(key, masks.get(key))
+        self._settle()
+
+    @torch.no_grad()
+    def hold(self) -> None:
+        """Make pruned weights zero again: momentum and decay may just have moved them."""
+        parameters, factors = self._held
+        if parameters:
+            torch._foreach_mul_(parameters, factors)
+
+    def num_pruned(self) -> int:
+        """Channels and heads, of all units."""
+        return sum(int((~kept).sum()) for kept in self._kept.values())
+
+    def _set(self, key: Key, kept: Tensor | None) -> None:
+        if kept is None or bool(kept.all()):
+            self._kept.pop(key, None)
+            if gate := self._gates.pop(key, None):
+                gate.remove()
+            return
+        self._kept[key] = kept.clone()
+        if key in self._gates:
+            self._gates[key].write(kept)
+        else:
+            self._gates[key] = Gate(self.units[key], kept)
+
+    def _settle(self) -> None:
+        pairs = [pair for gate in self._gates.values() for pair in gate.factors()]
+        self._held = ([p for p, _ in pairs], [factor for _, factor in pairs])
+        self.hold()
+
+
+def checked(key: Key, kept: Tensor, masks: Masks, max_ratio: float) -> Tensor:
+    """A mask that fits its unit and stays, with what is pruned already, within the ratio. Raises RefusedError."""
+    parameter, mask_type = key
+    unit = masks.units.get(key)
+    if mask_type not in NAMES:
+        kind = pb.PruningMaskType.Name(mask_type)
+        raise RefusedError(
+            Reason.REASON_NOT_SUPPORTED, f"mask of {parameter!r} is {kind}; expected CHANNEL or ATTENTION_HEAD"
+        )
+    if unit is None:
+        known = [name for name, kind in masks.units if kind == mask_type]
+        raise RefusedError(
+            Reason.REASON_UNKNOWN_PARAMETER,
+            f"{parameter!r} has no {NAMES[mask_type]} that can be pruned; expected a weight that no other layer "
+            f"shares{near(parameter, known)}",
+        )
+    if len(kept) != unit.num_channels:
+        raise _out_of_range(parameter, f"covers {len(kept)} {NAMES[mask_type]}", f"{unit.num_channels}")
+    ratio = 1.0 - float((masks.kept(key) & kept).double().mean())
+    if ratio > max_ratio:
+        raise _out_of_range(parameter, f"prunes {ratio:.4g} of its {NAMES[mask_type]}", f"at most {max_ratio:g}")
+    return kept
+
+
+def _out_of_range(parameter: str, met: str, expected: str) -> RefusedError:
+    return RefusedError(Reason.REASON_OUT_OF_RANGE, f"mask of {parameter!r} {met}; expected {expected}")

@@ -1,0 +1,246 @@
+"""Prunes a model that trains: measures, takes masks, ramps them in, watches what they do, and takes them back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from esper.errors import RefusedError
+from esper.kasmina.pruning import persisted
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from esper.kasmina.pruning.importance import ImportanceTracker, scaled_by
+from esper.kasmina.pruning.masks import Masks, checked
+from esper.kasmina.pruning.messages import importance_requests, masks_in
+from esper.kasmina.pruning.outcome import PruningEvent, PruningOutcome, applied, failed, told
+from esper.kasmina.pruning.schedule import Ramp
+from esper.kasmina.pruning.undo import Change, Watch
+from esper.kasmina.pruning.units import Key, units_of
+from esper.leyline import contracts as pb
+
+Phase = pb.PruningPhase
+Reason = pb.ReasonCode
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPruning:
+    """What a snapshot holds of pruning."""
+
+    masks: dict[Key, Tensor]
+    change: Change | None
+    ramp: Ramp | None
+    order: dict[Key, Tensor]
+
+
+class Pruning:
+    """Of one rank. Every rank is told the same before the same steps, and comes to the same.
+
+    A step is `begin_step`, then `before_optimizer_step` and `after_optimizer_step`. Of several changes the last one
+    alone can be undone: a new one ends the ramp of the one before it, and gives up its copies.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: KasminaCheckpointPruningConfig | None = None,
+        *,
+        reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    ) -> None:
+        """`reduce` makes a tensor its mean over ranks. Raises SettingError for heads that the model does not have."""
+        self.settings = settings or KasminaCheckpointPruningConfig()
+        self.phase = (
+            Phase.PRUNING_PHASE_ACTIVE if self.settings.checkpoint_pruning_enabled else Phase.PRUNING_PHASE_DISABLED
+        )
+        units = units_of(model, self.settings.heads)
+        self.masks, self._reduce = Masks(units), reduce
+        self.importance = ImportanceTracker(units if self.settings.importance_every else {}, reduce=reduce)
+        self._watch = Watch(
+            self.settings.median_steps, self.settings.max_gradient_ratio, self.settings.max_accuracy_drop
+        )
+        self._change: Change | None = None
+        self._ramp: Ramp | None = None
+        self._order: dict[Key, Tensor] = {}  # channels to be pruned, the least important first
+        self._accuracy, self._num_failures, self._num_updates = math.nan, 0, 0
+        self._events: list[PruningEvent] = []
+        self._exported: list[pb.StructuralPruningRequest] = []
+
+    # -- what a step brings ------------------------------------------------------------------------------------------
+
+    def begin_step(self, step: int) -> None:
+        """Prune what the ramp asks for; undo the change if it did harm. While it is watched, waits for the device."""
+        if self._change is None or self._ramp is None:
+            return
+        if self._ramp.jumps(step) and self._ramp.num_steps:
+            self._advance(self._change, step)
+        if step % self.settings.check_every == 0 and (why := self._watch.verdict(self._accuracy, self._reduce)):
+            self._fail(step, why)
+        elif step >= self._ramp.end + self.settings.watch_steps:
+            self._forget_change()
+            self._num_failures = 0
+
+    def before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Look at the gradients that it is about to step with. Never waits for the device."""
+        measures = self.settings.importance_every
+        if not measures and self._change is None:
+            return
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if not gradients:
+            return
+        scale, skipped = scaled_by(optimizer)
+        self._watch.note(gradients, scale, skipped)
+        if measures and self._num_updates % measures == 0:
+            self.importance.update(scale, skipped)
+        self._num_updates += 1
+
+    def after_optimizer_step(self) -> None:
+        """Take back what momentum and decay did to pruned weights."""
+        self.masks.hold()
+
+    def note_accuracy(self, accuracy: float) -> None:
+        """The newest one of the training script, a share between 0 and 1."""
+        self._accuracy = accuracy
+
+    # -- what a run decides ------------------------------------------------------------------------------------------
+
+    def apply(self, response: pb.StructuralPruningResponse, step: int) -> PruningOutcome:
+        """Put masks in force before `step`, or lift the last ones; a refusal changes nothing."""
+        try:
+            if response.rollback_required:
+                return self._lift(step, response.rollback_reason or "asked for")
+            return self._prune(response, step)
+        except RefusedError as error:
+            return failed(error)
+
+    def request(self, request: pb.StructuralPruningRequest, step: int) -> PruningOutcome:
+        """Switch to the phase, if it names ACTIVE or DISABLED, and have the importance told at `step`."""
+        if not self.settings.importance_every and request.phase == Phase.PRUNING_PHASE_VALIDATION_ONLY:
+            detail = "importance is not measured; expected a run with importance_every of 1 or more"
+            return failed(RefusedError(Reason.REASON_NOT_SUPPORTED, detail))
+        if request.phase != Phase.PRUNING_PHASE_VALIDATION_ONLY:
+            self.phase, self._num_failures = request.phase, 0
+        if self.settings.importance_every:
+            self._exported += self.export(request.request_id, request.checkpoint_id, step)
+        return applied(f"phase {told(self.phase)}", {"num_pruned": self.masks.num_pruned()})
+
+    def export(self, request_id: str, checkpoint_id: str, step: int) -> list[pb.StructuralPruningRequest]:
+        """The importance of every unit, in parts. Waits for the device; all ranks call it alike."""
+        head = pb.StructuralPruningRequest(
+            request_id=request_id,
+            checkpoint_id=checkpoint_id,
+            step=step,
+            phase=self.phase,
+            num_steps=self.importance.num_steps(),
+        )
+        return importance_requests(head, self.masks.units, self.importance.get_stats())
+
+    def take_exported(self) -> list[pb.StructuralPruningRequest]:
+        """What is to be told by now, once."""
+        exported, self._exported = self._exported, []
+        return exported
+
+    def take_events(self) -> list[PruningEvent]:
+        """What happened by itself since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def kept_bytes(self) -> int:
+        """Of the copies that an undo would need."""
+        return self._change.num_bytes if self._change else 0
+
+    # -- checkpoints and snapshots -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Masks and sums as tensors by name, for a checkpoint. Copies for an undo are not among them."""
+        return persisted.state(self.masks, self.importance)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Put them back, after the weights. Raises RefusedError, with nothing changed, where they fit another model."""
+        masks = persisted.masks_in(state, self.masks)
+        self._forget_change()
+        self.masks.put_back(masks)
+        persisted.load_importance(state, self.importance)
+
+    def snapshot(self) -> KeptPruning:
+        change = self._change and Change(self._change.before, [*self._change.rows])
+        return KeptPruning(self.masks.now(), change, self._ramp, self._order)
+
+    def restore(self, kept: KeptPruning) -> None:
+        """Masks as they were. Call it after the weights were put back."""
+        self._change, self._ramp, self._order = kept.change, kept.ramp, kept.order
+        self.masks.put_back(kept.masks)
+
+    def close(self) -> None:
+        """Remove every hook; what was pruned is zero, and stays so until it is trained again."""
+        self._forget_change()
+        self.masks.hold()
+        self.masks.put_back({})
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _prune(self, response: pb.StructuralPruningResponse, step: int) -> PruningOutcome:
+        if self.phase == Phase.PRUNING_PHASE_DISABLED:
+            detail = f"pruning is disabled, after {self._num_failures} changes undone in a row; a request enables it"
+            raise RefusedError(Reason.REASON_BREAKER_OPEN, detail)
+        wanted = masks_in(response, self.masks.units)
+        for key, kept in wanted.items():
+            checked(key, kept, self.masks, self.settings.safety_margin)
+        num_steps = self.settings.ramp_steps if self.settings.schedule == "cubic" else 0
+        self._ramp = Ramp(step, num_steps, self.settings.ramp_every)
+        self._order = {key: self._ordered(key, kept) for key, kept in wanted.items()}
+        self._change = Change(self.masks.now())
+        self._watch.start(self._accuracy)
+        self._advance(self._change, step)
+        num = sum(map(len, self._order.values()))
+        return applied(
+            f"{num} channels and heads to be pruned by step {self._ramp.end}",
+            {"num_pruned": self.masks.num_pruned(), "kept_bytes": self.kept_bytes()},
+        )
+
+    def _ordered(self, key: Key, kept: Tensor) -> Tensor:
+        """Channels to be pruned, those with the smallest weights first: all ranks hold the same weights."""
+        unit = self.masks.units[key]
+        size = torch.zeros(unit.num_channels, dtype=torch.float64)
+        for part, parameter in unit.tensors():
+            squares = parameter.detach().double().square().reshape(part.blocks(parameter.shape, unit.num_channels))
+            size += squares.sum([at for at in range(squares.ndim) if at != part.dim + 1]).cpu()
+        channels = (~kept).nonzero().flatten()
+        return channels[torch.argsort(size[channels], stable=True)]
+
+    def _advance(self, change: Change, step: int) -> None:
+        assert self._ramp is not None  # there is a change
+        wanted = {}
+        for key, channels in self._order.items():
+            kept = torch.ones(self.masks.units[key].num_channels, dtype=torch.bool)
+            kept[channels[: self._ramp.count(step, len(channels))]] = False
+            wanted[key] = kept
+        self.masks.prune(wanted, change)
+
+    def _lift(self, step: int, why: str) -> PruningOutcome:
+        change = self._change
+        if change is None:
+            detail = "no masks can be lifted: none was put in force, or it is no longer watched"
+            raise RefusedError(Reason.REASON_NO_SNAPSHOT, detail)
+        num = self.masks.num_pruned()
+        self.masks.put_back(change.before)
+        change.put_back()
+        self.masks.hold()
+        self._forget_change()
+        num -= self.masks.num_pruned()
+        self._tell("pruning.undone", step=str(step), reason=why, channels=str(num))
+        return applied(f"{num} channels and heads restored: {why}", {"num_pruned": self.masks.num_pruned()})
+
+    def _fail(self, step: int, why: str) -> None:
+        self._lift(step, why)
+        self._num_failures += 1
+        if self._num_failures >= self.settings.max_consecutive_failures:
+            self.phase = Phase.PRUNING_PHASE_DISABLED
+            self._tell("pruning.disabled", step=str(step), failures=str(self._num_failures))
+
+    def _forget_change(self) -> None:
+        self._change, self._ramp, self._order = None, None, {}
+
+    def _tell(self, name: str, **attributes: str) -> None:
+        self._events.append(PruningEvent(name, attributes))

@@ -1,0 +1,84 @@
+"""Models with everything that can be pruned, and commands that prune it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.pruning.messages import bits_of
+from esper.kasmina.pruning.units import CHANNEL
+from esper.leyline import contracts as pb
+
+torch.set_num_threads(1)
+
+APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
+
+
+class Backwards(nn.Module):
+    """A linear layer whose weight lies as in GPT-2: shape [inputs, outputs]."""
+
+    def __init__(self, nf: int, nx: int) -> None:
+        super().__init__()
+        self.nf = nf
+        self.weight = nn.Parameter(torch.randn(nx, nf))
+        self.bias = nn.Parameter(torch.randn(nf))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class Zoo(nn.Module):
+    """Images [n, 3, 8, 8] to [n, 5], through two convolutions, an attention and two kinds of linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Conv2d(3, 6, 3, padding=1)
+        self.line = nn.Conv1d(6, 8, 3, padding=1, bias=False)
+        self.attention = nn.MultiheadAttention(8, 4, batch_first=True)
+        self.backwards = Backwards(12, 8)
+        self.mix = nn.Linear(12, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.line(self.image(x).flatten(2))).transpose(1, 2)
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        y: Tensor = self.head(torch.relu(self.mix(torch.tanh(self.backwards(x)))).mean(1))
+        return y
+
+
+HEADS = {"mix": 3}  # its twelve inputs are three heads of four
+
+
+def new_zoo() -> Zoo:
+    torch.manual_seed(11)
+    return Zoo()
+
+
+def images(step: int, size: int = 6) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(size, 3, 8, 8, generator=generator), torch.randint(0, 5, (size,), generator=generator)
+
+
+def backward(model: nn.Module, step: int) -> Tensor:
+    inputs, classes = images(step)
+    loss = nn.functional.cross_entropy(model(inputs), classes)
+    torch.autograd.backward(loss)
+    return loss
+
+
+def mask(
+    parameter: str, pruned: Sequence[int], num: int, mask_type: pb.PruningMaskType = CHANNEL, dim: int = 0
+) -> pb.PruningMask:
+    kept = torch.ones(num, dtype=torch.bool)
+    kept[list(pruned)] = False
+    return pb.PruningMask(parameter=parameter, mask_type=mask_type, dim=dim, kept=bits_of(kept), num_channels=num)
+
+
+def response(*masks: pb.PruningMask) -> pb.StructuralPruningResponse:
+    return pb.StructuralPruningResponse(request_id="r1", validation_passed=True, pruning_masks=masks)
+
+
+def lift(reason: str = "") -> pb.StructuralPruningResponse:
+    return pb.StructuralPruningResponse(request_id="r1", rollback_required=True, rollback_reason=reason)

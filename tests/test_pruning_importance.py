@@ -1,0 +1,184 @@
+"""Importance is what a plain float64 loop over the same gradients gives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from esper.errors import SettingError
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from esper.kasmina.pruning.importance import Importance, ImportanceTracker
+from esper.kasmina.pruning.pruner import Pruning
+from esper.kasmina.pruning.units import CHANNEL, HEAD, Key, units_of
+from tests.pruning_kit import HEADS, backward, new_zoo
+
+NUM_STEPS = 4
+# Unit, and which entries of which tensor are its channel (or head) number c.
+SHARES: list[tuple[Key, int, list[tuple[str, object]]]] = [
+    (("image.weight", CHANNEL), 6, [("image.weight", lambda c: c), ("image.bias", lambda c: c)]),
+    (("line.weight", CHANNEL), 8, [("line.weight", lambda c: c)]),
+    (
+        ("backwards.weight", CHANNEL),
+        12,
+        [("backwards.weight", lambda c: (slice(None), c)), ("backwards.bias", lambda c: c)],
+    ),
+    (("mix.weight", CHANNEL), 8, [("mix.weight", lambda c: c), ("mix.bias", lambda c: c)]),
+    (("mix.weight", HEAD), 3, [("mix.weight", lambda h: (slice(None), slice(4 * h, 4 * h + 4)))]),
+    (
+        ("attention.out_proj.weight", HEAD),
+        4,
+        [
+            ("attention.in_proj_weight", lambda h: [row + 8 * i for i in range(3) for row in (2 * h, 2 * h + 1)]),
+            ("attention.in_proj_bias", lambda h: [row + 8 * i for i in range(3) for row in (2 * h, 2 * h + 1)]),
+            ("attention.out_proj.weight", lambda h: (slice(None), slice(2 * h, 2 * h + 2))),
+        ],
+    ),
+]
+
+
+def measured(num_steps: int = NUM_STEPS) -> tuple[dict[Key, Importance], list[dict[str, tuple[Tensor, Tensor]]]]:
+    """Statistics after some steps of SGD, and the weights and gradients of each step in float64."""
+    model = new_zoo()
+    tracker = ImportanceTracker(units_of(model, HEADS))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = []
+    for step in range(num_steps):
+        optimizer.zero_grad()
+        backward(model, step)
+        tracker.update()
+        steps.append(
+            {n: (p.detach().double(), p.grad.double()) for n, p in model.named_parameters() if p.grad is not None}
+        )
+        optimizer.step()
+    assert tracker.num_steps() == num_steps
+    return tracker.get_stats(), steps
+
+
+@pytest.mark.parametrize(("key", "num", "shares"), SHARES, ids=[f"{key[0]}-{key[1]}" for key, *_ in SHARES])
+def test_every_kind_equals_a_plain_loop_over_channels_and_steps(key: Key, num: int, shares: list) -> None:  # type: ignore[type-arg]
+    stats, steps = measured()
+
+    for channel in range(num):
+        norms, taylors, squares = [], [], []
+        for step in steps:
+            pairs = [(step[name][0][where(channel)], step[name][1][where(channel)]) for name, where in shares]
+            squares.append(sum(float((g * g).sum()) for _, g in pairs))
+            taylors.append(sum(float((w * g).abs().sum()) for w, g in pairs))
+            norms.append(math.sqrt(squares[-1]))
+        assert float(stats[key].gradient_norm[channel]) == pytest.approx(sum(norms) / NUM_STEPS, rel=2e-6)
+        assert float(stats[key].taylor[channel]) == pytest.approx(sum(taylors) / NUM_STEPS, rel=2e-6)
+        assert float(stats[key].fisher[channel]) == pytest.approx(sum(squares) / NUM_STEPS, rel=2e-6)
+
+
+def test_every_layer_has_its_units_and_shared_ones_none() -> None:
+    model = new_zoo()
+    tied = nn.ModuleDict({"inside": nn.Embedding(4, 3), "out": nn.Linear(3, 4), "free": nn.Linear(3, 3)})
+    tied["out"].weight = tied["inside"].weight
+
+    assert units_of(model, HEADS).keys() == {key for key, *_ in SHARES} | {("head.weight", CHANNEL)}
+    assert units_of(tied, {}).keys() == {("free.weight", CHANNEL)}
+
+
+def test_a_step_that_is_not_finite_or_that_the_scaler_skips_counts_for_nothing() -> None:
+    model = nn.Linear(3, 2)
+    tracker = ImportanceTracker(units_of(model, {}))
+    model.weight.grad = torch.ones(2, 3)
+
+    tracker.update()
+    tracker.update(skipped=torch.ones(()))
+    model.weight.grad = torch.tensor([[1.0, math.inf, 1.0], [1.0, 1.0, 1.0]])
+    tracker.update()
+
+    [stats] = tracker.get_stats().values()
+    assert tracker.num_steps() == 1
+    assert stats.fisher.tolist() == [3.0, 3.0]
+
+
+def test_a_scale_left_in_the_gradients_is_taken_out() -> None:
+    model = nn.Linear(3, 2)
+    plain, scaled = (ImportanceTracker(units_of(model, {})) for _ in range(2))
+    model.weight.grad, model.bias.grad = torch.randn(2, 3), torch.randn(2)
+    plain.update()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.grad *= 1024
+    scaled.update(scale=torch.tensor(1024.0))
+
+    [one], [other] = plain.get_stats().values(), scaled.get_stats().values()
+    for name in ("gradient_norm", "taylor", "fisher"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name))
+
+
+def test_a_parameter_without_a_gradient_contributes_nothing() -> None:
+    model = nn.Linear(3, 2)
+    model.bias.requires_grad_(False)
+    tracker = ImportanceTracker(units_of(model, {}))
+    model.weight.grad = torch.full((2, 3), 2.0)
+
+    tracker.update()
+
+    assert tracker.get_stats()["weight", CHANNEL].fisher.tolist() == [12.0, 12.0]
+
+
+def test_ranks_are_averaged() -> None:
+    """The mean of two ranks, one of which measured three times as much, is twice this rank's."""
+    model = nn.Linear(3, 2)
+    tracker = ImportanceTracker(units_of(model, {}), reduce=lambda mine: (mine + 3 * mine) / 2)
+    model.weight.grad = torch.ones(2, 3)
+
+    tracker.update()
+
+    assert tracker.get_stats()["weight", CHANNEL].fisher.tolist() == [6.0, 6.0]
+
+
+def test_nothing_measured_is_not_a_number_and_a_new_epoch_forgets() -> None:
+    model = nn.Linear(3, 2)
+    tracker = ImportanceTracker(units_of(model, {}))
+    model.weight.grad = torch.ones(2, 3)
+    tracker.update()
+
+    tracker.reset_for_new_epoch()
+
+    assert tracker.get_stats()["weight", CHANNEL].taylor.isnan().all()
+
+
+def test_only_every_so_many_steps_are_measured() -> None:
+    model = nn.Linear(3, 2)
+    pruning = Pruning(model, KasminaCheckpointPruningConfig(importance_every=3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    model.weight.grad = torch.ones(2, 3)
+
+    for _ in range(7):
+        pruning.before_optimizer_step(optimizer)
+
+    assert pruning.importance.num_steps() == 3
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [({"mx": 3}, "near: mix"), ({"mix": 5}, "divides its 12 inputs"), ({"attention": 4}, "a layer of the model")],
+)
+def test_heads_that_the_model_does_not_have_are_refused(heads: dict[str, int], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        Pruning(new_zoo(), KasminaCheckpointPruningConfig(heads=heads))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"safety_margin": 1.0},
+        {"schedule": "quadratic"},
+        {"max_gradient_ratio": 1.0},
+        {"ramp_every": 0},
+        {"importance_every": -1},
+        {"max_accuracy_drop": -0.1},
+        {"heads": {"mix": 1}},
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_meant_is_refused_by_name(field: dict[str, float]) -> None:
+    with pytest.raises(SettingError, match=next(iter(field))):
+        KasminaCheckpointPruningConfig(**field)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,7 +15,9 @@ import torch
 import torch.distributed as dist
 
 from esper.errors import RuntimeLostError
+from esper.kasmina.blend import seed_clip
 from esper.kasmina.executor import Executor
+from esper.kasmina.naming import bare_name
 from esper.kasmina.paired import Holdout
 from esper.runtime.link import Link, await_ready
 from esper.session.exchange import Exchange
@@ -29,6 +32,7 @@ from esper.tolaria.rows import Rows
 from esper.tolaria.snapshot import Snapshots
 from esper.tolaria.states import TrainingStates
 from esper.tolaria.steering import Steering
+from esper.tolaria.surroundings import Surroundings
 
 log = structlog.get_logger()
 
@@ -69,7 +73,13 @@ def attach(
         reduce=reducer.mean,
         holdout=Holdout(tuple(holdout[0]), holdout[1]) if holdout else None,
     )
-    optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler)
+    around = Surroundings(
+        model=lambda: ((bare_name(name), parameter) for name, parameter in model.named_parameters()),
+        clips=partial(seed_clips, executor) if chosen.settings.gradient_clip_adaptive else dict,
+        schedulers=chosen.schedulers(),
+        own_host=chosen.own_host,
+    )
+    optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
     executor.follow_optimizers(optimizers.has)
     fossils = FossilGradients(reducer.mean)
     states = TrainingStates(Snapshots(model, optimizers), executor, fossils)
@@ -78,6 +88,12 @@ def attach(
         place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
     )
     return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, chosen.steps_per_epoch)
+
+
+def seed_clips(executor: Executor) -> dict[str, float]:
+    """Gradient norms that the seeds which blend are clipped to at this step, by their alphas."""
+    seeds = executor.learning()
+    return {name: seed_clip(seed.schedule.at(executor.step)) for name, seed in seeds.items() if seed.blends}
 
 
 def _own_group() -> dist.ProcessGroup:

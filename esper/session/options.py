@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from esper.errors import SettingError
 from esper.kasmina.config import KasminaConfig
@@ -18,6 +19,8 @@ class SessionOptions:
     """Fields are keyword arguments of attach(). An empty name or region is read from ESPER_NAME or ESPER_REGION."""
 
     scaler: torch.amp.GradScaler | None = None
+    scheduler: LRScheduler | Sequence[LRScheduler] = ()  # of the optimizer: fossils get groups that it knows
+    own_host: bool = False  # True: leases (STEP on "host") govern the optimizer's own steps too
     steps_per_epoch: int = 0  # 0: the loop calls epoch_end() itself
     required: bool = True  # False: train unsteered where the runtime is not ready
     name: str = ""  # of this worker; default worker-<rank>
@@ -34,6 +37,14 @@ class SessionOptions:
             if name not in known:
                 raise SettingError("attach() option", name, f"one of {', '.join(known)}")
         return cls(**options)
+
+    def schedulers(self) -> tuple[LRScheduler, ...]:
+        """Raises SettingError for what is no scheduler of torch's."""
+        given = (self.scheduler,) if isinstance(self.scheduler, LRScheduler) else tuple(self.scheduler)
+        for each in given:
+            if not isinstance(each, LRScheduler):
+                raise SettingError("scheduler", type(each).__name__, "an LRScheduler of torch.optim, or several")
+        return given
 
 
 @dataclass(frozen=True)

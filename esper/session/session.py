@@ -95,6 +95,7 @@ class Session:
         """Send what is left, say farewell with a report, and end the runtime. The model stays as it is."""
         if self._report is None:
             self._hook.remove()
+            self.optimizers.close()
             self.exchange.store_rows()
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
@@ -126,6 +127,7 @@ class Session:
             self.exchange.pump(FLUSH_S)
         self.portrait.steps_waited += bool(waited_since)
         self._stepped = False
+        self.optimizers.begin_step(self.step_number)
         self.executor.begin_step(self.step_number, self.epoch)
 
     def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None:

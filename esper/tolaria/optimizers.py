@@ -136,6 +136,14 @@ class Optimizers:
             overrides.values.pop(released, None)
         return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED)
 
+    def refusal(self, seed: Trainee) -> OptimizerOutcome | None:
+        """Why `create` would refuse this seed, if it would for its parameters."""
+        try:
+            self._owners.require_free(seed.seed_id, seed.trainable())
+        except RefusedError as error:
+            return _failed(error)
+        return None
+
     def create(self, seed: Trainee, **hyperparameters: float) -> None:
         """Give a seed an optimizer without history: AdamW, or what the names say (see kinds.kind_of).
 
@@ -182,14 +190,14 @@ class Optimizers:
 
     def step(self, step: int) -> None:
         """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once."""
-        due = []
+        due, clips = [], self._around.clips() if self._seeds else {}
         for seed_id, seed in self._seeds.items():
             if not (gradients := seed.gradients()):
                 continue
             if (lease := seed.leases.at(step)) is None:
                 seed.num_dropped += 1
             else:
-                limit = strictest((lease.grad_clip_norm, self._around.clip_of(seed_id)))
+                limit = strictest((lease.grad_clip_norm, clips.get(seed_id, 0.0)))
                 due.append(Due(seed, gradients, limit))
         self._joint.step(due)
         for seed in self._seeds.values():

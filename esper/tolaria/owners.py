@@ -47,13 +47,18 @@ class Owners:
         def named() -> Named:
             return [(f"seed:{seed_id}.{name}", tensor) for name, tensor in source()]
 
-        others = {tensor: name for name, tensor in self._everything() if not name.startswith(f"seed:{seed_id}.")}
-        for name, tensor in named():
-            if (other := others.get(tensor)) is not None:
-                raise _taken(name, other, self.owner_of(other), seed_id)
+        self.require_free(seed_id, source())
         self.release(seed_id)
         self._seeds[seed_id] = named
         self._owned |= {name: seed_id for name, _ in named()}
+
+    def require_free(self, seed_id: str, named: Named) -> None:
+        """RefusedError for the first of these parameters that stands in another module too."""
+        prefix = f"seed:{seed_id}."
+        others = {tensor: name for name, tensor in self._everything() if not name.startswith(prefix)}
+        for name, tensor in named:
+            if (other := others.get(tensor)) is not None:
+                raise _taken(prefix + name, other, self.owner_of(other), seed_id)
 
     def claim_host(self, parameters: Iterable[torch.Tensor], *, strict: bool = True) -> None:
         """The host's optimizer takes these, and only these. RefusedError, and nothing changed, for others' parameters.

@@ -71,7 +71,7 @@ class Steering:
         if order.commit.snapshot and not _rolls_back(order):  # taking one could evict the one to go back to
             self.states.take(step)
         receipts = [self._receipt(opened, self._command(opened, step, epoch), order, step) for opened in order.commands]
-        for request in order.commit.requests:
+        for request in map(self._culled_if_refused, order.commit.requests):
             self._follow_up(request.seed_id, request.operation, self.executor.request(request, step, epoch))
         return receipts
 
@@ -111,10 +111,24 @@ class Steering:
             return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_FAILED, reason, error.detail)
         return _applied(f"rolled back to the snapshot of step {snapshot_step}")
 
-    def _seed(self, command: pb.SeedCommand, step: int, epoch: int) -> SeedOutcome:
+    def _seed(self, command: pb.SeedCommand, step: int, epoch: int) -> SeedOutcome | OptimizerOutcome:
+        if refused := self._refusal(command.seed_id, command.operation):
+            return refused
         outcome = self.executor.apply(command, step, epoch)
         self._follow_up(command.seed_id, command.operation, outcome)
         return outcome
+
+    def _refusal(self, seed_id: str, operation: int) -> OptimizerOutcome | None:
+        """Why a seed can't begin to train: one of its parameters is the host's, or another seed's."""
+        seed = self.executor.seeds.get(seed_id)
+        begins = operation == pb.SeedOperation.SEED_OP_START_TRAINING and not self.optimizers.has(seed_id)
+        return self.optimizers.refusal(seed) if begins and seed is not None else None
+
+    def _culled_if_refused(self, request: pb.SeedRequest) -> pb.SeedRequest:
+        if (refused := self._refusal(request.seed_id, request.operation)) is None:
+            return request
+        cull = pb.SeedOperation.SEED_OP_CULL
+        return pb.SeedRequest(seed_id=request.seed_id, operation=cull, reason=refused.reason, detail=refused.detail)
 
     def _follow_up(self, seed_id: str, operation: int, outcome: SeedOutcome) -> None:
         """Keep optimizers in step with what became of the seed."""

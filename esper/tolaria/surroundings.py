@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +30,7 @@ class Surroundings:
     model: Source | None = None  # the model's named parameters, as they are now
     teacher: Source = _no_parameters
     register_teacher: Callable[[str, int], str] = _no_teacher  # (digest, step) -> a sentence; raises RefusedError
-    clip_of: Callable[[str], float] = lambda seed_id: 0.0  # gradient norm that a seed is clipped to; 0: none
+    clips: Callable[[], Mapping[str, float]] = dict  # gradient norms that seeds are clipped to at this step, by id
     announce: Callable[[Sequence[torch.nn.Parameter]], None] = lambda parameters: None  # what joined the host
     schedulers: Sequence[LRScheduler] = ()  # of the host's optimizer
     own_host: bool = False  # leases govern the host's own steps too

@@ -1,0 +1,192 @@
+"""Pools hold so many bytes for so long, and budgets refuse what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from esper.errors import RefusedError, SettingError
+from esper.kernels.budget import Budget, Level
+from esper.kernels.pools import Pool, PoolStats, TensorPool
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pool(max_bytes: int, clock: Clock, ttl_s: float = 60.0) -> Pool[str, str]:
+    """Of strings, a byte a character."""
+    return Pool(max_bytes, ttl_s, len, clock)
+
+
+def test_what_was_given_is_taken_once_newest_first_and_only_under_its_key() -> None:
+    shelf = pool(100, Clock())
+    for item in ("a1", "a2"):
+        shelf.give("a", item)
+
+    taken = [shelf.take(key) for key in ("b", "a", "a", "a")]
+
+    assert taken == [None, "a2", "a1", None]
+    assert (shelf.stats, shelf.num_bytes) == (PoolStats(hits=2, misses=2), 0)
+
+
+def test_the_least_recently_given_leaves_when_bytes_run_out() -> None:
+    shelf = pool(10, Clock())
+    for key, item in (("a", "aaaa"), ("b", "bbbb"), ("c", "cccccc")):
+        shelf.give(key, item)
+
+    assert [shelf.take(key) for key in "abc"] == [None, "bbbb", "cccccc"]
+    assert shelf.stats.evicted == 1
+
+
+def test_nothing_stays_longer_than_its_time() -> None:
+    clock = Clock()
+    shelf = pool(100, clock, ttl_s=60)
+    shelf.give("a", "old")
+    clock.now = 30
+    shelf.give("a", "new")
+
+    clock.now = 60
+    left = (len(shelf), shelf.num_bytes)
+
+    assert left == (1, 3)
+    assert (shelf.take("a"), shelf.take("a"), shelf.stats.expired) == ("new", None, 1)
+
+
+def test_an_item_larger_than_the_pool_is_not_kept_and_displaces_nothing() -> None:
+    shelf = pool(4, Clock())
+    shelf.give("a", "aaaa")
+
+    assert not shelf.give("b", "bbbbb")
+    assert (shelf.take("a"), shelf.stats.refused) == ("aaaa", 1)
+
+
+def test_clearing_frees_all_bytes() -> None:
+    shelf = pool(100, Clock())
+    shelf.give("a", "aaaa")
+    shelf.give("b", "bb")
+
+    assert (shelf.clear(), shelf.num_bytes, shelf.take("a"), shelf.stats.evicted) == (6, 0, None, 2)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["give", "take", "wait"]), st.sampled_from("abc"), st.integers(1, 7)), max_size=60
+    )
+)
+def test_bytes_and_counts_add_up_whatever_happens(deeds: list[tuple[str, str, int]]) -> None:
+    clock = Clock()
+    shelf, num_given = pool(20, clock, ttl_s=10), 0
+    for deed, key, amount in deeds:
+        if deed == "give":
+            num_given += shelf.give(key, key * amount)
+        elif deed == "take":
+            item = shelf.take(key)
+            assert item is None or item == key * len(item)
+        else:
+            clock.now += amount
+        assert 0 <= shelf.num_bytes <= 20
+
+    left, hits = len(shelf), shelf.stats.hits
+    drained = [key for key in "abc" for _ in range(left) if shelf.take(key) is not None]
+    assert num_given == left + hits + shelf.stats.evicted + shelf.stats.expired
+    assert (len(drained), shelf.num_bytes) == (left, 0)
+
+
+def test_a_tensor_is_used_again_for_its_device_dtype_and_shape_only() -> None:
+    tensors = TensorPool(10_000)
+    given_back = torch.zeros(3, 4)
+    tensors.give(given_back)
+
+    others = [
+        tensors.take(torch.Size((4, 3)), torch.float32, CPU),
+        tensors.take(torch.Size((3, 4)), torch.float16, CPU),
+        tensors.take(torch.Size((3, 4)), torch.float32, META),
+    ]
+    again = tensors.take(torch.Size((3, 4)), torch.float32, CPU)
+
+    assert [(t.shape, t.dtype, t.device) for t in others] == [
+        ((4, 3), torch.float32, CPU),
+        ((3, 4), torch.float16, CPU),
+        ((3, 4), torch.float32, META),
+    ]
+    assert again is given_back and tensors.pool.stats == PoolStats(hits=1, misses=3)
+
+
+def test_tensors_are_counted_in_bytes() -> None:
+    tensors = TensorPool(100)
+
+    kept = [tensors.give(torch.zeros(12)), tensors.give(torch.zeros(12, dtype=torch.float64))]  # 48 and 96 bytes
+
+    assert (kept, tensors.pool.num_bytes, tensors.pool.stats.evicted) == ([True, True], 96, 1)
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.zeros(4, 4)[1], torch.zeros(2, requires_grad=True), torch.empty_strided((2, 2), (1, 2))]
+)
+def test_a_tensor_that_is_not_its_own_is_not_pooled(tensor: torch.Tensor) -> None:
+    with pytest.raises(SettingError, match="a contiguous tensor of its own that requires no gradient"):
+        TensorPool(1000).give(tensor)
+
+
+@pytest.mark.parametrize("sizes", [(0, 1.0), (1, 0.0)])
+def test_a_pool_without_room_or_time_is_refused(sizes: tuple[int, float]) -> None:
+    with pytest.raises(SettingError, match="expected a number above 0"):
+        TensorPool(*sizes)
+
+
+def test_a_budget_warns_at_85_percent_and_cleans_up_at_90() -> None:
+    budget = Budget(1000)
+
+    levels = [budget.reserve(name, num_bytes) for name, num_bytes in (("a", 849), ("b", 1), ("c", 50))]
+
+    assert levels == [Level.FINE, Level.WARN, Level.EMERGENCY]
+    assert (budget.used_bytes, budget.num_cleanups) == (900, 1)
+
+
+def test_an_emergency_empties_the_pools_and_what_was_set_aside_stays() -> None:
+    budget, tensors = Budget(1000), TensorPool(1000)
+    budget.watch(lambda: tensors.pool.num_bytes, tensors.pool.clear)
+    tensors.give(torch.zeros(100))  # 400 bytes
+
+    before = budget.reserve("a", 400)
+    used = budget.used_bytes
+    after = budget.reserve("b", 200)
+
+    assert (before, used) == (Level.FINE, 800)
+    assert (after, budget.used_bytes, tensors.pool.num_bytes) == (Level.FINE, 600, 0)
+
+
+def test_what_does_not_fit_is_refused_with_both_numbers_and_changes_nothing() -> None:
+    budget = Budget(1000)
+    budget.reserve("a", 300)
+
+    with pytest.raises(RefusedError, match="s0 needs 701 bytes; 700 of 1000 are free"):
+        budget.reserve("s0", 701)
+
+    assert budget.used_bytes == 300
+    assert budget.reserve("a", 1000) == Level.EMERGENCY  # in place of its 300
+    assert (budget.release("a"), budget.release("a"), budget.used_bytes) == (1000, 0, 0)
+
+
+def test_holding_anew_frees_what_is_gone() -> None:
+    budget = Budget(1000)
+    budget.reserve("gone", 900)
+
+    budget.hold({"stays": 100})
+
+    assert budget.used_bytes == 100
+
+
+@pytest.mark.parametrize(("limit", "shares"), [(0, {}), (10, {"warn": 0.95}), (10, {"emergency": 1.5})])
+def test_a_budget_that_makes_no_sense_is_refused(limit: int, shares: dict[str, float]) -> None:
+    with pytest.raises(SettingError, match="budget"):
+        Budget(limit, **shares)

@@ -1,0 +1,124 @@
+"""How fast masks come into force, and which of them never do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from esper.errors import RefusedError
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from esper.kasmina.pruning.pruner import Pruning
+from esper.kasmina.pruning.schedule import Ramp
+from esper.kasmina.pruning.units import HEAD
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import reason_name
+from tests.pruning_kit import APPLIED, FAILED, HEADS, mask, new_zoo, response
+
+Reason = pb.ReasonCode
+
+
+def test_the_cubic_ramp_is_the_published_one() -> None:
+    """s_t = s_f + (s_i - s_f) * (1 - (t - t_0) / (n * dt))**3, Zhu & Gupta 2017, eq. 1, with s_i = 0."""
+    ramp = Ramp(start=100, num_steps=40, every=10)
+
+    shares = [ramp.share(step) for step in (100, 110, 119, 120, 130, 140, 500)]
+
+    published = [1.0 - (1.0 - t / 40) ** 3 for t in (0, 10, 10, 20, 30, 40, 40)]
+    assert shares == pytest.approx(published)
+    assert [step for step in range(95, 160) if ramp.jumps(step)] == [100, 110, 120, 130, 140]
+
+
+def test_one_shot_prunes_all_at_once() -> None:
+    assert (Ramp(start=7, num_steps=0).share(7), Ramp(start=7, num_steps=0).count(7, 5)) == (1.0, 5)
+
+
+def test_a_ramp_whose_jumps_do_not_fit_ends_with_everything() -> None:
+    ramp = Ramp(start=0, num_steps=25, every=10)
+
+    assert [(step, ramp.count(step, 100)) for step in range(30) if ramp.jumps(step)][-2:] == [(20, 99), (25, 100)]
+
+
+def test_a_command_is_ramped_in_the_smallest_weights_first() -> None:
+    layer = nn.Linear(4, 8)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([5.0, 1.0, 7.0, 3.0, 9.0, 2.0, 8.0, 6.0])[:, None].expand(8, 4))
+    pruning = Pruning(
+        layer, KasminaCheckpointPruningConfig(schedule="cubic", ramp_steps=20, ramp_every=5, importance_every=0)
+    )
+
+    outcome = pruning.apply(response(mask("weight", [0, 1, 2, 5], 8)), 100)
+
+    assert (outcome.status, outcome.evidence["num_pruned"]) == (APPLIED, 0)
+    gone = {}
+    for step in range(100, 121):
+        pruning.begin_step(step)
+        gone[step] = {at for at in range(8) if not layer.weight[at].any()}
+    assert [gone[step] for step in (104, 105, 110, 115, 120)] == [
+        set(),
+        {1, 5},
+        {1, 5, 0, 2},
+        {1, 5, 0, 2},
+        {1, 5, 0, 2},
+    ]
+
+
+def test_masks_add_up_and_stay_below_the_largest_share() -> None:
+    model = new_zoo()
+    pruning = Pruning(model, KasminaCheckpointPruningConfig(importance_every=0))
+
+    first = pruning.apply(response(mask("mix.weight", [0, 1, 2], 8)), 1)
+    second = pruning.apply(response(mask("mix.weight", [2, 3, 4], 8)), 2)
+    third = pruning.apply(response(mask("mix.weight", [2, 3], 8)), 3)
+
+    assert (first.status, second.status, third.status) == (APPLIED, FAILED, APPLIED)
+    assert second.detail == "mask of 'mix.weight' prunes 0.625 of its channels; expected at most 0.5"
+    assert [row for row in range(8) if not model.mix.weight[row].any()] == [0, 1, 2, 3]
+
+
+REFUSED: list[tuple[list[pb.PruningMask], str, str]] = [
+    ([mask("mix.weight", [0], 9)], "out_of_range", "'mix.weight' covers 9 channels; expected 8"),
+    ([mask("mix.weight", [0], 4, HEAD, 1)], "out_of_range", "covers 4 heads; expected 3"),
+    ([mask("mix.weight", [0], 12, dim=1)], "out_of_range", "runs along dimension 1; expected 0"),
+    ([mask("mixx.weight", [0], 8)], "unknown_parameter", "'mixx.weight' has no channels that can be pruned"),
+    ([mask("mixx.weight", [0], 8)], "unknown_parameter", "near: mix.weight"),
+    ([mask("mix.bias", [0], 8)], "unknown_parameter", "near: mix.weight"),
+    ([mask("head.weight", [0], 5, HEAD, 1)], "unknown_parameter", "'head.weight' has no heads"),
+    ([mask("mix.weight", range(5), 8)], "out_of_range", "prunes 0.625 of its channels; expected at most 0.5"),
+    ([mask("mix.weight", [0], 8), mask("mix.weight", [1], 8)], "out_of_range", "two masks of 'mix.weight'"),
+    ([mask("mix.weight", [0], 8, pb.PruningMaskType.PRUNING_MASK_LAYER)], "not_supported", "PRUNING_MASK_LAYER"),
+]
+
+
+@pytest.mark.parametrize(("masks", "reason", "detail"), REFUSED, ids=[detail for *_, detail in REFUSED])
+def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_touched(
+    masks: list[pb.PruningMask], reason: str, detail: str
+) -> None:
+    model = new_zoo()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    pruning = Pruning(model, KasminaCheckpointPruningConfig(heads=HEADS, importance_every=0))
+
+    outcome = pruning.apply(response(mask("image.weight", [0], 6), *masks), 1)
+
+    assert (outcome.status, reason_name(outcome.reason)) == (FAILED, reason)
+    assert detail in outcome.detail
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"channels:nowhere.weight": torch.ones(8)}, "'nowhere.weight' has no channels"),
+        ({"channels:mix.weight": torch.ones(7)}, "covers 7 channels; expected 8"),
+        ({"rows:mix.weight": torch.ones(8)}, "no entry of a pruning state"),
+    ],
+)
+def test_a_state_of_another_model_is_refused_and_the_masks_stay(state: dict[str, torch.Tensor], said: str) -> None:
+    pruning = Pruning(new_zoo())
+    pruning.apply(response(mask("mix.weight", [0], 8)), 1)
+
+    with pytest.raises(RefusedError, match=said):
+        pruning.load_state({"channels:image.weight": torch.tensor([0, 1, 1, 1, 1, 1]), **state})
+
+    assert {name for name, _ in pruning.masks.now()} == {"mix.weight"}

@@ -1,0 +1,201 @@
+"""A change that did harm is taken back: its masks lifted, its weights as they were, bit for bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from esper.kasmina.pruning.pruner import Pruning
+from esper.kasmina.pruning.units import HEAD
+from esper.leyline import contracts as pb
+from tests.pruning_kit import APPLIED, FAILED, HEADS, lift, mask, new_zoo, response
+
+SETTINGS = KasminaCheckpointPruningConfig(heads=HEADS, check_every=1, watch_steps=20)
+CHANGE = response(
+    mask("image.weight", [1, 4], 6),
+    mask("attention.out_proj.weight", [2], 4, HEAD, dim=1),
+    mask("mix.weight", [0, 7], 8),
+    mask("mix.weight", [1], 3, HEAD, dim=1),
+)
+
+
+class Run:
+    """A model whose gradients a test writes."""
+
+    def __init__(self, settings: KasminaCheckpointPruningConfig = SETTINGS) -> None:
+        self.model, self.number = new_zoo(), 0
+        self.pruning = Pruning(self.model, settings)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0, fused=True)
+
+    def step(self, gradient: float = 1.0, num: int = 1) -> None:
+        for _ in range(num):
+            self.number += 1
+            self.pruning.begin_step(self.number)
+            for parameter in self.model.parameters():
+                parameter.grad = torch.full_like(parameter, gradient)
+            self.pruning.before_optimizer_step(self.optimizer)
+            self.optimizer.step()
+            self.pruning.after_optimizer_step()
+
+    def prune(self, change: pb.StructuralPruningResponse = CHANGE) -> None:
+        outcome = self.pruning.apply(change, self.number + 1)
+        assert outcome.status == APPLIED, outcome.detail
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return all(torch.equal(a[name].view(torch.int32), b[name].view(torch.int32)) for name in a)
+
+
+def test_a_gradient_norm_of_five_medians_lifts_the_change_bit_for_bit() -> None:
+    run = Run()
+    run.step(num=3)
+    run.prune()
+    before = new_zoo()
+    run.step(num=5)
+    assert run.pruning.masks.num_pruned() == 6
+
+    run.step(4.9)
+    run.step()
+    assert run.pruning.masks.num_pruned() == 6
+    run.step(5.1)
+    run.step()
+
+    assert run.pruning.masks.num_pruned() == 0
+    assert same(run.weights(), {name: p.detach() for name, p in before.named_parameters()})
+    [event] = run.pruning.take_events()
+    assert event.name == "pruning.undone"
+    assert event.attributes["reason"] == "gradient norm 5.1 x its running median; at most 5"
+    assert event.attributes["channels"] == "6"
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in run.model.modules())
+
+
+@pytest.mark.parametrize("gradient", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_lifts_the_change(gradient: float) -> None:
+    run = Run()
+    run.prune()
+    run.step(num=2)
+
+    run.step(gradient)
+    run.step()
+
+    assert run.pruning.masks.num_pruned() == 0
+
+
+def test_a_step_that_the_scaler_skips_lifts_nothing() -> None:
+    run = Run()
+    run.prune()
+    run.step(num=2)
+    run.optimizer.found_inf = torch.ones(())  # type: ignore[attr-defined] # as GradScaler does with a fused optimizer
+
+    run.step(math.inf)
+    run.step()
+
+    assert run.pruning.masks.num_pruned() == 6
+
+
+@pytest.mark.parametrize(("after", "undone"), [(0.885, False), (0.875, True), (0.95, False)])
+def test_an_accuracy_more_than_two_points_below_the_last_one_lifts_the_change(after: float, undone: bool) -> None:
+    run = Run()
+    run.pruning.note_accuracy(0.9)
+    run.prune()
+    run.step(num=3)
+    assert run.pruning.masks.num_pruned() == 6
+
+    run.pruning.note_accuracy(after)
+    run.step()
+
+    assert (run.pruning.masks.num_pruned() == 0) is undone
+    reasons = [event.attributes["reason"] for event in run.pruning.take_events()]
+    assert reasons == (["accuracy 2.5 points below 0.9; at most 2"] if undone else [])
+
+
+def test_one_rank_that_sees_a_spike_undoes_it_on_all() -> None:
+    """`reduce` is a mean over two ranks, the other of which has seen one."""
+    spike = torch.tensor([1.0, 9.0, 0.0, 0.0], dtype=torch.float64)
+    run = Run()
+    run.pruning = Pruning(run.model, SETTINGS, reduce=lambda mine: (mine + spike) / 2)
+    run.prune()
+
+    run.step()
+
+    assert run.pruning.masks.num_pruned() == 0
+
+
+def test_the_masks_before_the_change_stay() -> None:
+    run = Run()
+    run.prune(response(mask("mix.weight", [3], 8)))
+    before = run.weights()
+    run.prune()
+
+    outcome = run.pruning.apply(lift("no good"), 2)
+
+    assert (outcome.status, outcome.detail) == (APPLIED, "6 channels and heads restored: no good")
+    assert same(run.weights(), before)
+    assert [row for row in range(8) if not run.model.mix.weight[row].any()] == [3]
+    assert run.pruning.apply(lift(), 2).status == FAILED
+
+
+def test_a_ramp_is_undone_whole() -> None:
+    run = Run(replace(SETTINGS, schedule="cubic", ramp_steps=6, ramp_every=2))
+    before = run.weights()
+    run.prune()
+    run.step(num=4)
+    assert 0 < run.pruning.masks.num_pruned() <= 6
+
+    assert run.pruning.apply(lift(), 5).status == APPLIED
+    run.step(num=6)
+
+    assert same(run.weights(), before)
+    assert run.pruning.masks.num_pruned() == 0
+
+
+def test_copies_are_counted_and_given_up_when_the_watch_ends() -> None:
+    run = Run()
+    run.prune(response(mask("mix.weight", [0, 7], 8)))
+    positions = 2 * 2 * 8  # int64, of the weight's rows and of the bias
+
+    assert run.pruning.kept_bytes() == 2 * 12 * 4 + 2 * 4 + positions
+    run.step(num=21)
+
+    assert run.pruning.kept_bytes() == 0
+    assert run.pruning.masks.num_pruned() == 2
+    assert run.pruning.apply(lift(), 22).status == FAILED
+
+
+def test_three_changes_undone_in_a_row_disable_pruning_until_a_request_enables_it() -> None:
+    run = Run()
+    run.step(num=3)
+    for _ in range(3):
+        run.prune()
+        run.step(100.0)
+        run.step()
+
+    refused = run.pruning.apply(CHANGE, run.number + 1)
+    enable = pb.StructuralPruningRequest(request_id="go", phase=pb.PruningPhase.PRUNING_PHASE_ACTIVE)
+
+    assert (refused.status, refused.reason) == (FAILED, pb.ReasonCode.REASON_BREAKER_OPEN)
+    assert [event.name for event in run.pruning.take_events()] == ["pruning.undone"] * 3 + ["pruning.disabled"]
+    assert run.pruning.request(enable, run.number + 1).status == APPLIED
+    run.prune()
+
+
+def test_a_rollback_puts_back_the_masks_of_its_snapshot() -> None:
+    run = Run()
+    weights, kept = run.weights(), run.pruning.snapshot()
+    run.prune()
+    with torch.no_grad():
+        for name, parameter in run.model.named_parameters():
+            parameter.copy_(weights[name])
+
+    run.pruning.restore(kept)
+
+    assert run.pruning.masks.num_pruned() == 0
+    assert same(run.weights(), weights)

@@ -3,3 +3,5 @@
 from __future__ import annotations
 
 from esper.kernels.distillation import StaticKDLoss as StaticKDLoss
+from esper.kernels.teacher.teacher import CheckpointedTeacher as CheckpointedTeacher
+from esper.kernels.teacher.telemetry import CheckpointTelemetry as CheckpointTelemetry

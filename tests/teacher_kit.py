@@ -1,0 +1,86 @@
+"""A teacher small enough for a test, its file, and a record of what was told."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from esper.leyline import contracts as pb
+
+torch.set_num_threads(1)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+        return y
+
+
+class Professor(nn.Module):
+    """Eight inputs, six blocks in a ModuleList, three classes; with dropout, which must never fall."""
+
+    scale: Tensor
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.stem = nn.Linear(8, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(6))
+        self.dropout = nn.Dropout(0.5)
+        self.head = nn.Linear(width, 3)
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        y: Tensor = self.head(self.dropout(x)) * self.scale
+        return y
+
+
+def professor(seed: int = 0) -> Professor:
+    torch.manual_seed(seed)
+    return Professor()
+
+
+def saved(model: nn.Module, directory: Path) -> tuple[Path, str]:
+    """Write the model's tensors where their digest names them; the path and the digest."""
+    path = directory / "unnamed.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return path.rename(directory / f"{digest}.safetensors"), digest
+
+
+def questions(num: int = 12, seed: int = 7) -> Tensor:
+    return torch.randn(num, 8, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def answers(model: nn.Module, inputs: Tensor) -> Tensor:
+    """What the plain model says in eval mode."""
+    was = model.training
+    logits: Tensor = model.eval()(inputs)
+    model.train(was)
+    return logits
+
+
+@dataclass
+class Told:
+    """Events, in order: level, name, facts."""
+
+    events: list[tuple[pb.TelemetryLevel, str, dict[str, str]]] = field(default_factory=list)
+
+    def __call__(self, level: pb.TelemetryLevel, description: str, /, **attributes: str) -> None:
+        self.events.append((level, description, attributes))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name, _ in self.events]

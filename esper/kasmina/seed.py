@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import Breaker
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.meter import LossLevel, Meter
+from esper.kasmina.state_tensor import Figures
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, FOSSILIZED, GERMINATED, LEARNING_STAGES
 
@@ -101,13 +103,13 @@ class Seed:
             cull = pb.SeedOperation.SEED_OP_CULL
             self.complaint = pb.SeedRequest(seed_id=self.seed_id, operation=cull, reason=reason, detail=detail)
 
-    def state(self, step: int, epoch: int) -> pb.SeedState:
-        """Waits for the device: for flush points only."""
+    def state(self, step: int, epoch: int, figures: Figures) -> pb.SeedState:
+        """With the figures of this seed's meter, which the caller read for all seeds at once."""
         return pb.SeedState(
             seed_id=self.seed_id,
             stage=self.stage,
-            gradient_norm=float(self.meter.gradient_norm),
-            metrics=self._metrics(),
+            gradient_norm=figures.gradient_norm,
+            metrics=self._metrics(figures),
             age_epochs=max(epoch - self.germinated_epoch, 0),
             site=self.site,
             blueprint_id=self.blueprint_id,
@@ -118,16 +120,11 @@ class Seed:
             paused=self.paused,
         )
 
-    def _metrics(self) -> dict[str, float]:
-        meter = self.meter
-        named = {"fit": meter.fits.window(), "size": meter.sizes.window(), "ratio": meter.ratios.window()}
-        metrics = {name: float(values.mean()) for name, values in named.items() if values is not None}
+    def _metrics(self, figures: Figures) -> dict[str, float]:
+        measured = {"fit": figures.fit, "size": figures.size, "ratio": figures.ratio}
+        metrics = {name: value for name, value in measured.items() if not math.isnan(value)}
         counts = {"violations": self.violations, "alpha_holds": self.num_holds, "alpha_retreats": self.num_retreats}
-        return (
-            metrics
-            | {name: float(count) for name, count in counts.items()}
-            | {"non_finite": float(meter.num_non_finite)}
-        )
+        return metrics | {name: float(count) for name, count in counts.items()} | {"non_finite": figures.non_finite}
 
     def report(self) -> pb.SeedReport:
         return pb.SeedReport(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from esper.errors import RefusedError
 from esper.kasmina.advance import ADVANCING, wish
@@ -22,10 +21,10 @@ from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.meter import GraphCounts, Ring, norm_of
 from esper.kasmina.monitor import HostTensors
 from esper.kasmina.moves import Moment, Moves, Outcome, applied
+from esper.kasmina.naming import undistributed
 from esper.kasmina.paired import Holdout
 from esper.kasmina.seed import Seed, compiled_graphs
 from esper.kasmina.sites import slots_at
-from esper.kasmina.state_tensor import read_figures
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, DORMANT, target_stage
@@ -49,8 +48,7 @@ class Executor:
         """`reduce` makes a tensor its mean over ranks, in place or not, and is called by all ranks alike."""
         self.settings = settings or KasminaConfig()
         self.step, self.epoch = 0, 0
-        # Evaluation on one rank alone must run no collective: DDP is left out.
-        host = model.module if isinstance(model, DistributedDataParallel) else model
+        host = undistributed(model)  # evaluation on one rank alone must run no collective
         show_hooks_to_compiler()
         self._host = host
         self._slots = slots_at(host, sites, self.settings)
@@ -95,10 +93,8 @@ class Executor:
         return {seed_id: seed for seed_id, seed in self._known.items() if seed.learns}
 
     def states(self) -> list[pb.SeedState]:
-        """Of every seed ever germinated. Waits for the device, once."""
-        seeds = list(self._known.values())
-        figures = read_figures([seed.meter for seed in seeds])
-        return [seed.state(self.step, self.epoch, row) for seed, row in zip(seeds, figures, strict=True)]
+        """Of every seed ever germinated. Waits for the device."""
+        return [seed.state(self.step, self.epoch) for seed in self._known.values()]
 
     def requests(self) -> list[pb.SeedRequest]:
         """Culls that this rank has reason to ask for, and what the policy wishes; repeated until they are decided."""

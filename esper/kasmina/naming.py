@@ -29,14 +29,17 @@ def undistributed(model: nn.Module) -> nn.Module:
     inner = model
     while isinstance(compiled := getattr(inner, "_orig_mod", None), nn.Module):
         inner = compiled
-    return inner.module if isinstance(inner, DistributedDataParallel) else model
+    if not isinstance(inner, DistributedDataParallel):
+        return model
+    below: nn.Module = inner.module
+    return below
 
 
 def found(host: nn.Module, site: str) -> nn.Module:
     """The submodule of this name; a module that stands under two names has both. Raises SettingError with near ones."""
-    exact = {name: module for name, module in host.named_modules(remove_duplicate=False) if name}
+    exact: dict[str, nn.Module] = {name: each for name, each in host.named_modules(remove_duplicate=False) if name}
     named = {bare_name(name): module for name, module in exact.items()} | exact
-    module = named.get(site, named.get(bare_name(site)))
+    module: nn.Module | None = named.get(site, named.get(bare_name(site)))
     if module is None:
         raise SettingError("sites", site, _near(site, sorted({bare_name(name) for name in exact})))
     if type(module).forward is nn.Module.forward:  # ModuleList, ModuleDict, ParameterList

@@ -19,6 +19,7 @@ from esper.kasmina.blend import seed_clip
 from esper.kasmina.executor import Executor
 from esper.kasmina.naming import bare_name
 from esper.kasmina.paired import Holdout
+from esper.kasmina.pruning.pruner import Pruning
 from esper.runtime.link import Link, await_ready
 from esper.session.exchange import Exchange
 from esper.session.options import Place, SessionOptions
@@ -82,12 +83,13 @@ def attach(
     optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
     executor.follow_optimizers(optimizers.has)
     fossils = FossilGradients(reducer.mean)
-    states = TrainingStates(Snapshots(model, optimizers), executor, fossils)
-    steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns)
+    pruning = Pruning(model, chosen.pruning, reduce=reducer.mean)
+    states = TrainingStates(Snapshots(model, optimizers), executor, fossils, pruning)
+    steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
     portrait = Portrait(
         place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
     )
-    return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, chosen.steps_per_epoch)
+    return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
 
 
 def seed_clips(executor: Executor) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from esper.errors import SettingError
 from esper.kasmina.config import KasminaConfig
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,10 @@ class SessionOptions:
     region: str = ""  # default r0
     data: str = ""  # name of the data set, for the report
     settings: KasminaConfig = field(default_factory=KasminaConfig)
+    # Importance is measured where it is asked for: each measurement reads every gradient once more.
+    pruning: KasminaCheckpointPruningConfig = field(
+        default_factory=partial(KasminaCheckpointPruningConfig, importance_every=0)
+    )
     environment: Mapping[str, str] = field(default_factory=dict)  # for the runtime process, over this one's
 
     @classmethod

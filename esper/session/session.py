@@ -14,6 +14,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from esper.errors import RuntimeLostError, TrainingError
+from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
 from esper.session.portrait import Portrait
@@ -57,6 +58,7 @@ class Session:
     exchange: Exchange
     optimizer: torch.optim.Optimizer
     run_id: str
+    pruning: Pruning
     steps_per_epoch: int = 0
     step_number: int = 1
     epoch: int = 0
@@ -68,7 +70,10 @@ class Session:
         self._stepped = False  # the host's optimizer, since this step began
         self._barrier_due = False
         self._report: pb.WorkerReport | None = None
-        self._hook: RemovableHandle = self.optimizer.register_step_post_hook(self._after_optimizer_step)
+        self._hooks: list[RemovableHandle] = [
+            self.optimizer.register_step_pre_hook(self._before_optimizer_step),
+            self.optimizer.register_step_post_hook(self._after_optimizer_step),
+        ]
         self._beat()
 
     def step(self) -> Step:
@@ -83,6 +88,12 @@ class Session:
     def note(self, **values: float) -> None:
         """Remember figures of the training script (accuracy=0.93): they travel with telemetry and the last report."""
         self.portrait.notes |= values
+        if "accuracy" in values:
+            self.pruning.note_accuracy(values["accuracy"])
+
+    def export_importance(self, checkpoint_id: str) -> None:
+        """Tell what each channel and head is worth, at a checkpoint; all ranks call it before the same step."""
+        self._publish(self.pruning.export(checkpoint_id, checkpoint_id, self.step_number))
 
     @contextmanager
     def busy(self, what: int) -> Iterator[None]:
@@ -94,7 +105,8 @@ class Session:
     def close(self) -> pb.WorkerReport:
         """Send what is left, say farewell with a report, and end the runtime. The model stays as it is."""
         if self._report is None:
-            self._hook.remove()
+            for hook in self._hooks:
+                hook.remove()
             self.optimizers.close()
             self.exchange.store_rows()
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
@@ -129,6 +141,11 @@ class Session:
         self._stepped = False
         self.optimizers.begin_step(self.step_number)
         self.executor.begin_step(self.step_number, self.epoch)
+        self.pruning.begin_step(self.step_number)
+        self._publish(self.pruning.take_exported())
+        for event in self.pruning.take_events():
+            self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, event.name, **event.attributes)
+            log.warning(event.name, **event.attributes)
 
     def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None:
         """Keep the step's measurements and go on to the next."""
@@ -182,8 +199,12 @@ class Session:
             f"step {self.step_number} was promised not to begin before it"
         )
 
+    def _before_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.pruning.before_optimizer_step(optimizer)
+
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._stepped = True
+        self.pruning.after_optimizer_step()
         self._require_slots_fired()
         learning = self.executor.learning()
         if not learning:
@@ -200,6 +221,13 @@ class Session:
                 f"step {self.step_number}: no slot fired at {', '.join(sites)} although its parameters have gradients; "
                 "compiled code or a fast path goes past the module's hooks, so a seed there would have no effect"
             )
+
+    def _publish(self, requests: Sequence[pb.StructuralPruningRequest]) -> None:
+        """In a heartbeat each, from rank 0: every rank has the same."""
+        for request in requests if self.portrait.place.rank == 0 else ():
+            heartbeat = self.portrait.heartbeat(self.step_number, self.epoch)
+            heartbeat.pruning.CopyFrom(request)
+            self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))
 
     def _beat_when_due(self) -> None:
         if time.monotonic() >= self._beat_at:

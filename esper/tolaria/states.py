@@ -23,21 +23,32 @@ class SeedKeeper(Protocol):
     def restore(self, kept: object, step: int) -> None: ...
 
 
+class PruningKeeper(Protocol):
+    """Masks that can be kept and put back; they act on the model's own weights, which go before them."""
+
+    def snapshot(self) -> object: ...
+    def restore(self, kept: object) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Beside:
     seeds: object
     fossils: list[torch.nn.Parameter]
+    pruning: object
 
 
 class TrainingStates:
     """Joins the snapshots of the model with those of its seeds. Knows no commands."""
 
-    def __init__(self, snapshots: Snapshots, executor: SeedKeeper, fossils: FossilGradients) -> None:
-        self._snapshots, self._executor, self._fossils = snapshots, executor, fossils
+    def __init__(
+        self, snapshots: Snapshots, executor: SeedKeeper, fossils: FossilGradients, pruning: PruningKeeper
+    ) -> None:
+        self._snapshots, self._executor, self._fossils, self._pruning = snapshots, executor, fossils, pruning
 
     def take(self, step: int) -> None:
         """Keep the state before `step`."""
-        self._snapshots.take(step, _Beside(self._executor.snapshot(), self._fossils.adopted))
+        beside = _Beside(self._executor.snapshot(), self._fossils.adopted, self._pruning.snapshot())
+        self._snapshots.take(step, beside)
 
     def restore(self, snapshot_step: int, step: int) -> None:
         """Put back the state of `snapshot_step`; the run stands before `step` and goes on counting from there."""
@@ -47,6 +58,7 @@ class TrainingStates:
             self._executor.restore(extra.seeds, step)
             self._fossils.release()
             self._fossils.adopt(extra.fossils)
+            self._pruning.restore(extra.pruning)
             return self._executor.seeds
 
         self._snapshots.restore(snapshot_step, put_back)

@@ -46,6 +46,13 @@ class SeedExecutor(Protocol):
     def set_breaker(self, command: pb.CircuitBreakerCommand, step: int, epoch: int) -> SeedOutcome: ...
 
 
+class PruningExecutor(Protocol):
+    """The masks of a model, as far as an order concerns them."""
+
+    def apply(self, response: pb.StructuralPruningResponse, step: int) -> SeedOutcome: ...
+    def request(self, request: pb.StructuralPruningRequest, step: int) -> SeedOutcome: ...
+
+
 class StateKeeper(Protocol):
     """Takes and restores the whole training state of this rank."""
 
@@ -63,6 +70,7 @@ class Steering:
     states: StateKeeper
     fossils: FossilGradients
     clock_ns: Callable[[], int]
+    pruning: PruningExecutor
     num_applied: int = 0
     num_failed: int = 0
 
@@ -95,6 +103,10 @@ class Steering:
                 outcome = self.executor.set_breaker(breaker, step, epoch)
                 self._follow_up(breaker.seed_id, pb.SeedOperation.SEED_OP_UNKNOWN, outcome)
                 return outcome
+            case "structural_pruning":
+                return self.pruning.request(command.structural_pruning, step)
+            case "pruning_masks":
+                return self.pruning.apply(command.pruning_masks, step)
             case other:
                 return OptimizerOutcome(
                     status=pb.ReceiptStatus.RECEIPT_FAILED,

@@ -1,22 +1,13 @@
-"""What pruning answers to a command, and what it tells of by itself."""
+"""How pruning answers a command, and what it tells of by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from esper.errors import RefusedError
+from esper.kasmina.moves import Outcome
 from esper.leyline import contracts as pb
-
-
-@dataclass(frozen=True, slots=True)
-class PruningOutcome:
-    """How this rank fared: numbers of ReceiptStatus and ReasonCode, one sentence, and figures for the receipt."""
-
-    status: int
-    reason: int = pb.ReasonCode.REASON_NONE
-    detail: str = ""
-    evidence: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +18,12 @@ class PruningEvent:
     attributes: Mapping[str, str]
 
 
-def applied(detail: str, evidence: Mapping[str, float]) -> PruningOutcome:
-    return PruningOutcome(pb.ReceiptStatus.RECEIPT_APPLIED, detail=detail, evidence=evidence)
+def applied(detail: str, evidence: Mapping[str, float]) -> Outcome:
+    return Outcome(pb.ReceiptStatus.RECEIPT_APPLIED, detail=detail, evidence=evidence)
 
 
-def failed(error: RefusedError) -> PruningOutcome:
-    return PruningOutcome(pb.ReceiptStatus.RECEIPT_FAILED, error.reason, error.detail)
+def failed(error: RefusedError) -> Outcome:
+    return Outcome(pb.ReceiptStatus.RECEIPT_FAILED, error.reason, error.detail)
 
 
 def told(phase: int) -> str:

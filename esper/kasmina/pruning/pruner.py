@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from esper.errors import RefusedError
+from esper.kasmina.moves import Outcome
 from esper.kasmina.pruning import persisted
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.importance import ImportanceTracker, scaled_by
 from esper.kasmina.pruning.masks import Masks, checked
 from esper.kasmina.pruning.messages import importance_requests, masks_in
-from esper.kasmina.pruning.outcome import PruningEvent, PruningOutcome, applied, failed, told
+from esper.kasmina.pruning.outcome import PruningEvent, applied, failed, told
 from esper.kasmina.pruning.schedule import Ramp
 from esper.kasmina.pruning.undo import Change, Watch
 from esper.kasmina.pruning.units import Key, units_of
@@ -105,7 +106,7 @@ class Pruning:
 
     # -- what a run decides ------------------------------------------------------------------------------------------
 
-    def apply(self, response: pb.StructuralPruningResponse, step: int) -> PruningOutcome:
+    def apply(self, response: pb.StructuralPruningResponse, step: int) -> Outcome:
         """Put masks in force before `step`, or lift the last ones; a refusal changes nothing."""
         try:
             if response.rollback_required:
@@ -114,7 +115,7 @@ class Pruning:
         except RefusedError as error:
             return failed(error)
 
-    def request(self, request: pb.StructuralPruningRequest, step: int) -> PruningOutcome:
+    def request(self, request: pb.StructuralPruningRequest, step: int) -> Outcome:
         """Switch to the phase, if it names ACTIVE or DISABLED, and have the importance told at `step`."""
         if not self.settings.importance_every and request.phase == Phase.PRUNING_PHASE_VALIDATION_ONLY:
             detail = "importance is not measured; expected a run with importance_every of 1 or more"
@@ -163,12 +164,13 @@ class Pruning:
         self.masks.put_back(masks)
         persisted.load_importance(state, self.importance)
 
-    def snapshot(self) -> KeptPruning:
+    def snapshot(self) -> object:
         change = self._change and Change(self._change.before, [*self._change.rows])
         return KeptPruning(self.masks.now(), change, self._ramp, self._order)
 
-    def restore(self, kept: KeptPruning) -> None:
+    def restore(self, kept: object) -> None:
         """Masks as they were. Call it after the weights were put back."""
+        assert isinstance(kept, KeptPruning)  # what snapshot() gave
         self._change, self._ramp, self._order = kept.change, kept.ramp, kept.order
         self.masks.put_back(kept.masks)
 
@@ -180,7 +182,7 @@ class Pruning:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _prune(self, response: pb.StructuralPruningResponse, step: int) -> PruningOutcome:
+    def _prune(self, response: pb.StructuralPruningResponse, step: int) -> Outcome:
         if self.phase == Phase.PRUNING_PHASE_DISABLED:
             detail = f"pruning is disabled, after {self._num_failures} changes undone in a row; a request enables it"
             raise RefusedError(Reason.REASON_BREAKER_OPEN, detail)
@@ -218,7 +220,7 @@ class Pruning:
             wanted[key] = kept
         self.masks.prune(wanted, change)
 
-    def _lift(self, step: int, why: str) -> PruningOutcome:
+    def _lift(self, step: int, why: str) -> Outcome:
         change = self._change
         if change is None:
             detail = "no masks can be lifted: none was put in force, or it is no longer watched"

@@ -25,6 +25,7 @@ from esper.kasmina.naming import undistributed
 from esper.kasmina.paired import Holdout
 from esper.kasmina.seed import Seed, compiled_graphs
 from esper.kasmina.sites import slots_at
+from esper.kasmina.state_tensor import read_figures
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, DORMANT, target_stage
@@ -93,8 +94,10 @@ class Executor:
         return {seed_id: seed for seed_id, seed in self._known.items() if seed.learns}
 
     def states(self) -> list[pb.SeedState]:
-        """Of every seed ever germinated. Waits for the device."""
-        return [seed.state(self.step, self.epoch) for seed in self._known.values()]
+        """Of every seed ever germinated. Waits for the device, once."""
+        seeds = list(self._known.values())
+        figures = read_figures([seed.meter for seed in seeds])
+        return [seed.state(self.step, self.epoch, row) for seed, row in zip(seeds, figures, strict=True)]
 
     def requests(self) -> list[pb.SeedRequest]:
         """Culls that this rank has reason to ask for, and what the policy wishes; repeated until they are decided."""

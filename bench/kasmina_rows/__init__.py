@@ -1,0 +1,1 @@
+"""What bench/kasmina.py measures: one file a row, each with measure(report, quick)."""

@@ -175,7 +175,7 @@ class Controller:
         return await self.publish(commands.optimizer(kind, optimizer_id, generation=generation))
 
     async def register_teacher(self, *, digest: str) -> Receipt:
-        """Name the model to distil from, by its manifest's digest."""
+        """Name the model to distil from, by the sha256 of its safetensors file (64 hex digits)."""
         kind = _Opt.OPTIMIZER_COMMAND_REGISTER_TEACHER
         return await self.publish(commands.optimizer(kind, "host", teacher_digest=digest))
 

@@ -155,6 +155,7 @@ class ReasonCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_CANCELLED: _ClassVar[ReasonCode]
     REASON_CULLED: _ClassVar[ReasonCode]
     REASON_ROLLED_BACK: _ClassVar[ReasonCode]
+    REASON_TEACHER_REFUSED: _ClassVar[ReasonCode]
     REASON_TIMEOUT: _ClassVar[ReasonCode]
     REASON_ROSTER_CHANGED: _ClassVar[ReasonCode]
 
@@ -315,6 +316,7 @@ REASON_BREAKER_OPEN: ReasonCode
 REASON_CANCELLED: ReasonCode
 REASON_CULLED: ReasonCode
 REASON_ROLLED_BACK: ReasonCode
+REASON_TEACHER_REFUSED: ReasonCode
 REASON_TIMEOUT: ReasonCode
 REASON_ROSTER_CHANGED: ReasonCode
 ALPHA_CURVE_UNKNOWN: AlphaCurve

@@ -14,12 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from esper.errors import EsperError
 from esper.kasmina.graph import walk
 
-WATCHED = 192  # tensors of the host whose version counters are read around one call of a seed: 14 us, twice
+WATCHED = 128  # tensors of the host whose version counters are read around one call of a seed: 9 us, twice
 WALKED_ALWAYS = 64  # nodes; a larger graph of delta's is walked at close looks only
+GIVEN = ("its input", "the site's output")
 
 Result = TypeVar("Result")
 
 _version = attrgetter("_version")
+_UNGUARDED = nullcontext()
 
 
 class IsolationError(EsperError):
@@ -44,13 +46,13 @@ class HostTensors:
         kept = [(name, tensor) for name, tensor in named if not tensor.is_inference()]
         self.names, self.tensors = [name for name, _ in kept], [tensor for _, tensor in kept]
 
-    def watched(self) -> tuple[Sequence[str], Sequence[Tensor]]:
-        """Those to read this time: all of them, or of many a stretch that moves on with each call."""
+    def watched(self) -> tuple[int, Sequence[Tensor]]:
+        """Those to read this time, and where they begin: all of them, or of many a stretch that moves on each time."""
         if len(self.tensors) <= WATCHED:
-            return self.names, self.tensors
+            return 0, self.tensors
         start = self._cursor if self._cursor < len(self.tensors) else 0
-        self._cursor = end = start + WATCHED
-        return self.names[start:end], self.tensors[start:end]
+        self._cursor = start + WATCHED
+        return start, self.tensors[start : self._cursor]
 
     def by_address(self) -> dict[int, str]:
         return {address(tensor): name for name, tensor in zip(self.names, self.tensors, strict=True)}
@@ -79,21 +81,21 @@ class GradientIsolationMonitor:
         Version counters that the seed moved are put back, since the host's own backward would raise over them; what
         was written stays written.
         """
-        names, tensors = self._host.watched()
-        if not h.is_inference() and not x.is_inference():
-            names, tensors = [*names, "its input", "the site's output"], [*tensors, x, h]
-        before = list(map(_version, tensors))
+        start, tensors = self._host.watched()
+        given = [] if h.is_inference() or x.is_inference() else [x, h]
+        before, before_given = list(map(_version, tensors)), list(map(_version, given))
         guard = self._guard(x, h) if closely else None
-        with nullcontext() if guard is None else _close_look(guard):
+        with _UNGUARDED if guard is None else _close_look(guard):
             result = call(self.module, x, h)
         if guard is not None and guard.refused:
             return result, guard.refused
-        if list(map(_version, tensors)) != before:
-            return result, _put_back(names, tensors, before)
+        if list(map(_version, tensors)) != before or list(map(_version, given)) != before_given:
+            names = [*self._host.names[start : start + len(tensors)], *GIVEN]
+            return result, _put_back(names, [*tensors, *given], [*before, *before_given])
         return result, self._strayed(result, closely) if isinstance(result, Tensor) else ""
 
     def _guard(self, x: Tensor, h: Tensor) -> WriteGuard:
-        return WriteGuard(self._host.by_address() | {address(x): "its input", address(h): "the site's output"})
+        return WriteGuard(self._host.by_address() | {address(x): GIVEN[0], address(h): GIVEN[1]})
 
     def _strayed(self, delta: Tensor, closely: bool) -> str:
         if not torch.is_grad_enabled() or (self._num_nodes > WALKED_ALWAYS and not closely):

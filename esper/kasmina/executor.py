@@ -18,6 +18,7 @@ from esper.kasmina.evidence import Witness
 from esper.kasmina.feedback import clip_scales, feed_back
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.kept import Kept, keep, put_back
+from esper.kasmina.kernels import Kernels
 from esper.kasmina.meter import GraphCounts, Ring, norm_of
 from esper.kasmina.monitor import HostTensors
 from esper.kasmina.moves import Moment, Moves, Outcome, applied
@@ -71,7 +72,8 @@ class Executor:
             GraphCounts(self.settings.window // self.settings.read_every + 2),
         )
         self._witness = witness
-        self._moves = Moves(run_id, witness, self._slots, blueprints, self._known, self._fossils)
+        self.kernels = Kernels(run_id, witness, self._slots, blueprints)
+        self._moves = Moves(witness, self._slots, self.kernels, self._known, self._fossils)
         self._kept: list[weakref.ref[Kept]] = []
 
     def follow_optimizers(self, has_optimizer: Callable[[str], bool]) -> None:

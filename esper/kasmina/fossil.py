@@ -9,7 +9,7 @@ from torch.utils.hooks import RemovableHandle
 
 from esper.errors import RefusedError
 from esper.kasmina.seed import Seed
-from esper.kasmina.slot import Fossil, Slot
+from esper.kasmina.slot import Fossil, Hook, Slot
 from esper.kernels.residual import Residual, Scaled
 from esper.leyline import contracts as pb
 
@@ -33,7 +33,8 @@ class Fossils:
         home, path = home_of(slot.module)  # before anything is changed: it may refuse
         if isinstance(module, Residual):
             module.absorb(float(seed.alpha))
-            if foldable and not self._tied(slot.module) and module.fold_into(slot.module):
+            foldable = foldable and not self._tied(slot.module) and not _hooked(slot.module)
+            if foldable and module.fold_into(slot.module):
                 return []
         else:
             module = Scaled(module, seed.alpha)
@@ -63,6 +64,11 @@ class Fossils:
             home, name, handle = self._joined.pop(seed_id)
             handle.remove()
             delattr(home, name)
+
+
+def _hooked(site: nn.Module) -> bool:
+    """Whether something else follows on the output, such as a fossil: folded weights would change what it sees."""
+    return any(not isinstance(hook, Hook) for hook in site._forward_hooks.values())
 
 
 def home_of(module: nn.Module) -> tuple[nn.Module, str]:

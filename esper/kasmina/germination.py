@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from esper.errors import RefusedError
 from esper.kasmina.evidence import Generators, Value, Witness
 from esper.kasmina.gates import SanityEvidence
 from esper.kasmina.hooks import HookCensus
@@ -16,32 +16,51 @@ from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
 from esper.kasmina.paired import cuda_devices
 from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, delta_of, guarded
 from esper.kernels.blueprints import Blueprint
+from esper.kernels.kernel import Kernel
+from esper.leyline import contracts as pb
 
 UNSEEN = SanityEvidence(0.0, *[None] * 9)
 
 
-def generator_seed(run_id: str, seed_id: str, generation: int, step: int) -> int:
-    """Equal on all ranks, different for every germination."""
-    text = f"{run_id}\0{seed_id}\0{generation}\0{step}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What this rank saw of a kernel when it was built."""
+
+    evidence: SanityEvidence
+    fault: str = ""  # what the blueprint's code raised, or where it reached beyond its own
+    misfit: str = ""  # why the blueprint does not fit the site
 
 
-def germinate(
-    witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int
-) -> tuple[nn.Module | None, SanityEvidence, str]:
-    """(module, evidence for G0, what the blueprint raised). Global generators and the host's hooks are as before."""
+def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int) -> Kernel:
+    """A kernel with its Findings. The global generators and the host's hooks are as before."""
+    if slot.shape is None:
+        return Kernel(None, Findings(UNSEEN))
     generators, census = Generators(witness.model), HookCensus(witness.model)
-    module: nn.Module | None = None
-    evidence, fault = UNSEEN, ""
-    if slot.shape is not None:
-        module, fault = _built(witness, slot, slot.shape, blueprint, parameters, rng_seed)
-        evidence = replace(UNSEEN, seen=1.0, fault=1.0)
-        if module is not None:
-            evidence, fault = _probed(module, slot.shape, GradientIsolationMonitor(module, HostTensors(witness.model)))
-        evidence = replace(evidence, draws=float(generators.moved()), hooks=float(census.added()))
-        generators.put_back()
-        census.remove_added()
-    return module, _agreed(witness, evidence, blueprint), fault
+    kernel, findings = _built(witness, slot, slot.shape, blueprint, parameters, rng_seed)
+    evidence = replace(findings.evidence, draws=float(generators.moved()), hooks=float(census.added()))
+    generators.put_back()
+    census.remove_added()
+    return Kernel(kernel, replace(findings, evidence=evidence))
+
+
+def agreed(witness: Witness, blueprint: Blueprint, findings: Findings) -> SanityEvidence:
+    """Evidence of all ranks, which must all call this. RefusedError on every one where the blueprint misfits on any."""
+    names = ("seen", "fault", "non_finite", "seed_bytes", "shape_ok", "identity", "draws", "stray_leaves", "hooks")
+    short_digest = float(int(blueprint.digest[:8], 16))
+    values: list[Value] = [getattr(findings.evidence, name) for name in names]
+    *means, misfits, digest = witness.mean([*values, float(bool(findings.misfit)), short_digest])
+    if misfits:
+        detail = findings.misfit or f"blueprint {blueprint.blueprint_id} does not fit the site on another rank"
+        raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)
+    gap = None if digest is None else abs(digest - short_digest)
+    # A gap on one rank must be seen by all: each adds its own.
+    (gap,) = witness.mean([gap])
+    return SanityEvidence(**dict(zip(names, means, strict=True)), digest_gap=gap)
+
+
+def seed_dtype(slot: Slot, shape: SiteShape) -> torch.dtype:
+    """That of the site's parameters, or of what flows into it where it has none."""
+    return next((p.dtype for p in slot.module.parameters() if p.is_floating_point()), shape.input_dtype)
 
 
 def _built(
@@ -51,17 +70,23 @@ def _built(
     blueprint: Blueprint,
     parameters: Mapping[str, float],
     rng_seed: int,
-) -> tuple[nn.Module | None, str]:
-    own = next((p for p in slot.module.parameters() if p.is_floating_point()), None)
+) -> tuple[nn.Module | None, Findings]:
+    seen = replace(UNSEEN, seen=1.0, fault=1.0)
+    misfit = guarded(blueprint.fits, slot.module, shape.input, shape.output, parameters)
+    if isinstance(misfit, BlueprintFault):
+        return None, Findings(seen, fault=misfit.detail)
+    if misfit is not None:
+        return None, Findings(seen, misfit=f"{misfit}; site {slot.name!r}")
     with torch.random.fork_rng(cuda_devices(witness.model)):
         torch.manual_seed(rng_seed)
         module = guarded(blueprint.build, slot.module, shape.input, shape.output, parameters)
     if isinstance(module, BlueprintFault):
-        return None, module.detail
-    return module.to(device=shape.device, dtype=shape.input_dtype if own is None else own.dtype), ""
+        return None, Findings(seen, fault=module.detail)
+    module = module.to(device=shape.device, dtype=seed_dtype(slot, shape))
+    return module, _probed(module, shape, GradientIsolationMonitor(module, HostTensors(witness.model)))
 
 
-def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonitor) -> tuple[SanityEvidence, str]:
+def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonitor) -> Findings:
     """What one pass over a fixed input shows. Gradients are on: the walk needs delta's graph."""
     parameters = list(module.parameters())
     size = float(sum(p.numel() * p.element_size() for p in parameters))
@@ -73,22 +98,11 @@ def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonit
         # Under autocast a live input may be narrower.
         delta, violation = monitor.run(delta_of, x.to(own), h.to(own), closely=True)
     if isinstance(delta, BlueprintFault):
-        return replace(weighed, fault=1.0), violation or delta.detail
+        return Findings(replace(weighed, fault=1.0), violation or delta.detail)
     fits = delta.shape == h.shape and delta.device == h.device
     largest = float(delta.detach().abs().max()) if delta.numel() else 0.0
     strays = float(bool(violation))
-    return replace(weighed, shape_ok=float(fits), identity=largest, stray_leaves=strays), violation
-
-
-def _agreed(witness: Witness, evidence: SanityEvidence, blueprint: Blueprint) -> SanityEvidence:
-    names = ("seen", "fault", "non_finite", "seed_bytes", "shape_ok", "identity", "draws", "stray_leaves", "hooks")
-    short_digest = float(int(blueprint.digest[:8], 16))
-    values: list[Value] = [getattr(evidence, name) for name in names]
-    *means, digest = witness.mean([*values, short_digest])
-    gap = None if digest is None else abs(digest - short_digest)
-    # A gap on one rank must be seen by all: each adds its own.
-    (gap,) = witness.mean([gap])
-    return SanityEvidence(**dict(zip(names, means, strict=True)), digest_gap=gap)
+    return Findings(replace(weighed, shape_ok=float(fits), identity=largest, stray_leaves=strays), violation)
 
 
 def parameter_copies(module: nn.Module) -> list[Tensor]:

@@ -15,13 +15,13 @@ from esper.kasmina.breaker import BREAKERS, Breaker
 from esper.kasmina.evidence import Witness
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.gates import Evidence, GateResult, judge
-from esper.kasmina.germination import generator_seed, germinate
+from esper.kasmina.germination import Findings, agreed
 from esper.kasmina.hooks import HookCensus, Remains
+from esper.kasmina.kernels import Kernels
 from esper.kasmina.meter import LossLevel, Meter
 from esper.kasmina.seed import Seed
 from esper.kasmina.sites import neighbours, put_in_order
 from esper.kasmina.slot import Slot
-from esper.kernels.blueprints import Blueprint
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import (
     BLENDING,
@@ -71,10 +71,9 @@ class Moment:
 class Moves:
     """Carries operations out, each on a seed whose stage allows it. Knows no messages but the command."""
 
-    run_id: str
     witness: Witness
     slots: Mapping[str, Slot]
-    blueprints: Mapping[str, Blueprint]
+    kernels: Kernels
     known: dict[str, Seed]
     fossils: Fossils
 
@@ -93,7 +92,7 @@ class Moves:
         operation = command.operation
         match operation:
             case Op.SEED_OP_START_TRAINING:
-                return self._enter(seed, TRAINING, now)
+                return self._train(seed, now)
             case Op.SEED_OP_START_GRAFTING:
                 return self._graft(seed, command, now)
             case Op.SEED_OP_STABILIZE:
@@ -140,17 +139,19 @@ class Moves:
     def _germinate(self, command: pb.SeedCommand, now: Moment, *, auto: bool) -> Outcome:
         before = self.known.get(command.seed_id)
         target_stage(before.stage if before else DORMANT, command.operation)
-        slot, blueprint = self._site(command.site), self._blueprint(command.blueprint_id)
-        parameters = blueprint.resolve(command.parameters)
+        slot = self.kernels.slot(command.site)
+        kernel_id = self.kernels.next_id(slot.name, command.blueprint_id, command.parameters)
         self._vacant(slot)
-        generation = slot.generation + 1
-        seed = self._new(command, slot, generation, now, before)
-        rng_seed = generator_seed(self.run_id, seed.seed_id, generation, now.step)
-        module, evidence, fault = germinate(self.witness, slot, blueprint, parameters, rng_seed)
+        kernel = self.kernels.load_kernel(kernel_id)
+        assert isinstance(kernel.findings, Findings)
+        evidence = agreed(self.witness, self.kernels.blueprints[command.blueprint_id], kernel.findings)
+        seed = self._new(command, slot, kernel_id.generation, now, before)
+        fault = kernel.findings.fault
         outcome = self._through(seed, command.operation, GERMINATED, evidence, now, note=fault)
         self.known[seed.seed_id] = seed
         if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
-            seed.module, slot.generation, seed.census = module, generation, HookCensus(slot.module)
+            seed.module, slot.generation = kernel.module, kernel_id.generation
+            seed.census = HookCensus(slot.module)
             seed.auto = auto
             slot.settle(seed)
         return outcome
@@ -172,22 +173,16 @@ class Moves:
             germinated_epoch=now.epoch,
         )
 
-    def _site(self, name: str) -> Slot:
-        if name not in self.slots:
-            detail = f"no site is called {name!r}; sites: {', '.join(self.slots)}"
-            raise RefusedError(Reason.REASON_UNKNOWN_SITE, detail)
-        return self.slots[name]
-
-    def _blueprint(self, blueprint_id: str) -> Blueprint:
-        if blueprint_id not in self.blueprints:
-            detail = f"no blueprint is called {blueprint_id!r}; blueprints: {', '.join(self.blueprints)}"
-            raise RefusedError(Reason.REASON_UNKNOWN_BLUEPRINT, detail)
-        return self.blueprints[blueprint_id]
-
     def _vacant(self, slot: Slot) -> None:
         for seed in self.known.values():
             if seed.site == slot.name and seed.stage not in VACATED_STAGES:
                 raise RefusedError(Reason.REASON_SITE_TAKEN, f"site {slot.name!r} holds seed {seed.seed_id!r}")
+
+    def _train(self, seed: Seed, now: Moment) -> Outcome:
+        if not seed.trainable():
+            detail = f"seed {seed.seed_id!r} of blueprint {seed.blueprint_id} has no parameters to train; cull it"
+            raise RefusedError(Reason.REASON_NOT_SUPPORTED, detail)
+        return self._enter(seed, TRAINING, now)
 
     def _graft(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
         schedule = self._schedule(command, now, 0.0)

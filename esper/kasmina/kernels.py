@@ -1,0 +1,103 @@
+"""Makes kernels for the slots, from blueprints, and holds those that were asked for in advance."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from esper.errors import RefusedError
+from esper.kasmina.evidence import Witness
+from esper.kasmina.germination import Findings, built, seed_dtype
+from esper.kasmina.slot import Slot
+from esper.kernels.blueprints import Blueprint, find
+from esper.kernels.kernel import Kernel, KernelId
+from esper.kernels.pools import Pool
+from esper.leyline import contracts as pb
+
+TTL_S = 3600.0  # of the memory pools document (02.2)
+
+
+@dataclass
+class Kernels:
+    """One kernel per germination of a slot. A pooled one has the same bits as one that is built on the spot.
+
+    So its parameters are drawn from the run, the site and the generation: neither from the seed's id nor from the
+    step, which are not known in advance. Ranks may differ in what they have pooled; it can't be told from the weights.
+    """
+
+    run_id: str
+    witness: Witness
+    slots: Mapping[str, Slot]
+    blueprints: Mapping[str, Blueprint]
+    pool: Pool[Hashable, Kernel] = field(init=False)
+
+    def __post_init__(self) -> None:
+        max_bytes = self.witness.config.cache_size_mb * 2**20
+        self.pool = Pool(max_bytes, TTL_S, Kernel.get_memory_size, self.witness.clock)
+
+    def prepare(self, site: str, blueprint_id: str, given: Mapping[str, float]) -> None:
+        """Build the kernel that the next germination there will want, and keep it; RefusedError as that would raise."""
+        kernel_id = self.next_id(site, blueprint_id, given)
+        kernel = self.load_kernel(kernel_id)
+        module_of(kernel)
+        self.cache_kernel(kernel_id, kernel)
+
+    def next_id(self, site: str, blueprint_id: str, given: Mapping[str, float]) -> KernelId:
+        """Of the kernel that the next germination there will want; RefusedError where a name or value is unknown."""
+        slot, parameters = self.slot(site), find(self.blueprints, blueprint_id).resolve(given)
+        return KernelId.of(site, blueprint_id, parameters, slot.generation + 1)
+
+    def slot(self, site: str) -> Slot:
+        if site not in self.slots:
+            detail = f"no site is called {site!r}; sites: {', '.join(self.slots)}"
+            raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_SITE, detail)
+        return self.slots[site]
+
+    def load_kernel(self, kernel_artifact_id: KernelId) -> Kernel:
+        """From the pool, which then no longer has it, or built and looked over now."""
+        key = self._key(kernel_artifact_id)
+        kernel = None if key is None else self.pool.take(key)
+        return kernel or self._built(kernel_artifact_id)
+
+    def execute_kernel(self, kernel: Kernel, input_tensor: Tensor, output: Tensor) -> Tensor:
+        """delta of a site's input and output."""
+        delta: Tensor = module_of(kernel)(input_tensor, output)
+        return delta
+
+    def cache_kernel(self, kernel_artifact_id: KernelId, kernel: Kernel) -> None:
+        """Keep it for its germination. One that was not built, or that there is no room for, is let go."""
+        key, room = self._key(kernel_artifact_id), len(self.pool) < self.witness.config.kernel_cache_size
+        if key is not None and kernel.module is not None and room:
+            self.pool.give(key, kernel)
+
+    def evict_kernel(self, kernel_artifact_id: KernelId) -> bool:
+        """Whether it was there."""
+        key = self._key(kernel_artifact_id)
+        return key is not None and self.pool.take(key) is not None
+
+    def _built(self, kernel_id: KernelId) -> Kernel:
+        slot, blueprint = self.slot(kernel_id.site), find(self.blueprints, kernel_id.blueprint_id)
+        return built(self.witness, slot, blueprint, dict(kernel_id.parameters), self._rng_seed(kernel_id))
+
+    def _rng_seed(self, kernel_id: KernelId) -> int:
+        """Equal on all ranks, different for every germination."""
+        text = f"{self.run_id}\0{kernel_id.site}\0{kernel_id.generation}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+    def _key(self, kernel_id: KernelId) -> Hashable | None:
+        """Of all that the kernel depends on; None while its site has not been seen in use."""
+        slot = self.slot(kernel_id.site)
+        digest = find(self.blueprints, kernel_id.blueprint_id).digest
+        return None if slot.shape is None else (kernel_id, digest, slot.shape, seed_dtype(slot, slot.shape))
+
+
+def module_of(kernel: Kernel) -> nn.Module:
+    """Raises RefusedError, with what went wrong, where it could not be built."""
+    if kernel.module is None:
+        assert isinstance(kernel.findings, Findings)  # of all that are made here
+        detail = kernel.findings.misfit or kernel.findings.fault or "the site has carried no batch yet"
+        raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)
+    return kernel.module

@@ -1,0 +1,219 @@
+"""A blueprint meets a site: refused where it does not fit, at home where it does, from the pool or built anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from esper.errors import RefusedError
+from esper.kasmina.executor import Executor
+from esper.kernels.blueprints import BLUEPRINTS
+from esper.kernels.contract import KernelExecutionContract, KernelLoading
+from esper.leyline import contracts as pb
+from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason, batch, equal
+
+
+class ConvHost(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3, padding=1)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(torch.relu(self.body(x)).mean((2, 3)))
+        return y
+
+
+class TokenHost(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.body(x)).mean(1)
+        return y
+
+
+HOSTS: dict[type[nn.Module], tuple[int, ...]] = {ConvHost: (4, 3, 5, 5), TokenHost: (4, 6, 8)}
+CASES: list[tuple[type[nn.Module], str]] = [(TokenHost, "attention")]
+CASES += [(ConvHost, name) for name in ("norm", "lora", "mlp", "depthwise", "conv1x1", "conv3x3", "se")]
+
+
+def germinate(executor: Executor, blueprint: str) -> None:
+    for operation in (Op.SEED_OP_GERMINATE, Op.SEED_OP_START_TRAINING):
+        command = pb.SeedCommand(seed_id="s0", operation=operation, site="body", blueprint_id=blueprint)
+        outcome = executor.apply(command, 1, 0)
+        assert outcome.status == APPLIED, outcome.detail
+
+
+def gradients(host: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    host.zero_grad()
+    torch.autograd.backward(host(x).square().mean())
+    return {name: p.grad.clone() for name, p in host.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize(("kind", "blueprint"), CASES)
+def test_each_blueprint_learns_beside_a_host_that_does_not_notice(kind: type[nn.Module], blueprint: str) -> None:
+    torch.manual_seed(0)
+    host, x = kind(), torch.randn(HOSTS[kind])
+    alone, expected = gradients(host, x), host(x)
+    executor = Executor(host, ["body"], run_id="test-00000000")
+    host(x)
+
+    germinate(executor, blueprint)
+    found = gradients(host, x)
+
+    assert torch.equal(host(x), expected)
+    assert equal(found, alone)
+    assert any(bool(gradient.any()) for gradient in executor.seeds["s0"].gradients())
+
+
+def test_a_misfit_is_refused_with_both_shapes_and_changes_nothing() -> None:
+    bench, alone = Bench(), Bench(sites=())
+    bench.train(1)
+
+    outcome = bench.germinate(blueprint="se")
+    bench.train(2)
+    alone.train(3)
+
+    assert (outcome.status, outcome.reason) == (FAILED, Reason.REASON_NOT_SUPPORTED)
+    assert outcome.detail == (
+        "blueprint se does not fit a Linear (input [64, 8], output [64, 6]): the output has 2 dimensions; "
+        "expected [batch, channels, places], 3 to 5 of them; site 'body'"
+    )
+    assert not bench.executor.reports()
+    assert equal(bench.host.state_dict(), alone.host.state_dict())
+    assert bench.germinate(blueprint="lora").status == APPLIED
+
+
+def test_a_misfit_on_one_rank_is_refused_by_all() -> None:
+    even = replace(BLUEPRINTS["lora"], misfit=lambda m, x, h, given: "" if h[0] % 2 == 0 else "odd batch")
+    first, second = (Bench(blueprints={"lora": even}) for _ in range(2))
+    said: list[Tensor] = []
+
+    def first_of_two(tensor: Tensor) -> Tensor:
+        said.append(tensor)
+        return tensor
+
+    def second_of_two(tensor: Tensor) -> Tensor:
+        return (tensor + said.pop(0)) / 2
+
+    first.executor.kernels.witness.reduce, second.executor.kernels.witness.reduce = first_of_two, second_of_two
+    first.host(batch(1, 63)[0])
+    second.host(batch(1, 64)[0])
+
+    outcomes = [bench.germinate(blueprint="lora") for bench in (first, second)]
+
+    assert [outcome.reason for outcome in outcomes] == [Reason.REASON_NOT_SUPPORTED] * 2
+    assert outcomes[0].detail.endswith("odd batch; site 'body'")
+    assert outcomes[1].detail == "blueprint lora does not fit the site on another rank"
+    assert said == []
+
+
+def test_a_noop_germinates_and_is_culled_and_has_nothing_to_train() -> None:
+    bench, alone = Bench(), Bench(sites=())
+    bench.train(1)
+    germinated = bench.germinate(blueprint="noop")
+
+    refused = bench.do(Op.SEED_OP_START_TRAINING)
+    bench.train(2)
+    alone.train(3)
+    culled = bench.do(Op.SEED_OP_CULL)
+
+    assert (germinated.status, culled.culled) == (APPLIED, True)
+    assert (refused.status, refused.reason) == (FAILED, Reason.REASON_NOT_SUPPORTED)
+    assert refused.detail == "seed 's0' of blueprint noop has no parameters to train; cull it"
+    assert equal(bench.host.state_dict(), alone.host.state_dict())
+
+
+def test_a_kernel_from_the_pool_has_the_bits_of_one_built_on_the_spot() -> None:
+    pooled, built = Bench(), Bench()
+    for bench in (pooled, built):
+        bench.train(1)
+    built.train(1)  # neither the step nor the seed's name is part of it
+    pooled.executor.kernels.prepare("body", "mlp", {"hidden": 16})
+
+    outcome = pooled.germinate(hidden=16)
+    built.germinate(seed_id="other", hidden=16)
+
+    modules = [pooled.executor.seeds["s0"].module, built.executor.seeds["other"].module]
+    pool = pooled.executor.kernels.pool
+    assert outcome.status == APPLIED
+    assert (pool.stats.hits, len(pool), pool.num_bytes) == (1, 0, 0)
+    assert modules[0] is not None
+    assert modules[1] is not None
+    assert equal(modules[0].state_dict(), modules[1].state_dict())
+
+
+@pytest.mark.parametrize(
+    ("site", "blueprint", "said"),
+    [
+        ("body", "se", r"output \[64, 6\]\): the output has 2 dimensions"),
+        ("body", "lroa", r"'lroa' \(near: 'lora'\)"),
+        ("tail", "lora", "no site is called 'tail'"),
+    ],
+)
+def test_what_cannot_germinate_cannot_be_prepared(site: str, blueprint: str, said: str) -> None:
+    bench = Bench()
+    bench.train(1)
+
+    with pytest.raises(RefusedError, match=said):
+        bench.executor.kernels.prepare(site, blueprint, {})
+
+
+def test_a_site_that_has_carried_nothing_takes_no_kernel() -> None:
+    with pytest.raises(RefusedError, match="carried no batch"):
+        Bench().executor.kernels.prepare("body", "lora", {})
+
+
+def test_a_site_that_grew_another_seed_meanwhile_gets_a_kernel_of_its_own() -> None:
+    bench = Bench()
+    bench.train(1)
+    bench.executor.kernels.prepare("body", "mlp", {})
+    bench.germinate(blueprint="lora")
+    bench.do(Op.SEED_OP_CULL)
+    bench.epoch = 2
+    bench.do(Op.SEED_OP_RESET)
+
+    assert bench.germinate(blueprint="mlp").status == APPLIED
+    assert bench.executor.kernels.pool.stats.hits == 0
+
+
+def test_a_seed_does_not_fold_beneath_another_hook_on_the_output() -> None:
+    bench = Bench()
+    bench.host.head.register_forward_hook(lambda module, args, output: output.clone())
+    bench.train(20)
+    bench.raise_seed("PROBATIONARY", "head", "lora")
+    bench.train(60)
+    x, _ = batch(99)
+    slot = bench.executor._slots["head"]
+    slot.forced = 1.0
+    before = bench.host(x).detach()
+    slot.forced = None
+
+    outcome = bench.do(Op.SEED_OP_FOSSILIZE)
+
+    assert (outcome.status, len(outcome.fossilized)) == (APPLIED, 2)
+    torch.testing.assert_close(bench.host(x), before, rtol=1e-4, atol=1e-5)
+
+
+def test_the_executors_kernels_keep_the_seeds_contract() -> None:
+    bench = Bench()
+    bench.train(1)
+    kernels: KernelLoading = bench.executor.kernels
+    kernel_id = bench.executor.kernels.next_id("body", "lora", {"rank": 2})
+
+    kernel = kernels.load_kernel(kernel_id)
+    kernels.cache_kernel(kernel_id, kernel)
+    x, h = torch.randn(5, 8), torch.randn(5, 6)
+
+    assert isinstance(kernels, KernelLoading)
+    assert not isinstance(kernels, KernelExecutionContract)  # teachers, messages and figures are others' affair
+    assert torch.equal(kernels.execute_kernel(kernel, x, h), torch.zeros(5, 6))
+    assert kernel.get_memory_size() == 4 * (2 * 8 + 6 * 2)
+    assert kernels.evict_kernel(kernel_id)
+    assert not kernels.evict_kernel(kernel_id)

@@ -1,0 +1,65 @@
+"""Seeds of one structure share one compiled forward, made before it is needed and never again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+
+from esper.kernels.blueprints import BLUEPRINTS
+from esper.kernels.regional import Regions
+
+WIDTH = 16
+BATCHES = (16, 64, 32, 17, 5)  # the first is as large as the width
+CLASSES = 2  # of stages: those in which gradients flow, and those in which they don't
+
+
+def num_graphs() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+def built(blueprint_id: str, **parameters: float) -> nn.Module:
+    shape = torch.Size((BATCHES[0], WIDTH))
+    return BLUEPRINTS[blueprint_id].build(nn.Linear(WIDTH, WIDTH), shape, shape, parameters)
+
+
+def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(size, WIDTH), torch.randn(size, WIDTH)
+
+
+def test_a_structure_compiles_once_for_each_class_of_stages_and_any_batch() -> None:
+    regions, before = Regions("aot_eager"), num_graphs()
+    for parameters in ({"rank": 2.0}, {"rank": 3.0}):
+        regions.warm(built("lora", **parameters), *batch(WIDTH))
+    assert num_graphs() - before == 2 * CLASSES
+    for parameters in ({"rank": 2.0}, {"rank": 3.0}):
+        seed = built("lora", **parameters)
+        for size in BATCHES:
+            torch.autograd.grad(regions.of(seed)(seed, *batch(size)).sum(), list(seed.parameters()))
+            with torch.no_grad():
+                regions.of(seed)(seed, *batch(size))
+    assert num_graphs() - before == 2 * CLASSES
+    assert len(regions) == 2
+
+
+def test_more_structures_than_torch_recompiles_one_function_for_are_all_compiled() -> None:
+    limit = torch._dynamo.config.recompile_limit
+    regions, before = Regions("eager"), num_graphs()
+    for rank in range(1, limit + 3):
+        regions.warm(built("lora", rank=float(rank)), *batch(WIDTH))
+    assert num_graphs() - before == (limit + 2) * CLASSES
+
+
+@pytest.mark.parametrize("blueprint_id", ["lora", "mlp", "norm"])
+def test_compiled_and_eager_agree(blueprint_id: str) -> None:
+    seed, regions = built(blueprint_id), Regions("aot_eager")
+    for parameter in seed.parameters():
+        nn.init.uniform_(parameter, -1.0, 1.0)
+    x, h = batch(8)
+    expected = seed(x, h)
+    gradients = torch.autograd.grad(expected.square().sum(), list(seed.parameters()))
+    regions.warm(seed, *batch(WIDTH))
+    delta = regions.of(seed)(seed, x, h)
+    torch.testing.assert_close(delta, expected)
+    torch.testing.assert_close(torch.autograd.grad(delta.square().sum(), list(seed.parameters())), gradients)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.kernels.blueprints import BLUEPRINTS
@@ -137,7 +138,8 @@ def grow(executor: Executor, site: str, stage: pb.SeedLifecycleStage) -> None:
         raise RuntimeError(f"seed at {site} did not germinate: {outcome.detail}")
     seed = executor.seeds[site]
     seed.record(stage, 0)
-    seed.alpha.fill_(0.5)
+    seed.schedule = AlphaSchedule(0.5, 0.5)
+    seed.set_alpha(0)
 
 
 def rounds(arms: dict[str, Turn], num: int) -> dict[str, list[float]]:

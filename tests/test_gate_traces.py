@@ -1,0 +1,141 @@
+"""G0 and G5 see what a seed's code leaves behind: hooks on the host, optimizer state, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.hooks import HookCensus
+from esper.kernels.blueprints import BLUEPRINTS, Blueprint
+from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, batch, new_host
+
+
+def eavesdrop(module: nn.Module, *_: Any) -> None:
+    """A hook that does nothing, as a foreign one might."""
+
+
+def blueprint(builder: Any) -> Mapping[str, Blueprint]:
+    return {"foreign": Blueprint("foreign", BLUEPRINTS["lora"].parameters, builder, "")}
+
+
+class Plain(nn.Module):
+    """A linear seed that begins at zero."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(num_inputs, num_outputs, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        y: Tensor = self.up(x)
+        return y
+
+
+class Latecomer(Plain):
+    """Hangs a hook onto the host in its second forward: the first one is G0's."""
+
+    def __init__(self, site: nn.Module) -> None:
+        super().__init__(8, 6)
+        self.sites, self.calls = [site], 0
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 2:
+            self.sites[0].register_forward_hook(eavesdrop)
+        return super().forward(x, h)
+
+
+def hooking(site: nn.Module, *_: Any) -> nn.Module:
+    site.register_forward_pre_hook(eavesdrop)
+    site.register_full_backward_hook(eavesdrop)
+    next(site.parameters()).register_hook(same)  # type: ignore[no-untyped-call]
+    return Plain(8, 6)
+
+
+def same(gradient: Tensor) -> Tensor:
+    return gradient
+
+
+def culled_and_due(bench: Bench) -> None:
+    bench.do(Op.SEED_OP_CULL)
+    bench.epoch = SETTINGS.embargo_epochs
+
+
+def test_hooks_that_building_leaves_on_the_host_fail_g0_and_are_taken_off() -> None:
+    bench = Bench(blueprints=blueprint(hooking))
+    bench.train(1)
+    expected = Bench(new_host(), sites=())
+    expected.train(1)
+
+    outcome = bench.germinate(blueprint="foreign")
+
+    assert outcome.status == FAILED
+    assert "hooks is 3, expected 0" in outcome.detail
+    assert not bench.host.body._forward_pre_hooks
+    assert torch.equal(bench.host(batch(9)[0]), expected.host(batch(9)[0]))
+
+
+def test_a_hook_that_came_later_holds_g5() -> None:
+    bench = Bench(blueprints=blueprint(lambda site, *_: Latecomer(site)))
+    bench.raise_seed("TRAINING", blueprint="foreign")
+    culled_and_due(bench)
+
+    outcome = bench.do(Op.SEED_OP_RESET)
+
+    assert (outcome.status, outcome.detail) == (FAILED, "hooks is 1, expected 0")
+    assert bench.stage() == "EMBARGOED"
+
+
+def test_optimizer_state_that_stays_holds_g5() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    optimizers = dict(bench.seed_optimizers)
+    culled_and_due(bench)
+    bench.seed_optimizers |= optimizers
+
+    outcome = bench.do(Op.SEED_OP_RESET)
+
+    assert outcome.detail.startswith("optimizers is 1, expected 0; bytes_held is ")
+    optimizers.clear()
+    bench.seed_optimizers.clear()
+    assert bench.do(Op.SEED_OP_RESET).status == APPLIED
+
+
+def test_a_snapshot_does_not_keep_a_culled_seed_s_memory() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    kept = bench.executor.snapshot()
+    culled_and_due(bench)
+
+    outcome = bench.do(Op.SEED_OP_RESET)
+
+    assert outcome.status == APPLIED, outcome.detail
+    assert outcome.evidence["bytes_held"] == 0
+    bench.executor.restore(kept, bench.step)
+    assert bench.stage() == "DORMANT"
+
+
+def test_without_optimizers_to_follow_g5_is_unmeasured() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    bench.executor._moves.witness.has_optimizer = None
+    culled_and_due(bench)
+
+    assert bench.do(Op.SEED_OP_RESET).detail == "optimizers is unmeasured"
+
+
+def test_a_census_counts_what_was_added_and_leaves_the_rest() -> None:
+    host = new_host()
+    host.body.register_forward_hook(eavesdrop)
+    census = HookCensus(host)
+    host.head.weight.register_hook(same)  # type: ignore[no-untyped-call]
+    host.register_forward_hook(lambda *_: None)
+
+    before = census.added()
+    census.remove_added()
+
+    assert (before, census.added()) == (2, 0)
+    assert len(host.body._forward_hooks) == 1

@@ -107,6 +107,7 @@ class Session:
         if self._report is None:
             for hook in self._hooks:
                 hook.remove()
+            self.pruning.close()
             self.optimizers.close()
             self.exchange.store_rows()
             self._report = self.portrait.report(self.step_number - 1, self.epoch)

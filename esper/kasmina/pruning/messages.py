@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from esper.errors import RefusedError
+from esper.kasmina.naming import bare_name
 from esper.kasmina.pruning.importance import Importance
-from esper.kasmina.pruning.units import Key, Unit, bare
+from esper.kasmina.pruning.units import Key, Unit
 from esper.leyline import contracts as pb
 
 MOST_VALUES = 16_384  # in one message: three floats each make 192 KiB, well below a body's cap of 1 MiB
@@ -33,7 +34,7 @@ def masks_in(response: pb.StructuralPruningResponse, units: Mapping[Key, Unit]) 
     """All masks by unit. Raises RefusedError for two of the same, and for one along another dimension."""
     found: dict[Key, Tensor] = {}
     for mask in response.pruning_masks:
-        key = (bare(mask.parameter), int(mask.mask_type))
+        key = (bare_name(mask.parameter), int(mask.mask_type))
         if key in found:
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, f"two masks of {mask.parameter!r}; expected one")
         unit = units.get(key)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.errors import SettingError
+from esper.kasmina.naming import bare_name
 from esper.leyline import contracts as pb
 
 CHANNEL, HEAD = pb.PruningMaskType.PRUNING_MASK_CHANNEL, pb.PruningMaskType.PRUNING_MASK_ATTENTION_HEAD
@@ -68,7 +69,7 @@ def units_of(model: nn.Module, heads: Mapping[str, int]) -> dict[Key, Unit]:
     `heads` names output projections of attentions that are not nn.MultiheadAttention, with their numbers of heads.
     Raises SettingError for a name that is no such layer, or a number that does not divide its inputs.
     """
-    modules = {bare(name): module for name, module in model.named_modules()}
+    modules = {bare_name(name): module for name, module in model.named_modules()}
     owners = Counter(id(p) for module in modules.values() for p in module.parameters(recurse=False))
     inside = {id(module.out_proj) for module in modules.values() if isinstance(module, nn.MultiheadAttention)}
     found = [
@@ -79,13 +80,6 @@ def units_of(model: nn.Module, heads: Mapping[str, int]) -> dict[Key, Unit]:
     ]
     found += [_split(name, modules, num_heads) for name, num_heads in heads.items()]
     return {unit.key: unit for unit in found}
-
-
-def bare(name: str) -> str:
-    """A module's name without what DistributedDataParallel and torch.compile put in."""
-    return ".".join(
-        piece for at, piece in enumerate(name.split(".")) if piece != "_orig_mod" and (at or piece != "module")
-    )
 
 
 def _units(name: str, module: nn.Module) -> Iterator[Unit]:
@@ -125,7 +119,7 @@ def _attention(name: str, module: nn.MultiheadAttention) -> Unit:
 
 
 def _split(name: str, modules: Mapping[str, nn.Module], num_heads: int) -> Unit:
-    module = modules.get(bare(name))
+    module = modules.get(bare_name(name))
     dim = None if module is None else output_dim(module)
     if module is None or dim is None or not name:
         layers = [each for each, layer in modules.items() if output_dim(layer) is not None and each]
@@ -135,7 +129,7 @@ def _split(name: str, modules: Mapping[str, nn.Module], num_heads: int) -> Unit:
     if inputs % num_heads:
         raise SettingError(f"heads[{name!r}]", num_heads, f"a number that divides its {inputs} inputs")
     part = Part("weight", 1 - dim, inputs // num_heads)
-    return Unit(_join(bare(name), "weight"), HEAD, 1 - dim, num_heads, module, (part,))
+    return Unit(_join(name, "weight"), HEAD, 1 - dim, num_heads, module, (part,))
 
 
 def near(name: str, known: list[str]) -> str:
@@ -145,4 +139,4 @@ def near(name: str, known: list[str]) -> str:
 
 
 def _join(module: str, parameter: str) -> str:
-    return f"{module}.{parameter}" if module else parameter
+    return bare_name(f"{module}.{parameter}") if module else parameter

@@ -1,0 +1,247 @@
+"""A pruning command goes from the coordinator's judge through steering to the models of two ranks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from secrets import token_bytes
+
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.executor import Executor
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from esper.kasmina.pruning.plan import plan
+from esper.kasmina.pruning.pruner import Pruning
+from esper.leyline import commands, contracts as pb
+from esper.leyline.validate_commands import adaptation_command
+from esper.leyline.validate_rounds import heartbeat
+from esper.session import Session
+from esper.session.exchange import Exchange
+from esper.session.options import Place
+from esper.session.portrait import Portrait
+from esper.tamiyo.judge import Judge
+from esper.tamiyo.world import Catalogue, World
+from esper.tolaria.boundary import Boundary
+from esper.tolaria.fossils import FossilGradients
+from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.reduce import SeedReducer
+from esper.tolaria.rows import Rows
+from esper.tolaria.snapshot import Snapshots
+from esper.tolaria.states import TrainingStates
+from esper.tolaria.steering import Steering
+from tests.pruning_kit import APPLIED, lift, mask, response
+from tests.rounds import waiting
+from tests.seed_kit import Host, batch, loss_of, new_host
+from tests.session_kit import order, train, unsteered
+
+UNMEASURED = KasminaCheckpointPruningConfig(importance_every=0)
+MEASURED = KasminaCheckpointPruningConfig(check_every=1)
+ASK = commands.pruning(0, {})
+
+
+@dataclass
+class Said(Exchange):
+    """Keeps what its trainer says."""
+
+    messages: list[pb.ToRuntime] = field(default_factory=list)
+
+    def say(self, message: pb.ToRuntime) -> None:
+        self.messages.append(message)
+
+
+class Ranks:
+    """Two sessions whose gradients are averaged, and the judge of their rounds."""
+
+    def __init__(self, pruning: KasminaCheckpointPruningConfig = UNMEASURED) -> None:
+        self.hosts = [new_host(), new_host()]
+        self.runs = [self.join(host, f"worker-{rank}", pruning) for rank, host in enumerate(self.hosts)]
+        self.receipts: list[list[pb.CommandReceipt]] = []
+
+    def join(self, host: Host, name: str, pruning: KasminaCheckpointPruningConfig = UNMEASURED) -> Session:
+        """What attach() makes, without the runtime beside it."""
+        optimizer = torch.optim.SGD(host.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
+        reducer = SeedReducer()
+        executor, optimizers = Executor(host, ["body"], run_id="r"), Optimizers(optimizer, reduce=reducer)
+        fossils, pruner = FossilGradients(reducer.mean), Pruning(host, pruning, reduce=reducer.mean)
+        states = TrainingStates(Snapshots(host, optimizers), executor, fossils, pruner)
+        steering = Steering(name, executor, optimizers, states, fossils, time.time_ns, pruner)
+        boundary, rows, place = Boundary(), Rows(incarnation=1), Place(name, "r0", int(name[-1]), 2)
+        portrait = Portrait(place, host, ["body"], "", executor, optimizers, states, steering, boundary, rows)
+        return Session(portrait, Said(None, boundary, rows), optimizer, "r", pruner)
+
+    def decide(self, *asked: pb.AdaptationCommand) -> list[list[pb.CommandReceipt]]:
+        """Vote, judge, and carry out before the next step of both ranks: their receipts, by rank."""
+        number = self.runs[0].exchange.boundary.round_applied + 1
+        proposal = pb.BarrierProposal(version=1, round=number, roster=["worker-0", "worker-1"])
+        votes = [run.portrait.vote(proposal, run.step_number, run.epoch) for run in self.runs]
+        step = votes[0].step
+        judge = Judge(World.of(votes), Catalogue(), step, 0, 0)
+        opened = []
+        for command in asked:
+            adaptation_command(command)
+            ref = judge.accept(waiting(command))
+            ref.envelope_digest = token_bytes(32)
+            opened.append(pb.OpenedCommand(ref=ref, adaptation=command))
+        commit = pb.BarrierCommit(version=1, round=number, effective_step=step, commands=[each.ref for each in opened])
+        for run in self.runs:
+            run.exchange.boundary.on_commit(pb.CommitOrder(commit=commit, commands=opened))
+        self.train(1)
+        return [[*run.exchange.boundary._applied[number].receipts] for run in self.runs]
+
+    def train(self, num_steps: int, factor: float = 1.0) -> None:
+        for _ in range(num_steps):
+            with self.runs[0].step() as first, self.runs[1].step() as second:
+                for rank, (host, step) in enumerate(zip(self.hosts, (first, second), strict=True)):
+                    inputs, classes = batch(10 * self.runs[0].step_number + rank)
+                    loss = loss_of(host(inputs), classes).mean() * factor
+                    torch.autograd.backward(loss)
+                    step.loss(loss)
+                for pair in zip(*(host.parameters() for host in self.hosts), strict=True):
+                    mean = (pair[0].grad + pair[1].grad) / 2
+                    pair[0].grad, pair[1].grad = mean, mean.clone()
+                for run in self.runs:
+                    run.optimizer.step()
+                    run.optimizer.zero_grad()
+
+    def weights(self) -> list[list[Tensor]]:
+        return [[p.detach().clone() for p in host.parameters()] for host in self.hosts]
+
+    def heard(self) -> list[pb.StructuralPruningRequest]:
+        """Importance that rank 0 told."""
+        said = self.runs[0].exchange
+        assert isinstance(said, Said)
+        beats = [message.heartbeat for message in said.messages if message.heartbeat.HasField("pruning")]
+        for beat in beats:
+            heartbeat(beat)
+        return [beat.pruning for beat in beats]
+
+
+def pruned_rows(layer: nn.Linear) -> list[int]:
+    return [row for row in range(layer.out_features) if not layer.weight[row].any()]
+
+
+def test_importance_asked_for_becomes_masks_that_both_ranks_keep() -> None:
+    ranks = Ranks(pruning=MEASURED)
+    ranks.train(5)
+
+    asked = ranks.decide(ASK)
+    answers = ranks.heard()
+    receipts = ranks.decide(commands.pruning_masks(plan(answers, 0.5, only=["body.weight"])))
+    ranks.train(10)
+
+    assert [[receipt.status for receipt in rank] for rank in (*asked, *receipts)] == [[APPLIED]] * 4
+    [answer] = answers
+    assert (answer.step, answer.num_steps, answer.phase) == (6, 5, pb.PruningPhase.PRUNING_PHASE_ACTIVE)
+    assert {each.parameter: len(each.taylor) for each in answer.importance} == {"body.weight": 6, "head.weight": 3}
+    by_worth = sorted(
+        range(6), key=next(e for e in answer.importance if e.parameter == "body.weight").taylor.__getitem__
+    )
+    assert [pruned_rows(host.body) for host in ranks.hosts] == [sorted(by_worth[:3])] * 2
+    assert receipts[0][0].evidence["num_pruned"] == 3
+    first, second = ranks.weights()
+    assert all(map(torch.equal, first, second))
+
+
+def test_a_gradient_that_explodes_undoes_it_on_both_ranks_and_is_told() -> None:
+    ranks = Ranks(pruning=MEASURED)
+    ranks.train(5)
+    ranks.decide(commands.pruning_masks(response(mask("body.weight", [1, 2], 6))))
+    assert [pruned_rows(host.body) for host in ranks.hosts] == [[1, 2]] * 2
+    for run in ranks.runs:
+        run.exchange.rows.table()
+
+    ranks.train(1, factor=100.0)
+    ranks.train(1)
+
+    assert [pruned_rows(host.body) for host in ranks.hosts] == [[], []]
+    tables = [run.exchange.rows.table() for run in ranks.runs]
+    assert [[event.description for event in table.events] for table in tables if table] == [["pruning.undone"]] * 2
+
+
+def test_noted_accuracy_that_falls_lifts_the_change() -> None:
+    ranks = Ranks()
+    for run in ranks.runs:
+        run.note(accuracy=0.90)
+    ranks.decide(commands.pruning_masks(response(mask("body.weight", [1], 6))))
+
+    for run in ranks.runs:
+        run.note(accuracy=0.80)
+    ranks.train(9)
+
+    assert [pruned_rows(host.body) for host in ranks.hosts] == [[], []]
+
+
+def test_a_mask_that_fits_no_layer_fails_on_both_ranks_and_training_goes_on() -> None:
+    ranks = Ranks()
+    ranks.train(1)
+
+    receipts = ranks.decide(commands.pruning_masks(response(mask("bodi.weight", [1], 6))))
+    ranks.train(1)
+
+    for [receipt] in receipts:
+        assert (receipt.status, receipt.reason) == (
+            pb.ReceiptStatus.RECEIPT_FAILED,
+            pb.ReasonCode.REASON_UNKNOWN_PARAMETER,
+        )
+        assert "near: body.weight" in receipt.detail
+
+
+def test_importance_is_refused_where_it_is_not_measured() -> None:
+    ranks = Ranks()
+
+    [[receipt], _] = ranks.decide(ASK)
+
+    assert (receipt.reason, ranks.heard()) == (pb.ReasonCode.REASON_NOT_SUPPORTED, [])
+
+
+def test_masks_can_be_lifted_by_command() -> None:
+    ranks = Ranks()
+    ranks.decide(commands.pruning_masks(response(mask("body.weight", [1], 6))))
+
+    [[receipt], _] = ranks.decide(commands.pruning_masks(lift("second thoughts")))
+
+    assert receipt.detail == "1 channels and heads restored: second thoughts"
+    assert pruned_rows(ranks.hosts[0].body) == []
+
+
+def test_a_rollback_lifts_masks_put_in_force_since_its_snapshot() -> None:
+    ranks = Ranks()
+    ranks.train(2)
+    step = ranks.runs[0].step_number
+    before = ranks.weights()
+    for run in ranks.runs:
+        run.portrait.states.take(step)
+    ranks.decide(commands.pruning_masks(response(mask("body.weight", [1, 4], 6))))
+
+    for run in ranks.runs:
+        run.portrait.states.restore(step, run.step_number)
+
+    for then, now in zip(before, ranks.weights(), strict=True):
+        assert all(map(torch.equal, then, now))
+    ranks.train(1)
+    assert pruned_rows(ranks.hosts[0].body) == []
+
+
+def test_a_checkpoint_has_its_importance_told() -> None:
+    ranks = Ranks(pruning=MEASURED)
+    ranks.train(3)
+
+    for run in ranks.runs:
+        run.export_importance("step-3")
+
+    [answer] = ranks.heard()
+    assert (answer.checkpoint_id, answer.step, answer.num_steps) == ("step-3", 4, 3)
+
+
+def test_closing_a_session_removes_what_pruning_put_into_the_model() -> None:
+    host = new_host()
+    run = unsteered(host, torch.optim.SGD(host.parameters(), lr=0.1), pruning=MEASURED)
+    order(run, commands.pruning_masks(response(mask("head.weight", [1], 3))))
+    train(run, host, 3)
+    assert run.pruning.importance.num_steps() == 3 and host.head._forward_hooks
+
+    run.close()
+
+    assert not host.head._forward_hooks
+    assert pruned_rows(host.head) == [1]

@@ -45,20 +45,31 @@ class HostGate:
         for hook in self._hooks:
             hook.remove()
 
-    def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         self._show()  # a step that raised has left them hidden
         lease = self.leases.at(self.step)
-        if lease is None:
-            self._hide()
-        elif lease.grad_clip_norm:
-            return self._clipping(lease, args, kwargs)
-        return None
+        self.num_dropped += lease is None
+        if lease is not None and not lease.grad_clip_norm:
+            return None
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._prepare(lease)
+            return None
+
+        def prepared() -> object:
+            """The closure makes the gradients, and clears the old ones, so it must see the groups."""
+            loss = closure()
+            self._prepare(lease)
+            return loss
+
+        return args[:1], {**kwargs, "closure": prepared}
 
     def _after_step(self, *_: object) -> None:
         self._show()
 
-    def _hide(self) -> None:
-        self.num_dropped += 1
+    def _prepare(self, lease: Lease | None) -> None:
+        if lease is not None:
+            return self._clip(lease.grad_clip_norm)
         self._held = [group["params"] for group in self._optimizer.param_groups]
         for group in self._optimizer.param_groups:
             group["params"] = []
@@ -67,20 +78,6 @@ class HostGate:
         for group, held in zip(self._optimizer.param_groups, self._held or (), strict=False):
             group["params"] = held
         self._held = None
-
-    def _clipping(self, lease: Lease, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-        """Clip now, or after each call of the closure that makes the gradients."""
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if closure is None:
-            self._clip(lease.grad_clip_norm)
-            return None
-
-        def clipped() -> object:
-            loss = closure()
-            self._clip(lease.grad_clip_norm)
-            return loss
-
-        return args[:1], {**kwargs, "closure": clipped}
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:

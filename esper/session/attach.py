@@ -20,6 +20,7 @@ from esper.kasmina.executor import Executor
 from esper.kasmina.naming import bare_name
 from esper.kasmina.paired import Holdout
 from esper.kasmina.pruning.pruner import Pruning
+from esper.kernels.installed import installed_blueprints
 from esper.runtime.link import Link, await_ready
 from esper.session.exchange import Exchange
 from esper.session.options import Place, SessionOptions
@@ -58,9 +59,10 @@ def attach(
     `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
     and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
-    for a site or an option that does not exist, RuntimeLostError where the runtime is not ready within 30 s.
+    for a site or an option that does not exist or an installed blueprint that is broken, RuntimeLostError where the
+    runtime is not ready within 30 s.
     """
-    chosen = SessionOptions.of(options)
+    chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place = Place.of(chosen, rank, world_size)
     link, run_id = _start_runtime(place, run, chosen)
@@ -73,6 +75,7 @@ def attach(
         settings=chosen.settings,
         reduce=reducer.mean,
         holdout=Holdout(tuple(holdout[0]), holdout[1]) if holdout else None,
+        blueprints=blueprints,
     )
     around = Surroundings(
         model=lambda: ((bare_name(name), parameter) for name, parameter in model.named_parameters()),

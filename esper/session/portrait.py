@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import torch
 
 from esper.kasmina.executor import Executor
-from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.session.options import Place
 from esper.tolaria.boundary import Boundary
@@ -38,7 +37,7 @@ class Portrait:
     steps_waited: int = 0
 
     def __post_init__(self) -> None:
-        self._manifests = [blueprint.manifest() for blueprint in BLUEPRINTS.values()]  # they hash source code
+        self._manifests = [blueprint.manifest() for blueprint in self.executor.kernels.blueprints.values()]
 
     def heartbeat(self, step: int, epoch: int, *, barrier_due: bool = False, busy: int = 0) -> pb.Heartbeat:
         """Position, seeds, newest loss and totals."""

@@ -182,3 +182,29 @@ def test_heads_that_the_model_does_not_have_are_refused(heads: dict[str, int], s
 def test_a_setting_that_cannot_be_meant_is_refused_by_name(field: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(field))):
         KasminaCheckpointPruningConfig(**field)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_scaler_changes_nothing_and_its_skipped_steps_count_for_nothing(fused: bool) -> None:
+    plain, scaled = (torch.nn.Linear(3, 2) for _ in range(2))
+    scaled.load_state_dict(plain.state_dict())
+    trackers = []
+    for model, scaler in ((plain, None), (scaled, torch.amp.GradScaler("cpu", init_scale=256.0))):
+        pruning = Pruning(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)
+        optimizer.register_step_pre_hook(lambda optimizer, *_, to=pruning: to.before_optimizer_step(optimizer))
+        for factor in (1.0, math.inf, 1.0) if scaler else (1.0, 1.0):
+            loss = model(torch.tensor([[1.0, 2.0, 3.0]])).square().sum() * factor
+            torch.autograd.backward(scaler.scale(loss) if scaler else loss)
+            if scaler:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+            optimizer.zero_grad()
+        trackers.append(pruning.importance)
+
+    [one], [other] = (tracker.get_stats().values() for tracker in trackers)
+    assert [tracker.num_steps() for tracker in trackers] == [2, 2]
+    for name in ("gradient_norm", "taylor", "fisher"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-5, atol=0.0)

@@ -133,7 +133,7 @@ def test_without_a_digest_to_compare_a_flipped_header_never_does_more_than_raise
     path, _ = saved(professor(), tmp_path)
     whole, draw, num_refused = path.read_bytes(), random.Random(1), 0
     header_bytes = 8 + int.from_bytes(whole[:8], "little")
-    for at in draw.sample(range(8 * header_bytes), 150):
+    for at in draw.sample(range(8 * header_bytes), 60):
         flipped = bytearray(whole)
         flipped[at // 8] ^= 1 << (at % 8)
         path.write_bytes(flipped)
@@ -142,7 +142,7 @@ def test_without_a_digest_to_compare_a_flipped_header_never_does_more_than_raise
         except SettingError:
             num_refused += 1
 
-    assert num_refused > 100
+    assert num_refused > 40
 
 
 def test_what_is_read_later_is_what_was_hashed_though_the_file_has_changed(tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ from esper.kernels.teacher.settings import Mode
 class Placement:
     """The places of one model's parameters and the weights that belong there. Knows no inputs and no precision of math.
 
-    Each filling makes new Parameter objects; `owned` are those that were ever handed out.
+    Each filling makes new Parameter objects; `originals` are those that the model was built with.
     """
 
     def __init__(self, model: nn.Module, weights: Weights, device: torch.device) -> None:
         self.model, self.weights, self.device = model, weights, device
         self.places = matching.places(model, weights)
-        self._originals = list(model.parameters())
+        self.originals = list(model.parameters())
         self._handles: list[RemovableHandle] = []
         matching.load_buffers(model, weights, device)
 
     def owns(self, parameter: nn.Parameter) -> bool:
-        return any(parameter is each for each in (*self._originals, *self.model.parameters()))
+        return any(parameter is each for each in (*self.originals, *self.model.parameters()))
 
     def settle(self, mode: Mode, dtype: torch.dtype | None) -> None:
         """Go from any mode to another; a failure on the way leaves the model unfit until the next call."""
@@ -46,7 +46,7 @@ class Placement:
         self._handles.clear()
         for place in self.places:
             place.module._parameters[place.name] = self._absent(place)
-        for original in self._originals:  # whoever still has them shall not keep the memory
+        for original in self.originals:  # whoever still has them shall not keep the memory
             if not original.is_meta:
                 original.data = original.data.new_empty(0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,11 +49,13 @@ class CheckpointedTeacher(nn.Module):
         digest: str = "",
         settings: TeacherSettings | None = None,
         tell: Tell = silent,
+        loaded: bool = True,
     ) -> None:
         """`digest` is the sha256 that the file must have; empty: any. Without a file the model's own weights are used.
 
         Raises SettingError for a file that is no safetensors, has another digest, or does not fit the model; the model
-        is then as it was. Afterwards the model is the teacher's alone: its old Parameter objects are empty.
+        is then as it was. Afterwards the model is the teacher's alone: its old Parameter objects are empty. Where not
+        `loaded`, the file is checked and nothing more is done before `settle`.
         """
         super().__init__()
         self.settings = settings or TeacherSettings()
@@ -67,7 +69,8 @@ class CheckpointedTeacher(nn.Module):
         self.segments = Segments(teacher_model, self.settings.checkpoint_segments)
         self.mode: Mode = self.settings.mode
         self.load_ms = 0.0
-        self.settle(self.mode)
+        if loaded:
+            self.settle(self.mode)
 
     @property
     def device(self) -> torch.device:
@@ -137,6 +140,11 @@ class CheckpointedTeacher(nn.Module):
     def owns(self, parameter: nn.Parameter) -> bool:
         """Whether it is, or ever was, one of the teacher's: no optimizer may have it."""
         return self._placement.owns(parameter)
+
+    def own(self) -> Iterator[tuple[str, Tensor]]:
+        """Its parameters by name, and those that the model was built with."""
+        yield from self.teacher.named_parameters()
+        yield from ((f"built.{number}", each) for number, each in enumerate(self._placement.originals))
 
     def resident_bytes(self) -> int:
         """Of the weights and buffers, between two forwards."""

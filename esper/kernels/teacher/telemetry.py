@@ -32,6 +32,7 @@ class CheckpointTelemetry:
             "memory_saved_gb": 0.0,
         }
 
+    @torch.enable_grad()
     def record_checkpoint_stats(self, teacher: CheckpointedTeacher, inputs: Tensor) -> dict[str, float]:
         """Measure on `inputs`, floating, of any batch size: once for bytes, then three times each way for time."""
         probe = inputs.detach().clone().requires_grad_()

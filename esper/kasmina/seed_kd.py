@@ -1,0 +1,77 @@
+"""Distillation into one seed: its own output is drawn to a teacher's logits, and nothing else learns from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from esper.errors import SettingError
+from esper.kasmina.naming import found
+from esper.kasmina.outputs import joinable
+from esper.kasmina.seed import Seed
+from esper.kasmina.slot import delta_of
+from esper.kernels.distillation import StaticKDLoss
+
+
+class LearningSeeds(Protocol):
+    """What an Executor says of its seeds."""
+
+    def learning(self) -> Mapping[str, Seed]: ...
+
+
+class SeedDistillation:
+    """For a site whose output are logits: the KD loss of h + delta(x, h), whatever the seed's alpha is.
+
+    x and h are copies without a graph, so that the gradient reaches the seed's parameters alone, in every stage; it
+    adds to what the seed learns by its stage. Costs another forward of the seed. Of a site that is called several times
+    in a forward the last call counts.
+    """
+
+    def __init__(self, host: nn.Module, seeds: LearningSeeds, site: str, loss: StaticKDLoss | None = None) -> None:
+        """Make it after attach(), with `run.executor` as `seeds`; SettingError for a site that doesn't exist."""
+        self.seeds, self.site, self.kd_loss = seeds, site, loss or StaticKDLoss()
+        self._seen: tuple[Tensor, Tensor] | None = None
+        # Before the slot's own hook: what it sees is the host's value.
+        self._handle: RemovableHandle = found(host, site).register_forward_hook(
+            self._look, prepend=True, with_kwargs=True
+        )
+
+    def loss(self, teacher_logits: Tensor | None, targets: Tensor | None = None) -> Tensor:
+        """To be added to the host's loss before its backward; 0 where no seed learns here, or there is no teacher.
+
+        Positions where the seed's output is not finite count nothing. SettingError where shapes differ.
+        """
+        seed, seen = self._seed(), self._seen
+        self._seen = None
+        if seed is None or seed.module is None or seen is None or teacher_logits is None:
+            return torch.zeros(())
+        x, h = seen
+        delta = delta_of(seed.module, x, h)
+        if not isinstance(delta, Tensor) or delta.shape != h.shape:
+            return torch.zeros((), device=h.device)  # the slot has met the same, and asks for a cull
+        if h.shape != teacher_logits.shape:
+            raise SettingError("shape of teacher_logits", tuple(teacher_logits.shape), f"the site's, {tuple(h.shape)}")
+        student = h + delta.to(h.dtype)
+        sound = torch.isfinite(student).all(self.kd_loss.dim)
+        value: Tensor = self.kd_loss(student, teacher_logits, targets, mask=sound)
+        return value
+
+    def close(self) -> None:
+        """Take the hook away."""
+        self._handle.remove()
+
+    def _seed(self) -> Seed | None:
+        return next((seed for seed in self.seeds.learning().values() if seed.site == self.site), None)
+
+    def _look(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        if not torch.is_grad_enabled() or self._seed() is None:
+            return
+        x = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
+        at = joinable(output)
+        if at is not None:
+            h = at[1].detach().clone()  # the host may change its own in place
+            self._seen = (h if x is None else x.detach().clone(), h)

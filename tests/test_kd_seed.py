@@ -1,0 +1,104 @@
+"""A seed learns from a teacher through its own output, and nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from esper.errors import SettingError
+from esper.kasmina.kd import SeedDistillation, StaticKDLoss
+from tests.seed_kit import Bench, batch, equal, loss_of
+
+
+def taught(stage: str) -> tuple[Bench, SeedDistillation, Tensor]:
+    """A seed at the head in this stage, and what a teacher says of the batch of the next step."""
+    bench = Bench()
+    bench.raise_seed(stage, site="head")
+    torch.manual_seed(9)
+    teacher = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
+    return bench, SeedDistillation(bench.host, bench.executor, "head"), teacher(batch(bench.step + 1)[0]).detach()
+
+
+def seed_gradients(bench: Bench) -> dict[str, Tensor]:
+    found = {name: p.grad.clone() for name, p in bench.executor.seeds["s0"].trainable() if p.grad is not None}
+    for _, parameter in bench.executor.seeds["s0"].trainable():
+        parameter.grad = None
+    return found
+
+
+def host_gradients(bench: Bench) -> dict[str, Tensor]:
+    found = {name: p.grad.clone() for name, p in bench.host.named_parameters() if p.grad is not None}
+    bench.host.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("stage", ["TRAINING", "BLENDING", "SHADOWING", "PROBATIONARY"])
+def test_the_host_gets_the_gradients_that_it_gets_without_distillation(stage: str) -> None:
+    bench, distillation, logits = taught(stage)
+    inputs, targets = batch(bench.step + 1)
+    torch.autograd.backward(loss_of(bench.host(inputs), targets).mean())
+    alone, of_seed = host_gradients(bench), seed_gradients(bench)
+
+    loss = loss_of(bench.host(inputs), targets).mean()
+    torch.autograd.backward(loss + distillation.loss(logits))
+
+    assert equal(host_gradients(bench), alone)
+    assert not equal(seed_gradients(bench), of_seed)
+
+
+def test_the_seed_gets_the_gradient_of_the_formula_on_top_of_its_own() -> None:
+    bench, distillation, logits = taught("TRAINING")
+    seed, inputs = bench.executor.seeds["s0"], batch(bench.step + 1)[0]
+    with torch.no_grad():
+        h_in = bench.host.act(bench.host.body(inputs))
+        h = nn.functional.linear(h_in, bench.host.head.weight, bench.host.head.bias)
+    assert seed.module is not None
+    torch.autograd.backward(StaticKDLoss()(h + seed.module(h_in, h), logits))
+    expected = seed_gradients(bench)
+
+    bench.host(inputs)
+    torch.autograd.backward(distillation.loss(logits))
+
+    found = seed_gradients(bench)
+    assert found.keys() == expected.keys()
+    assert all(torch.allclose(found[name], expected[name], rtol=1e-4, atol=1e-7) for name in found)
+
+
+def test_where_no_seed_learns_the_loss_is_zero_and_nothing_is_kept() -> None:
+    bench = Bench()
+    distillation = SeedDistillation(bench.host, bench.executor, "head")
+    bench.host(batch(1)[0])
+
+    assert not distillation.loss(torch.zeros(64, 3)).any() and not distillation.loss(None).any()
+
+
+def test_outputs_that_are_not_finite_count_nothing() -> None:
+    bench, distillation, logits = taught("TRAINING")
+    seed = bench.executor.seeds["s0"]
+    with torch.no_grad():
+        for _, parameter in seed.trainable():
+            parameter.fill_(1e38)
+    bench.host(batch(bench.step + 1)[0])
+
+    assert distillation.loss(logits).isfinite()
+
+
+def test_logits_of_another_shape_and_a_site_that_does_not_exist_are_refused() -> None:
+    bench, distillation, _ = taught("TRAINING")
+    bench.host(batch(1)[0])
+
+    with pytest.raises(SettingError, match=r"shape of teacher_logits is \(64, 5\); expected the site's, \(64, 3\)"):
+        distillation.loss(torch.zeros(64, 5))
+    with pytest.raises(SettingError, match="tail"):
+        SeedDistillation(bench.host, bench.executor, "tail")
+
+
+def test_closed_it_leaves_no_hook_behind() -> None:
+    bench = Bench()
+    before = len(bench.host.head._forward_hooks)
+    distillation = SeedDistillation(bench.host, bench.executor, "head")
+
+    distillation.close()
+
+    assert len(bench.host.head._forward_hooks) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +40,9 @@ def walk(delta: Tensor, own: Collection[int]) -> Walk:
 
 
 def batched_norms(groups: Sequence[Sequence[Tensor]]) -> Tensor:
-    """L2 norm of each group of tensors in float32, shape [groups]; 0 for an empty group. Waits for no device."""
-    single = torch._foreach_norm([tensor for group in groups for tensor in group], 2, dtype=torch.float32)
+    """L2 norm of each group of tensors, shape [groups], in float32 at least; 0 for an empty group."""
+    tensors = [tensor for group in groups for tensor in group]
+    dtype = reduce(torch.promote_types, {tensor.dtype for tensor in tensors}, torch.float32)
+    single = torch._foreach_norm(tensors, 2, dtype=dtype)
     chunks = torch.split(torch.stack(single), [len(group) for group in groups])
     return torch.stack(torch._foreach_norm(list(chunks)))

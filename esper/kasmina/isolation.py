@@ -14,17 +14,18 @@ FIT, FITS = 0, 1
 
 
 def norm(tensor: Tensor) -> Tensor:
-    """L2 norm of all elements in float32, whatever the dtype: half precision overflows at 65504."""
-    value: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32)
+    """L2 norm of all elements, in float32 at least: half precision overflows at 65504."""
+    value: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
     return value
 
 
 def sample_norms(tensor: Tensor) -> Tensor:
     """L2 norm per sample (first dimension), shaped to broadcast against the tensor."""
     if tensor.ndim < 2:
-        return tensor.abs().float()
+        return tensor.abs().to(torch.promote_types(tensor.dtype, torch.float32))
     dims = tuple(range(1, tensor.ndim))
-    value: Tensor = torch.linalg.vector_norm(tensor, dim=dims, keepdim=True, dtype=torch.float32)
+    dtype = torch.promote_types(tensor.dtype, torch.float32)
+    value: Tensor = torch.linalg.vector_norm(tensor, dim=dims, keepdim=True, dtype=dtype)
     return value
 
 

@@ -14,6 +14,7 @@ from esper.kasmina.advance import ADVANCING, wish
 from esper.kasmina.breaker import OPEN
 from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
+from esper.kasmina.durable import DurableSeeds
 from esper.kasmina.evidence import Witness
 from esper.kasmina.feedback import clip_scales, feed_back
 from esper.kasmina.fossil import Fossils
@@ -249,6 +250,10 @@ class Executor:
         kept = keep(self._known)
         self._kept = [each for each in self._kept if each() is not None] + [weakref.ref(kept)]
         return kept
+
+    def durable(self) -> DurableSeeds:
+        """The seeds as a checkpoint holds them."""
+        return DurableSeeds(self._host, self._losses, self._moves)
 
     def restore(self, kept: object, step: int) -> None:
         """Put the seeds back. Call it before the host's own parameters are put back: fossils made since leave first."""

@@ -47,7 +47,7 @@ class Fossils:
         return any(id(p) in own for module in others for p in module.parameters(recurse=False))
 
     def _adopt(self, slot: Slot, seed: Seed, module: nn.Module, home: nn.Module, path: str) -> list[nn.Parameter]:
-        name = f"seed_{re.sub(r'[^0-9A-Za-z_]', '_', seed.seed_id)}_{seed.generation}"
+        name = child_name(seed.seed_id, seed.generation)
         home.add_module(name, module)
         slot.detach()  # a later seed must see the output with this fossil: the slot's hook comes last
         handle = slot.module.register_forward_hook(Fossil(f"{path}.{name}" if path else name), with_kwargs=True)
@@ -57,6 +57,20 @@ class Fossils:
         for parameter in parameters:
             parameter.grad = None
         return parameters
+
+    def join_again(self, slot: Slot, seed: Seed, module: nn.Module) -> None:
+        """Take in what a checkpoint holds of a fossil: its alpha is in its tensors already."""
+        self._adopt(slot, seed, module, *home_of(slot.module))
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Those that are children of the host, by seed id, in the order in which they joined."""
+        return {seed_id: home.get_submodule(name) for seed_id, (home, name, _) in self._joined.items()}
+
+    def name_of(self, slot: Slot, seed_id: str, generation: int) -> str:
+        """The name under which the host holds, or would hold, this seed's module."""
+        home, _ = home_of(slot.module)
+        below = next(name for name, module in self.host.named_modules() if module is home)
+        return f"{below}.{child_name(seed_id, generation)}" if below else child_name(seed_id, generation)
 
     def part(self, seed_id: str) -> None:
         """Undo a join. The host's own weights come back from its snapshot."""
@@ -69,6 +83,10 @@ class Fossils:
 def _hooked(site: nn.Module) -> bool:
     """Whether something else follows on the output, such as a fossil: folded weights would change what it sees."""
     return any(not isinstance(hook, Hook) for hook in site._forward_hooks.values())
+
+
+def child_name(seed_id: str, generation: int) -> str:
+    return f"seed_{re.sub(r'[^0-9A-Za-z_]', '_', seed_id)}_{generation}"
 
 
 def home_of(module: nn.Module) -> tuple[nn.Module, str]:

@@ -68,14 +68,14 @@ def put_back(
     for seed in alive:
         then = kept.get(seed.seed_id)
         if then is None or then.seed is not seed or then.fields.stage not in ACTIVE_STAGES | {FOSSILIZED}:
-            _withdraw(seed, slots[seed.site], fossils, step)
+            withdraw(seed, slots[seed.site], fossils, step)
     for seed in alive:
         then = kept.get(seed.seed_id)
         if then is not None and then.seed is seed and then.fields.stage in ACTIVE_STAGES:
             _revive(seed, then, slots[seed.site], fossils, step)
 
 
-def _withdraw(seed: Seed, slot: Slot, fossils: Fossils, step: int) -> None:
+def withdraw(seed: Seed, slot: Slot, fossils: Fossils, step: int) -> None:
     fossils.part(seed.seed_id)
     if slot.seed is seed:
         slot.settle(None)

@@ -28,6 +28,11 @@ class Ring:
     def device(self) -> torch.device:
         return self._values.device
 
+    @property
+    def values(self) -> Tensor:
+        """All places, also those that were never written."""
+        return self._values
+
     def add(self, value: Tensor) -> None:
         self._values[self.total % self._size].copy_(value.detach() if value.requires_grad else value)
         self.total += 1

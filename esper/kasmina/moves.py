@@ -145,7 +145,7 @@ class Moves:
         kernel = self.kernels.load_kernel(kernel_id)
         assert isinstance(kernel.findings, Findings)
         evidence = agreed(self.witness, self.kernels.blueprints[command.blueprint_id], kernel.findings)
-        seed = self._new(command, slot, kernel_id.generation, now, before)
+        seed = self.new_seed(command, slot, kernel_id.generation, now, before)
         fault = kernel.findings.fault
         outcome = self._through(seed, command.operation, GERMINATED, evidence, now, note=fault)
         self.known[seed.seed_id] = seed
@@ -156,12 +156,16 @@ class Moves:
             slot.settle(seed)
         return outcome
 
-    def _new(self, command: pb.SeedCommand, slot: Slot, generation: int, now: Moment, before: Seed | None) -> Seed:
+    def new_seed(
+        self, command: pb.SeedCommand, slot: Slot, generation: int, now: Moment, before: Seed | None = None
+    ) -> Seed:
+        """DORMANT, in no slot yet."""
         config, device = self.witness.config, slot.shape.device if slot.shape else torch.device("cpu")
         return Seed(
             seed_id=command.seed_id,
             site=slot.name,
             blueprint_id=command.blueprint_id,
+            parameters=dict(command.parameters),
             stage=DORMANT,
             generation=generation,
             alpha=torch.zeros((), device=device),

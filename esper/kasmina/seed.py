@@ -31,6 +31,7 @@ class Seed:
     alpha: Tensor
     meter: Meter
     breaker: Breaker
+    parameters: Mapping[str, float] = field(default_factory=dict)  # of the blueprint, as they were given
     module: nn.Module | None = None
     schedule: AlphaSchedule = field(default_factory=AlphaSchedule)
     history: list[pb.StageRecord] = field(default_factory=list)

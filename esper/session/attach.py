@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from esper.errors import RuntimeLostError
 from esper.kasmina.blend import seed_clip
@@ -22,11 +23,14 @@ from esper.kasmina.paired import Holdout
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.installed import installed_blueprints
 from esper.runtime.link import Link, await_ready
+from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.session import Session
 from esper.tolaria.boundary import Boundary
+from esper.tolaria.checkpoints.optimizers import OptimizerState
+from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.fossils import FossilGradients
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
@@ -92,7 +96,13 @@ def attach(
     portrait = Portrait(
         place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
     )
-    return Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
+    session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
+    host = model.module if isinstance(model, DistributedDataParallel) else model
+    named = OptimizerState(optimizers, optimizer, lambda: dict(host.named_parameters()))
+    parts = {"pruning": Part.of(pruning)}
+    state = RankState(host, named, executor.durable(), fossils, chosen.loader, parts)
+    session.keep(open_checkpoints(chosen, place, run_id, state, reducer), resume=chosen.resume)
+    return session
 
 
 def seed_clips(executor: Executor) -> dict[str, float]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from esper.errors import SettingError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from esper.tolaria.checkpoints.rank import Stateful
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class SessionOptions:
     pruning: KasminaCheckpointPruningConfig = field(
         default_factory=partial(KasminaCheckpointPruningConfig, importance_every=0)
     )
+    checkpoints: Path | str | None = None  # a folder; below it one of the run, and one of the rank
+    checkpoint_every: int = 0  # steps; 0: only Session.checkpoints.save() and emergencies make one
+    checkpoints_kept: int = 3
+    resume: bool = False  # from the newest checkpoint that verifies; where there is none, the run begins
+    loader: Stateful | None = None  # its state goes with checkpoints, and comes back with `resume`
     environment: Mapping[str, str] = field(default_factory=dict)  # for the runtime process, over this one's
 
     @classmethod

@@ -18,6 +18,7 @@ from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
 from esper.session.portrait import Portrait
+from esper.tolaria.checkpoints.checkpoints import Checkpoints
 
 log = structlog.get_logger()
 
@@ -62,6 +63,7 @@ class Session:
     steps_per_epoch: int = 0
     step_number: int = 1
     epoch: int = 0
+    checkpoints: Checkpoints | None = None
 
     def __post_init__(self) -> None:
         self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
@@ -79,6 +81,18 @@ class Session:
     def step(self) -> Step:
         """The next step, as a context manager: `with run.step() as step:`."""
         return self._step
+
+    def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> None:
+        """Make checkpoints from now on; with `resume`, first go on from the newest one that verifies."""
+        self.checkpoints = checkpoints
+        if checkpoints is None:
+            return
+        self.portrait.states.deep = checkpoints
+        self.executor.in_emergency = checkpoints.in_emergency
+        place = checkpoints.resume() if resume else None
+        if place is not None:
+            self.step_number, self.epoch = place.step, place.epoch
+            log.info("run.resumed", step=place.step, epoch=place.epoch)
 
     def epoch_end(self) -> None:
         """Count an epoch; a barrier is due at the next step."""
@@ -139,6 +153,8 @@ class Session:
             self._beat_when_due()
             self.exchange.pump(FLUSH_S)
         self.portrait.steps_waited += bool(waited_since)
+        if self.checkpoints is not None:
+            self._checkpoint(self.checkpoints)
         self._stepped = False
         self.optimizers.begin_step(self.step_number)
         self.executor.begin_step(self.step_number, self.epoch)
@@ -147,6 +163,13 @@ class Session:
         for event in self.pruning.take_events():
             self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, event.name, **event.attributes)
             log.warning(event.name, **event.attributes)
+
+    def _checkpoint(self, checkpoints: Checkpoints) -> None:
+        if checkpoints.due(self.step_number):
+            with self.busy(pb.BusyWith.BUSY_CHECKPOINT):
+                checkpoints.at_boundary(self.step_number, self.epoch)
+        else:
+            checkpoints.at_boundary(self.step_number, self.epoch)
 
     def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None:
         """Keep the step's measurements and go on to the next."""
@@ -176,6 +199,8 @@ class Session:
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.exchange.say(pb.ToRuntime(applied=boundary.applied(order, receipts)))
+            if self.checkpoints is not None:
+                self.checkpoints.note_commit(order.commit)
             self._tell(receipts)
         if (proposal := boundary.vote_asked()) is not None:
             vote = self.portrait.vote(proposal, self.step_number, self.epoch)

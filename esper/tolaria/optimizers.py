@@ -204,7 +204,11 @@ class Optimizers:
             seed.forget_gradients()
 
     def snapshot(self, bank: Bank) -> KeptOptimizers:
-        return KeptOptimizers(self._host.snapshot(bank), {name: seed.keep(bank) for name, seed in self._seeds.items()})
+        return KeptOptimizers(self._host.snapshot(bank), self.snapshot_seeds(bank))
+
+    def snapshot_seeds(self, bank: Bank) -> dict[str, KeptSeedOptimizer]:
+        """The small part: an emergency waits for no more."""
+        return {name: seed.keep(bank) for name, seed in self._seeds.items()}
 
     def restore(self, kept: KeptOptimizers, seeds: Mapping[str, Trainee]) -> None:
         """Moments as they were; seeds that had no optimizer lose theirs, generations, leases and overrides stay."""

@@ -30,6 +30,13 @@ class PruningKeeper(Protocol):
     def restore(self, kept: object) -> None: ...
 
 
+class DeepStates(Protocol):
+    """States that lie on disk."""
+
+    def refs(self) -> list[pb.SnapshotRef]: ...
+    def restore(self, checkpoint_step: int, step: int) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Beside:
     seeds: object
@@ -38,12 +45,18 @@ class _Beside:
 
 
 class TrainingStates:
-    """Joins the snapshots of the model with those of its seeds. Knows no commands."""
+    """Joins the snapshots of the model with those of its seeds, and both with checkpoints. Knows no commands."""
 
     def __init__(
-        self, snapshots: Snapshots, executor: SeedKeeper, fossils: FossilGradients, pruning: PruningKeeper
+        self,
+        snapshots: Snapshots,
+        executor: SeedKeeper,
+        fossils: FossilGradients,
+        pruning: PruningKeeper,
+        deep: DeepStates | None = None,
     ) -> None:
         self._snapshots, self._executor, self._fossils, self._pruning = snapshots, executor, fossils, pruning
+        self.deep = deep
 
     def take(self, step: int) -> None:
         """Keep the state before `step`."""
@@ -51,7 +64,13 @@ class TrainingStates:
         self._snapshots.take(step, beside)
 
     def restore(self, snapshot_step: int, step: int) -> None:
-        """Put back the state of `snapshot_step`; the run stands before `step` and goes on counting from there."""
+        """Put back the state of `snapshot_step`; the run stands before `step` and goes on counting from there.
+
+        From memory where it is still held there, else from disk. RefusedError, with nothing changed, where it is not.
+        """
+        if self.deep is not None and not self._snapshots.holds(snapshot_step):
+            self.deep.restore(snapshot_step, step)
+            return
 
         def put_back(extra: object) -> Mapping[str, Trainee]:
             assert isinstance(extra, _Beside)  # what take() gave
@@ -64,5 +83,7 @@ class TrainingStates:
         self._snapshots.restore(snapshot_step, put_back)
 
     def refs(self) -> list[pb.SnapshotRef]:
-        """The snapshots held, with the digests of their parameters."""
-        return self._snapshots.refs()
+        """The snapshots and checkpoints held, with the digests of their parameters; a step once."""
+        deep = [] if self.deep is None else self.deep.refs()
+        found = {ref.step: ref for ref in (*deep, *self._snapshots.refs())}
+        return [ref for _, ref in sorted(found.items())]

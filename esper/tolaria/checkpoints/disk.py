@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,12 +48,12 @@ def read_file(path: Path, most: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not keep us waiting
         with open(descriptor, "rb") as file:
-            raw = file.read(most + 1)
+            met = os.fstat(descriptor)
+            if not stat.S_ISREG(met.st_mode) or met.st_size > most:
+                raise CheckpointError(f"{path.name} is no plain file of at most {most} bytes")
+            return file.read()
     except OSError as error:
         raise CheckpointError(f"{path.name} can't be read: {error.strerror}") from error
-    if len(raw) > most:
-        raise CheckpointError(f"{path.name} has more than {most} bytes")
-    return raw
 
 
 def drop_folder(path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Joins a session with its checkpoints: where they lie, who signs them, and whether to resume from one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from esper.errors import SettingError
+from esper.kasmina.pruning.pruner import Pruning
+from esper.session.options import Place, SessionOptions
+from esper.session.signing import KeyringSigner, keyring_for
+from esper.tolaria.checkpoints.checkpoints import Checkpoints
+from esper.tolaria.checkpoints.rank import RankState
+from esper.tolaria.checkpoints.store import Store
+from esper.tolaria.reduce import SeedReducer
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that keeps state under other names."""
+
+    state_dict: Callable[[], Any]
+    load_state_dict: Callable[[Any], Any]
+
+    @classmethod
+    def of(cls, pruning: Pruning) -> Part:
+        return cls(pruning.state, pruning.load_state)
+
+
+def open_checkpoints(
+    chosen: SessionOptions, place: Place, run_id: str, state: RankState, reducer: SeedReducer
+) -> Checkpoints | None:
+    """Those of this rank, in a folder of its own below the run's; None where no place for them was given.
+
+    Raises SettingError where no key of the run signs them, or `resume` is asked for in a folder of other runs.
+    """
+    if chosen.checkpoints is None:
+        if chosen.resume or chosen.checkpoint_every:
+            raise SettingError("checkpoints", chosen.checkpoints, "a folder, as resume or checkpoint_every is given")
+        return None
+    folder = Path(chosen.checkpoints)
+    environment: Mapping[str, str] = {**os.environ, **chosen.environment}
+    signer = KeyringSigner(keyring_for(run_id, environment))
+    if signer.run_id != run_id:
+        raise SettingError("keyring", f"for run {signer.run_id}", f"one for run {run_id}")
+    if chosen.resume and not (folder / run_id).is_dir() and (others := sorted(_folders(folder))):
+        raise SettingError("resume", run_id, f"a run with checkpoints in {folder}: {', '.join(others)}")
+    store = Store(folder / run_id / f"rank-{place.rank}", signer, chosen.checkpoints_kept)
+
+    def mean(value: float) -> float:
+        return float(reducer.mean(torch.tensor(value)))
+
+    return Checkpoints(state, store, signer, chosen.checkpoint_every, place.rank, place.world_size, mean)
+
+
+def _folders(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir() if each.is_dir()] if folder.is_dir() else []

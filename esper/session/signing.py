@@ -1,0 +1,56 @@
+"""Signs and checks a run's checkpoints with the keys of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+
+from esper.bus import runs
+from esper.errors import CheckpointError, RefusedError, SettingError, UnknownRunError
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.rolekeys import RoleKeyring
+from esper.tolaria.checkpoints.signing import Signature
+
+
+class KeyringSigner:
+    """The Ed25519 key of role worker: rank 0's, as all ranks of a run hold the same."""
+
+    def __init__(self, keyring: RoleKeyring) -> None:
+        self._keyring = keyring
+
+    @property
+    def run_id(self) -> str:
+        return self._keyring.run_id
+
+    def sign(self, message: bytes, made_ns: int) -> Signature:
+        """SettingError where the keyring may not sign, or none of its keys is valid now."""
+        key_id, _ = self._keyring.seal_key(Domain.STATE, Role.WORKER, made_ns)
+        key = self._keyring.signing_key(key_id, Role.WORKER)
+        if key is None:
+            raise SettingError(
+                "keyring", f"for {', '.join(self._keyring.roles)}", "one for worker, to sign checkpoints"
+            )
+        return Signature(key_id, key.sign(message))
+
+    def check(self, signature: Signature, message: bytes, made_ns: int) -> None:
+        try:
+            self._keyring.public_key(signature.key_id, Role.WORKER).verify(signature.ed25519, message)
+            valid = self._keyring.validity(signature.key_id).opens_at(made_ns)
+        except RefusedError as error:
+            raise CheckpointError(f"it is signed with key {signature.key_id:08x}, which this run has not") from error
+        except InvalidSignature as error:
+            raise CheckpointError("its manifest is not what its signature was made for") from error
+        if not valid:
+            raise CheckpointError(f"it is signed with key {signature.key_id:08x}, not valid at {made_ns} ns")
+
+
+def keyring_for(run: str, environment: Mapping[str, str]) -> RoleKeyring:
+    """The worker's: of ESPER_KEYRING, or of an embedded run. SettingError where there is none."""
+    if given := environment.get("ESPER_KEYRING"):
+        return RoleKeyring.load(Path(given))
+    try:
+        return RoleKeyring.load(runs.resolve(run).keyring(Role.WORKER))
+    except UnknownRunError as error:
+        raise SettingError("checkpoints", run, "a live run, or ESPER_KEYRING: they are signed") from error

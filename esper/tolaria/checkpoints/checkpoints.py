@@ -1,0 +1,194 @@
+"""Checkpoints of a rank: made at its step boundary, gone back to, and resumed from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from esper.errors import CheckpointError, RefusedError, SettingError
+from esper.leyline import contracts as pb
+from esper.tolaria.checkpoints.blob import marks_of
+from esper.tolaria.checkpoints.common import newest_common
+from esper.tolaria.checkpoints.manifest import EMERGENCY, FULL, Log, Manifest, Place
+from esper.tolaria.checkpoints.rank import PutBack, RankState
+from esper.tolaria.checkpoints.signing import Signer
+from esper.tolaria.checkpoints.store import Checkpoint, Store
+from esper.tolaria.checkpoints.tree import pack, unpack
+from esper.tolaria.digest import parameter_digest
+
+log = structlog.get_logger()
+
+Mean = Callable[[float], float]  # over ranks, called by all of them alike
+
+
+def alone(value: float) -> float:
+    """The mean of one rank."""
+    return value
+
+
+@dataclass
+class Checkpoints:
+    """One rank's. Every rank makes its own before the same steps; a failure to write is told and training goes on.
+
+    `mean` averages a number over the ranks, so that all go back to a checkpoint or none does.
+    """
+
+    state: RankState
+    store: Store
+    signer: Signer
+    every: int = 0  # steps; 0: none is made but by `save` and `emergency`
+    rank: int = 0
+    world_size: int = 1
+    mean: Mean = alone
+    clock_ns: Callable[[], int] = time.time_ns
+    num_failed: int = 0
+    _step: int = 0
+    _epoch: int = 0
+    _commit: pb.BarrierCommit = field(default_factory=pb.BarrierCommit)
+    _held: dict[int, tuple[Path, bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise SettingError("checkpoint_every", self.every, "a number of steps, or 0")
+        for each in reversed(list(self.store.verified())):
+            if isinstance(each, Checkpoint):
+                self._note(each)
+
+    def note_commit(self, commit: pb.BarrierCommit) -> None:
+        """A round was carried out: the logs are behind us up to the positions that it names."""
+        self._commit = commit
+
+    def due(self, step: int) -> bool:
+        """After every so many steps; a state that nothing has happened to is none to keep."""
+        return self.every > 0 and step > 1 and (step - 1) % self.every == 0
+
+    def at_boundary(self, step: int, epoch: int) -> None:
+        """Before `step` begins: make one where it is due. Nothing is raised, whatever the disk does."""
+        self._step, self._epoch = step, epoch
+        if self.due(step):
+            self._quietly(lambda: self.save(step, epoch))
+
+    def save(self, step: int, epoch: int = 0) -> Path:
+        """Make one of the state before `step`, durable when this returns. CheckpointError where it can't be written."""
+        tree, blob = pack(self.state.dump())
+        digest = parameter_digest(self.state.model.named_parameters())
+        made = self._write(
+            Manifest(FULL, self._place(step, epoch), tree, marks_of(blob), self._log(), digest.hex()), blob
+        )
+        self._note(made)
+        return made.path
+
+    def emergency(self, reason: str) -> Path:
+        """Save what is small and can't be had again: seeds, alphas, their optimizers. CheckpointError as of `save`."""
+        tree, blob = pack(self.state.dump_seeds())
+        place = self._place(self._step, self._epoch)
+        return self._write(Manifest(EMERGENCY, place, tree, marks_of(blob), self._log(), reason=reason), blob).path
+
+    def in_emergency(self, reason: str) -> Path | None:
+        """`emergency` for those who must go on: a failure is told, and nothing raised."""
+        return self._quietly(lambda: self.emergency(reason))
+
+    def refs(self) -> list[pb.SnapshotRef]:
+        """Steps that a rollback can go back to, with the digests of their parameters."""
+        there = {step: digest for step, (path, digest) in self._held.items() if path.exists()}
+        return [pb.SnapshotRef(step=step, digest=digest) for step, digest in sorted(there.items())]
+
+    def restore(self, checkpoint_step: int, step: int) -> None:
+        """Put the state of a checkpoint back; the run stands before `step` and counts on from there.
+
+        All ranks, or none: RefusedError, with nothing changed on any, where it does not verify on some rank.
+        """
+        try:
+            put_back = self._agreed(self._held[checkpoint_step][0] if checkpoint_step in self._held else None)
+        except CheckpointError as error:
+            detail = f"step {checkpoint_step} can't be gone back to: {error}"
+            raise RefusedError(pb.ReasonCode.REASON_NO_SNAPSHOT, detail) from error
+        put_back(step, False)
+
+    def resume(self) -> Place | None:
+        """Put back the newest checkpoint that verifies on every rank, hyperparameters and loader included.
+
+        None where no rank has any: the run begins. CheckpointError, with nothing changed, where there are some and
+        none of them can be taken up.
+        """
+        paths = {int(path.name.split("-")[1]): path for path in reversed(self.store.paths())}
+        if self.mean(float(bool(paths))) == 0.0:
+            return None
+        refused: list[str] = []
+        step = newest_common(sorted(paths, reverse=True), lambda step: self._whole(paths[step], refused), self.mean)
+        if step is None:
+            why = "; ".join(refused) or "no step has one on every rank"
+            raise CheckpointError(f"none can be resumed from: {why}", str(self.store.folder))
+        put_back = self._agreed(paths[step])
+        place = self.store.manifest(paths[step]).place
+        put_back(place.step, True)
+        return place
+
+    def _quietly(self, make: Callable[[], Path]) -> Path | None:
+        try:
+            return make()
+        except (CheckpointError, SettingError) as error:
+            self.num_failed += 1
+            log.error("checkpoint.failed", step=self._step, why=str(error))
+            return None
+
+    def _whole(self, path: Path, refused: list[str]) -> bool:
+        try:
+            self.store.read(path)
+        except CheckpointError as error:
+            refused.append(str(error))
+            log.warning("checkpoint.refused", why=str(error))
+            return False
+        return True
+
+    def _agreed(self, path: Path | None) -> PutBack:
+        """What puts it back, once every rank has found its own fit. CheckpointError on all of them otherwise."""
+        put_back, why = None, CheckpointError("there is none of this step")
+        try:
+            put_back = None if path is None else self._prepared(path)
+        except CheckpointError as error:
+            why = error
+        everywhere = self.mean(float(put_back is not None)) > 1.0 - 1e-6
+        if put_back is None:
+            raise why
+        if not everywhere:
+            raise CheckpointError("another rank can't go back to its own", str(path))
+        return put_back
+
+    def _prepared(self, path: Path) -> PutBack:
+        manifest, blob = self.store.read(path)
+        try:
+            self._check(manifest)
+            return self.state.prepare(unpack(manifest.state, blob))
+        except CheckpointError as error:
+            raise error.at(path) from error
+
+    def _check(self, manifest: Manifest) -> None:
+        place = manifest.place
+        if manifest.kind != FULL:
+            raise CheckpointError(f"it holds {manifest.kind} state alone; expected {FULL}")
+        if (place.rank, place.world_size) != (self.rank, self.world_size):
+            met, here = f"rank {place.rank} of {place.world_size}", f"rank {self.rank} of {self.world_size}"
+            raise CheckpointError(f"it is of {met}; this is {here}")
+
+    def _write(self, manifest: Manifest, blob: bytes) -> Checkpoint:
+        begun = time.perf_counter()
+        made = self.store.save(manifest, blob, self.signer)
+        ms = round((time.perf_counter() - begun) * 1e3, 1)
+        log.info("checkpoint.made", path=str(made.path), kind=manifest.kind, size_bytes=len(blob), ms=ms)
+        return made
+
+    def _note(self, made: Checkpoint) -> None:
+        self._held[made.step] = made.path, bytes.fromhex(made.manifest.parameter_digest)
+
+    def _place(self, step: int, epoch: int) -> Place:
+        roster = self._commit.roster_generation
+        return Place(self.signer.run_id, step, self.clock_ns(), epoch, self.rank, self.world_size, roster)
+
+    def _log(self) -> Log:
+        positions = {"commands": self._commit.commands_position, "optimizer": self._commit.optimizer_position}
+        return Log({stream: position for stream, position in positions.items() if position})

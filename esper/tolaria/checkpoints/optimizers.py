@@ -1,0 +1,114 @@
+"""What the optimizers remember, by names of parameters instead of the parameters themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from esper.errors import CheckpointError
+from esper.tolaria.bank import Bank
+from esper.tolaria.host import KeptHost
+from esper.tolaria.moments import Moments
+from esper.tolaria.optimizers import KeptOptimizers, Optimizers
+from esper.tolaria.overrides import Group
+from esper.tolaria.reduce import Trainee
+from esper.tolaria.seed_optimizer import KeptSeedOptimizer
+
+Names = Mapping[str, torch.Tensor]
+
+
+class OptimizerState:
+    """Takes the state of a rank's optimizers apart and puts it back."""
+
+    def __init__(self, optimizers: Optimizers, host: torch.optim.Optimizer, model: Callable[[], Names]) -> None:
+        self._optimizers, self._host, self._model = optimizers, host, model
+
+    def dump(self) -> dict[str, Any]:
+        kept, names = self._optimizers.snapshot(Bank()), self._names()
+        return {
+            "class": type(self._host).__name__,
+            "groups": [
+                {"names": [names[each] for each in group["params"]], "settings": _settings(group)}
+                for group in self._host.param_groups
+            ],
+            "host": dict(zip([names[each] for each in kept.host.parameters], kept.host.moments.states, strict=True)),
+            "seeds": _as_data(kept.seeds),
+        }
+
+    def seeds(self) -> dict[str, Any]:
+        """Of the seeds alone: what an emergency checkpoint holds."""
+        return _as_data(self._optimizers.snapshot_seeds(Bank()))
+
+    def check(self, dumped: Mapping[str, Any], comes: set[str]) -> None:
+        """Raise CheckpointError where the host's optimizer is another one; `comes` are names of fossils to be made."""
+        if dumped["class"] != type(self._host).__name__:
+            raise CheckpointError(f"its optimizer is {dumped['class']}; this one is {type(self._host).__name__}")
+        here = {*self._names().values()}
+        known = here | {*self._model()} | comes
+        for name in dumped["host"]:
+            if name not in known:
+                raise CheckpointError(f"its optimizer steps {name!r}, which is no parameter here")
+
+    def put_back(self, dumped: Mapping[str, Any], seeds: Mapping[str, Trainee], *, settings: bool) -> None:
+        """`settings`: also the groups' hyperparameters; a rollback leaves these as they are now."""
+        stepped = {each: None for group in self._host.param_groups for each in group["params"]}
+        by_name = {name: each for each, name in self._names().items()}
+        by_name |= self._model()
+        missing = False
+        for group in dumped["groups"]:
+            lacking = [by_name[name] for name in group["names"] if by_name[name] not in stepped]
+            self._optimizers.add_to_host([each for each in lacking if isinstance(each, torch.nn.Parameter)])
+            missing |= bool(lacking)
+        kept = self._kept(dumped, by_name)
+        if missing:  # what came last must not go with the groups of what leaves
+            kept = replace(kept, host=replace(kept.host, num_groups=len(self._host.param_groups)))
+        self._optimizers.restore(kept, seeds)
+        if settings:
+            self._set(dumped["groups"], by_name)
+
+    def _kept(self, dumped: Mapping[str, Any], by_name: Names) -> KeptOptimizers:
+        device = {name: by_name[name].device for name in dumped["host"]}
+        states = [_on(state, device[name]) for name, state in dumped["host"].items()]
+        host = KeptHost([by_name[name] for name in dumped["host"]], len(dumped["groups"]), Moments(states))
+        return KeptOptimizers(host, {seed_id: _kept_seed(held) for seed_id, held in dumped["seeds"].items()})
+
+    def _set(self, groups: list[Mapping[str, Any]], by_name: Names) -> None:
+        for saved in groups:
+            for group in self._host.param_groups:
+                if any(each is by_name[name] for name in saved["names"][:1] for each in group["params"]):
+                    group.update(saved["settings"])
+
+    def _names(self) -> dict[torch.Tensor, str]:
+        """The model's names; what is no parameter of the model goes by its place in the groups."""
+        placed = (
+            (each, f"group {number}, parameter {place}")
+            for number, group in enumerate(self._host.param_groups)
+            for place, each in enumerate(group["params"])
+        )
+        return dict(placed) | {each: name for name, each in self._model().items()}
+
+
+def _settings(group: Group) -> Group:
+    return {name: value for name, value in group.items() if name not in ("params", "param_names")}
+
+
+def _as_data(seeds: Mapping[str, KeptSeedOptimizer]) -> dict[str, Any]:
+    return {
+        seed_id: {each.name: getattr(held, each.name) for each in fields(held)} | {"moments": held.moments.states}
+        for seed_id, held in seeds.items()
+    }
+
+
+def _kept_seed(held: Mapping[str, Any]) -> KeptSeedOptimizer:
+    return KeptSeedOptimizer(**{**held, "moments": Moments(held["moments"])})
+
+
+def _on(state: dict[str, object], device: torch.device) -> dict[str, object]:
+    """Moments beside their parameters; a count of steps stays where torch keeps it, on the CPU."""
+    return {
+        name: value.to(device) if isinstance(value, torch.Tensor) and value.ndim else value
+        for name, value in state.items()
+    }

@@ -1,0 +1,93 @@
+"""A new process goes on from the newest checkpoint as the old one would have."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.checkpoint_kit import Training, equal
+from tests.seed_kit import Op
+
+
+def resumed(folder: Path, optimizer: str = "sgd") -> Training:
+    torch.manual_seed(99)  # another process draws otherwise
+    again = Training(folder, optimizer=optimizer)
+    place = again.checkpoints.resume()
+    assert place is not None
+    again.step = place.step
+    return again
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_resumed_run_trains_on_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+    first = Training(tmp_path, optimizer=optimizer)
+    first.raise_seed(fossilize=False)
+    first.germinate("s1", "head", "lora")
+    first.train(4)
+    first.checkpoints.save(first.step)
+    saved_at = first.step
+    first.train(5)
+
+    again = resumed(tmp_path, optimizer=optimizer)
+    assert again.step == saved_at
+    again.train(5)
+
+    assert again.stages() == first.stages() == {"s0": "PROBATIONARY", "s1": "TRAINING"}
+    assert equal(again.everything(), first.everything())
+
+
+def test_a_fossil_is_part_of_the_resumed_model(tmp_path: Path) -> None:
+    first = Training(tmp_path)
+    first.raise_seed()
+    first.checkpoints.save(first.step)
+    first.train(3)
+
+    again = resumed(tmp_path)
+    again.train(3)
+
+    assert again.stages() == first.stages() == {"s0": "FOSSILIZED"}
+    assert any("seed_s0" in name for name in again.everything())
+    assert equal(again.everything(), first.everything())
+
+
+def test_a_resumed_seed_lives_on(tmp_path: Path) -> None:
+    first = Training(tmp_path)
+    first.raise_seed(fossilize=False)
+    first.checkpoints.save(first.step)
+
+    again = resumed(tmp_path)
+    again.train(2)
+    again.do(Op.SEED_OP_FOSSILIZE)
+    again.train(1)
+
+    assert again.stages() == {"s0": "FOSSILIZED"}
+    history = [record.stage for record in again.executor.reports()[0].history]
+    assert history[:-1] == [record.stage for record in first.executor.reports()[0].history]
+
+
+def test_every_generator_goes_on_where_it_was(tmp_path: Path) -> None:
+    first = Training(tmp_path)
+    first.train(2)
+    first.checkpoints.save(first.step)
+    drawn = torch.rand(3).tolist(), random.random(), np.random.rand()
+
+    resumed(tmp_path)
+
+    assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == drawn
+
+
+def test_hyperparameters_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    first = Training(tmp_path)
+    first.optimizer.param_groups[0]["lr"] = 0.0125
+    first.train(1)
+    first.checkpoints.save(first.step)
+
+    assert resumed(tmp_path).optimizer.param_groups[0]["lr"] == 0.0125
+
+
+def test_without_any_checkpoint_the_run_begins(tmp_path: Path) -> None:
+    assert Training(tmp_path).checkpoints.resume() is None

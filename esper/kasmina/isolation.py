@@ -55,39 +55,26 @@ class Shadow(torch.autograd.Function):
 
 
 class Blend(torch.autograd.Function):
-    """h + alpha * delta where `sound`, else h. The host sees delta as a constant; delta gets alpha * dL/dy.
+    """`value`, which is h + alpha * delta, where `sound`, else h. The host sees delta as a constant.
 
-    `figures` becomes the gradient of `sink`, as in Shadow.
+    delta gets alpha * dL/dy. `figures` becomes the gradient of `sink`, as in Shadow.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, delta: Tensor, alpha: Tensor, sound: Tensor, figures: Tensor, sink: Tensor
+        ctx: Any, h: Tensor, delta: Tensor, value: Tensor, alpha: Tensor, sound: Tensor, figures: Tensor, sink: Tensor
     ) -> Tensor:
         ctx.save_for_backward(alpha, sound, figures)
         # where, not a product: 0 * inf is NaN.
-        return torch.where(sound, h + alpha.to(h.dtype) * delta, h)
+        return torch.where(sound, value, h)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, Tensor]:
         (g,) = grads
         alpha, sound, figures = ctx.saved_tensors
-        return g, torch.where(sound, alpha.to(g.dtype) * g, torch.zeros_like(g)), None, None, None, figures
+        return g, torch.where(sound, alpha.to(g.dtype) * g, torch.zeros_like(g)), None, None, None, None, figures
 
 
 def shadow(h: Tensor, delta: Tensor, rho: float, figures: Tensor, sink: Tensor) -> Tensor:
     value: Tensor = Shadow.apply(h, delta, rho, figures, sink)  # type: ignore[no-untyped-call]
     return value
-
-
-def blend(h: Tensor, delta: Tensor, alpha: Tensor, sound: Tensor, figures: Tensor, sink: Tensor) -> Tensor:
-    value: Tensor = Blend.apply(h, delta, alpha, sound, figures, sink)  # type: ignore[no-untyped-call]
-    return value
-
-
-def soundness(h: Tensor, delta: Tensor, alpha: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """(finite, small enough) per sample: isfinite(h + alpha * delta), and norm(delta) <= limit * norm(h)."""
-    value = h + alpha.to(h.dtype) * delta
-    dims = tuple(range(1, h.ndim))
-    finite = torch.isfinite(value).all(dims, keepdim=True) if dims else torch.isfinite(value)
-    return finite, sample_norms(delta) <= limit * sample_norms(h)

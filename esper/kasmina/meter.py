@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from esper.kasmina.isolation import FIT, FITS, TINY, norm, sample_norms
+from esper.kasmina.isolation import FIT, FITS, TINY, norm
 
 # The row of a call, summed over calls: relative fit, calls that have one, norm(delta) / norm(h), calls, calls in which
 # the seed was gated away, samples that were not finite, calls while SHADOWING.
@@ -85,7 +85,7 @@ class Meter:
         # Autograd sums up the figures of the calls in their gradients: one for TRAINING, one for the blended stages.
         self.fitting, self.blending = self._row().requires_grad_(), self._row().requires_grad_()
         self._totals = self._row()
-        self._one = torch.ones((), dtype=torch.float64, device=device)
+        self._constants = self._zero(), self._zero() + 1.0
 
     def _zero(self) -> Tensor:
         return torch.zeros((), dtype=torch.float64, device=self.device)
@@ -112,20 +112,15 @@ class Meter:
     def num_shadowed(self) -> Tensor:
         return self._total(SHADOWED)
 
-    def figures(self, h: Tensor, delta: Tensor, finite: Tensor, small: Tensor, *, shadowing: bool) -> Tensor:
-        """The row of one call, to become the gradient of its sink. A strike is a call with any value that is not
+    def row(self, size: Tensor, strike: Tensor, num_lost: Tensor, *, shadowing: bool) -> Tensor:
+        """The figures of one call, to become the gradient of its sink. A strike is a call with any value that is not
         finite, or with most samples out of size."""
-        lost = ~finite & torch.isfinite(sample_norms(h))  # a host that is not finite itself is not the seed's doing
-        strike = lost.any() | ((~small).double().mean() > 0.5)
-        size = norm(delta) / norm(h).clamp_min(TINY)
-        none = torch.zeros_like(self._one)
-        row = [none, none, size, self._one, strike, lost.sum(), self._one if shadowing else none]
-        return torch.stack([figure.double() for figure in row])
+        none, one = self._constants
+        return torch.stack([none, none, size.double(), one, strike, num_lost, one if shadowing else none])
 
-    def note_drift(self, h: Tensor, y: Tensor) -> None:
+    def note_drift(self, drift: Tensor) -> None:
         """A maximum: a call that is run again changes nothing."""
-        drift = (norm(y) / norm(h).clamp_min(TINY) - 1.0).abs().double()
-        torch.maximum(self.drift, drift, out=self.drift)
+        torch.maximum(self.drift, drift.double(), out=self.drift)
 
     def close_step(self, host_norm: Tensor, gradients: Sequence[Tensor]) -> None:
         """Once per optimizer step, after the seeds' gradients were averaged."""

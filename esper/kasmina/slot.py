@@ -12,7 +12,8 @@ from torch.utils.checkpoint import _StopRecomputationError
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import blend, shadow, soundness
+from esper.kasmina.gauge import Gauge, gauge
+from esper.kasmina.isolation import Blend, shadow
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
 from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.seed import Seed
@@ -123,26 +124,24 @@ class Slot:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        _, figures = self._gauged(seed, h, delta)
-        return shadow(h, delta, self.config.rho, figures, seed.meter.fitting)
+        return shadow(h, delta, self.config.rho, self._gauged(seed, h, delta).figures, seed.meter.fitting)
 
     def _blended(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        sound, figures = self._gauged(seed, h, delta)
-        value = blend(h, delta, seed.alpha, sound, figures, seed.meter.blending)
+        found = self._gauged(seed, h, delta)
         if torch.is_grad_enabled():
-            with torch.no_grad():
-                seed.meter.note_drift(h, value)
+            seed.meter.note_drift(found.drift)
+        value: Tensor = Blend.apply(  # type: ignore[no-untyped-call]
+            h, delta, found.value, seed.alpha, found.sound, found.figures, seed.meter.blending
+        )
         return value
 
-    def _gauged(self, seed: Seed, h: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Which samples may take the seed's share, and the figures of this call."""
+    def _gauged(self, seed: Seed, h: Tensor, delta: Tensor) -> Gauge:
         with torch.no_grad():
-            finite, small = soundness(h, delta, seed.alpha, 10.0 * self.config.rho_max)
-            figures = seed.meter.figures(h, delta, finite, small, shadowing=seed.stage == SHADOWING)
-            return finite & small, figures
+            limit = 10.0 * self.config.rho_max
+            return gauge(h, delta, seed.alpha, limit, seed.meter, shadowing=seed.stage == SHADOWING)
 
     def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         if module.training != self.module.training:

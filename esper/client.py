@@ -153,15 +153,18 @@ class Controller:
 
     # --- optimizers --------------------------------------------------------------------------------------------------
 
-    async def initialize_host(self, **hyperparameters: float) -> Receipt:
+    async def initialize_host(self, *, expected_step: int = 0, **hyperparameters: float) -> Receipt:
         """Adopt the optimizer that the training script made."""
         kind = _Opt.OPTIMIZER_COMMAND_INITIALIZE_HOST
-        return await self.publish(commands.optimizer(kind, "host", hyperparameters=hyperparameters))
+        command = commands.optimizer(kind, "host", hyperparameters=hyperparameters, expected_step=expected_step)
+        return await self.publish(command)
 
-    async def create_seed_optimizer(self, seed: str, *, lr: float, **hyperparameters: float) -> Receipt:
-        """Give a germinated seed an optimizer of its own."""
-        kind = _Opt.OPTIMIZER_COMMAND_CREATE_SEED
-        return await self.publish(commands.optimizer(kind, seed, hyperparameters={"lr": lr, **hyperparameters}))
+    async def create_seed_optimizer(
+        self, seed: str, *, lr: float, expected_step: int = 0, **hyperparameters: float
+    ) -> Receipt:
+        """Give a germinated seed an optimizer of its own: AdamW, SGD with momentum, 8-bit AdamW with state_bits=8."""
+        kind, values = _Opt.OPTIMIZER_COMMAND_CREATE_SEED, {"lr": lr, **hyperparameters}
+        return await self.publish(commands.optimizer(kind, seed, hyperparameters=values, expected_step=expected_step))
 
     async def grant_steps(
         self, optimizer_id: str, *, num_steps: int = 0, expected_step: int = 0, grad_clip_norm: float = 0.0
@@ -169,10 +172,11 @@ class Controller:
         """Let an optimizer step only inside a lease; 0 steps: without end."""
         return await self.publish(commands.lease(optimizer_id, num_steps, expected_step, grad_clip_norm))
 
-    async def reset_optimizer_state(self, optimizer_id: str, *, generation: int = 0) -> Receipt:
+    async def reset_optimizer_state(self, optimizer_id: str, *, generation: int = 0, expected_step: int = 0) -> Receipt:
         """Forget an optimizer's moments."""
         kind = _Opt.OPTIMIZER_COMMAND_RESET_STATE
-        return await self.publish(commands.optimizer(kind, optimizer_id, generation=generation))
+        command = commands.optimizer(kind, optimizer_id, generation=generation, expected_step=expected_step)
+        return await self.publish(command)
 
     async def register_teacher(self, *, digest: str) -> Receipt:
         """Name the model to distil from, by the sha256 of its safetensors file (64 hex digits)."""

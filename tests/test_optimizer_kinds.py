@@ -13,6 +13,7 @@ import torch
 from tests.optimizer_kit import APPLIED, Reason, Sprout, adjustment, alone, create, give_gradients, refusal, same, start
 
 ADAMW = {"lr": 0.05, "weight_decay": 0.3, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6}
+FUSED = {**ADAMW, "fused": 1.0}
 NESTEROV = {"lr": 0.02, "momentum": 0.9, "nesterov": 1.0, "weight_decay": 0.1}
 
 
@@ -22,6 +23,10 @@ def torch_adamw(parameters: Sequence[torch.nn.Parameter], **options: Any) -> tor
 
 def torch_nesterov(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.02, momentum=0.9, nesterov=True, weight_decay=0.1, **options)
+
+
+def torch_fused(parameters: Sequence[torch.nn.Parameter], **_: Any) -> torch.optim.Optimizer:
+    return torch_adamw(parameters, fused=True)
 
 
 def torch_sgd(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch.optim.Optimizer:
@@ -35,7 +40,12 @@ def torch_sgd(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch
 )
 @pytest.mark.parametrize(
     ("given", "reference"),
-    [(ADAMW, torch_adamw), (NESTEROV, torch_nesterov), ({"lr": 0.02, "momentum": 0.5, "dampening": 0.25}, torch_sgd)],
+    [
+        (ADAMW, torch_adamw),
+        (FUSED, torch_fused),
+        (NESTEROV, torch_nesterov),
+        ({"lr": 0.02, "momentum": 0.5, "dampening": 0.25}, torch_sgd),
+    ],
 )
 def test_a_seed_among_others_equals_torchs_optimizer_bit_for_bit(
     given: dict[str, float], reference: Callable[..., torch.optim.Optimizer], dtype: torch.dtype, foreach: bool | None
@@ -133,7 +143,7 @@ def test_names_of_two_kinds_do_not_mix() -> None:
 
     assert reason == Reason.REASON_UNKNOWN_PARAMETER
     assert "'beta1'" in detail
-    assert "known: dampening, lr, momentum, nesterov, warmup_steps, weight_decay" in detail
+    assert "known: dampening, fused, lr, momentum, nesterov, warmup_steps, weight_decay" in detail
 
 
 @pytest.mark.parametrize("name", ["host", "s0"])

@@ -122,8 +122,9 @@ def optimizer(
     hyperparameters: Mapping[str, float] | None = None,
     teacher_digest: str = "",
     generation: int = 0,
+    expected_step: int = 0,
 ) -> pb.OptimizerCommand:
-    """Generation 0 fits whatever it is; another one must be the optimizer's."""
+    """Generation 0 fits whatever it is; another one must be the optimizer's. A step tells a repeat from a new wish."""
     return pb.OptimizerCommand(
         version=1,
         command_id=new_command_id(),
@@ -132,6 +133,7 @@ def optimizer(
         hyperparameters=hyperparameters or {},
         teacher_digest=teacher_digest,
         optimizer_generation=whole("generation", generation),
+        expected_step=whole("expected_step", expected_step),
     )
 
 

@@ -45,6 +45,7 @@ BOUNDS: Mapping[str, Bound] = {
     "momentum": Bound(high=1.0, closed=True),
     "dampening": Bound(high=1.0, closed=True),
     "nesterov": Bound(high=1.0, closed=True, whole=True),
+    "fused": Bound(high=1.0, closed=True, whole=True),
     "warmup_steps": Bound(high=MOST_STEPS, closed=True, whole=True),
 }
 STATE_BITS = "state_bits"  # chooses the kind, and is no value of a step
@@ -100,20 +101,27 @@ def require_bounds(optimizer_id: str, values: Values) -> None:
 
 def _adam_group(values: Values) -> Group:
     betas = (values["beta1"], values["beta2"])
-    return {"lr": values["lr"], "betas": betas, "eps": values["eps"], "weight_decay": values["weight_decay"]}
+    group: Group = {"lr": values["lr"], "betas": betas, "eps": values["eps"], "weight_decay": values["weight_decay"]}
+    return group | _in_batches(values)
 
 
 def _sgd_group(values: Values) -> Group:
     names = ("lr", "momentum", "dampening", "weight_decay")
-    return {**{name: values[name] for name in names}, "nesterov": bool(values["nesterov"])}
+    return {**{name: values[name] for name in names}, "nesterov": bool(values["nesterov"])} | _in_batches(values)
+
+
+def _in_batches(values: Values) -> Group:
+    """Many tensors at once: by torch's kernels for lists, or in one fused kernel, which rounds otherwise."""
+    fused = bool(values["fused"])
+    return {"foreach": not fused, "fused": fused}
 
 
 def _adamw(parameters: Iterable[torch.Tensor], group: Group) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, foreach=True, **group)  # type: ignore[arg-type]
+    return torch.optim.AdamW(parameters, **group)  # type: ignore[arg-type]
 
 
 def _sgd(parameters: Iterable[torch.Tensor], group: Group) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, foreach=True, **group)  # type: ignore[arg-type]
+    return torch.optim.SGD(parameters, **group)  # type: ignore[arg-type]
 
 
 def _adamw_8bit(parameters: Iterable[torch.Tensor], group: Group) -> torch.optim.Optimizer:
@@ -126,15 +134,16 @@ def _adamw_8bit(parameters: Iterable[torch.Tensor], group: Group) -> torch.optim
     return optimizer
 
 
-_ADAM = {"lr": 1e-3, "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "warmup_steps": 0.0}
-_MOMENTUM = {"lr": 1e-3, "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": 0.0, "warmup_steps": 0.0}
+def _8_bit_group(values: Values) -> Group:
+    betas = (values["beta1"], values["beta2"])
+    rate = torch.tensor(values["lr"], dtype=torch.float32)
+    return {"lr": rate, "betas": betas, "eps": values["eps"], "weight_decay": values["weight_decay"]}
+
+
+_8_BIT = {"lr": 1e-3, "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "warmup_steps": 0.0}
+_ADAM = _8_BIT | {"fused": 0.0}
+_MOMENTUM = {"lr": 1e-3, "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": 0.0}
 
 ADAMW = Kind("AdamW", _ADAM, _adam_group, _adamw)
-SGD = Kind("SGD", _MOMENTUM, _sgd_group, _sgd)
-ADAMW_8BIT = Kind(
-    "AdamW8bit",
-    _ADAM,
-    lambda values: _adam_group(values) | {"lr": torch.tensor(values["lr"], dtype=torch.float32)},
-    _adamw_8bit,
-    eager=True,
-)
+SGD = Kind("SGD", _MOMENTUM | {"warmup_steps": 0.0, "fused": 0.0}, _sgd_group, _sgd)
+ADAMW_8BIT = Kind("AdamW8bit", _8_BIT, _8_bit_group, _adamw_8bit, eager=True)

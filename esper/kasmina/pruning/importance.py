@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from esper.kasmina.pruning.units import Key, Part, Unit
 
 NUM_KINDS = 3
+LARGE = 1 << 14  # elements from which a tensor on the CPU is measured alone: a kernel's call costs less than a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +115,14 @@ def _layout(units: Iterable[Unit]) -> tuple[list[_Alike], Tensor]:
     start = 0
     for unit in units:
         for part, p in unit.tensors():
-            kind = (part.dim, part.blocks(p.shape, unit.num_channels), p.dtype, p.device)
+            alone = id(p) if p.device.type == "cpu" and p.numel() >= LARGE else None
+            kind = (part.dim, part.blocks(p.shape, unit.num_channels), p.dtype, p.device, alone)
             groups.setdefault(kind, []).append((p, part, unit.num_channels, start))
         start += unit.num_channels
     alike = []
     places: list[Tensor] = [torch.zeros(0, dtype=torch.long)]
     device = torch.device("cpu")
-    for (dim, blocks, _, device), members in groups.items():  # noqa: B007 - sums lie on the last one
+    for (dim, blocks, _, device, _), members in groups.items():  # noqa: B007 - sums lie on the last one
         across = tuple(at for at in range(1, len(blocks) + 1) if at != dim + 2)
         alike.append(_Alike([p for p, *_ in members], blocks, across))
         places += [torch.arange(first, first + num) for _, _, num, first in members]
@@ -131,12 +133,14 @@ def _measured(alike: _Alike) -> Tensor:
     """Sum of squares of g and sum of abs(w * g), per tensor and channel: shape [2, number of tensors, num_channels]."""
     weights: list[Tensor] = [*alike.parameters]
     gradients = [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in alike.parameters]
+    if weights[0].dtype in (torch.float16, torch.bfloat16):  # a product of two small halves is zero
+        weights, gradients = [w.float() for w in weights], [g.float() for g in gradients]
     products = torch._foreach_mul(gradients, weights)
-    norms = [_norm(values, alike, order) for values, order in ((gradients, 2), (products, 1))]
-    return torch.stack((norms[0].square(), norms[1]))
+    torch._foreach_abs_(products)
+    norms = torch.linalg.vector_norm(_stacked(gradients, alike), 2, alike.across)
+    return torch.stack((norms.square(), _stacked(products, alike).sum(alike.across)))
 
 
-def _norm(tensors: Sequence[Tensor], alike: _Alike, order: int) -> Tensor:
-    stack = torch.stack([tensor.reshape(alike.blocks) for tensor in tensors])
-    value: Tensor = torch.linalg.vector_norm(stack, order, alike.across, dtype=torch.float32)
-    return value
+def _stacked(tensors: Sequence[Tensor], alike: _Alike) -> Tensor:
+    blocks = [tensor.reshape(alike.blocks) for tensor in tensors]
+    return torch.stack(blocks) if len(blocks) > 1 else blocks[0][None]

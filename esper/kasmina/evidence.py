@@ -42,11 +42,7 @@ class Witness:
 
     def mean(self, values: Sequence[Value]) -> list[float | None]:
         """Each value's mean over ranks; None unless every rank measured it. One collective, one wait."""
-        device = self.losses.device
-        known = [value is not None for value in values]
-        numbers = [torch.as_tensor(0.0 if v is None else v, dtype=torch.float64, device=device) for v in values]
-        flags = torch.tensor(known, dtype=torch.float64, device=device)
-        packed = self.reduce(torch.cat([torch.stack([n.detach() for n in numbers]), flags])).tolist()
+        packed = self.reduce(_packed(values, self.losses.device)).tolist()
         half = len(values)
         # A mean of flags may be a rounding error below 1.
         return [v if flag > 1 - 1e-6 else None for v, flag in zip(packed[:half], packed[half:], strict=True)]
@@ -134,6 +130,16 @@ class Witness:
             with absent(slot):
                 bare = self.model(inputs)
         return float((through != bare).sum())
+
+
+def _packed(values: Sequence[Value], device: torch.device) -> Tensor:
+    """The values, 0 for one that is None, and then for each whether it was measured; float64."""
+    known = [float(value is not None) for value in values]
+    numbers = [0.0 if value is None else value for value in values]
+    if not any(isinstance(number, Tensor) for number in numbers):  # in one go: a tensor each would take 5 us
+        return torch.tensor([*numbers, *known], dtype=torch.float64, device=device)
+    each = [torch.as_tensor(number, dtype=torch.float64, device=device).detach() for number in numbers]
+    return torch.cat([torch.stack(each), torch.tensor(known, dtype=torch.float64, device=device)])
 
 
 def _touched(shape: SiteShape | None, slot: Slot) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from esper.kasmina.config import KasminaConfig
@@ -186,7 +186,7 @@ def _impact(evidence: ImpactEvidence, config: KasminaConfig) -> GateResult:
 
 
 def _judge(evidence: Evidence, rules: Sequence[Rule]) -> GateResult:
-    values: dict[str, Any] = asdict(evidence)
+    values: dict[str, Any] = {each.name: getattr(evidence, each.name) for each in fields(evidence)}  # asdict copies
     failures = []
     for rule in rules:
         value = values[rule.name]

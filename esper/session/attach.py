@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from esper.errors import RuntimeLostError
 from esper.kasmina.blend import seed_clip
 from esper.kasmina.executor import Executor
-from esper.kasmina.naming import bare_name
+from esper.kasmina.naming import bare_name, modules_at, undistributed
 from esper.kasmina.paired import Holdout
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.installed import installed_blueprints
@@ -64,9 +64,10 @@ def attach(
     and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
     for a site or an option that does not exist or an installed blueprint that is broken, RuntimeLostError where the
-    runtime is not ready within 30 s.
+    runtime is not ready within 30 s; with `required=False` it trains unsteered then, and at once where no run is named.
     """
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
+    modules_at(undistributed(model), sites)  # raises before a process is started for nothing
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place = Place.of(chosen, rank, world_size)
     link, run_id = _start_runtime(place, run, chosen)
@@ -123,6 +124,9 @@ def _start_runtime(place: Place, run: str, options: SessionOptions) -> tuple[Lin
     if run:
         environment["ESPER_RUN"] = run
     environment |= options.environment
+    if not (options.required or environment.get("ESPER_RUN")):
+        log.warning("training.unsteered", reason="no run is named, neither to attach() nor in ESPER_RUN")
+        return None, "unsteered"
     link = Link(environment)
     link.start()
     try:

@@ -81,6 +81,20 @@ def test_another_digest_replaces_it_and_the_same_one_changes_nothing(tmp_path: P
     assert present is not None and present.resident_bytes() <= 4
 
 
+def test_a_teacher_that_was_prepared_is_loaded_though_its_file_is_gone_by_then(tmp_path: Path) -> None:
+    path, digest = saved(professor(), tmp_path)
+    of = teachers(tmp_path)
+    of.prepare(digest)
+    path.unlink()
+
+    of.register(digest, 1)
+
+    logits = of.predict(questions())
+    assert logits is not None and torch.equal(logits, answers(professor(), questions()))
+    with pytest.raises(RefusedError, match="there: none"):
+        of.prepare("0" * 64)
+
+
 def test_a_wrong_digest_is_refused_and_the_present_teacher_stays(tmp_path: Path) -> None:
     (_, good), (path, bad) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
     path.write_bytes(path.read_bytes()[:-1] + b"\7")
@@ -179,7 +193,7 @@ def test_where_no_mode_has_memory_the_teacher_is_dropped_and_training_goes_on_wi
 
 def test_it_fits_a_budget_by_a_mode_that_needs_less(tmp_path: Path) -> None:
     (_, digest), told = saved(professor(), tmp_path), Told()
-    of = teachers(tmp_path, told, settings=TeacherSettings(budget_bytes=10_000))
+    of = teachers(tmp_path, told, settings=TeacherSettings(budget_bytes=12_000))
 
     of.register(digest, 1)
 

@@ -54,6 +54,11 @@ class Teachers:
         self.source, self._tell, self._taken = source, tell, taken
         self.current: CheckpointedTeacher | None = None
         self._measured: dict[str, float] = {}
+        self._prepared: CheckpointedTeacher | None = None
+
+    def prepare(self, digest: str) -> None:
+        """Read and check a file before training, so that its registration need only load it; RefusedError as there."""
+        self._prepared = self._opened(digest)
 
     def register(self, digest: str, step: int) -> str:
         """Load the teacher of this digest in the place of the one there is, and say so in a sentence.
@@ -63,10 +68,13 @@ class Teachers:
         """
         if self.current is not None and self.current.digest == digest:
             return f"teacher {digest[:12]} is registered already"
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared.digest != digest:
+            prepared = self._opened(digest)
         try:
-            return self._replace(self._opened(digest), step)
+            return self._replace(prepared, step)
         except SettingError as error:
-            raise RefusedError(pb.ReasonCode.REASON_TEACHER_REFUSED, str(error)) from error
+            raise _refused(error) from error
 
     def predict(self, *args: Any, **kwargs: Any) -> Tensor | None:
         """The teacher's logits, without a gradient; None where there is no teacher, or no longer memory for it."""
@@ -108,6 +116,12 @@ class Teachers:
 
     def _opened(self, digest: str) -> CheckpointedTeacher:
         """Checked against its digest and the architecture, and not yet loaded."""
+        try:
+            return self._checked(digest)
+        except SettingError as error:
+            raise _refused(error) from error
+
+    def _checked(self, digest: str) -> CheckpointedTeacher:
         path = self._path(digest)
         with torch.random.fork_rng(devices=_cuda_in_use()):  # the run draws the numbers that it would have drawn
             model = self.source.factory()
@@ -191,6 +205,10 @@ class Teachers:
         self._tell(CRITICAL, "teacher.dropped", digest=self.current.digest, reason=reason)
         self.current.release()
         self.current = None
+
+
+def _refused(error: SettingError) -> RefusedError:
+    return RefusedError(pb.ReasonCode.REASON_TEACHER_REFUSED, str(error))
 
 
 def _cuda_in_use() -> list[int]:

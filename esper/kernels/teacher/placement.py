@@ -54,15 +54,21 @@ class Placement:
         return memory.num_bytes((*self.model.parameters(), *self.model.buffers()))
 
     def expected_bytes(self, mode: Mode, dtype: torch.dtype | None) -> int:
-        """What a mode will hold at most while a forward runs, activations aside."""
+        """What a mode will hold of weights and buffers at most while a forward runs.
+
+        In int8 that is one layer's weight at full size besides: torchao makes it anew in each forward on the CPU.
+        """
         sizes = {place.source: self._size(place, dtype, mode == "int8") for place in self.places}
-        buffers = memory.num_bytes(self.model.buffers())
-        if mode != "offload":
-            return buffers + sum(sizes.values())
+        held = memory.num_bytes(self.model.buffers())
+        if mode == "full":
+            return held + sum(sizes.values())
+        if mode == "int8":
+            whole = (self._size(place, dtype, False) for place in self.places if _is_linear_weight(place))
+            return held + sum(sizes.values()) + max(whole, default=0)
         moved = [{place.source for place in unit} for unit in self._units().values()]
         kept = sizes.keys() - set().union(*moved)
         largest = max((sum(sizes[name] for name in group) for group in moved), default=0)
-        return buffers + sum(sizes[name] for name in kept) + largest
+        return held + sum(sizes[name] for name in kept) + largest
 
     def _load(self, dtype: torch.dtype | None, quantized: bool) -> None:
         made: dict[str, nn.Parameter] = {}

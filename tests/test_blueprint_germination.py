@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from esper.kasmina.executor import Executor
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.kernels.contract import KernelExecutionContract, KernelLoading
 from esper.leyline import contracts as pb
-from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason, batch, equal
+from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, batch, equal
 
 
 class ConvHost(nn.Module):
@@ -112,6 +113,27 @@ def test_a_misfit_on_one_rank_is_refused_by_all() -> None:
     assert outcomes[0].detail.endswith("odd batch; site 'body'")
     assert outcomes[1].detail == "blueprint lora does not fit the site on another rank"
     assert said == []
+
+
+def test_a_seed_larger_than_the_budget_is_refused_before_it_is_built() -> None:
+    bench, sizes = Bench(settings=replace(SETTINGS, seed_memory_bytes=1000)), list[int]()
+    built = BLUEPRINTS["mlp"].builder
+
+    def counted(*given: Any) -> nn.Module:
+        seed = built(*given)
+        sizes.extend(p.numel() for p in seed.parameters() if p.device.type != "meta")
+        return seed
+
+    bench.executor.kernels.blueprints = {"mlp": replace(BLUEPRINTS["mlp"], builder=counted)}
+    bench.train(1)
+
+    refused, fits = bench.germinate(hidden=17), bench.germinate(hidden=16)
+
+    assert (refused.status, refused.reason) == (FAILED, Reason.REASON_NOT_SUPPORTED)
+    # 17 * (8 + 1) + 6 * (17 + 1) floats
+    assert "its parameters would take 1,044 bytes; seed_memory_bytes is 1,000; site 'body'" in refused.detail
+    assert fits.status == APPLIED
+    assert sum(sizes) == 16 * 9 + 6 * 17
 
 
 def test_a_noop_germinates_and_is_culled_and_has_nothing_to_train() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -77,13 +78,26 @@ def _built(
         return None, Findings(seen, fault=misfit.detail)
     if misfit is not None:
         return None, Findings(seen, misfit=f"{misfit}; site {slot.name!r}")
+    build = partial(blueprint.build, slot.module, shape.input, shape.output, parameters)
+    dtype = seed_dtype(slot, shape)
     with torch.random.fork_rng(cuda_devices(witness.model)):
+        if too_large := _too_large(build, dtype, witness.config.seed_memory_bytes):
+            detail = f"blueprint {blueprint.blueprint_id} with {dict(parameters)}: {too_large}; site {slot.name!r}"
+            return None, Findings(seen, misfit=detail)
         torch.manual_seed(rng_seed)
-        module = guarded(blueprint.build, slot.module, shape.input, shape.output, parameters)
+        module = guarded(build)
     if isinstance(module, BlueprintFault):
         return None, Findings(seen, fault=module.detail)
-    module = module.to(device=shape.device, dtype=seed_dtype(slot, shape))
+    module = module.to(device=shape.device, dtype=dtype)
     return module, _probed(module, shape, GradientIsolationMonitor(module, HostTensors(witness.model)))
+
+
+def _too_large(build: Callable[[], nn.Module], dtype: torch.dtype, limit: int) -> str:
+    """Weighed before memory is taken. What can't be built on the meta device is weighed by G0, when it is there."""
+    with torch.device("meta"):
+        weighed = guarded(build)
+    size = 0 if isinstance(weighed, BlueprintFault) else sum(p.numel() for p in weighed.parameters()) * dtype.itemsize
+    return f"its parameters would take {size:,} bytes; seed_memory_bytes is {limit:,}" if size > limit else ""
 
 
 def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonitor) -> Findings:

@@ -146,7 +146,7 @@ class Slot:
     def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         if module.training != self.module.training:
             module.train(self.module.training)
-        shared = x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
+        shared = torch.compiler.is_compiling() or x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
         delta = self._watched_delta(seed, module, x.detach().clone() if shared else x.detach(), h.detach())
         if delta is None:
             return None

@@ -151,6 +151,26 @@ class Controller:
         """Ask which channels the model could do without."""
         return await self.publish(commands.pruning(step, safety_constraints))
 
+    async def importance(self, timeout_s: float = 60.0) -> list[pb.StructuralPruningRequest]:
+        """What each channel and head is worth to the run, in parts as they come. TimeoutError when late."""
+        command = commands.pruning(0, {})
+        since = await self.observer.position(self._heartbeats)
+        parts: dict[int, pb.StructuralPruningRequest] = {}
+        async with asyncio.timeout(timeout_s):
+            await (await self.publish(command)).applied(timeout_s)
+            async with aclosing(self.observer.messages(self._heartbeats, since)) as beats:
+                async for opened in beats:
+                    told = opened.message.pruning if isinstance(opened.message, pb.Heartbeat) else None
+                    if told is not None and told.request_id == command.structural_pruning.request_id:
+                        parts[told.part] = told
+                        if len(parts) == told.num_parts:
+                            break
+        return [parts[number] for number in sorted(parts)]
+
+    async def prune(self, masks: pb.StructuralPruningResponse) -> Receipt:
+        """Put masks in force (`esper.kasmina.pruning.plan` makes some), or, if they say so, lift the last ones."""
+        return await self.publish(commands.pruning_masks(masks))
+
     # --- optimizers --------------------------------------------------------------------------------------------------
 
     async def initialize_host(self, *, expected_step: int = 0, **hyperparameters: float) -> Receipt:

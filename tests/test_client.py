@@ -318,3 +318,22 @@ async def test_a_word_that_stands_for_nothing_is_refused_before_it_is_sent(
         await controller.start_grafting("s0", curve="wavy")
 
     assert await redis.exists(f"esper:{{{run.run_id}}}:commands") == 0
+
+
+async def test_importance_is_gathered_from_its_parts(run: ScriptedRun, controller: Controller) -> None:
+    asking = asyncio.create_task(controller.importance(timeout_s=20.0))
+    [opened] = await run.received()
+    assert isinstance(opened.message, pb.AdaptationCommand)
+    asked = opened.message.structural_pruning.request_id
+    await run.beat(1)
+    for number, request_id in ((1, asked), (0, "another"), (0, asked)):
+        told = pb.StructuralPruningRequest(
+            request_id=request_id, phase=pb.PruningPhase.PRUNING_PHASE_ACTIVE, part=number, num_parts=2, step=7
+        )
+        beat = pb.Heartbeat(version=1, worker="worker-0", world_size=2, pruning=told)
+        await run.say("heartbeats", Role.WORKER, "worker-0", beat)
+    await run.apply(opened.message.command_id, opened.entry_id, *WORKERS)
+
+    parts = await asking
+
+    assert [(part.part, part.request_id) for part in parts] == [(0, asked), (1, asked)]

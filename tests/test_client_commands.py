@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from esper.bus import connect
 from esper.client import Controller, Receipt
+from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from tests.scripted import ScriptedRun, listed
 
@@ -85,6 +86,11 @@ RUN_OPERATIONS: list[tuple[Publish, str, dict[str, object]]] = [
         lambda c: c.rollback(step=1000, reason="worse"),
         "rollback_command",
         {"target_step": "1000", "reason": "worse"},
+    ),
+    (
+        lambda c: c.prune(pb.StructuralPruningResponse(request_id="r", rollback_required=True)),
+        "pruning_masks",
+        {"request_id": "r", "rollback_required": True},
     ),
 ]
 OPTIMIZER_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [

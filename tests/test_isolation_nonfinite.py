@@ -132,7 +132,6 @@ def test_in_hosts_of_other_precision_too(dtype: torch.dtype) -> None:
     assert same(run(bench.host, nullcontext()), run(bare(bench), nullcontext()))
 
 
-@pytest.mark.system
 # torch's own tracer of autograd functions does what its deprecation warns of.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("stage", ["TRAINING", "BLENDING"])

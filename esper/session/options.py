@@ -44,15 +44,17 @@ class SessionOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> SessionOptions:
-        """Check the names; raises SettingError for one that is not a field."""
+        """Check names and schedulers; raises SettingError for one that is no field, or no scheduler of torch's."""
         known = [each.name for each in fields(cls)]
         for name in options:
             if name not in known:
                 raise SettingError("attach() option", name, f"one of {', '.join(known)}")
-        return cls(**options)
+        chosen = cls(**options)
+        chosen.schedulers()
+        return chosen
 
     def schedulers(self) -> tuple[LRScheduler, ...]:
-        """Raises SettingError for what is no scheduler of torch's."""
+        """Of the optimizer, one or several."""
         given = (self.scheduler,) if isinstance(self.scheduler, LRScheduler) else tuple(self.scheduler)
         for each in given:
             if not isinstance(each, LRScheduler):

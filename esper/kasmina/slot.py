@@ -153,9 +153,10 @@ class Slot:
         if isinstance(delta, BlueprintFault):
             self._refuse(seed, delta.detail)
             return None
-        if delta.shape != h.shape or delta.device != h.device:
+        if delta.shape != h.shape or delta.device != h.device or not delta.is_floating_point():
             seed.meter.num_mismatches += 1
-            self._refuse(seed, f"delta is {tuple(delta.shape)} on {delta.device}; expected {tuple(h.shape)}")
+            found = f"{delta.dtype} {tuple(delta.shape)} on {delta.device}"
+            self._refuse(seed, f"delta is {found}; expected {h.dtype} {tuple(h.shape)} on {h.device}")
             return None
         return delta.to(h.dtype)
 

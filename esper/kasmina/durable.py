@@ -133,8 +133,8 @@ class DurableSeeds:
 
     def _settle(self, seed: Seed, module: nn.Module | None) -> None:
         slot = self._slots[seed.site]
-        self._fossils.part(seed.seed_id)
         if seed.stage in ACTIVE_STAGES:
+            self._fossils.part(seed.seed_id)
             seed.module = module
             slot.settle(seed)
             seed.census = HookCensus(slot.module)
@@ -144,6 +144,10 @@ class DurableSeeds:
         seed.module, seed.remains = None, Remains(None)
 
     def _join_again(self, seed: Seed, module: nn.Module) -> None:
+        """A fossil that is there stays: others may hold its parameters."""
+        if (present := self._fossils.modules().get(seed.seed_id)) is not None:
+            _copy(tensors_of(module), tensors_of(present))
+            return
         slot = self._slots[seed.site]
         self._fossils.join_again(slot, seed, module)
         slots = neighbours(self._slots, slot)
@@ -235,9 +239,13 @@ def _fill_tensors(seed_id: str, module: nn.Module, kept: Mapping[str, Tensor]) -
     met, expected = ({name: [*each.shape] for name, each in given.items()} for given in (kept, here))
     if met != expected:
         raise CheckpointError(f"its seed {seed_id!r} has tensors {met}; its blueprint makes {expected}")
+    _copy(kept, here)
+
+
+def _copy(source: Mapping[str, Tensor], into: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
-        for name, each in here.items():
-            each.copy_(kept[name])
+        for name, each in into.items():
+            each.copy_(source[name])
 
 
 _COUNTED = (Ring, Tensor, int)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from esper.errors import CheckpointError, RefusedError, SettingError
+from esper.errors import CheckpointError, EsperError, RefusedError, SettingError, TrainingError
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.blob import marks_of
 from esper.tolaria.checkpoints.common import newest_common
@@ -107,7 +107,7 @@ class Checkpoints:
         except CheckpointError as error:
             detail = f"step {checkpoint_step} can't be gone back to: {error}"
             raise RefusedError(pb.ReasonCode.REASON_NO_SNAPSHOT, detail) from error
-        put_back(step, False)
+        self._whole_or_never(put_back, step, resumes=False)
 
     def resume(self) -> Place | None:
         """Put back the newest checkpoint that verifies on every rank, hyperparameters and loader included.
@@ -125,7 +125,7 @@ class Checkpoints:
             raise CheckpointError(f"none can be resumed from: {why}", str(self.store.folder))
         put_back = self._agreed(paths[step])
         place = self.store.manifest(paths[step]).place
-        put_back(place.step, True)
+        self._whole_or_never(put_back, place.step, resumes=True)
         return place
 
     def _quietly(self, make: Callable[[], Path]) -> Path | None:
@@ -158,6 +158,13 @@ class Checkpoints:
         if not everywhere:
             raise CheckpointError("another rank can't go back to its own", str(path))
         return put_back
+
+    def _whole_or_never(self, put_back: PutBack, step: int, *, resumes: bool) -> None:
+        """What was checked is put back; if that stops half-way all the same, so must this process."""
+        try:
+            put_back(step, resumes)
+        except EsperError as error:
+            raise TrainingError(f"a checkpoint could be put back in part only: {error}") from error
 
     def _prepared(self, path: Path) -> PutBack:
         manifest, blob = self.store.read(path)

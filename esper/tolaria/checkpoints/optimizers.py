@@ -54,20 +54,31 @@ class OptimizerState:
 
     def put_back(self, dumped: Mapping[str, Any], seeds: Mapping[str, Trainee], *, settings: bool) -> None:
         """`settings`: also the groups' hyperparameters; a rollback leaves these as they are now."""
-        stepped = {each: None for group in self._host.param_groups for each in group["params"]}
         by_name = {name: each for each, name in self._names().items()}
         by_name |= self._model()
-        missing = False
-        for group in dumped["groups"]:
-            lacking = [by_name[name] for name in group["names"] if by_name[name] not in stepped]
-            self._optimizers.add_to_host([each for each in lacking if isinstance(each, torch.nn.Parameter)])
-            missing |= bool(lacking)
         kept = self._kept(dumped, by_name)
-        if missing:  # what came last must not go with the groups of what leaves
+        if any(each not in self._stepped() for each in kept.host.parameters):
+            self._add(dumped["groups"], by_name, kept, seeds)
+            # What came last must not go with the groups of what has left.
             kept = replace(kept, host=replace(kept.host, num_groups=len(self._host.param_groups)))
         self._optimizers.restore(kept, seeds)
         if settings:
             self._set(dumped["groups"], by_name)
+
+    def _stepped(self) -> set[torch.Tensor]:
+        return {each for group in self._host.param_groups for each in group["params"]}
+
+    def _add(
+        self, groups: list[Mapping[str, Any]], by_name: Names, kept: KeptOptimizers, seeds: Mapping[str, Trainee]
+    ) -> None:
+        """Let the host step fossils that were made anew, once it has let go of what was there instead."""
+        stay = [place for place, each in enumerate(kept.host.parameters) if each in self._stepped()]
+        moments = Moments([kept.host.moments.states[place] for place in stay])
+        present = replace(kept.host, parameters=[kept.host.parameters[place] for place in stay], moments=moments)
+        self._optimizers.restore(replace(kept, host=present), seeds)
+        for group in groups:
+            lacking = [by_name[name] for name in group["names"] if by_name[name] not in self._stepped()]
+            self._optimizers.add_to_host([each for each in lacking if isinstance(each, torch.nn.Parameter)])
 
     def _kept(self, dumped: Mapping[str, Any], by_name: Names) -> KeptOptimizers:
         device = {name: by_name[name].device for name in dumped["host"]}

@@ -1,0 +1,107 @@
+"""A checkpoint that does not fit this model says why, and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from esper.errors import CheckpointError, SettingError
+from esper.kernels.blueprints import BLUEPRINTS
+from esper.tolaria.checkpoints.tree import pack
+from tests.checkpoint_kit import Training, Wider, equal, signer
+from tests.seed_kit import Host
+
+
+class Longer(Host):
+    """The host with one layer more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Linear(3, 3)
+
+
+def saved(folder: Path) -> Training:
+    run = Training(folder)
+    run.raise_seed(fossilize=False)
+    run.checkpoints.save(run.step)
+    return run
+
+
+def refused(run: Training, why: str) -> None:
+    """Resuming raises this, and nothing has changed."""
+    before = run.everything()
+    with pytest.raises(CheckpointError, match=why):
+        run.checkpoints.resume()
+    assert equal(run.everything(), before)
+    assert run.stages() == {}
+
+
+def test_names_that_differ_are_told(tmp_path: Path) -> None:
+    saved(tmp_path)
+    refused(Training(tmp_path, Longer()), "another model: it lacks extra.weight; it lacks extra.bias")
+
+
+def test_shapes_that_differ_are_told(tmp_path: Path) -> None:
+    saved(tmp_path)
+    refused(Training(tmp_path, Wider()), r"body.weight is float32\[6, 8\] in it and float32\[7, 8\] here")
+
+
+def test_dtypes_that_differ_are_told(tmp_path: Path) -> None:
+    saved(tmp_path)
+    refused(Training(tmp_path, Host().double()), r"body.weight is float32\[6, 8\] in it and float64\[6, 8\] here")
+
+
+def test_another_optimizer_is_told(tmp_path: Path) -> None:
+    saved(tmp_path)
+    refused(Training(tmp_path, optimizer="adamw"), "its optimizer is SGD; this one is AdamW")
+
+
+def test_another_code_of_a_blueprint_is_told(tmp_path: Path) -> None:
+    saved(tmp_path)
+    run = Training(tmp_path)
+    run.executor.kernels.blueprints = {**BLUEPRINTS, "mlp": replace(BLUEPRINTS["mlp"], code="another")}
+    refused(run, "its seed 's0' is of blueprint 'mlp' with digest")
+
+
+def test_another_number_of_ranks_is_told(tmp_path: Path) -> None:
+    saved(tmp_path)
+    refused(Training(tmp_path, rank=0, world_size=2), "it is of rank 0 of 1; this is rank 0 of 2")
+
+
+def test_what_is_no_data_can_not_be_kept(tmp_path: Path) -> None:
+    run = Training(tmp_path)
+    run.checkpoints.state.loader = Awkward()
+
+    with pytest.raises(SettingError, match="state at /loader/epoch is 'Awkward'"):
+        run.checkpoints.save(1)
+    run.checkpoints.every = 1
+    run.train(2)  # training goes on
+
+    assert (run.checkpoints.num_failed, run.step) == (1, 3)
+
+
+def test_only_dense_tensors_are_kept() -> None:
+    with pytest.raises(SettingError, match="expected a dense tensor"):
+        pack({"w": torch.eye(3).to_sparse()})
+
+
+def test_a_run_signs_as_itself(tmp_path: Path) -> None:
+    run = saved(tmp_path)
+    run.checkpoints.store._verifier = signer("other-00000000")
+
+    with pytest.raises(CheckpointError, match="none can be resumed from"):
+        run.checkpoints.resume()
+
+
+class Awkward:
+    """A loader whose state is an object."""
+
+    def state_dict(self) -> dict[str, object]:
+        return {"epoch": self}
+
+    def load_state_dict(self, state: object) -> None:
+        raise AssertionError(state)

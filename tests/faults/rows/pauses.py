@@ -83,7 +83,8 @@ class Stage:
         deadline = time.monotonic() + 2.0
         while True:
             self.crew.on[name].pause()
-            self.crew.client.ping()
+            for _ in range(2):  # the first may be answered before what the worker sent and the server has not read
+                self.crew.client.ping()
             held = set(self.crew.held_by(name))
             if held or time.monotonic() > deadline:
                 return held

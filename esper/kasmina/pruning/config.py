@@ -19,7 +19,7 @@ class KasminaCheckpointPruningConfig:
     schedule: str = "one_shot"  # or cubic: Zhu & Gupta 2017, arXiv 1710.01878
     ramp_steps: int = 0  # cubic: steps from the command to the last channel
     ramp_every: int = 10  # cubic: steps between two prunings
-    importance_every: int = 1  # steps between two measurements; 0: none, and norms only while a change is watched
+    importance_every: int = 1  # steps between two measurements; 0: none. Norms alike, until a change is watched
     max_accuracy_drop: float = 0.02  # of the noted accuracy, a share: 0.02 are two points
     max_gradient_ratio: float = 5.0  # gradient norm over its running median
     median_steps: int = 50

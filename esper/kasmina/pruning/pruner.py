@@ -84,17 +84,18 @@ class Pruning:
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Look at the gradients that it is about to step with. Never waits for the device."""
-        measures = self.settings.importance_every
-        if not measures and self._change is None:
+        every = self.settings.importance_every
+        measures = every > 0 and self._num_updates % every == 0
+        self._num_updates += 1
+        if not measures and self._change is None:  # norms are read as seldom as importance, until they are watched
             return
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not gradients:
             return
         scale, skipped = scaled_by(optimizer)
         self._watch.note(gradients, scale, skipped)
-        if measures and self._num_updates % measures == 0:
+        if measures:
             self.importance.update(scale, skipped)
-        self._num_updates += 1
 
     def after_optimizer_step(self) -> None:
         """Take back what momentum and decay did to pruned weights."""

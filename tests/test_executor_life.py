@@ -236,7 +236,7 @@ def test_evidence_is_the_mean_over_ranks() -> None:
     bench.executor._moves.witness.reduce = lame
     outcome = bench.do(Op.SEED_OP_START_GRAFTING)
 
-    assert [tensor.dtype for tensor in calls] == [torch.float64]
+    assert {tensor.dtype for tensor in calls} == {torch.float64}
     assert outcome.detail.startswith("steps is unmeasured; fit_first is unmeasured")
 
 

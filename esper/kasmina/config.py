@@ -35,7 +35,8 @@ class KasminaConfig:
     max_looks: int = 3
     error_rate: float = 0.05  # one-sided, shared equally among the looks
     embargo_epochs: int = 100
-    seed_memory_bytes: int = 256 * 2**20
+    seed_memory_bytes: int = 256 * 2**20  # parameters of one seed
+    seeds_memory_bytes: int = 4 * 2**30  # of all seeds together, with gradients and moments
     # Blending.
     blend_steps: int = 30
     alpha_hysteresis: float = 0.02

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from esper.errors import RefusedError
 from esper.kasmina.advance import ADVANCING, wish
-from esper.kasmina.breaker import OPEN
+from esper.kasmina.breaker import OPEN, Breaker
 from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.durable import DurableSeeds
@@ -82,6 +82,11 @@ class Executor:
         self._witness.has_optimizer = has_optimizer
 
     # -- what there is -----------------------------------------------------------------------------------------------
+
+    @property
+    def breakers(self) -> Mapping[str, Breaker]:
+        """This rank's, by name: what they say is asked of the coordinator, or agreed on, before anything follows."""
+        return self._moves.guards.breakers
 
     @property
     def sites(self) -> list[str]:

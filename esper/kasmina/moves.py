@@ -16,6 +16,7 @@ from esper.kasmina.evidence import Witness
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.gates import Evidence, GateResult, judge
 from esper.kasmina.germination import Findings, agreed
+from esper.kasmina.guards import Guards
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.kernels import Kernels
 from esper.kasmina.meter import LossLevel, Meter
@@ -76,6 +77,12 @@ class Moves:
     kernels: Kernels
     known: dict[str, Seed]
     fossils: Fossils
+    guards: Guards = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guards = Guards(self.witness)
+        pool = self.kernels.pool
+        self.guards.budget.watch(lambda: pool.num_bytes, pool.clear)
 
     def carry_out(self, command: pb.SeedCommand, now: Moment) -> Outcome:
         """Raises RefusedError, with nothing changed, where the operation does not apply."""
@@ -96,8 +103,7 @@ class Moves:
             case Op.SEED_OP_START_GRAFTING:
                 return self._graft(seed, command, now)
             case Op.SEED_OP_STABILIZE:
-                evidence = self.witness.stability(self.slots[seed.site], seed, now.step)
-                return self._through(seed, operation, SHADOWING, evidence, now)
+                return self._stabilize(seed, now)
             case Op.SEED_OP_EVALUATE:
                 return self._through(seed, operation, PROBATIONARY, self.witness.interface(seed), now)
             case Op.SEED_OP_FOSSILIZE:
@@ -142,9 +148,13 @@ class Moves:
         slot = self.kernels.slot(command.site)
         kernel_id = self.kernels.next_id(slot.name, command.blueprint_id, command.parameters)
         self._vacant(slot)
+        self.guards.admit("kernel", "memory")
         kernel = self.kernels.load_kernel(kernel_id)
         assert isinstance(kernel.findings, Findings)
         evidence = agreed(self.witness, self.kernels.blueprints[command.blueprint_id], kernel.findings)
+        self.guards.note("kernel", failed=bool(evidence.fault))
+        living = [seed for seed in self.known.values() if seed.module is not None]
+        self.guards.reserve(command.seed_id, int(evidence.seed_bytes or 0), living)
         seed = self.new_seed(command, slot, kernel_id.generation, now, before)
         fault = kernel.findings.fault
         outcome = self._through(seed, command.operation, GERMINATED, evidence, now, note=fault)
@@ -190,6 +200,7 @@ class Moves:
 
     def _graft(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
         schedule = self._schedule(command, now, 0.0)
+        self.guards.admit("recompile")
         evidence = self.witness.gradient(self.slots[seed.site], seed)
         outcome = self._through(seed, command.operation, BLENDING, evidence, now)
         if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
@@ -199,6 +210,12 @@ class Moves:
             seed.losses_seen, seed.graphs_seen = self.witness.losses.total, None
             seed.loss_before, seed.phase = LossLevel.of(self.witness.losses.window()), Phase.LOW
         return outcome
+
+    def _stabilize(self, seed: Seed, now: Moment) -> Outcome:
+        evidence = self.witness.stability(self.slots[seed.site], seed, now.step)
+        recompiles, allowed = evidence.recompiles, self.witness.config.recompiles_max
+        self.guards.note("recompile", failed=recompiles is not None and recompiles > allowed)
+        return self._through(seed, Op.SEED_OP_STABILIZE, SHADOWING, evidence, now)
 
     def _schedule(self, command: pb.SeedCommand, now: Moment, start: float) -> AlphaSchedule:
         given = dict(command.parameters)

@@ -65,6 +65,11 @@ class Seed:
     def blends(self) -> bool:
         return self.stage in BLENDED_STAGES
 
+    @property
+    def num_bytes(self) -> int:
+        """Of its module's parameters."""
+        return 0 if self.module is None else sum(p.numel() * p.element_size() for p in self.module.parameters())
+
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Parameters that the seed's own optimizer steps, or will; none outside GERMINATED..PROBATIONARY."""
         if self.module is None or self.stage not in (GERMINATED, *LEARNING_STAGES):

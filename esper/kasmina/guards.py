@@ -1,0 +1,67 @@
+"""What keeps an operation from being tried at all: open breakers, and memory that all seeds share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from esper.errors import RefusedError
+from esper.kasmina.breaker import OPEN, Breaker, breakers_of
+from esper.kasmina.evidence import Witness
+from esper.kasmina.seed import Seed
+from esper.kernels.budget import Budget
+from esper.leyline import contracts as pb
+
+COPIES = 4  # of each parameter: itself, its gradient, and two moments of its optimizer
+
+
+@dataclass
+class Guards:
+    """One rank's breakers and budget. Whether an operation is refused is agreed on by all ranks."""
+
+    witness: Witness
+    breakers: Mapping[str, Breaker] = field(init=False)
+    budget: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.breakers = breakers_of(self.witness.clock)
+        self.budget = Budget(self.witness.config.seeds_memory_bytes)
+        self.budget.watch(lambda: 0, _hand_back_to_device)
+
+    def admit(self, *names: str) -> None:
+        """Raise RefusedError while one of these breakers is open on any rank. All ranks call it alike."""
+        opened = [float(self.breakers[name].state == OPEN) for name in names]
+        for name, share in zip(names, self.witness.mean(opened), strict=True):
+            if share:
+                settings = self.breakers[name].settings
+                detail = f"the {name} breaker is open after {settings.threshold} failures, for {settings.open_s:g} s"
+                raise RefusedError(pb.ReasonCode.REASON_BREAKER_OPEN, detail)
+
+    def note(self, name: str, *, failed: bool) -> None:
+        breaker = self.breakers[name]
+        if failed:
+            breaker.fail()
+        else:
+            breaker.succeed()
+
+    def reserve(self, seed_id: str, num_bytes: int, living: Iterable[Seed]) -> None:
+        """Set memory aside for a seed with so many bytes of parameters, beside the living ones.
+
+        Raises RefusedError where it does not fit. The amounts are equal on all ranks, and so is the answer.
+        """
+        self.budget.hold({seed.seed_id: COPIES * seed.num_bytes for seed in living if seed.seed_id != seed_id})
+        try:
+            self.budget.reserve(seed_id, COPIES * num_bytes)
+        except RefusedError:
+            self.note("memory", failed=True)
+            raise
+        self.note("memory", failed=False)
+
+
+def _hand_back_to_device() -> int:
+    """What torch's own allocator holds unused, given back; it isn't ours to count."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+    return 0

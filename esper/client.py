@@ -74,12 +74,12 @@ class Controller:
     # --- seeds -------------------------------------------------------------------------------------------------------
 
     async def germinate(self, seed: str, *, site: str, blueprint: str, **parameters: float) -> Receipt:
-        """Put a new seed at a site, without effect on the model yet (G0)."""
+        """Put a new seed at a site, without effect on the model yet (G0). auto=1: a policy advances it."""
         return await self.publish(commands.germinate(seed, site, blueprint, parameters))
 
-    async def start_training(self, seed: str) -> Receipt:
-        """Let a germinated seed learn, unseen by the model."""
-        return await self.publish(commands.seed(seed, _Op.SEED_OP_START_TRAINING))
+    async def start_training(self, seed: str, **parameters: float) -> Receipt:
+        """Let a germinated seed learn, unseen by the model. auto=1 hands it to its policy, auto=0 takes it back."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_START_TRAINING, parameters))
 
     async def start_grafting(
         self, seed: str, *, steps: int = 100, alpha: float = 1.0, curve: str = "cosine"
@@ -91,13 +91,13 @@ class Controller:
         """Move a blended seed's weight to another value."""
         return await self.publish(commands.blend(seed, _Op.SEED_OP_SET_ALPHA_TARGET, steps, alpha, curve))
 
-    async def stabilize(self, seed: str) -> Receipt:
-        """End the blending, alpha being at its target (G2)."""
-        return await self.publish(commands.seed(seed, _Op.SEED_OP_STABILIZE))
+    async def stabilize(self, seed: str, **parameters: float) -> Receipt:
+        """End the blending, alpha being at its target (G2). auto as in start_training."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_STABILIZE, parameters))
 
-    async def evaluate(self, seed: str) -> Receipt:
-        """Put a seed on probation (G3)."""
-        return await self.publish(commands.seed(seed, _Op.SEED_OP_EVALUATE))
+    async def evaluate(self, seed: str, **parameters: float) -> Receipt:
+        """Put a seed on probation (G3). auto as in start_training."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_EVALUATE, parameters))
 
     async def fossilize(self, seed: str) -> Receipt:
         """Make a seed part of the model for good, if the held-out loss shows its worth (G4)."""

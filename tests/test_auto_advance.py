@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from esper.kasmina.moves import Outcome
+from esper.kasmina.moves import AUTO, Outcome
+from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
-from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, held_out
+from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, held_out, new_host, optimizer_of
+from tests.session_kit import on_seed, order, train, unsteered
 
 LIFE = ["GERMINATED", "TRAINING", "BLENDING", "SHADOWING", "PROBATIONARY", "FOSSILIZED"]
 
@@ -139,3 +141,29 @@ def test_a_seed_may_end_from_dormant_or_as_a_fossil() -> None:
     assert bench.stage() == "TERMINATED"
     assert bench.do(Op.SEED_OP_GERMINATE).reason == Reason.REASON_ILLEGAL_TRANSITION
     assert bench.germinate(seed_id="s1").status == APPLIED
+
+
+def test_in_a_run_what_the_policy_asks_for_is_ordered_and_the_seed_gets_its_optimizer() -> None:
+    host, holdout = new_host(), held_out()
+    optimizer = optimizer_of("sgd", list(host.parameters()))
+    given = (holdout.batches, holdout.loss_fn)
+    run = unsteered(host, optimizer, "body", settings=SETTINGS, holdout=given)
+    train(run, host, 20)
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp", parameters={"auto": 1.0}))
+    created = False
+    for _ in range(120):
+        train(run, host, 1)
+        commit = pb.BarrierCommit(version=1, round=run.exchange.boundary.round_applied + 1)
+        commit.effective_step = run.step_number
+        commit.requests.extend(run.executor.requests())
+        run.exchange.boundary.on_commit(pb.CommitOrder(commit=commit))
+        created |= run.optimizers.has("s0")
+
+    (state,) = run.executor.states()
+    assert created
+    assert state.stage == pb.SeedLifecycleStage.SEED_STAGE_FOSSILIZED
+    assert not run.optimizers.has("s0")
+
+
+def test_no_blueprint_has_a_parameter_that_the_policy_s_would_hide() -> None:
+    assert [name for name, each in BLUEPRINTS.items() for row in each.parameters if row.name == AUTO] == []

@@ -35,7 +35,7 @@ def new_command_id() -> str:
 
 
 def germinate(seed: str, site: str, blueprint: str, parameters: Mapping[str, float]) -> pb.AdaptationCommand:
-    """Parameters are the blueprint's; one that is not named keeps its default."""
+    """Parameters are the blueprint's; one that is not named keeps its default. auto=1: the policy advances the seed."""
     body = pb.SeedCommand(
         seed_id=seed,
         operation=pb.SeedOperation.SEED_OP_GERMINATE,
@@ -46,9 +46,12 @@ def germinate(seed: str, site: str, blueprint: str, parameters: Mapping[str, flo
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
 
 
-def seed(seed_id: str, operation: pb.SeedOperation) -> pb.AdaptationCommand:
-    """An operation that needs nothing but the seed's name."""
-    return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=pb.SeedCommand(seed_id=seed_id, operation=operation))
+def seed(
+    seed_id: str, operation: pb.SeedOperation, parameters: Mapping[str, float] | None = None
+) -> pb.AdaptationCommand:
+    """An operation that needs nothing but the seed's name. Parameter auto: 1 hands it to the policy, 0 holds it."""
+    body = pb.SeedCommand(seed_id=seed_id, operation=operation, parameters=parameters or {})
+    return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
 
 
 def blend(seed_id: str, operation: pb.SeedOperation, steps: float, alpha: float, curve: str) -> pb.AdaptationCommand:

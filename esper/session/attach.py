@@ -28,6 +28,7 @@ from esper.session.exchange import Exchange
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.session import Session
+from esper.session.teaching import open_teachers, with_teachers
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.rank import RankState
@@ -88,6 +89,8 @@ def attach(
         schedulers=chosen.schedulers(),
         own_host=chosen.own_host,
     )
+    teachers = open_teachers(chosen.teachers, model, optimizer, rows)
+    around = with_teachers(around, teachers)
     optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
     executor.follow_optimizers(optimizers.has)
     fossils = FossilGradients(reducer.mean)
@@ -98,6 +101,7 @@ def attach(
         place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
     )
     session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
+    session.teachers = teachers
     host = model.module if isinstance(model, DistributedDataParallel) else model
     named = OptimizerState(optimizers, optimizer, lambda: dict(host.named_parameters()))
     parts = {"pruning": Part.of(pruning)}

@@ -16,6 +16,7 @@ from esper.errors import SettingError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.tolaria.checkpoints.rank import Stateful
+from esper.tolaria.teachers import TeacherSource
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class SessionOptions:
     checkpoints_kept: int = 3
     resume: bool = False  # from the newest checkpoint that verifies; where there is none, the run begins
     loader: Stateful | None = None  # its state goes with checkpoints, and comes back with `resume`
+    teachers: TeacherSource | None = None  # to distil from: REGISTER_TEACHER names one of its files by digest
     environment: Mapping[str, str] = field(default_factory=dict)  # for the runtime process, over this one's
 
     @classmethod

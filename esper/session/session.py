@@ -19,6 +19,7 @@ from esper.leyline import contracts as pb
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
 from esper.session.portrait import Portrait
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
+from esper.tolaria.teachers import Teachers
 
 log = structlog.get_logger()
 
@@ -64,6 +65,7 @@ class Session:
     step_number: int = 1
     epoch: int = 0
     checkpoints: Checkpoints | None = None
+    teachers: Teachers | None = None  # to distil from, where attach() was given a source of them
 
     def __post_init__(self) -> None:
         self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
@@ -191,6 +193,8 @@ class Session:
             self.executor.note_loss(loss)
         if "accuracy" in self.portrait.notes:
             values["accuracy"] = self.portrait.notes["accuracy"]
+        if self.teachers is not None:
+            values |= self.teachers.take_measured()
         return values
 
     def _must_wait(self) -> bool:
@@ -238,7 +242,6 @@ class Session:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.optimizers.reduce(learning)
         self.executor.observe(gradients, self.step_number)
-        self.executor.clip_gradients()
         self.optimizers.step(self.step_number)
 
     def _require_slots_fired(self) -> None:

@@ -115,7 +115,6 @@ class Life:
         loss = losses(self.model(inputs), targets).mean()
         torch.autograd.backward(loss)
         self.executor.observe([p.grad for p in self.model.parameters() if p.grad is not None], step)
-        self.executor.clip_gradients()
         if self.seed is not None:
             self.seed.step()
             self.seed.zero_grad()

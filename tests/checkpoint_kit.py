@@ -91,7 +91,6 @@ class Training:
             self.optimizers.reduce(self.executor.learning())
             gradients = [each.grad for each in self.host.parameters() if each.grad is not None]
             self.executor.observe(gradients, self.step)
-            self.executor.clip_gradients()
             self.optimizers.step(self.step)
             self.optimizer.zero_grad()
             self.executor.note_loss(loss)

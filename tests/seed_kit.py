@@ -129,7 +129,6 @@ class Bench:
 
     def _step_all(self) -> None:
         self.executor.observe([p.grad for p in self.host.parameters() if p.grad is not None], self.step)
-        self.executor.clip_gradients()
         for seed_id, seed in self.executor.learning().items():
             parameters = [parameter for _, parameter in seed.trainable()]
             if seed_id not in self.seed_optimizers:

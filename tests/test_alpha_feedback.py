@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from esper.kasmina.blend import AlphaSchedule, Phase, fed_back, phase_of, seed_clip
+from esper.kasmina.blend import AlphaSchedule, Phase, fed_back, phase_of
 from esper.leyline import contracts as pb
 from tests.seed_kit import APPLIED, SETTINGS, Bench, Op
 
@@ -99,33 +99,3 @@ def test_without_feedback_alpha_follows_its_schedule_alone() -> None:
     train_at_loss(bench, 220, 50.0)
 
     assert float(bench.executor.seeds["s0"].alpha) == 1.0
-
-
-def gradient_norms(bench: Bench) -> list[float]:
-    bench.gradients(99)
-    seed = bench.executor.seeds["s0"]
-    bench.executor.observe([torch.ones(1)], bench.step)
-    before = float(torch.cat([g.flatten() for g in seed.gradients()]).norm())
-    bench.executor.clip_gradients()
-    return [before, float(torch.cat([g.flatten() for g in seed.gradients()]).norm())]
-
-
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_a_blended_seed_s_gradient_is_clipped_by_its_alpha(adaptive: bool) -> None:
-    bench = Bench(settings=replace(SETTINGS, gradient_clip_adaptive=adaptive))
-    bench.raise_seed("BLENDING")
-    alpha = float(bench.executor.seeds["s0"].alpha)
-
-    before, after = gradient_norms(bench)
-
-    assert before > seed_clip(alpha)
-    assert after == pytest.approx(seed_clip(alpha) if adaptive else before, rel=1e-5)
-
-
-def test_a_training_seed_is_not_clipped() -> None:
-    bench = Bench()
-    bench.raise_seed("TRAINING")
-
-    before, after = gradient_norms(bench)
-
-    assert before == after

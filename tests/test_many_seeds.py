@@ -138,7 +138,6 @@ def test_sixty_four_seeds_train_side_by_side_in_sixteen_sites() -> None:
         x, targets = batch(step)
         torch.autograd.backward(nn.functional.cross_entropy(host(x), targets))
         executor.observe([p.grad for p in host.parameters() if p.grad is not None], step)
-        executor.clip_gradients()
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

@@ -103,7 +103,7 @@ class Ours:
             grow(self.executor, site, STAGES[at % len(STAGES)])
         seeds = self.executor.seeds.values()
         self.optimizers = [torch.optim.AdamW([p for _, p in seed.trainable()], lr=1e-4) for seed in seeds]
-        self.parts: dict[str, list[float]] = {"begin_step": [], "observe": [], "clip_gradients": []}
+        self.parts: dict[str, list[float]] = {"begin_step": [], "observe": []}
 
     def turn(self, step: int) -> None:
         self._timed("begin_step", self.executor.begin_step, step, 0)
@@ -111,7 +111,6 @@ class Ours:
         self.executor.note_loss(loss)
         gradients = [p.grad for p in self.arm.model.parameters() if p.grad is not None]
         self._timed("observe", self.executor.observe, gradients, step)
-        self._timed("clip_gradients", self.executor.clip_gradients)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()

@@ -16,7 +16,7 @@ from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.durable import DurableSeeds
 from esper.kasmina.evidence import Witness
-from esper.kasmina.feedback import clip_scales, feed_back
+from esper.kasmina.feedback import feed_back
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
@@ -150,16 +150,6 @@ class Executor:
         host_norm = norm_of(gradients).double()
         for seed in learning.values():
             seed.meter.close_step(host_norm, seed.gradients())
-
-    def clip_gradients(self) -> None:
-        """After `observe`: clip each blended seed's gradient to seed_clip(alpha). One batched product for all."""
-        blended = [seed for seed in self.learning().values() if seed.blends]
-        if not (blended and self.settings.gradient_clip_adaptive):
-            return
-        scales = clip_scales([seed.alpha for seed in blended], [seed.meter.gradient_norm for seed in blended])
-        gradients = [(g, scale) for seed, scale in zip(blended, scales, strict=True) for g in seed.gradients()]
-        if gradients:
-            torch._foreach_mul_([g for g, _ in gradients], [scale.to(g.dtype) for g, scale in gradients])
 
     def bypassed(self) -> list[str]:
         """Sites whose slots the last backward's forwards went past; call once per optimizer step, gradients present."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-import torch
 from torch import Tensor
 
 from esper.kasmina.blend import fed_back
@@ -46,9 +45,3 @@ def _move(seed: Seed, means: Sequence[float | None], step: int, config: KasminaC
     seed.schedule, seed.phase = fed_back(schedule, seed.phase, step, config.alpha_hysteresis, worse=worse)
     seed.num_holds += worse and schedule.held_since is None
     seed.num_retreats += worse and schedule.held_since is not None
-
-
-def clip_scales(alphas: Sequence[Tensor], norms: Sequence[Tensor]) -> Tensor:
-    """What each seed's gradient is multiplied by, so that its norm is at most seed_clip(alpha); waits for no device."""
-    clips = 0.1 / (1.0 + 100.0 * (torch.stack(list(alphas)).double() - 0.5).square())
-    return (clips / torch.stack(list(norms)).double().clamp_min(1e-30)).clamp_max(1.0)

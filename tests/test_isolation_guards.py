@@ -100,3 +100,14 @@ def test_five_seeds_over_budget_open_the_memory_breaker() -> None:
 
     assert reasons == [Reason.REASON_OUT_OF_RANGE] * 5 + [Reason.REASON_BREAKER_OPEN]
     assert bench.stage() == "DORMANT" and not bench.executor.seeds
+
+
+def test_an_open_recompile_breaker_refuses_a_graft() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    for _ in range(3):
+        bench.executor.breakers["recompile"].fail()
+
+    outcome = bench.do(Op.SEED_OP_START_GRAFTING)
+
+    assert (outcome.reason, bench.stage()) == (Reason.REASON_BREAKER_OPEN, "TRAINING")

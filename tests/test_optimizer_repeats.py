@@ -8,7 +8,7 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.tolaria.optimizers import Optimizers
-from tests.optimizer_kit import APPLIED, Kind, Reason, Sprout, alone, command, refusal
+from tests.optimizer_kit import APPLIED, Kind, Reason, Sprout, adjustment, alone, command, refusal
 
 RENEWING = [
     Kind.OPTIMIZER_COMMAND_INITIALIZE_HOST,
@@ -110,3 +110,20 @@ def test_a_lease_granted_twice_is_the_same_lease() -> None:
     assert len(optimizers._seeds["s0"].leases.granted()) == 2
     covering = optimizers._seeds["s0"].leases.at(12)
     assert covering is not None and covering.grad_clip_norm == 0.0  # the newest; the repeat has not come after it
+
+
+def test_a_restarted_rank_stands_where_the_last_one_stood() -> None:
+    optimizers, seeds = with_seed()
+    wish = renewal(Kind.OPTIMIZER_COMMAND_CREATE_SEED, expected_step=100)
+    for each in (wish, command(Kind.OPTIMIZER_COMMAND_STEP, expected_step=110, num_steps=5, grad_clip_norm=0.5)):
+        optimizers.apply(each, 108, seeds)
+    optimizers.adjust(adjustment("s0", lr=0.7))
+    optimizers.adjust(adjustment("host", lr=0.2))
+    anew, twins = with_seed()
+
+    anew.resume(optimizers.standing())
+
+    assert anew.generations == optimizers.generations == {"host": 1, "s0": 2}
+    assert (anew.learning_rate("s0"), anew.learning_rate()) == (0.7, 0.2)
+    assert anew.apply(wish, 120, twins).detail == "carried out before step 108; a repeat changes nothing"
+    assert anew._seeds["s0"].leases.granted() == optimizers._seeds["s0"].leases.granted()

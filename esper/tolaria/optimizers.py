@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import assert_never, cast
+from dataclasses import astuple, dataclass
+from typing import Any, assert_never, cast
 
 import torch
 
@@ -15,13 +15,13 @@ from esper.tolaria.gate import HostGate
 from esper.tolaria.host import HostOptimizer, KeptHost
 from esper.tolaria.joint import Due, JointStep, strictest
 from esper.tolaria.kinds import require_bounds, require_known
-from esper.tolaria.leases import Lease, Leases
-from esper.tolaria.overrides import write
+from esper.tolaria.leases import DEFAULT, Lease, Leases
+from esper.tolaria.overrides import Overrides, write
 from esper.tolaria.owners import HOST, Owners
 from esper.tolaria.reduce import SeedReducer, Trainee as Trainee
-from esper.tolaria.repeats import Repeats
 from esper.tolaria.scaling import step_was_skipped, unscale
 from esper.tolaria.seed_optimizer import KeptSeedOptimizer, SeedOptimizer
+from esper.tolaria.standing import Standing
 from esper.tolaria.surroundings import ALONE, Surroundings
 
 _Kind = pb.OptimizerCommandType
@@ -70,15 +70,14 @@ class Optimizers:
         self._gate = HostGate(host) if around.own_host else None
         self._reducer, self._scaler, self._around = reduce, scaler, around
         self._seeds: dict[str, SeedOptimizer] = {}
-        self._generations = {HOST: 1}
-        self._joint, self._repeats = JointStep(), Repeats()
+        self._joint, self._standing = JointStep(), Standing()
         self._owners = Owners(around.model or self._host.named, around.teacher)
         self._owners.claim_host(self._host.parameters(), strict=False)
 
     @property
     def generations(self) -> dict[str, int]:
         """Of the optimizers that exist; a dropped one's count goes on when it is created again."""
-        return {name: self._generations[name] for name in (HOST, *self._seeds)}
+        return {name: self._standing.generations[name] for name in (HOST, *self._seeds)}
 
     @property
     def steps_dropped(self) -> dict[str, int]:
@@ -156,7 +155,7 @@ class Optimizers:
         made = SeedOptimizer(seed.seed_id, named, hyperparameters)
         self._owners.claim_seed(seed.seed_id, seed.trainable)
         self._seeds[seed.seed_id] = made
-        self._bump(seed.seed_id)
+        self._standing.renewed(seed.seed_id)
 
     def drop(self, seed_id: str) -> None:
         """Forget a seed's optimizer with all its state, if there is one."""
@@ -220,11 +219,32 @@ class Optimizers:
             if name in seeds:
                 self._restore_seed(seeds[name], held)
 
+    def standing(self) -> dict[str, Any]:
+        """What no rollback rewinds and a restart must know, as plain data: generations, repeats, leases, overrides."""
+        overrides = {name: dict(held.values) for name, held in self._all_overrides().items()}
+        leases = {name: list(map(astuple, held.granted())) for name, held in self._all_leases().items()}
+        return {**self._standing.dump(), "overrides": overrides, "leases": leases}
+
+    def resume(self, standing: Mapping[str, Any]) -> None:
+        """Stand where `standing` was taken; the seeds' optimizers must have been restored by then."""
+        self._standing.load(standing)
+        for name, held in self._all_leases().items():
+            held.put_back(tuple(Lease(*each) for each in standing["leases"].get(name, [astuple(DEFAULT)])))
+        for name, overrides in self._all_overrides().items():
+            overrides.values = dict(standing["overrides"].get(name, {}))
+
     def close(self) -> None:
         """Leave the host's optimizer as the user's alone: no hook, no override, no lease."""
         self._host.close()
         if self._gate:
             self._gate.close()
+
+    def _all_leases(self) -> dict[str, Leases]:
+        host = {HOST: self._gate.leases} if self._gate else {}
+        return host | {name: seed.leases for name, seed in self._seeds.items()}
+
+    def _all_overrides(self) -> dict[str, Overrides]:
+        return {HOST: self._host.overrides, **{name: seed.overrides for name, seed in self._seeds.items()}}
 
     def _restore_seed(self, seed: Trainee, held: KeptSeedOptimizer) -> None:
         present = self._seeds.get(seed.seed_id)
@@ -243,13 +263,13 @@ class Optimizers:
         if kind == _Kind.OPTIMIZER_COMMAND_REGISTER_TEACHER:
             return self._around.register_teacher(command.teacher_digest, step)
         if kind == _Kind.OPTIMIZER_COMMAND_STEP:
-            self._require_generation(command)
+            self._standing.require_generation(command)
             return self._grant(command, step)
-        if done := self._repeats.met(command):
+        if done := self._standing.met(command):
             return done
-        self._require_generation(command)
+        self._standing.require_generation(command)
         self._renew(command, seeds)
-        self._repeats.note(command, step)
+        self._standing.note(command, step)
         return ""
 
     def _renew(self, command: pb.OptimizerCommand, seeds: Mapping[str, Trainee]) -> None:
@@ -261,7 +281,7 @@ class Optimizers:
             self.create(_seed(name, seeds), **command.hyperparameters)
         elif kind == _Kind.OPTIMIZER_COMMAND_RESET_STATE:
             self._find(name).clear()
-            self._bump(name)
+            self._standing.renewed(name)
         else:
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, f"no optimizer command has the number {kind}")
 
@@ -275,7 +295,7 @@ class Optimizers:
         for group in self._host.torch.param_groups:
             for each, value in values.items():
                 write(group, each, value)
-        self._bump(HOST)
+        self._standing.renewed(HOST)
 
     def _grant(self, command: pb.OptimizerCommand, step: int) -> str:
         leases = self._leases(command.optimizer_id)
@@ -307,16 +327,6 @@ class Optimizers:
             detail = f"no optimizer is called {optimizer_id!r}; known: {known}"
             raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_OPTIMIZER, detail)
         return self._seeds[optimizer_id]
-
-    def _require_generation(self, command: pb.OptimizerCommand) -> None:
-        wanted, name = command.optimizer_generation, command.optimizer_id or HOST
-        present = self._generations.get(name, 0)
-        if wanted and wanted != present:
-            detail = f"optimizer {name!r} is at generation {present}; the command expects {wanted}"
-            raise RefusedError(pb.ReasonCode.REASON_WRONG_GENERATION, detail)
-
-    def _bump(self, name: str) -> None:
-        self._generations[name] = self._generations.get(name, 0) + 1
 
 
 def _failed(error: RefusedError) -> OptimizerOutcome:

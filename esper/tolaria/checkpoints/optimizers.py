@@ -36,6 +36,7 @@ class OptimizerState:
             ],
             "host": dict(zip([names[each] for each in kept.host.parameters], kept.host.moments.states, strict=True)),
             "seeds": _as_data(kept.seeds),
+            "standing": self._optimizers.standing(),
         }
 
     def seeds(self) -> dict[str, Any]:
@@ -53,7 +54,7 @@ class OptimizerState:
                 raise CheckpointError(f"its optimizer steps {name!r}, which is no parameter here")
 
     def put_back(self, dumped: Mapping[str, Any], seeds: Mapping[str, Trainee], *, settings: bool) -> None:
-        """`settings`: also the groups' hyperparameters; a rollback leaves these as they are now."""
+        """`settings`: also the groups' hyperparameters, leases and generations; a rollback leaves these as they are."""
         by_name = {name: each for each, name in self._names().items()}
         by_name |= self._model()
         kept = self._kept(dumped, by_name)
@@ -64,6 +65,7 @@ class OptimizerState:
         self._optimizers.restore(kept, seeds)
         if settings:
             self._set(dumped["groups"], by_name)
+            self._optimizers.resume(dumped["standing"])
 
     def _stepped(self) -> set[torch.Tensor]:
         return {each for group in self._host.param_groups for each in group["params"]}

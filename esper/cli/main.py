@@ -19,6 +19,7 @@ HOMES = {
     "publish": ("esper.cli.publish:build", "Publish one command and print what the run answers."),
     "tail": ("esper.cli.tail:tail", "Follow telemetry or receipts of a live run."),
     "status": ("esper.cli.status:status", "Show where each worker and each seed of a live run stands."),
+    "sites": ("esper.cli.sites:sites", "List where seeds can join a model, and which blueprints fit."),
     "dead": ("esper.cli.dead:app", "Look at, replay and purge what was set aside."),
     "streams": ("esper.cli.streams:app", "Show each stream of a run: lag, pending, consumers, what was refused."),
     "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class EsperError(Exception):
     """Root of every error that Esper raises on purpose: one sentence, with the value met and what was expected."""
@@ -81,3 +84,9 @@ class CheckpointError(EsperError):
     def at(self, path: object) -> CheckpointError:
         """The same, of this checkpoint."""
         return CheckpointError(self.why, str(path))
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Known names that are alike, as an aside to put behind `name` in a sentence; empty where there are none."""
+    alike = difflib.get_close_matches(name, list(known), n=3)
+    return f" (near: {', '.join(map(repr, alike))})" if alike else ""

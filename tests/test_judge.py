@@ -59,7 +59,7 @@ def pause(seed_id: str = "") -> pb.AdaptationCommand:
         (
             seed_command(Op.SEED_OP_GERMINATE, site="head", blueprint="lora", parameters={"rnk": 4}),
             "UNKNOWN_PARAMETER",
-            "blueprint 'lora' has no parameter 'rnk'; parameters: rank",
+            "blueprint 'lora' has no parameter 'rnk' (near: 'rank'); parameters: rank",
         ),
         (
             seed_command(Op.SEED_OP_GERMINATE, site="head", blueprint="lora", parameters={"rank": 65}),

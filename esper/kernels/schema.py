@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, near
 from esper.leyline import contracts as pb
 
 
@@ -48,12 +47,6 @@ def resolved(blueprint_id: str, parameters: Sequence[BlueprintRange], given: Map
             detail = f"blueprint {blueprint_id} has no parameter {name!r}{near(name, table)}; it has {listed(table)}"
             raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_PARAMETER, detail)
     return {name: row.checked(float(given.get(name, row.default))) for name, row in table.items()}
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """Known names that are alike, as an aside to put behind `name`; empty where there are none."""
-    alike = difflib.get_close_matches(name, list(known), n=3)
-    return f" (near: {', '.join(map(repr, alike))})" if alike else ""
 
 
 def listed(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, near
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.lifecycle import operation_name, short
@@ -157,7 +157,8 @@ class Judge:
         if command.blueprint_id not in blueprints:
             raise RefusedError(
                 _Reason.REASON_UNKNOWN_BLUEPRINT,
-                f"blueprint {command.blueprint_id!r} is unknown; blueprints: {listed(blueprints)}",
+                f"blueprint {command.blueprint_id!r} is unknown{near(command.blueprint_id, blueprints)};"
+                f" blueprints: {listed(blueprints)}",
             )
         table = {each.name: each for each in blueprints[command.blueprint_id].parameters} | _AUTO
         check_parameters(f"blueprint {command.blueprint_id!r}", command.parameters, table)
@@ -246,7 +247,8 @@ def check_parameters(what: str, values: Mapping[str, float], table: Mapping[str,
     for name, value in sorted(values.items()):
         if name not in table:
             raise RefusedError(
-                _Reason.REASON_UNKNOWN_PARAMETER, f"{what} has no parameter {name!r}; parameters: {listed(table)}"
+                _Reason.REASON_UNKNOWN_PARAMETER,
+                f"{what} has no parameter {name!r}{near(name, table)}; parameters: {listed(table)}",
             )
         spec = table[name]
         fits = math.isfinite(value) and spec.minimum <= value <= spec.maximum

@@ -221,3 +221,26 @@ def test_its_precision_can_be_checked_at_any_time(tmp_path: Path) -> None:
 
     assert none == 0.0 and of.check(questions()) > 1e-6
     assert told.names == ["teacher.registered", "teacher.diverged"]
+
+
+def test_a_checkpoint_goes_on_with_the_teacher_of_its_time(tmp_path: Path) -> None:
+    (_, first), (path, second) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
+    told = Told()
+    of = teachers(tmp_path, told)
+    states = [of.state_dict()]
+    for digest in (first, second):
+        of.register(digest, 1)
+        states.append(of.state_dict())
+
+    of.load_state_dict(states[1])
+    logits = of.predict(questions())
+    path.unlink()
+    of.load_state_dict(states[2])
+    gone = of.current
+    of.load_state_dict(states[1])
+    of.load_state_dict(states[0])
+
+    assert [state["digest"] for state in states] == ["", first, second]
+    assert logits is not None and torch.equal(logits, answers(professor(0), questions()))
+    assert gone is None and told.names.count("teacher.dropped") == 1
+    assert of.current is None

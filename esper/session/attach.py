@@ -31,7 +31,7 @@ from esper.session.session import Session
 from esper.session.teaching import open_teachers, with_teachers
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.checkpoints.optimizers import OptimizerState
-from esper.tolaria.checkpoints.rank import RankState
+from esper.tolaria.checkpoints.rank import RankState, Stateful
 from esper.tolaria.fossils import FossilGradients
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
@@ -104,7 +104,7 @@ def attach(
     session.teachers = teachers
     host = model.module if isinstance(model, DistributedDataParallel) else model
     named = OptimizerState(optimizers, optimizer, lambda: dict(host.named_parameters()))
-    parts = {"pruning": Part.of(pruning)}
+    parts: dict[str, Stateful] = {"pruning": Part.of(pruning)} | ({"teacher": teachers} if teachers else {})
     state = RankState(host, named, executor.durable(), fossils, chosen.loader, parts)
     session.keep(open_checkpoints(chosen, place, run_id, state, reducer), resume=chosen.resume)
     return session

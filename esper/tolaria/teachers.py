@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Teachers:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            self._drop(str(error).splitlines()[0][:200])
+            self._drop(self.current.digest, str(error).splitlines()[0][:200])
             return None
         return logits
 
@@ -108,6 +108,20 @@ class Teachers:
 
     def owns(self, parameter: nn.Parameter) -> bool:
         return self.current is not None and self.current.owns(parameter)
+
+    def state_dict(self) -> dict[str, str]:
+        """Which teacher a checkpoint goes on with: its weights lie in its own file."""
+        return {"digest": self.current.digest if self.current is not None else ""}
+
+    def load_state_dict(self, state: Mapping[str, str]) -> None:
+        """Back to the teacher of a checkpoint; where its file is gone the run goes on without one, and says so."""
+        if not (digest := state["digest"]):
+            self._leave()
+            return
+        try:
+            self.register(digest, 0)
+        except RefusedError as error:
+            self._drop(digest, error.detail)
 
     def take_measured(self) -> dict[str, float]:
         """Figures of the last registration by metric name, once."""
@@ -199,11 +213,14 @@ class Teachers:
             previous.settle(previous.mode)
             self.current = previous
 
-    def _drop(self, reason: str) -> None:
+    def _drop(self, digest: str, reason: str) -> None:
         """Training goes on without; the next registration may fit again."""
-        assert self.current is not None
-        self._tell(CRITICAL, "teacher.dropped", digest=self.current.digest, reason=reason)
-        self.current.release()
+        self._tell(CRITICAL, "teacher.dropped", digest=digest, reason=reason)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.current is not None:
+            self.current.release()
         self.current = None
 
 

@@ -33,6 +33,8 @@ bench: $(VENV)/.bench
 	$(RUN)/python bench/envelope.py $(BENCH)
 	$(RUN)/python bench/bus.py $(BENCH)
 	$(RUN)/python bench/step.py $(BENCH)
+	$(RUN)/python bench/kasmina.py $(BENCH)
+	$(RUN)/python bench/calibration.py $(BENCH)
 
 $(VENV)/.bench: $(READY)
 	$(PIP) -e '.[bench]' -c constraints.txt

@@ -107,6 +107,7 @@ class Portrait:
         for state in states:
             if self.optimizers.has(state.seed_id):
                 state.learning_rate = float(self.optimizers.learning_rate(state.seed_id))
+                state.metrics.update(self.optimizers.left_out(state.seed_id))
         return states
 
     def weights(self) -> list[tuple[str, torch.Tensor]]:

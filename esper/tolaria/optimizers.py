@@ -18,7 +18,7 @@ from esper.tolaria.kinds import require_bounds, require_known
 from esper.tolaria.leases import DEFAULT, Lease, Leases
 from esper.tolaria.overrides import Overrides, write
 from esper.tolaria.owners import HOST, Owners
-from esper.tolaria.reduce import SeedReducer, Trainee as Trainee
+from esper.tolaria.reduce import SeedReducer, Trainee as Trainee, parameters_of
 from esper.tolaria.scaling import step_was_skipped, unscale
 from esper.tolaria.seed_optimizer import KeptSeedOptimizer, SeedOptimizer
 from esper.tolaria.standing import Standing
@@ -90,6 +90,10 @@ class Optimizers:
         """Per seed: steps skipped because the reduced gradient was not finite."""
         return {name: seed.num_non_finite for name, seed in self._seeds.items()}
 
+    def left_out(self, seed_id: str) -> dict[str, float]:
+        """The counts of both for one seed, where they are not 0."""
+        return self._seeds[seed_id].left_out()
+
     def owns(self, optimizer_id: str) -> tuple[str, ...]:
         """Qualified names of the parameters that this optimizer steps."""
         return self._owners.owns(optimizer_id)
@@ -150,7 +154,7 @@ class Optimizers:
         """
         named = seed.trainable()
         if not named:
-            detail = f"seed {seed.seed_id!r} has no parameters to optimise; germinate it first"
+            detail = f"seed {seed.seed_id!r} has no parameters to optimise: not germinated, or of a blueprint without"
             raise RefusedError(pb.ReasonCode.REASON_ILLEGAL_TRANSITION, detail)
         made = SeedOptimizer(seed.seed_id, named, hyperparameters)
         self._owners.claim_seed(seed.seed_id, seed.trainable)
@@ -179,12 +183,12 @@ class Optimizers:
         if self._scaler is not None and self._scaler.is_enabled():
             if step_was_skipped(self._scaler, self._host.torch):
                 return self.skip(seeds)
-            unscale(self._scaler, [p.grad for p in _parameters(seeds) if p.grad is not None])
+            unscale(self._scaler, [p.grad for p in parameters_of(seeds) if p.grad is not None])
         self._reducer.reduce(seeds)
 
     def skip(self, seeds: Mapping[str, Trainee]) -> None:
         """Throw the seeds' gradients away."""
-        for parameter in _parameters(seeds):
+        for parameter in parameters_of(seeds):
             parameter.grad = None
 
     def step(self, step: int) -> None:
@@ -338,7 +342,3 @@ def _seed(seed_id: str, seeds: Mapping[str, Trainee]) -> Trainee:
         detail = f"no seed is called {seed_id!r}; known: {', '.join(sorted(seeds)) or 'none'}"
         raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_SEED, detail)
     return seeds[seed_id]
-
-
-def _parameters(seeds: Mapping[str, Trainee]) -> list[torch.nn.Parameter]:
-    return [parameter for seed in seeds.values() for _, parameter in seed.trainable()]

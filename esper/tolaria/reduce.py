@@ -20,6 +20,10 @@ class Trainee(Protocol):
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]: ...
 
 
+def parameters_of(seeds: Mapping[str, Trainee]) -> list[torch.nn.Parameter]:
+    return [parameter for seed in seeds.values() for _, parameter in seed.trainable()]
+
+
 class SeedReducer:
     """Means over the ranks of a process group; without a group every mean is the value itself."""
 

@@ -62,6 +62,11 @@ class SeedOptimizer:
     def learning_rate(self) -> float:
         return self.overrides.values.get("lr", self._warmed_up())
 
+    def left_out(self) -> dict[str, float]:
+        """How many steps were not taken, by the reason for it."""
+        counts = {"steps_dropped": self.num_dropped, "steps_non_finite": self.num_non_finite}
+        return {name: float(count) for name, count in counts.items() if count}
+
     def lend(self, states: dict[torch.Tensor, State]) -> None:
         """Add what is remembered of each parameter that has a gradient; the entries stay this optimizer's own."""
         for parameter in self.parameters:

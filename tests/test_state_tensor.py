@@ -71,7 +71,7 @@ def test_figures_of_all_seeds_are_read_together_and_tell_the_unmeasured_apart() 
     fresh, measured = (Meter(2, torch.device("cpu")) for _ in range(2))
     for gradient in (3.0, 5.0):
         measured.fitting.grad = torch.tensor([0.25 * gradient, 1, 2 * gradient, 1, 1, 4, 0], dtype=torch.float64)
-        measured.close_step(torch.tensor(10.0, dtype=torch.float64), [torch.tensor([gradient])])
+        measured.close_step(*torch.tensor([10.0, gradient], dtype=torch.float64))
 
     none, some = read_figures([fresh, measured])
 

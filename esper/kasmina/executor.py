@@ -18,9 +18,10 @@ from esper.kasmina.durable import DurableSeeds
 from esper.kasmina.evidence import Witness
 from esper.kasmina.feedback import feed_back
 from esper.kasmina.fossil import Fossils
+from esper.kasmina.graph import batched_norms
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
-from esper.kasmina.meter import GraphCounts, Ring, norm_of
+from esper.kasmina.meter import GraphCounts, Ring
 from esper.kasmina.monitor import HostTensors
 from esper.kasmina.moves import Moment, Moves, Outcome, applied
 from esper.kasmina.naming import undistributed
@@ -147,9 +148,10 @@ class Executor:
         gradients = list(host_gradients) if learning else []
         if not gradients:
             return
-        host_norm = norm_of(gradients).double()
-        for seed in learning.values():
-            seed.meter.close_step(host_norm, seed.gradients())
+        groups = [gradients, *(seed.gradients() for seed in learning.values())]
+        host_norm, *norms = batched_norms(groups).double().unbind()
+        for seed, norm, own in zip(learning.values(), norms, groups[1:], strict=True):
+            seed.meter.close_step(host_norm, norm if own else None)
 
     def bypassed(self) -> list[str]:
         """Sites whose slots the last backward's forwards went past; call once per optimizer step, gradients present."""

@@ -122,10 +122,10 @@ class Meter:
         """A maximum: a call that is run again changes nothing."""
         torch.maximum(self.drift, drift.double(), out=self.drift)
 
-    def close_step(self, host_norm: Tensor, gradients: Sequence[Tensor]) -> None:
-        """Once per optimizer step, after the seeds' gradients were averaged."""
-        if gradients:
-            self.gradient_norm = norm_of(gradients).double()
+    def close_step(self, host_norm: Tensor, gradient_norm: Tensor | None) -> None:
+        """Once per optimizer step, after the seeds' gradients were averaged; None where the seed has none."""
+        if gradient_norm is not None:
+            self.gradient_norm = gradient_norm
             self.ratios.add(self.gradient_norm / host_norm.clamp_min(TINY))
         fitted = self._taken(self.fitting)
         if fitted is not None:

@@ -1,0 +1,119 @@
+"""`esper checkpoints`: what lies in a folder of checkpoints, and whether it is to be believed."""
+
+from __future__ import annotations
+
+import json as notation
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from esper.cli.dead import printable
+from esper.errors import CheckpointError, EsperError, SettingError
+from esper.leyline.rolekeys import RoleKeyring
+from esper.session.signing import KeyringSigner, keyring_for
+from esper.tolaria.checkpoints.manifest import Manifest
+from esper.tolaria.checkpoints.store import NAME, TENSORS, Store
+
+app = typer.Typer(name="checkpoints", no_args_is_help=True, help="List and verify checkpoints.")
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder given to attach(), or one below it.")]
+Keyring = Annotated[Path | None, typer.Option(help="A keyring of the run; default ESPER_KEYRING, or the live run's.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+NONE_VERIFIES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One checkpoint: its manifest, or why it is not to be believed."""
+
+    path: Path
+    manifest: Manifest | None
+    why: str
+
+    def row(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"path": str(self.path), "verifies": not self.why, "why": self.why}
+        if self.manifest is None:
+            return told
+        place, marks = self.manifest.place, self.manifest.marks
+        return told | {
+            "kind": self.manifest.kind,
+            "run": place.run_id,
+            "rank": place.rank,
+            "world_size": place.world_size,
+            "step": place.step,
+            "epoch": place.epoch,
+            "roster_generation": place.roster_generation,
+            "made_ns": place.made_ns,
+            "reason": self.manifest.reason,
+            "tensors": len(marks.tensors),
+            "size_bytes": (self.path / TENSORS).stat().st_size,
+            "positions": dict(self.manifest.log.positions),
+        }
+
+
+@app.command("list")
+def list_checkpoints(folder: Folder, keyring: Keyring = None, json: AsJson = False) -> None:
+    """Show each, newest first, by its manifest alone: kind, step, time, rank, size; or why it does not verify."""
+    for found in _found(folder, keyring, whole=False):
+        _show(found, json)
+
+
+@app.command()
+def verify(folder: Folder, keyring: Keyring = None, json: AsJson = False) -> None:
+    """Read every byte of each. Status 1 where one does not verify."""
+    all_verify = True
+    for found in _found(folder, keyring, whole=True):
+        _show(found, json)
+        all_verify &= not found.why
+    if not all_verify:
+        raise typer.Exit(NONE_VERIFIES)
+
+
+def _found(folder: Path, keyring: Path | None, *, whole: bool) -> Iterator[Found]:
+    paths = [path for path in (folder, *folder.rglob("*")) if NAME.fullmatch(path.name) and path.is_dir()]
+    if not paths:
+        raise SettingError("folder", str(folder), "one with checkpoints in it")
+    for path in sorted(paths, key=lambda path: (path.parent, path.name.rpartition("-")[2]), reverse=True):
+        yield _looked_at(path, keyring, whole=whole)
+
+
+def _looked_at(path: Path, keyring: Path | None, *, whole: bool) -> Found:
+    manifest = None
+    try:
+        store = Store(path.parent, KeyringSigner(_keys(path, keyring)))
+        manifest = store.manifest(path)
+        if whole:
+            store.read(path)
+    except CheckpointError as error:
+        return Found(path, manifest, error.why)
+    return Found(path, manifest, "")
+
+
+def _keys(path: Path, given: Path | None) -> RoleKeyring:
+    """Those given, or of the run that the folder is named after."""
+    if given is not None:
+        return RoleKeyring.load(given)
+    try:
+        return keyring_for(path.parent.parent.name, os.environ)
+    except EsperError as error:
+        raise SettingError("--keyring", "", f"a keyring of the run that made {path} ({error})") from error
+
+
+def _show(found: Found, as_json: bool) -> None:
+    row = found.row()
+    if as_json:
+        typer.echo(notation.dumps(row))
+        return
+    if found.manifest is None:
+        typer.echo(printable(f"{found.path}  refused: {found.why}"))
+        return
+    made = datetime.fromtimestamp(row["made_ns"] // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    place = f"{row['run']} rank {row['rank']} of {row['world_size']}"
+    size = f"{row['tensors']} tensors, {row['size_bytes'] / 1e6:.1f} MB"
+    state = f"refused: {found.why}" if found.why else row["reason"]
+    typer.echo(printable(f"{row['kind']:9} step {row['step']:<9} {made}  {place}  {size}  {state}".rstrip()))

@@ -1,0 +1,56 @@
+"""`esper checkpoints` shows what is there and says why one does not verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.cli.checkpoints import app
+from esper.errors import SettingError
+from tests.checkpoint_kit import RUN, keyring, put, store_at
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two checkpoints; of the newer one a byte of the tensors has changed."""
+    keyring().save(tmp_path / "keyring.json")
+    store = store_at(tmp_path / "kept" / RUN / "rank-0")
+    put(store, 100)
+    tensors = put(store, 200).path / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"?")
+    return tmp_path
+
+
+def said(folder: Path, *words: str) -> tuple[int, list[str]]:
+    command = [words[0], str(folder / "kept"), "--keyring", str(folder / "keyring.json"), *words[1:]]
+    result = CliRunner().invoke(app, command)
+    return result.exit_code, result.output.splitlines()
+
+
+def test_list_shows_one_line_each_newest_first(folder: Path) -> None:
+    status, lines = said(folder, "list")
+
+    assert status == 0
+    assert [line.split()[:3] for line in lines] == [["full", "step", "200"], ["full", "step", "100"]]
+    assert all(f"{RUN} rank 0 of 1  1 tensors" in line for line in lines)
+
+
+def test_verify_says_why_one_does_not(folder: Path) -> None:
+    status, lines = said(folder, "verify", "--json")
+
+    rows = [json.loads(line) for line in lines]
+    assert status == 1
+    assert [(row["step"], row["verifies"], row["why"]) for row in rows] == [
+        (200, False, "tensor '/w' is not the one that its manifest names"),
+        (100, True, ""),
+    ]
+
+
+def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["list", str(tmp_path)])
+
+    assert isinstance(result.exception, SettingError)
+    assert "expected one with checkpoints in it" in str(result.exception)

@@ -80,11 +80,14 @@ def _built(
         return None, Findings(seen, misfit=f"{misfit}; site {slot.name!r}")
     build = partial(blueprint.build, slot.module, shape.input, shape.output, parameters)
     dtype = seed_dtype(slot, shape)
-    with torch.random.fork_rng(cuda_devices(witness.model)):
+    devices = cuda_devices(witness.model)
+    with torch.random.fork_rng(devices):
         if too_large := _too_large(build, dtype, witness.config.seed_memory_bytes):
             detail = f"blueprint {blueprint.blueprint_id} with {dict(parameters)}: {too_large}; site {slot.name!r}"
             return None, Findings(seen, misfit=detail)
-        torch.manual_seed(rng_seed)
+        torch.default_generator.manual_seed(rng_seed)  # torch.manual_seed takes 1 ms where CUDA isn't initialised
+        if devices:
+            torch.cuda.manual_seed_all(rng_seed)
         module = guarded(build)
     if isinstance(module, BlueprintFault):
         return None, Findings(seen, fault=module.detail)

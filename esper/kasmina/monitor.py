@@ -45,6 +45,7 @@ class HostTensors:
         named = [*self._host.named_parameters(), *self._host.named_buffers()]
         kept = [(name, tensor) for name, tensor in named if not tensor.is_inference()]
         self.names, self.tensors = [name for name, _ in kept], [tensor for _, tensor in kept]
+        self.ids = {id(tensor) for tensor in self.tensors}
 
     def watched(self) -> tuple[int, Sequence[Tensor]]:
         """Those to read this time, and where they begin: all of them, or of many a stretch that moves on each time."""
@@ -70,7 +71,7 @@ class GradientIsolationMonitor:
     def __init__(self, module: nn.Module, host: HostTensors) -> None:
         self.module, self._host = module, host
         # A seed that registers a tensor of the host as its own does not own it.
-        self._own = {id(p) for p in module.parameters()} - {id(tensor) for tensor in host.tensors}
+        self._own = {id(p) for p in module.parameters()} - host.ids
         self._num_nodes = 0
 
     def run(

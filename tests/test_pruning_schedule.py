@@ -10,7 +10,7 @@ from esper.errors import RefusedError
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kasmina.pruning.schedule import Ramp
-from esper.kasmina.pruning.units import HEAD
+from esper.kasmina.pruning.units import CHANNEL, HEAD
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
 from tests.pruning_kit import APPLIED, FAILED, HEADS, mask, new_zoo, response
@@ -26,7 +26,7 @@ def test_the_cubic_ramp_is_the_published_one() -> None:
 
     published = [1.0 - (1.0 - t / 40) ** 3 for t in (0, 10, 10, 20, 30, 40, 40)]
     assert shares == pytest.approx(published)
-    assert [step for step in range(95, 160) if ramp.jumps(step)] == [100, 110, 120, 130, 140]
+    assert [step for step in range(95, 160) if ramp.share(step) != ramp.share(step - 1)] == [110, 120, 130, 140]
 
 
 def test_one_shot_prunes_all_at_once() -> None:
@@ -36,7 +36,7 @@ def test_one_shot_prunes_all_at_once() -> None:
 def test_a_ramp_whose_jumps_do_not_fit_ends_with_everything() -> None:
     ramp = Ramp(start=0, num_steps=25, every=10)
 
-    assert [(step, ramp.count(step, 100)) for step in range(30) if ramp.jumps(step)][-2:] == [(20, 99), (25, 100)]
+    assert [ramp.count(step, 100) for step in (9, 10, 19, 20, 24, 25, 99)] == [0, 78, 78, 99, 99, 100, 100]
 
 
 def test_a_command_is_ramped_in_the_smallest_weights_first() -> None:
@@ -61,6 +61,27 @@ def test_a_command_is_ramped_in_the_smallest_weights_first() -> None:
         {1, 5, 0, 2},
         {1, 5, 0, 2},
     ]
+
+
+def test_a_ramp_goes_on_after_a_checkpoint_and_after_a_rollback_past_its_end() -> None:
+    settings = KasminaCheckpointPruningConfig(schedule="cubic", ramp_steps=20, ramp_every=5, importance_every=0)
+    model = new_zoo()
+    pruning = Pruning(model, settings)
+    pruning.apply(response(mask("mix.weight", [0, 1, 2, 5], 8)), 100)
+    pruning.begin_step(105)
+    num, state, kept = pruning.masks.num_pruned(), pruning.state(), pruning.snapshot()
+
+    resumed = Pruning(new_zoo(), settings)
+    resumed.load_state(state)
+    resumed.begin_step(106)
+    assert 0 < num == resumed.masks.num_pruned() < 4
+    resumed.begin_step(120)
+    pruning.restore(kept)
+    pruning.begin_step(121)
+
+    assert [each.masks.kept(("mix.weight", CHANNEL)).tolist() for each in (pruning, resumed)] == [
+        [False, False, False, True, True, False, True, True]
+    ] * 2
 
 
 def test_masks_add_up_and_stay_below_the_largest_share() -> None:
@@ -112,6 +133,8 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_touched(
         ({"channels:nowhere.weight": torch.ones(8)}, "'nowhere.weight' has no channels"),
         ({"channels:mix.weight": torch.ones(7)}, "covers 7 channels; expected 8"),
         ({"rows:mix.weight": torch.ones(8)}, "no entry of a pruning state"),
+        ({"ramp": torch.tensor([1, 2, 1]), "order.channels:mix.weight": torch.tensor([8])}, "covers 9 channels"),
+        ({"ramp": torch.tensor([1, 2, 1]), "order.channels:nowhere.weight": torch.tensor([1])}, "has no channels"),
     ],
 )
 def test_a_state_of_another_model_is_refused_and_the_masks_stay(state: dict[str, torch.Tensor], said: str) -> None:

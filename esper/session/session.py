@@ -109,7 +109,7 @@ class Session:
 
     def export_importance(self, checkpoint_id: str) -> None:
         """Tell what each channel and head is worth, at a checkpoint; all ranks call it before the same step."""
-        self._publish(self.pruning.export(checkpoint_id, checkpoint_id, self.step_number))
+        self._publish(self.pruning.export(f"checkpoint-{self.step_number}", checkpoint_id, self.step_number))
 
     @contextmanager
     def busy(self, what: int) -> Iterator[None]:
@@ -170,6 +170,8 @@ class Session:
         if checkpoints.due(self.step_number):
             with self.busy(pb.BusyWith.BUSY_CHECKPOINT):
                 checkpoints.at_boundary(self.step_number, self.epoch)
+            if self.pruning.settings.importance_every:
+                self.export_importance(str(self.step_number))
         else:
             checkpoints.at_boundary(self.step_number, self.epoch)
 

@@ -1,8 +1,8 @@
-"""Masks and importance as tensors by name, as a checkpoint holds them."""
+"""Masks, a ramp under way and importance as tensors by name, as a checkpoint holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -10,38 +10,68 @@ from torch import Tensor
 from esper.errors import RefusedError
 from esper.kasmina.pruning.importance import ImportanceTracker
 from esper.kasmina.pruning.masks import Masks, checked
+from esper.kasmina.pruning.schedule import Ramp
 from esper.kasmina.pruning.units import CHANNEL, HEAD, Key
 from esper.leyline import contracts as pb
 
 KINDS: Mapping[str, int] = {"channels": CHANNEL, "heads": HEAD}
-IMPORTANCE = "importance."
+IMPORTANCE, ORDER, RAMP = "importance.", "order.", "ramp"
 
 
-def state(masks: Masks, importance: ImportanceTracker) -> dict[str, Tensor]:
-    """`channels:PARAMETER` and `heads:PARAMETER`: uint8, 1 where kept; `importance.*`: the sums."""
-    words = {kind: word for word, kind in KINDS.items()}
-    found = {f"{words[kind]}:{name}": kept.to(torch.uint8) for (name, kind), kept in masks.now().items()}
+def state(
+    masks: Mapping[Key, Tensor], ramp: Ramp | None, order: Mapping[Key, Tensor], importance: ImportanceTracker
+) -> dict[str, Tensor]:
+    """`channels:PARAMETER` and `heads:PARAMETER`: uint8, 1 where kept; `importance.*`: the sums.
+
+    While masks are watched also `ramp`: its start, length and jump; and `order.*`: channels to be pruned, int64.
+    """
+    found = {_name(key): kept.to(torch.uint8) for key, kept in masks.items()}
+    if ramp is not None:
+        found[RAMP] = torch.tensor([ramp.start, ramp.num_steps, ramp.every])
+        found |= {ORDER + _name(key): channels.clone() for key, channels in order.items()}
     return found | {IMPORTANCE + name: value for name, value in importance.state().items()}
 
 
 def masks_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
     """The masks of a state, each found fit for the model. Raises RefusedError otherwise."""
-    found: dict[Key, Tensor] = {}
-    for name, values in tensors.items():
-        if name.startswith(IMPORTANCE):
-            continue
-        word, _, parameter = name.partition(":")
-        if word not in KINDS:
-            detail = (
-                f"{name!r} is no entry of a pruning state; expected one of {', '.join(KINDS)}, a colon, a parameter"
-            )
-            raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_PARAMETER, detail)
-        key = (parameter, KINDS[word])
-        found[key] = checked(key, values.cpu().bool(), masks, max_ratio=1.0)
-    return found
+    plain = {name: each for name, each in tensors.items() if name != RAMP and not name.startswith((IMPORTANCE, ORDER))}
+    return {key: checked(key, values.cpu().bool(), masks, max_ratio=1.0) for key, values in _keyed(plain)}
+
+
+def order_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
+    """Channels to be pruned, by unit. Raises RefusedError where the model has none of that number."""
+    if RAMP not in tensors:
+        return {}
+    named = {name.removeprefix(ORDER): each for name, each in tensors.items() if name.startswith(ORDER)}
+    order = {key: channels.cpu() for key, channels in _keyed(named)}
+    for key, channels in order.items():
+        known = masks.units[key].num_channels if key in masks.units else 0
+        checked(key, torch.ones(max([known, *(channels + 1).tolist()]), dtype=torch.bool), masks, max_ratio=1.0)
+    return order
+
+
+def ramp_in(tensors: Mapping[str, Tensor]) -> Ramp:
+    start, num_steps, every = tensors[RAMP].tolist()
+    return Ramp(start, num_steps, every)
 
 
 def load_importance(tensors: Mapping[str, Tensor], importance: ImportanceTracker) -> None:
     sums = {name.removeprefix(IMPORTANCE): value for name, value in tensors.items() if name.startswith(IMPORTANCE)}
     if sums.keys() == importance.state().keys():
         importance.load_state(sums)
+
+
+def _name(key: Key) -> str:
+    words = {kind: word for word, kind in KINDS.items()}
+    return f"{words[key[1]]}:{key[0]}"
+
+
+def _keyed(tensors: Mapping[str, Tensor]) -> Iterator[tuple[Key, Tensor]]:
+    for name, values in tensors.items():
+        word, _, parameter = name.partition(":")
+        if word not in KINDS:
+            detail = (
+                f"{name!r} is no entry of a pruning state; expected one of {', '.join(KINDS)}, a colon, a parameter"
+            )
+            raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_PARAMETER, detail)
+        yield (parameter, KINDS[word]), values

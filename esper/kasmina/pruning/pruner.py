@@ -63,7 +63,8 @@ class Pruning:
         )
         self._change: Change | None = None
         self._ramp: Ramp | None = None
-        self._order: dict[Key, Tensor] = {}  # channels to be pruned, the least important first
+        self._order: dict[Key, Tensor] = {}  # channels to be pruned, the smallest weights first
+        self._share = -1.0  # of these pruned by now; below 0: look
         self._accuracy, self._num_failures, self._num_updates = math.nan, 0, 0
         self._events: list[PruningEvent] = []
         self._exported: list[pb.StructuralPruningRequest] = []
@@ -74,8 +75,8 @@ class Pruning:
         """Prune what the ramp asks for; undo the change if it did harm. While it is watched, waits for the device."""
         if self._change is None or self._ramp is None:
             return
-        if self._ramp.jumps(step) and self._ramp.num_steps:
-            self._advance(self._change, step)
+        if self._ramp.share(step) != self._share:
+            self._advance(self._change, self._ramp, step)
         if step % self.settings.check_every == 0 and (why := self._watch.verdict(self._accuracy, self._reduce)):
             self._fail(step, why)
         elif step >= self._ramp.end + self.settings.watch_steps:
@@ -155,14 +156,21 @@ class Pruning:
     # -- checkpoints and snapshots -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
-        """Masks and sums as tensors by name, for a checkpoint. Copies for an undo are not among them."""
-        return persisted.state(self.masks, self.importance)
+        """Masks, a ramp under way and sums as tensors by name, for a checkpoint. Not the copies for an undo."""
+        return persisted.state(self.masks.now(), self._ramp, self._order, self.importance)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Put them back, after the weights. Raises RefusedError, with nothing changed, where they fit another model."""
-        masks = persisted.masks_in(state, self.masks)
-        self._forget_change()
+        """Put them back, after the weights. Raises RefusedError, with nothing changed, where they fit another model.
+
+        A ramp goes on; an undo would then lift what was pruned since.
+        """
+        masks, order = persisted.masks_in(state, self.masks), persisted.order_in(state, self.masks)
         self.masks.put_back(masks)
+        self._forget_change()
+        if order:
+            self._ramp, self._order = persisted.ramp_in(state), order
+            self._change = Change(self.masks.now())
+            self._watch.start(self._accuracy)
         persisted.load_importance(state, self.importance)
 
     def snapshot(self) -> object:
@@ -172,7 +180,7 @@ class Pruning:
     def restore(self, kept: object) -> None:
         """Masks as they were. Call it after the weights were put back."""
         assert isinstance(kept, KeptPruning)  # what snapshot() gave
-        self._change, self._ramp, self._order = kept.change, kept.ramp, kept.order
+        self._change, self._ramp, self._order, self._share = kept.change, kept.ramp, kept.order, -1.0
         self.masks.put_back(kept.masks)
 
     def close(self) -> None:
@@ -195,7 +203,7 @@ class Pruning:
         self._order = {key: self._ordered(key, kept) for key, kept in wanted.items()}
         self._change = Change(self.masks.now())
         self._watch.start(self._accuracy)
-        self._advance(self._change, step)
+        self._advance(self._change, self._ramp, step)
         num = sum(map(len, self._order.values()))
         return applied(
             f"{num} channels and heads to be pruned by step {self._ramp.end}",
@@ -212,14 +220,14 @@ class Pruning:
         channels = (~kept).nonzero().flatten()
         return channels[torch.argsort(size[channels], stable=True)]
 
-    def _advance(self, change: Change, step: int) -> None:
-        assert self._ramp is not None  # there is a change
+    def _advance(self, change: Change, ramp: Ramp, step: int) -> None:
         wanted = {}
         for key, channels in self._order.items():
             kept = torch.ones(self.masks.units[key].num_channels, dtype=torch.bool)
-            kept[channels[: self._ramp.count(step, len(channels))]] = False
+            kept[channels[: ramp.count(step, len(channels))]] = False
             wanted[key] = kept
         self.masks.prune(wanted, change)
+        self._share = ramp.share(step)
 
     def _lift(self, step: int, why: str) -> Outcome:
         change = self._change
@@ -243,7 +251,7 @@ class Pruning:
             self._tell("pruning.disabled", step=str(step), failures=str(self._num_failures))
 
     def _forget_change(self) -> None:
-        self._change, self._ramp, self._order = None, None, {}
+        self._change, self._ramp, self._order, self._share = None, None, {}, -1.0
 
     def _tell(self, name: str, **attributes: str) -> None:
         self._events.append(PruningEvent(name, attributes))

@@ -27,7 +27,3 @@ class Ramp:
     @property
     def end(self) -> int:
         return self.start + self.num_steps
-
-    def jumps(self, step: int) -> bool:
-        """Whether the number may change before this step."""
-        return self.start <= step <= self.end and (step == self.end or (step - self.start) % self.every == 0)

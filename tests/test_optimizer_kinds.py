@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -166,3 +167,14 @@ def test_a_created_kind_shows_what_may_be_steered() -> None:
 
     assert outcome.status == APPLIED
     assert optimizers.hyperparameters("s0") == {"lr": 0.3, "momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}
+
+
+def test_8_bit_state_without_torchao_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.optim", None)  # as on a machine that lacks it
+    optimizers = alone()
+
+    reason, detail = refusal(optimizers.apply(create(state_bits=8), 0, {"s0": Sprout()}))
+
+    assert reason == Reason.REASON_NOT_SUPPORTED
+    assert "install esper[torchao]" in detail
+    assert optimizers.owns("s0") == ()

@@ -72,7 +72,7 @@ class Blend(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, Tensor]:
         (g,) = grads
         alpha, sound, figures = ctx.saved_tensors
-        return g, torch.where(sound, alpha.to(g.dtype) * g, torch.zeros_like(g)), None, None, None, None, figures
+        return g, g * torch.where(sound, alpha.to(g.dtype), 0.0), None, None, None, None, figures
 
 
 def shadow(h: Tensor, delta: Tensor, rho: float, figures: Tensor, sink: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -16,12 +17,22 @@ from esper.leyline import contracts as pb
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # their forward, or their owner's, runs every child
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A fossil with parameters of its own: the site, the module that it is a child of, its name there, its hook."""
+
+    site: nn.Module
+    home: nn.Module
+    name: str
+    handle: RemovableHandle
+
+
 class Fossils:
     """The seeds that joined the host with parameters of their own. Knows no stages."""
 
     def __init__(self, host: nn.Module) -> None:
         self.host = host
-        self._joined: dict[str, tuple[nn.Module, str, RemovableHandle]] = {}
+        self._joined: dict[str, Joined] = {}
 
     def join(self, slot: Slot, seed: Seed, *, foldable: bool = True) -> list[nn.Parameter]:
         """Fold the seed into the site's weight, or make it a child of the site; the parameters that the host gained.
@@ -52,7 +63,7 @@ class Fossils:
         slot.detach()  # a later seed must see the output with this fossil: the slot's hook comes last
         handle = slot.module.register_forward_hook(Fossil(f"{path}.{name}" if path else name), with_kwargs=True)
         slot.attach()
-        self._joined[seed.seed_id] = (home, name, handle)
+        self._joined[seed.seed_id] = Joined(slot.module, home, name, handle)
         parameters = list(module.parameters())
         for parameter in parameters:
             parameter.grad = None
@@ -64,7 +75,7 @@ class Fossils:
 
     def modules(self) -> dict[str, nn.Module]:
         """Those that are children of the host, by seed id, in the order in which they joined."""
-        return {seed_id: home.get_submodule(name) for seed_id, (home, name, _) in self._joined.items()}
+        return {seed_id: joined.home.get_submodule(joined.name) for seed_id, joined in self._joined.items()}
 
     def name_of(self, slot: Slot, seed_id: str, generation: int) -> str:
         """The name under which the host holds, or would hold, this seed's module."""
@@ -75,9 +86,19 @@ class Fossils:
     def part(self, seed_id: str) -> None:
         """Undo a join. The host's own weights come back from its snapshot."""
         if seed_id in self._joined:
-            home, name, handle = self._joined.pop(seed_id)
-            handle.remove()
-            delattr(home, name)
+            joined = self._joined.pop(seed_id)
+            joined.handle.remove()
+            delattr(joined.home, joined.name)
+
+    def fold(self) -> None:
+        """Where no slot is left on any site: fold what a seed there kept from being folded when it joined."""
+        for seed_id, joined in list(self._joined.items()):
+            module = getattr(joined.home, joined.name)
+            # What hangs on the site before it, such as another fossil, would see its share.
+            first = next(iter(joined.site._forward_hooks)) == joined.handle.id
+            foldable = first and isinstance(module, Residual) and not self._tied(joined.site)
+            if foldable and module.fold_into(joined.site):
+                self.part(seed_id)
 
 
 def _hooked(site: nn.Module) -> bool:

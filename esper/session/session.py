@@ -119,7 +119,11 @@ class Session:
         self._beat()
 
     def close(self) -> pb.WorkerReport:
-        """Send what is left, say farewell with a report, and end the runtime. The model stays as it is."""
+        """Send what is left, say farewell with a report, and end the runtime; leave model and optimizer to themselves.
+
+        The model is what was trained, with the fossils in it and no other seed: no hook of ours stays on it or on its
+        parameters, except for a fossil that does not fold into its site's weights.
+        """
         if self._report is None:
             for hook in self._hooks:
                 hook.remove()
@@ -129,6 +133,8 @@ class Session:
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
+            self.executor.detach()
+            self.portrait.steering.fossils.release()
             self.exchange.part(farewell)
         return self._report
 

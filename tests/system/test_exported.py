@@ -1,0 +1,34 @@
+"""What a closed run leaves goes through torch.export as any model does."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from tests.seed_kit import batch, new_host
+from tests.session_kit import train
+from tests.test_sites_detach import attached, fossilize, start
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("blueprint", ["lora", "mlp", "norm"])
+def test_a_model_with_a_fossil_can_be_exported(blueprint: str, strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+    host = new_host()
+    run = attached(host, "body")
+    train(run, host, 1)
+    start(run, host, "body", blueprint, "s0")
+    fossilize(run, host, "s0")
+    run.close()
+    inputs, _ = batch(99)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own exporter
+        program = torch.export.export(host.eval(), (inputs,), strict=strict)
+
+    torch.testing.assert_close(program.module()(inputs), host(inputs))
+    assert {name for name, _ in program.named_parameters()} == {name for name, _ in host.named_parameters()}

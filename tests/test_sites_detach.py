@@ -1,0 +1,161 @@
+"""A closed run leaves a model that knows nothing of it, with the fossils in it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import esper
+from esper.kasmina.slot import Fossil
+from esper.leyline.lifecycle import FOSSILIZED
+from esper.session import Session
+from tests.seed_kit import Op, batch, held_out, new_host
+from tests.session_kit import on_seed, order, own_optimizer, train
+from tests.site_kit import OPEN
+
+OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+
+
+def hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[object]:
+    """Every hook that hangs on the model, its parameters or its optimizer."""
+    owners: list[tuple[object, tuple[str, ...]]] = [(module, OF_MODULES) for module in model.modules()]
+    owners += [(parameter, OF_TENSORS) for parameter in model.parameters()]
+    for owner, names in [*owners, (optimizer, OF_OPTIMIZERS)]:
+        for name in names:
+            yield from (getattr(owner, name, None) or {}).values()
+
+
+def attached(host: nn.Module, *sites: str, seeds_per_site: int = 1) -> Session:
+    return esper.attach(
+        host,
+        optimizer=torch.optim.SGD(host.parameters(), lr=0.01),
+        sites=sites,
+        holdout=(held_out().batches, held_out().loss_fn),
+        required=False,
+        settings=replace(OPEN, seeds_per_site=seeds_per_site),
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+
+
+def start(run: Session, host: nn.Module, site: str, blueprint: str, seed: str) -> None:
+    order(
+        run,
+        on_seed(Op.SEED_OP_GERMINATE, seed, site=site, blueprint_id=blueprint),
+        own_optimizer(seed, 0.02),
+        on_seed(Op.SEED_OP_START_TRAINING, seed),
+    )
+    train(run, host, 20)
+
+
+def fossilize(run: Session, host: nn.Module, seed: str) -> None:
+    for operation, num_steps in ((Op.SEED_OP_START_GRAFTING, 12), (Op.SEED_OP_STABILIZE, 1), (Op.SEED_OP_EVALUATE, 1)):
+        order(run, on_seed(operation, seed))
+        train(run, host, num_steps)
+    order(run, on_seed(Op.SEED_OP_FOSSILIZE, seed))
+    train(run, host, 1)
+    assert [state.stage for state in run.executor.states() if state.seed_id == seed] == [FOSSILIZED]
+
+
+def test_without_fossils_the_model_is_as_it_was() -> None:
+    host = new_host()
+    before, tensors = copy.deepcopy(vars(host)).keys(), [id(parameter) for parameter in host.parameters()]
+    run = attached(host, "body", "head")
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "trains")
+    start(run, host, "head", "lora", "blends")
+    order(run, on_seed(Op.SEED_OP_START_GRAFTING, "blends"))
+    train(run, host, 12)
+    x, _ = batch(99)
+    grown = host(x)
+
+    run.close()
+
+    bare = new_host()
+    bare.load_state_dict(host.state_dict(), strict=True)
+    assert list(hooks(host, run.optimizer)) == []
+    assert vars(host).keys() == before and [id(parameter) for parameter in host.parameters()] == tensors
+    assert torch.equal(host(x), bare(x)) and not torch.equal(host(x), grown)
+
+
+@pytest.mark.parametrize("site", ["body", "head"])
+def test_a_lora_is_merged_into_the_weight(site: str) -> None:
+    host = new_host()
+    run = attached(host, site)
+    train(run, host, 1)
+    start(run, host, site, "lora", "s0")
+    fossilize(run, host, "s0")
+    x, _ = batch(99)
+    grown = host(x).detach()
+
+    run.close()
+
+    bare = new_host()
+    bare.load_state_dict(host.state_dict(), strict=True)
+    assert list(hooks(host, run.optimizer)) == []
+    torch.testing.assert_close(host(x), grown, rtol=0, atol=1e-5)
+    assert torch.equal(bare(x), host(x))
+
+
+def test_what_an_earlier_seed_kept_from_being_merged_is_merged_now() -> None:
+    host = new_host()
+    run = attached(host, "body", seeds_per_site=2)
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "stays_young")
+    start(run, host, "body#2", "lora", "s0")
+    fossilize(run, host, "s0")
+    x, _ = batch(99)
+    grown = host(x).detach()
+    assert any("seed_s0" in name for name in host.state_dict())
+
+    run.close()
+
+    assert host.state_dict().keys() == new_host().state_dict().keys()
+    assert list(hooks(host, run.optimizer)) == []
+    torch.testing.assert_close(host(x), grown, rtol=0, atol=1e-5)
+
+
+def test_a_fossil_that_does_not_fold_stays_and_is_trained_and_copied_with_the_model() -> None:
+    host = new_host()
+    run = attached(host, "body")
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "s0")
+    fossilize(run, host, "s0")
+    x, targets = batch(99)
+    grown = host(x).detach()
+
+    run.close()
+
+    [left] = hooks(host, run.optimizer)
+    assert isinstance(left, Fossil)
+    assert torch.equal(host(x), grown)
+    assert torch.equal(copy.deepcopy(host)(x), grown)
+    torch.autograd.backward(nn.functional.cross_entropy(host(x), targets))
+    assert all(gradient_of(parameter).any() for name, parameter in host.named_parameters() if "seed_s0" in name)
+
+
+def gradient_of(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def test_a_run_may_be_closed_twice_and_when_training_failed() -> None:
+    host = new_host()
+    run = attached(host, "body")
+    train(run, host, 2)
+
+    with pytest.raises(ValueError, match="out of luck"), run:
+        raise ValueError("out of luck")
+
+    assert run.close() is run.close()
+    assert list(hooks(host, run.optimizer)) == []

@@ -179,3 +179,15 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     path, _ = saved(model, tmp_path)
 
     assert refused(path) == "teacher's tensor 'head.bias' is 'not finite'; expected finite weights"
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_an_infinity_and_a_nan_are_found_in_every_kind_of_float(
+    value: float, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    path = tmp_path / "teacher.safetensors"
+    path.write_bytes(save({"empty": torch.zeros(0), "a": torch.tensor([1.0, value, 2.0], dtype=dtype)}))
+
+    with pytest.raises(SettingError, match="tensor 'a' is 'not finite'"):
+        TeacherFile.open(path).require_finite()

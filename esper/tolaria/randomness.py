@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,10 @@ class Randomness:
         numpy = np.random.get_state(legacy=False)
         assert isinstance(numpy, dict)  # as asked for
         return cls(torch.get_rng_state(), cuda, random.getstate(), numpy)
+
+    def as_data(self) -> dict[str, Any]:
+        """What makes it again, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def put_back(self) -> None:
         torch.set_rng_state(self.cpu)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from esper.errors import CheckpointError
@@ -65,7 +65,11 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """One text per content: keys sorted, no blanks, ASCII."""
-        return canonical({"esper_checkpoint": VERSION, **asdict(self)})
+        tensors = {name: asdict(mark) for name, mark in self.marks.tensors.items()}
+        content = {each.name: getattr(self, each.name) for each in fields(self)}  # asdict would copy all of the state
+        content |= {"place": asdict(self.place), "log": asdict(self.log)}
+        content["marks"] = {"header_sha256": self.marks.header_sha256, "tensors": tensors}
+        return canonical({"esper_checkpoint": VERSION, **content})
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Manifest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -66,7 +66,7 @@ class RankState:
             "optimizers": self.optimizers.dump(),
             "seeds": self.seeds.dump(),
             "fossil_gradients": [name for name, each in self._named().items() if _among(each, self.fossils.adopted)],
-            "randomness": asdict(Randomness.now()),
+            "randomness": Randomness.now().as_data(),
             "loader": None if self.loader is None else self.loader.state_dict(),
             "parts": {name: part.state_dict() for name, part in self.parts.items()},
         }

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 

@@ -13,7 +13,6 @@ from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank
 from esper.tolaria.gate import HostGate
 from esper.tolaria.host import HostOptimizer, KeptHost
-from esper.tolaria.joint import Due, JointStep, strictest
 from esper.tolaria.kinds import require_bounds, require_known
 from esper.tolaria.leases import DEFAULT, Lease, Leases
 from esper.tolaria.overrides import Overrides, write
@@ -21,6 +20,7 @@ from esper.tolaria.owners import HOST, Owners
 from esper.tolaria.reduce import SeedReducer, Trainee as Trainee, parameters_of
 from esper.tolaria.scaling import step_was_skipped, unscale
 from esper.tolaria.seed_optimizer import KeptSeedOptimizer, SeedOptimizer
+from esper.tolaria.seed_optimizers import SeedOptimizers
 from esper.tolaria.standing import Standing
 from esper.tolaria.surroundings import ALONE, Surroundings
 
@@ -69,10 +69,11 @@ class Optimizers:
         self._host = HostOptimizer(host, around.announce, around.schedulers)
         self._gate = HostGate(host) if around.own_host else None
         self._reducer, self._scaler, self._around = reduce, scaler, around
-        self._seeds: dict[str, SeedOptimizer] = {}
-        self._joint, self._standing = JointStep(), Standing()
+        self._standing = Standing()
         self._owners = Owners(around.model or self._host.named, around.teacher)
         self._owners.claim_host(self._host.parameters(), strict=False)
+        self._ensemble = SeedOptimizers(self._owners, around.clips)
+        self._seeds = self._ensemble.held
 
     @property
     def generations(self) -> dict[str, int]:
@@ -147,29 +148,23 @@ class Optimizers:
             return _failed(error)
         return None
 
-    def create(self, seed: Trainee, **hyperparameters: float) -> None:
-        """Give a seed an optimizer without history: AdamW, or what the names say (see kinds.kind_of).
+    def create(self, seed: Trainee, **hyperparameters: float) -> str:
+        """Give a seed an optimizer without history: AdamW, or what the names say (see kinds.kind_of); says which.
 
         RefusedError where a value does not fit, or one of the seed's parameters belongs to somebody else.
         """
-        named = seed.trainable()
-        if not named:
-            detail = f"seed {seed.seed_id!r} has no parameters to optimise: not germinated, or of a blueprint without"
-            raise RefusedError(pb.ReasonCode.REASON_ILLEGAL_TRANSITION, detail)
-        made = SeedOptimizer(seed.seed_id, named, hyperparameters)
-        self._owners.claim_seed(seed.seed_id, seed.trainable)
-        self._seeds[seed.seed_id] = made
+        made = self._ensemble.create(seed, hyperparameters)
         self._standing.renewed(seed.seed_id)
+        size = sum(parameter.numel() for parameter in made.parameters)
+        return f"{made.kind.name} of {len(made.parameters)} parameters with {size} elements"
 
     def drop(self, seed_id: str) -> None:
         """Forget a seed's optimizer with all its state, if there is one."""
-        self._seeds.pop(seed_id, None)
-        self._owners.release(seed_id)
+        self._ensemble.drop(seed_id)
 
     def fossilize(self, seed_id: str, parameters: Sequence[torch.nn.Parameter]) -> None:
         """The host's optimizer goes on with what a seed became, from its moments where it keeps the same ones."""
-        seed = self._seeds.get(seed_id)
-        self.drop(seed_id)
+        seed = self._ensemble.drop(seed_id)
         self._join(parameters, strict=False)
         if seed is not None:
             self._host.take_over(seed.torch, parameters)
@@ -193,35 +188,21 @@ class Optimizers:
 
     def step(self, step: int) -> None:
         """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once."""
-        due, clips = [], self._around.clips() if self._seeds else {}
-        for seed_id, seed in self._seeds.items():
-            if not (gradients := seed.gradients()):
-                continue
-            if (lease := seed.leases.at(step)) is None:
-                seed.num_dropped += 1
-            else:
-                limit = strictest((lease.grad_clip_norm, clips.get(seed_id, 0.0)))
-                due.append(Due(seed, gradients, limit))
-        self._joint.step(due)
-        for seed in self._seeds.values():
-            seed.forget_gradients()
+        self._ensemble.step(step)
 
     def snapshot(self, bank: Bank) -> KeptOptimizers:
         return KeptOptimizers(self._host.snapshot(bank), self.snapshot_seeds(bank))
 
     def snapshot_seeds(self, bank: Bank) -> dict[str, KeptSeedOptimizer]:
         """The small part: an emergency waits for no more."""
-        return {name: seed.keep(bank) for name, seed in self._seeds.items()}
+        return self._ensemble.keep(bank)
 
     def restore(self, kept: KeptOptimizers, seeds: Mapping[str, Trainee]) -> None:
         """Moments as they were; seeds that had no optimizer lose theirs, generations, leases and overrides stay."""
         self._host.restore(kept.host)
         self._owners.claim_host(self._host.parameters(), strict=False)
-        for name in [name for name in self._seeds if name not in kept.seeds or name not in seeds]:
-            self.drop(name)
-        for name, held in kept.seeds.items():
-            if name in seeds:
-                self._restore_seed(seeds[name], held)
+        for name in self._ensemble.restore(kept.seeds, seeds):
+            self._standing.renewed(name)
 
     def standing(self) -> dict[str, Any]:
         """What no rollback rewinds and a restart must know, as plain data: generations, repeats, leases, overrides."""
@@ -250,12 +231,6 @@ class Optimizers:
     def _all_overrides(self) -> dict[str, Overrides]:
         return {HOST: self._host.overrides, **{name: seed.overrides for name, seed in self._seeds.items()}}
 
-    def _restore_seed(self, seed: Trainee, held: KeptSeedOptimizer) -> None:
-        present = self._seeds.get(seed.seed_id)
-        if present is None or present.kind.name != held.kind:
-            self.create(seed, **held.hyperparameters)
-        self._seeds[seed.seed_id].put_back(seed.trainable(), held)
-
     def _join(self, parameters: Sequence[torch.nn.Parameter], *, strict: bool) -> None:
         if parameters:
             self._owners.claim_host([*self._host.parameters(), *parameters], strict=strict)
@@ -272,22 +247,23 @@ class Optimizers:
         if done := self._standing.met(command):
             return done
         self._standing.require_generation(command)
-        self._renew(command, seeds)
+        done = self._renew(command, seeds)
         self._standing.note(command, step)
-        return ""
+        return done
 
-    def _renew(self, command: pb.OptimizerCommand, seeds: Mapping[str, Trainee]) -> None:
+    def _renew(self, command: pb.OptimizerCommand, seeds: Mapping[str, Trainee]) -> str:
         """Commands after which an optimizer is another generation."""
         kind, name = command.command_type, command.optimizer_id
         if kind == _Kind.OPTIMIZER_COMMAND_INITIALIZE_HOST:
             self._initialize_host(name, dict(command.hyperparameters))
         elif kind == _Kind.OPTIMIZER_COMMAND_CREATE_SEED:
-            self.create(_seed(name, seeds), **command.hyperparameters)
+            return self.create(_seed(name, seeds), **command.hyperparameters)
         elif kind == _Kind.OPTIMIZER_COMMAND_RESET_STATE:
             self._find(name).clear()
             self._standing.renewed(name)
         else:
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, f"no optimizer command has the number {kind}")
+        return ""
 
     def _initialize_host(self, name: str, values: dict[str, float]) -> None:
         if name not in ("", HOST):

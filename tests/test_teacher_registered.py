@@ -147,6 +147,20 @@ def test_a_teacher_that_fails_on_the_sample_is_not_taken(factory: type[Professor
     assert of.current is None and of.predict(questions()) is None
 
 
+def broken() -> Professor:
+    torch.rand(3)
+    raise KeyError("width")
+
+
+def test_a_factory_that_fails_is_refused_with_what_it_raised(tmp_path: Path) -> None:
+    (_, digest), before = saved(professor(), tmp_path), torch.get_rng_state()
+
+    assert refusal(teachers(tmp_path, factory=broken), digest) == (
+        "teacher's factory is 'KeyError'; expected a model: 'width'"
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_factory_that_gives_the_student_itself_is_refused_and_the_student_goes_on_learning(tmp_path: Path) -> None:
     _, digest = saved(professor(), tmp_path)
     student = professor(4)

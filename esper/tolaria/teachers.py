@@ -137,14 +137,21 @@ class Teachers:
 
     def _checked(self, digest: str) -> CheckpointedTeacher:
         path = self._path(digest)
-        with torch.random.fork_rng(devices=_cuda_in_use()):  # the run draws the numbers that it would have drawn
-            model = self.source.factory()
+        model = self._built()
         taken = {id(tensor) for tensor in self._taken()}
         if shared := next((name for name, tensor in model.named_parameters() if id(tensor) in taken), ""):
             raise SettingError("teacher's parameter", shared, "one of the factory's own: it is being trained")
         return CheckpointedTeacher(
             model, path, digest=digest, settings=self.source.settings, tell=self._tell, loaded=False
         )
+
+    def _built(self) -> nn.Module:
+        """By the user's code; the run then draws the numbers that it would have drawn."""
+        with torch.random.fork_rng(devices=_cuda_in_use()):
+            try:
+                return self.source.factory()
+            except FAULTS as error:
+                raise SettingError("teacher's factory", type(error).__name__, f"a model: {error}") from error
 
     def _path(self, digest: str) -> Path:
         require_digest(digest)

@@ -86,7 +86,7 @@ def test_momentum_and_decay_revive_nothing(name: str) -> None:
     others = model.head.weight.detach().clone()
 
     assert pruning.apply(EVERYTHING, 11).status == APPLIED
-    for step in range(11, 41):
+    for step in range(11, 31):
         train(model, pruning, optimizer, step, 1)
         assert not pruned_entries(model, lambda p: p.detach()).any()
         assert not pruned_entries(model, lambda p: p.grad).any()
@@ -190,6 +190,48 @@ def test_more_masks_under_compile_are_seen_and_compile_nothing_anew() -> None:
     assert not gradients["mix.weight"][[0, 2]].any() and not gradients["mix.weight"][:, 2:6].any()
     assert not gradients["attention.in_proj_weight"][[6, 7, 14, 15, 22, 23]].any()
     assert gradients["mix.weight"][1, 0] and gradients["attention.in_proj_weight"][0].any()
+
+
+def test_a_pruned_model_is_exported_with_its_masks(zoo: tuple[Zoo, Pruning]) -> None:
+    model, _ = zoo
+    inputs, _ = images(0)
+
+    exported = torch.export.export(model, (inputs,)).module()
+
+    torch.testing.assert_close(exported(inputs), model(inputs))
+
+
+@pytest.mark.parametrize(
+    "options", [{"kdim": 6, "vdim": 5}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"bias": False}], ids=str
+)
+def test_a_pruned_head_learns_nothing_in_any_kind_of_attention(options: dict[str, Any]) -> None:
+    attention = nn.MultiheadAttention(8, 4, **options)
+    pruning = Pruning(attention, KasminaCheckpointPruningConfig(importance_every=0))
+    pruning.apply(response(mask("out_proj.weight", [1], 4, HEAD, dim=1)), 1)
+
+    x = torch.randn(3, 2, 8)
+    y, _ = attention(x, torch.randn(3, 2, options.get("kdim", 8)), torch.randn(3, 2, options.get("vdim", 8)))
+    torch.autograd.backward(y.square().sum())
+
+    for name, p in attention.named_parameters():
+        assert p.grad is not None
+        if name == "out_proj.bias":
+            continue
+        dim = 0 if "in_proj" in name or name[1:] == "_proj_weight" else p.ndim - 1
+        rows = p.grad.movedim(dim, 0)
+        heads = rows.reshape(-1, 4, 2, rows[0].numel())
+        assert not heads[:, 1].any() and heads[:, 0].any(), name
+
+
+def test_the_fast_path_of_an_encoder_in_eval_mode_sees_the_masks() -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 1)
+    masks = mask("layers.0.linear1.weight", [1, 2], 16), mask("layers.0.self_attn.out_proj.weight", [1], 2, HEAD, 1)
+    assert Pruning(encoder).apply(response(*masks), 1).status == APPLIED
+    x = torch.randn(2, 4, 8)
+    trained = encoder(x)
+
+    with torch.inference_mode():
+        torch.testing.assert_close(encoder.eval()(x), trained)
 
 
 def test_a_deep_copy_has_masks_of_its_own(zoo: tuple[Zoo, Pruning]) -> None:

@@ -46,6 +46,8 @@ class AttentionGate:
         self.pruned = list(pruned)
 
     def __call__(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_exporting():  # weights are constants there, and zero already
+            return
         for name, where in self.pruned:
             weights = module.get_parameter(name).data
             weights.masked_fill_(where.to(weights.device), 0)

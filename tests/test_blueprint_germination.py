@@ -57,10 +57,13 @@ def gradients(host: nn.Module, x: Tensor) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in host.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize(("kind", "blueprint"), CASES)
-def test_each_blueprint_learns_beside_a_host_that_does_not_notice(kind: type[nn.Module], blueprint: str) -> None:
+def test_each_blueprint_learns_beside_a_host_that_does_not_notice(
+    kind: type[nn.Module], blueprint: str, dtype: torch.dtype
+) -> None:
     torch.manual_seed(0)
-    host, x = kind(), torch.randn(HOSTS[kind])
+    host, x = kind().to(dtype), torch.randn(HOSTS[kind]).to(dtype)
     alone, expected = gradients(host, x), host(x)
     executor = Executor(host, ["body"], run_id="test-00000000")
     host(x)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from esper.leyline import contracts as pb
 from tests.checkpoint_kit import Training, equal
 from tests.seed_kit import Op
+from tests.session_kit import own_optimizer
 
 
 def resumed(folder: Path, optimizer: str = "sgd") -> Training:
@@ -87,6 +89,23 @@ def test_hyperparameters_are_those_of_the_checkpoint(tmp_path: Path) -> None:
     first.checkpoints.save(first.step)
 
     assert resumed(tmp_path).optimizer.param_groups[0]["lr"] == 0.0125
+
+
+def test_what_was_commanded_of_optimizers_still_holds(tmp_path: Path) -> None:
+    first = Training(tmp_path)
+    first.train(1)
+    first.germinate()
+    first.order(own_optimizer("s0", 0.5))
+    first.optimizers.adjust(pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": 0.03}))
+    first.train(1)
+    first.checkpoints.save(first.step)
+
+    again = resumed(tmp_path)
+
+    assert again.optimizers.generations == first.optimizers.generations
+    assert again.optimizers.generations["s0"] > 1
+    assert again.optimizers.hyperparameters() == first.optimizers.hyperparameters()
+    assert again.optimizers.hyperparameters()["lr"] == 0.03
 
 
 def test_without_any_checkpoint_the_run_begins(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ class Executor:
             self._watched.look()
         for slot in self._slots.values():
             slot.step = step
+            slot.look_back()
             slot.walk_due |= step % self.settings.walk_every == 0
             if slot.walk_due and slot.traced:
                 slot.look_at_probe()

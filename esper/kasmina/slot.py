@@ -86,6 +86,8 @@ class Slot:
         self.step = 0
         self._violated_at = self._refused_at = -1  # steps
         self.fired = False  # only ever set by the hook: a count would be a value that compiled code guards on
+        self.reused = False  # the host changes the site's input in place, later in the same forward
+        self._first_input: tuple[Tensor, int] | None = None
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
         self._handle: RemovableHandle | None = None
         self.attach()
@@ -99,6 +101,7 @@ class Slot:
             self._handle = None
 
     def settle(self, seed: Seed | None) -> None:
+        self.look_back()
         self.seed, self.walk_due, self.traced = seed, True, False
         module = seed.module if seed is not None else None
         self.monitor = GradientIsolationMonitor(module, self.watched) if module is not None else None
@@ -107,6 +110,8 @@ class Slot:
         """The value that takes h's place; None where h stays."""
         if self.shape is None:
             self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
+            if not (torch.compiler.is_compiling() or x.is_inference()):
+                self._first_input = x, x._version
         seed = self.seed
         if seed is None or seed.module is None or seed.paused or self._refused(seed):
             return None
@@ -115,6 +120,15 @@ class Slot:
         if seed.stage == TRAINING:
             return self._shadowed(seed, seed.module, x, h) if torch.is_grad_enabled() else None
         return self._blended(seed, seed.module, x, h) if seed.stage in BLENDED_STAGES else None
+
+    def look_back(self) -> None:
+        """Once the forward is over in which the site was first seen: see whether its input was changed in place.
+
+        A seed that shared such an input would make the host's backward raise, which goes through without the seed.
+        """
+        if self._first_input is not None:
+            x, version = self._first_input
+            self.reused, self._first_input = x._version != version, None
 
     def _measured(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor, alpha: float) -> Tensor | None:
         delta = self._delta(seed, module, x, h) if alpha else None
@@ -146,8 +160,7 @@ class Slot:
     def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         if module.training != self.module.training:
             module.train(self.module.training)
-        shared = torch.compiler.is_compiling() or x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
-        delta = self._watched_delta(seed, module, x.detach().clone() if shared else x.detach(), h.detach())
+        delta = self._watched_delta(seed, module, *self._own_copies(x, h))
         if delta is None:
             return None
         if isinstance(delta, BlueprintFault):
@@ -159,6 +172,15 @@ class Slot:
             self._refuse(seed, f"delta is {found}; expected {h.dtype} {tuple(h.shape)} on {h.device}")
             return None
         return delta.to(h.dtype)
+
+    def _own_copies(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Detached and contiguous; copied where the host may write to them before the seed's backward has run.
+
+        What the host writes to in place of h is the slot's value, never h itself, unless the two share their memory.
+        """
+        same = torch.compiler.is_compiling() or x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
+        held, output = x.detach().contiguous(), h.detach().contiguous()
+        return held.clone() if same or self.reused else held, output.clone() if same else output
 
     def _watched_delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault | None:
         """None where the seed reached beyond its own: then it has no part in this call."""

@@ -47,6 +47,7 @@ def step_all(report: Report, num: int) -> None:
         "64 AdamW": one_each,
         "ours": ours(),
         "ours, clipped": ours(clip=1e-3),
+        "ours, fused": ours(fused=1.0),
         "ours, 8 rates": ours(num_rates=8),
         "ours, 64 rates": ours(num_rates=64),
     }
@@ -87,12 +88,12 @@ def one_each(parameters: Parameters) -> Step:
     return step
 
 
-def ours(num_rates: int = 1, clip: float = 0.0) -> Callable[[Parameters], Step]:
+def ours(num_rates: int = 1, clip: float = 0.0, fused: float = 0.0) -> Callable[[Parameters], Step]:
     def make(parameters: Parameters) -> Step:
         clips = {f"s{number}": clip for number in range(NUM_SEEDS)}
         optimizers = alone(Surroundings(clips=lambda: clips))
         for number, own in enumerate(parameters):
-            optimizers.create(Planted(f"s{number}", own), lr=1e-3 * (1 + number % num_rates))
+            optimizers.create(Planted(f"s{number}", own), lr=1e-3 * (1 + number % num_rates), fused=fused)
         return optimizers.step
 
     return make

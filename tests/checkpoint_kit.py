@@ -106,7 +106,10 @@ class Training:
             for each in commands
         ]
         commit = pb.BarrierCommit(version=1, effective_step=self.step)
-        return self.steering.carry_out(pb.CommitOrder(commit=commit, commands=opened), self.step, 0)
+        order = pb.CommitOrder(commit=commit, commands=opened)
+        receipts = self.steering.carry_out(order, self.step, 0)
+        self.checkpoints.note(order)
+        return receipts
 
     def germinate(self, seed_id: str = "s0", site: str = "body", blueprint: str = "mlp") -> None:
         """And start to train it, with an optimizer of its own."""

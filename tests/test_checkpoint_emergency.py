@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from esper.errors import CheckpointError
+from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.tree import unpack
 from tests.checkpoint_kit import Training
 
@@ -27,6 +28,16 @@ def test_seeds_alphas_and_their_optimizers_are_saved(tmp_path: Path) -> None:
     assert torch.equal(kept["alpha"], seed.alpha)
     assert all(torch.equal(kept["tensors"][name], each) for name, each in seed.trainable())
     assert len(state["optimizers"]["seeds"]["s0"]["moments"]) == len(seed.trainable())
+
+
+def test_an_emergency_command_saves_them(tmp_path: Path) -> None:
+    run = Training(tmp_path)
+    stop = pb.EmergencyCommand(level=pb.EmergencyLevel.EMERGENCY_HALT, reason="smoke")
+
+    run.order(pb.AdaptationCommand(version=1, command_id="stop", emergency_command=stop))
+
+    [path] = run.checkpoints.store.paths("emergency")
+    assert run.checkpoints.store.manifest(path).reason == "smoke"
 
 
 def test_it_is_none_to_go_back_to(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ class Session:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.exchange.say(pb.ToRuntime(applied=boundary.applied(order, receipts)))
             if self.checkpoints is not None:
-                self.checkpoints.note_commit(order.commit)
+                self.checkpoints.note(order)
             self._tell(receipts)
         if (proposal := boundary.vote_asked()) is not None:
             vote = self.portrait.vote(proposal, self.step_number, self.epoch)

@@ -58,9 +58,12 @@ class Checkpoints:
             if isinstance(each, Checkpoint):
                 self._note(each)
 
-    def note_commit(self, commit: pb.BarrierCommit) -> None:
-        """A round was carried out: the logs are behind us up to the positions that it names."""
-        self._commit = commit
+    def note(self, order: pb.CommitOrder) -> None:
+        """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small."""
+        self._commit = order.commit
+        for opened in order.commands:
+            if opened.adaptation.HasField("emergency_command"):
+                self.in_emergency(opened.adaptation.emergency_command.reason or "emergency command")
 
     def due(self, step: int) -> bool:
         """After every so many steps; a state that nothing has happened to is none to keep."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from esper.kasmina.blend import AlphaSchedule
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline.lifecycle import BLENDING, SHADOWING
-from tests.seed_kit import APPLIED, Bench, Host, Op, batch, loss_of, new_host
+from tests.seed_kit import APPLIED, Bench, Host, Op, batch, loss_of
 
 INF, NAN = float("inf"), float("nan")
 POISONS = [INF, -INF, NAN, 1e38, -1e38]
@@ -134,17 +134,16 @@ def test_in_hosts_of_other_precision_too(dtype: torch.dtype) -> None:
 
 # torch's own tracer of autograd functions does what its deprecation warns of.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-@pytest.mark.parametrize("stage", ["TRAINING", "BLENDING"])
-def test_in_compiled_code_too(stage: str) -> None:
-    bench, module = poisoned(stage, INF, slice(None))
+def test_in_compiled_code_too() -> None:
+    bench, module = poisoned("BLENDING", INF, slice(None))
     compiled: nn.Module = torch.compile(bench.host, backend="aot_eager")  # type: ignore[assignment]
-    plain: nn.Module = torch.compile(new_host(), backend="aot_eager")  # type: ignore[assignment]
-    plain.load_state_dict({f"_orig_mod.{name}": tensor for name, tensor in bench.host.state_dict().items()})
-    expected = run(plain, nullcontext())
+    expected = run(bare(bench), nullcontext())
 
     for poison in POISONS:
         module.poison.fill_(poison)
-        assert same(run(compiled, nullcontext()), expected)
+        found = run(compiled, nullcontext())
+        torch.testing.assert_close(found[0], expected[0])  # other kernels than in eager mode
+        torch.testing.assert_close({name.removeprefix("_orig_mod."): g for name, g in found[1].items()}, expected[1])
 
 
 def test_a_host_that_is_not_finite_itself_is_left_as_it_is() -> None:

@@ -187,6 +187,16 @@ def test_three_changes_undone_in_a_row_disable_pruning_until_a_request_enables_i
     run.prune()
 
 
+def test_masks_are_refused_where_pruning_is_not_enabled() -> None:
+    model = new_zoo()
+    pruning = Pruning(model, SETTINGS, enabled=False)
+
+    outcome = pruning.apply(CHANGE, 1)
+
+    assert (outcome.status, outcome.reason) == (FAILED, pb.ReasonCode.REASON_BREAKER_OPEN)
+    assert model.image.weight[1].any()
+
+
 def test_a_rollback_puts_back_the_masks_of_its_snapshot() -> None:
     run = Run()
     weights, kept = run.weights(), run.pruning.snapshot()

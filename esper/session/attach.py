@@ -94,7 +94,7 @@ def attach(
     optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
     executor.follow_optimizers(optimizers.has)
     fossils = FossilGradients(reducer.mean)
-    pruning = Pruning(model, chosen.pruning, reduce=reducer.mean)
+    pruning = Pruning(model, chosen.pruning, enabled=chosen.settings.checkpoint_pruning_enabled, reduce=reducer.mean)
     states = TrainingStates(Snapshots(model, optimizers), executor, fossils, pruning)
     steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
     portrait = Portrait(

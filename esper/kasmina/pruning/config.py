@@ -14,7 +14,6 @@ CURVES = ("cubic", "one_shot")
 class KasminaCheckpointPruningConfig:
     """How much may be pruned, how fast, and what undoes it."""
 
-    checkpoint_pruning_enabled: bool = True  # False: masks are refused until a request switches to ACTIVE
     safety_margin: float = 0.5  # the largest share of a layer's channels, or heads, that may be pruned
     schedule: str = "one_shot"  # or cubic: Zhu & Gupta 2017, arXiv 1710.01878
     ramp_steps: int = 0  # cubic: steps from the command to the last channel

@@ -48,13 +48,13 @@ class Pruning:
         model: nn.Module,
         settings: KasminaCheckpointPruningConfig | None = None,
         *,
+        enabled: bool = True,
         reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> None:
-        """`reduce` makes a tensor its mean over ranks. Raises SettingError for heads that the model does not have."""
+        """`reduce` makes a tensor its mean over ranks. Where it is not `enabled`, masks are refused until a request
+        switches to ACTIVE. Raises SettingError for heads that the model does not have."""
         self.settings = settings or KasminaCheckpointPruningConfig()
-        self.phase = (
-            Phase.PRUNING_PHASE_ACTIVE if self.settings.checkpoint_pruning_enabled else Phase.PRUNING_PHASE_DISABLED
-        )
+        self.phase = Phase.PRUNING_PHASE_ACTIVE if enabled else Phase.PRUNING_PHASE_DISABLED
         units = units_of(model, self.settings.heads)
         self.masks, self._reduce = Masks(units), reduce
         self.importance = ImportanceTracker(units if self.settings.importance_every else {}, reduce=reduce)
@@ -193,7 +193,9 @@ class Pruning:
 
     def _prune(self, response: pb.StructuralPruningResponse, step: int) -> Outcome:
         if self.phase == Phase.PRUNING_PHASE_DISABLED:
-            detail = f"pruning is disabled, after {self._num_failures} changes undone in a row; a request enables it"
+            detail = (
+                f"pruning is disabled ({self._num_failures} changes undone in a row); a request with ACTIVE enables it"
+            )
             raise RefusedError(Reason.REASON_BREAKER_OPEN, detail)
         wanted = masks_in(response, self.masks.units)
         for key, kept in wanted.items():

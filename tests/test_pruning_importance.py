@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from esper.errors import SettingError
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.importance import Importance, ImportanceTracker
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kasmina.pruning.units import CHANNEL, HEAD, Key, units_of
-from tests.pruning_kit import HEADS, backward, new_zoo
+from tests.pruning_kit import HEADS, backward, mask, new_zoo, response
 
 NUM_STEPS = 4
 # Unit, and which entries of which tensor are its channel (or head) number c.
@@ -208,3 +210,32 @@ def test_a_scaler_changes_nothing_and_its_skipped_steps_count_for_nothing(fused:
     assert [tracker.num_steps() for tracker in trackers] == [2, 2]
     for name in ("gradient_norm", "taylor", "fisher"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-5, atol=0.0)
+
+
+class NeverWaits(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses what would make a host wait for its device: reading a value, or a shape that depends on one."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        waits = ("_local_scalar_dense", "nonzero", "equal.default", "is_nonzero", "masked_select", "item")
+        assert not any(name in str(func) for name in waits), f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_step_that_is_measured_and_watched_reads_a_value() -> None:
+    model = new_zoo()
+    pruning = Pruning(model, KasminaCheckpointPruningConfig(heads=HEADS))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pruning.apply(response(mask("mix.weight", [1], 8), mask("attention.out_proj.weight", [1], 4, HEAD, 1)), 1)
+
+    watcher = NeverWaits()  # type: ignore[no-untyped-call]
+
+    for step in (1, 2, 3):
+        with watcher:
+            pruning.begin_step(step)
+            backward(model, step)
+            pruning.before_optimizer_step(optimizer)
+            pruning.after_optimizer_step()
+    with pytest.raises(AssertionError, match="waits for the device"), watcher:
+        pruning.begin_step(8)
+
+    assert pruning.importance.num_steps() == 3

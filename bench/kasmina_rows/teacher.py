@@ -25,7 +25,6 @@ from report import Figure, Report, by_round, quantile
 TEST, BENCHMARK = (784, 512, 256, 128, 10), (784, 1024, 512, 256, 10)
 LARGE = (1024, 4096, 4096, 2048, 2048, 1024, 512, 10)
 SHAPES = {"test": (TEST, 32), "benchmark": (BENCHMARK, 128), "large": (LARGE, 32)}
-WARM = 3
 MEGA = 1e6
 NO_TORCHAO = "torchao is not installed"
 
@@ -168,12 +167,13 @@ def rounds(arms: Mapping[str, Callable[[], object]], num: int) -> dict[str, list
     """Milliseconds a call, the arms in random order within each round."""
     draw, order = random.Random(0), list(arms)
     samples: dict[str, list[float]] = {name: [] for name in order}
-    for turn in range(WARM + num):
+    warm = 3 if num > 10 else 1
+    for turn in range(warm + num):
         draw.shuffle(order)
         for name in order:
             started = time.perf_counter()
             arms[name]()
-            if turn >= WARM:
+            if turn >= warm:
                 samples[name].append((time.perf_counter() - started) * 1e3)
     return samples
 

@@ -1,0 +1,72 @@
+"""A run whose steps a framework's loop begins and ends; what the callbacks for such loops share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from esper.session.attach import attach
+from esper.session.session import Session, Step
+
+
+class SteeredLoop:
+    """Opens a run when a loop starts, and cuts it into optimizer steps. Knows no framework.
+
+    `options` are those of esper.attach(), but for the model and its optimizer, which the loop makes.
+    """
+
+    def __init__(self, sites: Sequence[str], options: Mapping[str, Any]) -> None:
+        self.sites, self.options = list(sites), dict(options)
+        self.run: Session | None = None
+        self._step: Step | None = None
+        self._losses: list[torch.Tensor] = []
+
+    def open(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **found: Any) -> None:
+        """`found` is what the loop knows of itself, such as its scaler; what the user said wins."""
+        known = {name: value for name, value in found.items() if value is not None}
+        self.run = attach(model, optimizer=bare(optimizer), sites=self.sites, **(known | self.options))
+
+    def begin(self) -> None:
+        """Before the first micro-batch of a step; before the others it does nothing."""
+        if self.run is not None and self._step is None:
+            self._step = self.run.step().__enter__()
+
+    def note(self, loss: torch.Tensor) -> None:
+        """Of one micro-batch; the step's loss is their mean."""
+        if self._step is not None:
+            self._losses.append(loss.detach())
+
+    def end(self) -> None:
+        """After the optimizer has stepped."""
+        if self._step is None:
+            return
+        if self._losses:
+            self._step.loss(torch.stack(self._losses).mean())
+        step, self._step, self._losses = self._step, None, []
+        step.__exit__(None, None, None)
+
+    def measured(self, figures: Mapping[str, Any]) -> None:
+        """Numbers among what an evaluation gave; `eval_accuracy` and `val_accuracy` count as accuracy too."""
+        if self.run is None:
+            return
+        numbers = {
+            name: float(value) for name, value in figures.items() if isinstance(value, int | float | torch.Tensor)
+        }
+        for name in ("eval_accuracy", "val_accuracy"):
+            if name in numbers:
+                numbers["accuracy"] = numbers[name]
+        self.run.note(**numbers)
+
+    def close(self) -> None:
+        """Leave the model to itself. May be called twice."""
+        self._step, self._losses = None, []
+        if self.run is not None:
+            self.run.close()
+
+
+def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer of torch below the wrappers of accelerate and Lightning, whose hooks are the ones that run."""
+    inner = getattr(optimizer, "optimizer", None)
+    return bare(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer

@@ -1,0 +1,82 @@
+"""Steers a training run of transformers' Trainer. Needs the extra `trainer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.hooks import RemovableHandle
+
+from esper.errors import SettingError
+from esper.session.loop import SteeredLoop
+from esper.session.session import Session
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ModuleNotFoundError as error:
+    raise SettingError("transformers", None, "installed: pip install 'esper[trainer]'") from error
+
+
+class SteeringCallback(TrainerCallback):
+    """Trainer(callbacks=[SteeringCallback(sites=["vit.layernorm"], run="digits")]): commands take effect between steps.
+
+    Takes what esper.attach() takes beside model and optimizer; `sites` are names in the model given to the Trainer. The
+    loss noted is the one in the model's output, the mean over a step's micro-batches. Where training raises, call
+    close(): the Trainer tells its callbacks nothing of it.
+    """
+
+    def __init__(self, sites: Sequence[str], **options: Any) -> None:
+        self._loop = SteeredLoop(sites, options)
+        self._hook: RemovableHandle | None = None
+
+    @property
+    def run(self) -> Session | None:
+        """None before training begins."""
+        return self._loop.run
+
+    def close(self) -> None:
+        """Leave model and optimizer to themselves."""
+        if self._hook is not None:
+            self._hook.remove()
+        self._loop.close()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        model, optimizer, scheduler = kwargs["model"], kwargs["optimizer"], kwargs["lr_scheduler"]
+        self._loop.open(
+            model,
+            optimizer,
+            scaler=getattr(optimizer, "scaler", None),
+            scheduler=scheduler if isinstance(scheduler, LRScheduler) else None,
+        )
+        self._hook = model.register_forward_hook(self._note)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._loop.begin()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._loop.end()
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.run is not None:
+            self.run.epoch_end()
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._loop.measured(kwargs.get("metrics") or {})
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.close()
+
+    def _note(self, model: torch.nn.Module, args: object, output: Any) -> None:
+        loss = output.get("loss") if isinstance(output, Mapping) else None
+        if model.training and isinstance(loss, torch.Tensor) and loss.requires_grad:
+            self._loop.note(loss)

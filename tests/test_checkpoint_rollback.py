@@ -53,6 +53,25 @@ def test_training_goes_on_from_it_as_it_would_have(tmp_path: Path) -> None:
     assert equal(run.everything(), expected)
 
 
+def test_a_fossil_of_an_abandoned_course_comes_back(tmp_path: Path) -> None:
+    run = Training(tmp_path)
+    run.raise_seed(fossilize=False)
+    run.states.take(run.step)
+    before = run.step
+    run.do(Op.SEED_OP_FOSSILIZE)
+    run.train(2)
+    run.checkpoints.save(run.step)
+    after, expected = run.step, run.everything()
+
+    run.roll_back(before)
+    run.train(1)
+    assert run.stages() == {"s0": "PROBATIONARY"}
+    run.roll_back(after)
+
+    assert run.stages() == {"s0": "FOSSILIZED"}
+    assert equal(run.everything(), expected)
+
+
 def test_a_seed_culled_since_stays_culled(tmp_path: Path) -> None:
     run = Training(tmp_path)
     run.raise_seed(fossilize=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import pytest
 
 from esper.errors import SettingError
-from esper.kasmina.config import FIXED, KasminaConfig
+from esper.kasmina.config import ELSEWHERE, FIXED, KasminaConfig
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
@@ -41,7 +42,6 @@ def test_a_protection_is_not_on_by_something_like_true(truthy: object) -> None:
         ("embargo_epochs", -1),
         ("seeds_per_site", True),
         ("alpha_feedback", 1),
-        ("amp_dtype", "float64"),
         ("gradient_ratio_min", 11.0),
     ],
 )
@@ -49,6 +49,14 @@ def test_a_value_that_cannot_be_meant_is_refused_by_name(name: str, value: objec
     given: dict[str, Any] = {name: value}
 
     with pytest.raises(SettingError, match=name):
+        KasminaConfig(**given)
+
+
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def test_what_is_set_elsewhere_is_refused_here_and_says_where(name: str) -> None:
+    given: dict[str, Any] = {name: "other"}
+
+    with pytest.raises(SettingError, match=re.escape(ELSEWHERE[name])):
         KasminaConfig(**given)
 
 

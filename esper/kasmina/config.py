@@ -9,15 +9,14 @@ from typing import Final
 
 from esper.errors import SettingError
 
-AMP_DTYPES = ("float16", "bfloat16")
-
 
 @dataclass(frozen=True, slots=True)
 class KasminaConfig:
     """Every threshold of the executor. Raises SettingError for a value that cannot be meant.
 
     Names are those of the seeds' KasminaConfig where it has one. What FIXED holds is accepted at that value only: a
-    protection cannot be switched off here, and what the wire settles is not this process's to change.
+    protection cannot be switched off here, and what the wire settles is not this process's to change. So is what
+    ELSEWHERE names, which is set there, so that no value given here goes unnoticed.
     """
 
     # Gates; `window` is W of the design, in optimizer steps.
@@ -52,17 +51,16 @@ class KasminaConfig:
     circuit_breaker_threshold: int = 3
     # Kernels and pools.
     cache_size_mb: int = 512
-    max_concurrent_kernels: int = 8
     kernel_cache_size: int = 1000
+    checkpoint_pruning_enabled: bool = True
+    # Set elsewhere: see ELSEWHERE.
+    max_concurrent_kernels: int = 8
     blueprint_cache_size: int = 500
     telemetry_buffer_size: int = 10_000
     performance_mode: bool = True
-    checkpoint_pruning_enabled: bool = True
-    # torch.compile.
     torch_compile_enabled: bool = True
     fullgraph: bool = False
     dynamic_shapes: bool = True
-    # Distillation.
     kd_enabled: bool = False
     kd_temperature: float = 4.0
     kd_weight: float = 0.3
@@ -70,9 +68,9 @@ class KasminaConfig:
     checkpoint_segments: int = 4
     enable_amp: bool = True
     amp_dtype: str = "float16"
+    # Settled by the wire, or not to be switched off: see FIXED.
     gradient_checkpointing: bool = True
     use_reentrant: bool = False
-    # Settled elsewhere, or not to be switched off: see FIXED.
     gradient_monitor_enabled: bool = True
     backward_hook_monitoring: bool = True
     emergency_checkpoint: bool = True
@@ -96,8 +94,6 @@ class KasminaConfig:
         if self.gradient_ratio_min >= self.gradient_ratio_max:
             expected = f"less than gradient_ratio_max, {self.gradient_ratio_max:g}"
             raise SettingError("gradient_ratio_min", self.gradient_ratio_min, expected)
-        if self.amp_dtype not in AMP_DTYPES:
-            raise SettingError("amp_dtype", self.amp_dtype, f"one of {', '.join(AMP_DTYPES)}")
 
 
 FIXED: Final[Mapping[str, bool | int]] = {
@@ -121,7 +117,26 @@ FIXED: Final[Mapping[str, bool | int]] = {
     "use_reentrant": False,  # the other kind breaks under torch.compile
 }
 
-SHARES = frozenset({"rho", "error_rate", "alpha_hysteresis", "kd_weight"})  # in (0, 1)
+_COMPILED = "what you compile is compiled as you call torch.compile"
+_TEACHER = "a teacher is registered by command, and held as its TeacherSettings say"
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "max_concurrent_kernels": "as many seeds run as there are places at the sites, see seeds_per_site",
+    "blueprint_cache_size": "every blueprint is kept",
+    "telemetry_buffer_size": "rows wait in esper.tolaria.rows.Rows(capacity=...)",
+    "performance_mode": "there is one mode",
+    "torch_compile_enabled": _COMPILED,
+    "fullgraph": _COMPILED,
+    "dynamic_shapes": _COMPILED,
+    "kd_enabled": "a loss is distilled where esper.kasmina.kd.StaticKDLoss is used",
+    "kd_temperature": "esper.kasmina.kd.StaticKDLoss(temperature=...)",
+    "kd_weight": "esper.kasmina.kd.StaticKDLoss(kd_weight=...)",
+    "teacher_checkpoint_path": _TEACHER,
+    "checkpoint_segments": _TEACHER,
+    "enable_amp": _TEACHER,
+    "amp_dtype": _TEACHER,
+}
+
+SHARES = frozenset({"rho", "error_rate", "alpha_hysteresis"})  # in (0, 1)
 ANY_SIGN = frozenset({"min_gain"})
 FROM_ZERO = frozenset(
     {"blend_steps", "embargo_epochs", "recompiles_max", "loss_variance_max", "scale_drift_max", "gradient_ratio_min"}
@@ -131,6 +146,8 @@ FROM_ZERO = frozenset(
 def _check(name: str, value: object, default: object) -> None:
     if name in FIXED and (value != FIXED[name] or type(value) is not type(FIXED[name])):
         raise SettingError(name, value, f"{FIXED[name]!r}: it is fixed")
+    if name in ELSEWHERE and (value != default or type(value) is not type(default)):
+        raise SettingError(name, value, f"{default!r} here: {ELSEWHERE[name]}")
     if isinstance(default, bool) and not isinstance(value, bool):
         raise SettingError(name, value, "True or False")
     if isinstance(default, int | float) and not isinstance(default, bool):

@@ -26,7 +26,7 @@ def train(num_epochs: int) -> float:
                     optimizer.zero_grad()
                     step.loss(loss)
             run.epoch_end()
-    return digits.accuracy(model, data.test)
+    return float(digits.accuracy(model, data.test))
 
 
 if __name__ == "__main__":

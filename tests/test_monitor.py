@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from esper.kasmina.graph import batched_norms, walk
 from esper.kasmina.monitor import WATCHED, GradientIsolationMonitor, HostTensors, IsolationError
@@ -200,3 +201,34 @@ def test_batched_norms_are_those_of_each_group_alone() -> None:
 
     expected = [sum(float(t.double().square().sum()) for t in group) ** 0.5 for group in groups]
     torch.testing.assert_close(norms.double(), torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+def test_hosts_with_tensors_of_other_kinds_are_watched() -> None:
+    host = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3), nn.Embedding(5, 2, device="meta"))
+    host.register_buffer("sparse", torch.eye(3).to_sparse())
+    host.register_buffer("wrapped", TwoTensor(torch.ones(3), torch.ones(3)))  # type: ignore[no-untyped-call]
+    host.register_buffer("given", torch.inference_mode()(torch.ones)(2))
+    linear = host[1]
+    assert isinstance(linear, nn.Linear)
+    x = torch.ones(2, 4)
+
+    found = [
+        GradientIsolationMonitor(Seed(linear, deed), HostTensors(host)).run(
+            call, x, linear(x).detach(), closely=closely
+        )[1]
+        for deed, closely in ((write_own, False), (write_own, True), (add_to_weight, False), (add_to_data, True))
+    ]
+
+    assert found[:3] == ["", "", "the seed wrote to 1.weight in place"]
+    assert "would write to 1.weight" in found[3]
+
+
+def test_a_write_inside_a_tensor_that_wraps_others_is_stopped() -> None:
+    host = nn.Linear(4, 3)
+    inner = torch.ones(3)
+    host.register_buffer("wrapped", TwoTensor(torch.ones(3), inner))  # type: ignore[no-untyped-call]
+
+    monitor = GradientIsolationMonitor(Seed(host, lambda *_: inner.data.zero_()), HostTensors(host))
+    _, violation = monitor.run(call, torch.ones(2, 4), torch.ones(2, 3), closely=True)
+
+    assert "would write to wrapped" in violation and inner.any()

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from esper.errors import EsperError
 from esper.kasmina.graph import walk
@@ -19,6 +20,8 @@ WALKED_ALWAYS = 64  # nodes; a larger graph of delta's is walked at close looks 
 GIVEN = ("its input", "the site's output")
 
 Result = TypeVar("Result")
+
+PLAIN = (Tensor, nn.Parameter)
 
 _version = attrgetter("_version")
 _UNGUARDED = nullcontext()
@@ -43,7 +46,7 @@ class HostTensors:
     def look(self) -> None:
         """Find them anew: fossils join, and modules may be given other tensors."""
         named = [*self._host.named_parameters(), *self._host.named_buffers()]
-        kept = [(name, tensor) for name, tensor in named if not tensor.is_inference()]
+        kept = [(name, tensor) for name, tensor in named if not (is_lazy(tensor) or tensor.is_inference())]
         self.names, self.tensors = [name for name, _ in kept], [tensor for _, tensor in kept]
         self.ids = {id(tensor) for tensor in self.tensors}
 
@@ -56,7 +59,8 @@ class HostTensors:
         return start, self.tensors[start : self._cursor]
 
     def by_address(self) -> dict[int, str]:
-        return {address(tensor): name for name, tensor in zip(self.names, self.tensors, strict=True)}
+        named = zip(self.names, self.tensors, strict=True)
+        return {address: name for name, tensor in named for address in addresses(tensor)}
 
 
 class GradientIsolationMonitor:
@@ -96,7 +100,8 @@ class GradientIsolationMonitor:
         return result, self._strayed(result, closely) if isinstance(result, Tensor) else ""
 
     def _guard(self, x: Tensor, h: Tensor) -> WriteGuard:
-        return WriteGuard(self._host.by_address() | {address(x): GIVEN[0], address(h): GIVEN[1]})
+        given = {address: name for name, tensor in zip(GIVEN, (x, h), strict=True) for address in addresses(tensor)}
+        return WriteGuard(self._host.by_address() | given)
 
     def _strayed(self, delta: Tensor, closely: bool) -> str:
         if not torch.is_grad_enabled() or (self._num_nodes > WALKED_ALWAYS and not closely):
@@ -110,14 +115,14 @@ class WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, protected: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._protected = {where: name for where, name in protected.items() if where}  # 0: no memory of its own
+        self._protected = protected
         self.refused = ""  # the seed's code may catch what is raised
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
             for tensor in _written(func._schema, args, kwargs or {}):
-                if name := self._protected.get(address(tensor)):
-                    error = IsolationError(str(func), name)
+                for address in self._protected.keys() & addresses(tensor):
+                    error = IsolationError(str(func), self._protected[address])
                     self.refused = str(error)
                     raise error
         return func(*args, **(kwargs or {}))
@@ -147,5 +152,10 @@ def _put_back(names: Sequence[str], tensors: Sequence[Tensor], before: Sequence[
     return f"the seed wrote to {', '.join(names[index] for index in moved)} in place"
 
 
-def address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+def addresses(tensor: Tensor) -> set[int]:
+    """Where its memory begins: in several places for a class that wraps tensors, in none for what holds none yet."""
+    if type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor):
+        return set().union(*(addresses(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]))
+    if tensor.layout != torch.strided:
+        return set()
+    return {tensor.untyped_storage().data_ptr()} - {0}

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.gauge import Gauge, gauge
 from esper.kasmina.isolation import Blend, shadow
-from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
+from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, addresses
 from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
@@ -178,7 +178,7 @@ class Slot:
 
         What the host writes to in place of h is the slot's value, never h itself, unless the two share their memory.
         """
-        same = torch.compiler.is_compiling() or x.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
+        same = torch.compiler.is_compiling() or not addresses(x).isdisjoint(addresses(h))
         held, output = x.detach().contiguous(), h.detach().contiguous()
         return held.clone() if same or self.reused else held, output.clone() if same else output
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,18 @@ def test_it_holds_what_its_mode_says(mode: Mode, tmp_path: Path) -> None:
     assert held == {"full": full, "int8": full - linear + linear // 4 + 5 * rows, "offload": model.scale.nbytes}[mode]
     up = model.blocks[0].get_parameter("up.weight").nbytes  # the largest, which int8 makes anew while it runs
     assert teacher.expected_bytes(mode) == held + {"full": 0, "int8": up, "offload": block}[mode]
+
+
+def test_one_that_is_not_loaded_yet_holds_nothing_and_answers_nothing(tmp_path: Path) -> None:
+    path, digest = saved(professor(), tmp_path)
+    teacher = CheckpointedTeacher(professor(1), path, digest=digest, loaded=False)
+
+    held = teacher.resident_bytes()
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        teacher(questions())
+    teacher.settle("full")
+
+    assert held == 4 and torch.equal(teacher(questions()), answers(professor(), questions()))
 
 
 def test_it_goes_from_any_mode_to_any_other_and_back(tmp_path: Path) -> None:
@@ -302,6 +315,29 @@ class Mute(nn.Module):
 def test_an_output_without_logits_is_one_clear_error() -> None:
     with pytest.raises(SettingError, match="teacher's output is 'NoneType'; expected a tensor"):
         CheckpointedTeacher(Mute())(questions())
+
+
+@dataclass
+class ModelOutput:
+    """As models of transformers give it."""
+
+    loss: Tensor | None
+    logits: Tensor
+
+
+class Wrapped(Professor):
+    def forward(self, x: Tensor, *, shape: str = "") -> object:  # type: ignore[override]
+        logits = super().forward(x)
+        return {"tuple": (None, logits), "mapping": {"logits": logits}, "object": ModelOutput(None, logits)}[shape]
+
+
+@pytest.mark.parametrize("shape", ["tuple", "mapping", "object"])
+def test_logits_are_found_in_what_models_give(shape: str) -> None:
+    torch.manual_seed(0)
+
+    logits = CheckpointedTeacher(Wrapped())(questions(), shape=shape)
+
+    assert torch.equal(logits, answers(professor(), questions()))
 
 
 def _state(tensors: dict[str, Tensor]) -> nn.Module:

@@ -55,7 +55,7 @@ class CheckpointedTeacher(nn.Module):
 
         Raises SettingError for a file that is no safetensors, has another digest, or does not fit the model; the model
         is then as it was. Afterwards the model is the teacher's alone: its old Parameter objects are empty. Where not
-        `loaded`, the file is checked and nothing more is done before `settle`.
+        `loaded`, the file is checked, and no weight is held before `settle`.
         """
         super().__init__()
         self.settings = settings or TeacherSettings()
@@ -71,6 +71,8 @@ class CheckpointedTeacher(nn.Module):
         self.load_ms = 0.0
         if loaded:
             self.settle(self.mode)
+        else:
+            self.release()
 
     @property
     def device(self) -> torch.device:

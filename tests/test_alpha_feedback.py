@@ -99,3 +99,13 @@ def test_without_feedback_alpha_follows_its_schedule_alone() -> None:
     train_at_loss(bench, 220, 50.0)
 
     assert float(bench.executor.seeds["s0"].alpha) == 1.0
+
+
+def test_a_seed_that_made_the_loss_worse_at_its_target_is_not_stable() -> None:
+    bench = Bench()
+    bench.raise_seed("BLENDING")
+
+    train_at_loss(bench, 16, 50.0)
+    outcome = bench.do(Op.SEED_OP_STABILIZE)
+
+    assert "alpha_held is 1, expected 0" in outcome.detail

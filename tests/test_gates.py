@@ -24,7 +24,7 @@ NAN = float("nan")
 PASSING: list[Evidence] = [
     SanityEvidence(1.0, 0.0, 0.0, 0.0, 1000.0, 1.0, 0.0, 0.0, 0.0, 0.0),
     GradientEvidence(50.0, 0.9, 0.8, -0.01, 0.5, 0.1, 0.0),
-    StabilityEvidence(0.0, 0.1, 0.0, 1.0),
+    StabilityEvidence(0.0, 0.0, 0.1, 0.0, 1.0),
     InterfaceEvidence(0.0, 9.0, 2.0, 0.1),
     ImpactEvidence(512.0, 0.02, 0.01, 0.03, look=1),
     ResetEvidence(0.0, 0.0, 0.0, 0.0, 0.0),
@@ -50,6 +50,7 @@ BAD: list[tuple[int, str, float]] = [
     (1, "fit_last", NAN),
     (1, "fit_first", NAN),
     (2, "alpha_gap", 0.01),
+    (2, "alpha_held", 1.0),
     (2, "loss_variance", 2.1),
     (2, "recompiles", 3.0),
     (2, "latency_ms", 20.1),

@@ -59,11 +59,12 @@ class Witness:
 
     def stability(self, slot: Slot, seed: Seed, step: int) -> StabilityEvidence:
         gap = abs(seed.schedule.at(step) - seed.schedule.target)
+        held = float(seed.schedule.held_since is not None)
         recompiles = self._recompiles(seed, step)
         enough = self.losses.total - seed.losses_seen >= self.config.window
         window = self.losses.window() if enough else None
         variance = None if window is None else window.var() / window.mean().square().clamp_min(1e-30)
-        return StabilityEvidence(*self.mean([gap, variance, recompiles, self._latency_ms(slot, seed)]))
+        return StabilityEvidence(*self.mean([gap, held, variance, recompiles, self._latency_ms(slot, seed)]))
 
     def interface(self, seed: Seed) -> InterfaceEvidence:
         meter = seed.meter

@@ -44,6 +44,7 @@ class StabilityEvidence:
     """G2."""
 
     alpha_gap: float | None
+    alpha_held: float | None  # because the loss is worse than before blending
     loss_variance: float | None
     recompiles: float | None  # of the whole process, within the last window
     latency_ms: float | None
@@ -159,6 +160,7 @@ def _gradient(evidence: GradientEvidence, config: KasminaConfig) -> list[Rule]:
 def _stability(config: KasminaConfig) -> list[Rule]:
     return [
         _zero("alpha_gap"),
+        _zero("alpha_held"),
         _at_most("loss_variance", config.loss_variance_max),
         _at_most("recompiles", config.recompiles_max),
         _at_most("latency_ms", config.latency_budget_ms),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from esper.kernels.teacher.divergence import DivergenceMonitor, relative_error
 from esper.kernels.teacher.settings import MODES, Mode, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 from esper.kernels.teacher.telemetry import CheckpointTelemetry, kept_bytes
-from tests.teacher_kit import Told, answers, professor, questions, saved
+from tests.teacher_kit import Professor, Told, answers, professor, questions, saved
 
 AVAILABLE: list[Mode] = [mode for mode in MODES if mode != "int8" or int8.available()]
 ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
@@ -326,7 +327,7 @@ class ModelOutput:
 
 
 class Wrapped(Professor):
-    def forward(self, x: Tensor, *, shape: str = "") -> object:  # type: ignore[override]
+    def forward(self, x: Tensor, *, shape: str = "") -> Any:
         logits = super().forward(x)
         return {"tuple": (None, logits), "mapping": {"logits": logits}, "object": ModelOutput(None, logits)}[shape]
 

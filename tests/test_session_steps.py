@@ -186,3 +186,20 @@ def test_a_rollback_to_a_snapshot_that_gave_way_fails_and_changes_nothing() -> N
         pb.ReasonCode.REASON_NO_SNAPSHOT,
     )
     assert same(before, [parameter.detach().clone() for parameter in host.parameters()])
+
+
+def test_a_breaker_that_opens_is_told_at_once_and_training_goes_on() -> None:
+    host, run = with_training_seed()
+    run.exchange.rows.table()
+    for _ in range(3):
+        run.executor.seeds["s0"].breaker.fail()
+
+    train(run, host, 2)
+    table = run.exchange.rows.table()
+
+    assert table is not None
+    assert [(event.description, event.level, event.row) for event in table.events] == [
+        ("breaker.opened", pb.TelemetryLevel.TELEMETRY_CRITICAL, 0)
+    ]
+    assert table.events[0].attributes["reason"].startswith("s0: 0 isolation violations")
+    assert [request.operation for request in run.executor.requests()] == [Op.SEED_OP_CULL]

@@ -72,6 +72,7 @@ class Session:
         self._step = Step(self)
         self._beat_at = 0.0
         self._stepped = False  # the host's optimizer, since this step began
+        self.executor.in_emergency = self._in_emergency
         self._barrier_due = False
         self._report: pb.WorkerReport | None = None
         self._hooks: list[RemovableHandle] = [
@@ -90,7 +91,6 @@ class Session:
         if checkpoints is None:
             return
         self.portrait.states.deep = checkpoints
-        self.executor.in_emergency = checkpoints.in_emergency
         place = checkpoints.resume() if resume else None
         if place is not None:
             self.step_number, self.epoch = place.step, place.epoch
@@ -229,6 +229,13 @@ class Session:
             self.exchange.rows.note(level, event, command=receipt.command_id, detail=receipt.detail)
             tell: Callable[..., Any] = log.info if done else log.warning
             tell(event, command=receipt.command_id, step=receipt.step, detail=receipt.detail)
+
+    def _in_emergency(self, reason: str) -> None:
+        """A breaker opened: tell of it, at once and in every tier, and save what can be saved."""
+        self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened", reason=reason)
+        log.error("breaker.opened", step=self.step_number, reason=reason)
+        if self.checkpoints is not None:
+            self.checkpoints.in_emergency(reason)
 
     def _overdue(self) -> str:
         promised = self.exchange.boundary.promised_from

@@ -174,6 +174,19 @@ def test_a_kernel_from_the_pool_has_the_bits_of_one_built_on_the_spot() -> None:
     assert equal(modules[0].state_dict(), modules[1].state_dict())
 
 
+def test_a_kernel_for_another_dtype_is_not_grafted() -> None:
+    bench = Bench()
+    bench.train(1)
+    bench.executor.kernels.prepare("body", "mlp", {})
+    bench.host.double()
+
+    outcome = bench.germinate(blueprint="mlp")
+
+    assert outcome.status == APPLIED
+    assert {p.dtype for _, p in bench.executor.seeds["s0"].trainable()} == {torch.float64}
+    assert len(bench.executor.kernels.pool) == 0
+
+
 @pytest.mark.parametrize(
     ("site", "blueprint", "said"),
     [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
 
@@ -32,7 +32,7 @@ class Kernels:
     witness: Witness
     slots: Mapping[str, Slot]
     blueprints: Mapping[str, Blueprint]
-    pool: Pool[Hashable, Kernel] = field(init=False)
+    pool: Pool[KernelId, Kernel] = field(init=False)
 
     def __post_init__(self) -> None:
         max_bytes = self.witness.config.cache_size_mb * 2**20
@@ -58,9 +58,11 @@ class Kernels:
 
     def load_kernel(self, kernel_artifact_id: KernelId) -> Kernel:
         """From the pool, which then no longer has it, or built and looked over now."""
-        key = self._key(kernel_artifact_id)
-        kernel = None if key is None else self.pool.take(key)
-        return kernel or self._built(kernel_artifact_id)
+        kernel = self.pool.take(kernel_artifact_id)
+        made_for = self._made_for(kernel_artifact_id)
+        if kernel is None or kernel.made_for != made_for:
+            kernel = replace(self._built(kernel_artifact_id), made_for=made_for)
+        return kernel
 
     def execute_kernel(self, kernel: Kernel, input_tensor: Tensor, output: Tensor) -> Tensor:
         """delta of a site's input and output."""
@@ -69,14 +71,12 @@ class Kernels:
 
     def cache_kernel(self, kernel_artifact_id: KernelId, kernel: Kernel) -> None:
         """Keep it for its germination. One that was not built, or that there is no room for, is let go."""
-        key, room = self._key(kernel_artifact_id), len(self.pool) < self.witness.config.kernel_cache_size
-        if key is not None and kernel.module is not None and room:
-            self.pool.give(key, kernel)
+        if kernel.module is not None and len(self.pool) < self.witness.config.kernel_cache_size:
+            self.pool.give(kernel_artifact_id, kernel)
 
     def evict_kernel(self, kernel_artifact_id: KernelId) -> bool:
         """Whether it was there."""
-        key = self._key(kernel_artifact_id)
-        return key is not None and self.pool.take(key) is not None
+        return self.pool.take(kernel_artifact_id) is not None
 
     def _built(self, kernel_id: KernelId) -> Kernel:
         slot, blueprint = self.slot(kernel_id.site), find(self.blueprints, kernel_id.blueprint_id)
@@ -87,11 +87,10 @@ class Kernels:
         text = f"{self.run_id}\0{kernel_id.site}\0{kernel_id.generation}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
-    def _key(self, kernel_id: KernelId) -> Hashable | None:
-        """Of all that the kernel depends on; None while its site has not been seen in use."""
-        slot = self.slot(kernel_id.site)
-        digest = find(self.blueprints, kernel_id.blueprint_id).digest
-        return None if slot.shape is None else (kernel_id, digest, slot.shape, seed_dtype(slot, slot.shape))
+    def _made_for(self, kernel_id: KernelId) -> tuple[object, ...]:
+        """All else that a kernel depends on."""
+        slot, digest = self.slots[kernel_id.site], self.blueprints[kernel_id.blueprint_id].digest
+        return (digest, slot.shape, None if slot.shape is None else seed_dtype(slot, slot.shape))
 
 
 def module_of(kernel: Kernel) -> nn.Module:

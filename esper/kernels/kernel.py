@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import nn
 
 
-@dataclass(frozen=True, slots=True)
-class KernelId:
+class KernelId(NamedTuple):
     """What to build, and for which germination of a site; all ranks that build it get the same bits."""
 
     site: str
@@ -28,6 +28,7 @@ class Kernel:
 
     module: nn.Module | None
     findings: object = None
+    made_for: tuple[object, ...] = ()  # code, shapes and dtype: where one of them is another by now, it is of no use
 
     def get_memory_size(self) -> int:
         """Bytes of parameters and buffers."""

@@ -172,3 +172,26 @@ def test_a_host_by_others_grows_and_can_do_without_us_again(name: str, monkeypat
     bare = built(case)
     bare.load_state_dict(plain, strict=True)
     assert equal(bare.state_dict(), plain)
+
+
+# The library's newer name for it is not in every version that we admit.
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable:FutureWarning")
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(("name", "site"), [("gpt2", "transformer.h.1.mlp"), ("llama", "model.layers.1.self_attn")])
+def test_a_host_that_checkpoints_its_blocks_counts_each_step_once(
+    name: str, site: str, reentrant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+    case, host = CASES[name], built(CASES[name])
+    host.gradient_checkpointing_enable({"use_reentrant": reentrant})  # type: ignore[operator]
+    optimizer = torch.optim.SGD(host.parameters(), lr=1e-3)
+    run = esper.attach(host, optimizer=optimizer, sites=[site], required=False, settings=OPEN)
+    steps(run, host, case.inputs, 1)
+    germinate = on_seed(Op.SEED_OP_GERMINATE, site=site, blueprint_id="lora")
+    order(run, germinate, own_optimizer("s0", 0.01), on_seed(Op.SEED_OP_START_TRAINING))
+
+    steps(run, host, case.inputs, 8)
+
+    meter = run.executor.seeds["s0"].meter
+    assert (meter.fits.total, meter.sizes.total, float(meter.num_batches)) == (8, 8, 8)
+    assert equal(host.state_dict(), bare_steps(built(case), case.inputs, 9).state_dict())

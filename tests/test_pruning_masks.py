@@ -122,6 +122,16 @@ def test_a_pruned_model_is_the_model_with_those_weights_at_zero(zoo: tuple[Zoo, 
     torch.testing.assert_close(model(inputs), bare(inputs))
 
 
+def test_what_joins_behind_a_layer_counts_in_pruned_channels_too() -> None:
+    """A seed's slot is a forward hook that was there before."""
+    model = new_zoo()
+    model.mix.register_forward_hook(lambda module, args, output: output + 1.0)
+
+    Pruning(model, SETTINGS).apply(response(mask("mix.weight", [2], 8)), 1)
+
+    assert model.mix(torch.ones(1, 12))[0, 2] == 1.0
+
+
 def test_names_and_parameters_stay_what_they_are() -> None:
     model = new_zoo()
     names, ids = [*model.state_dict()], [id(p) for p in model.parameters()]

@@ -95,10 +95,14 @@ def test_a_step_that_the_scaler_skips_lifts_nothing() -> None:
     run.step(num=2)
     run.optimizer.found_inf = torch.ones(())  # type: ignore[attr-defined] # as GradScaler does with a fused optimizer
 
-    run.step(math.inf)
+    run.step(math.inf, num=5)
     run.step()
-
     assert run.pruning.masks.num_pruned() == 6
+
+    del run.optimizer.found_inf  # type: ignore[attr-defined]
+    run.step(6.0)  # what was skipped is no part of the median
+    run.step()
+    assert run.pruning.masks.num_pruned() == 0
 
 
 @pytest.mark.parametrize(("after", "undone"), [(0.885, False), (0.875, True), (0.95, False)])
@@ -129,6 +133,20 @@ def test_one_rank_that_sees_a_spike_undoes_it_on_all() -> None:
     assert run.pruning.masks.num_pruned() == 0
 
 
+@pytest.mark.parametrize(("other", "undone"), [(0.0, False), (0.02, True)])
+def test_accuracies_of_ranks_are_averaged(other: float, undone: bool) -> None:
+    theirs = torch.tensor([0.0, 1.0, other, 1.0], dtype=torch.float64)
+    run = Run()
+    run.pruning = Pruning(run.model, SETTINGS, reduce=lambda mine: (mine + theirs) / 2)
+    run.pruning.note_accuracy(0.9)
+    run.prune()
+
+    run.pruning.note_accuracy(0.87)
+    run.step()
+
+    assert (run.pruning.masks.num_pruned() == 0) is undone
+
+
 def test_the_masks_before_the_change_stay() -> None:
     run = Run()
     run.prune(response(mask("mix.weight", [3], 8)))
@@ -147,10 +165,12 @@ def test_a_ramp_is_undone_whole() -> None:
     run = Run(replace(SETTINGS, schedule="cubic", ramp_steps=6, ramp_every=2))
     before = run.weights()
     run.prune()
-    run.step(num=4)
-    assert 0 < run.pruning.masks.num_pruned() <= 6
+    run.step(num=3)
+    assert 0 < run.pruning.masks.num_pruned() < 6
+    run.step(num=2)  # a channel more, of a layer whose head is pruned already
+    assert run.pruning.masks.num_pruned() == 6
 
-    assert run.pruning.apply(lift(), 5).status == APPLIED
+    assert run.pruning.apply(lift(), 6).status == APPLIED
     run.step(num=6)
 
     assert same(run.weights(), before)

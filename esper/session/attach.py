@@ -70,7 +70,7 @@ def attach(
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    place = Place.of(chosen, rank, world_size)
+    place, optimizer = Place.of(chosen, rank, world_size), bare(optimizer)
     link, run_id = _start_runtime(place, run, chosen)
     boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
     reducer = SeedReducer(_own_group() if world_size > 1 else None)
@@ -108,6 +108,12 @@ def attach(
     state = RankState(host, named, executor.durable(), fossils, chosen.loader, parts)
     session.keep(open_checkpoints(chosen, place, run_id, state, reducer), resume=chosen.resume)
     return session
+
+
+def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """What is below the wrappers of accelerate and Lightning: torch runs the hooks of this one."""
+    inner = getattr(optimizer, "optimizer", None)
+    return bare(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def seed_clips(executor: Executor) -> dict[str, float]:

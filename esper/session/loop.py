@@ -26,7 +26,7 @@ class SteeredLoop:
     def open(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, **found: Any) -> None:
         """`found` is what the loop knows of itself, such as its scaler; what the user said wins."""
         known = {name: value for name, value in found.items() if value is not None}
-        self.run = attach(model, optimizer=bare(optimizer), sites=self.sites, **(known | self.options))
+        self.run = attach(model, optimizer=optimizer, sites=self.sites, **(known | self.options))
 
     def begin(self) -> None:
         """Before the first micro-batch of a step; before the others it does nothing."""
@@ -64,9 +64,3 @@ class SteeredLoop:
         self._step, self._losses = None, []
         if self.run is not None:
             self.run.close()
-
-
-def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer of torch below the wrappers of accelerate and Lightning, whose hooks are the ones that run."""
-    inner = getattr(optimizer, "optimizer", None)
-    return bare(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer

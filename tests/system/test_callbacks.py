@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from lightning.pytorch import Callback
 from transformers import TrainerCallback
 
+import esper
 from esper.examples import digits, hf_trainer, lightning_loop, plain_loop
 from esper.leyline import contracts as pb
 from esper.session import Session
@@ -113,3 +115,27 @@ def test_a_seed_grows_under_lightning() -> None:
     assert grew(report)
     assert list(hooks(module, run.optimizer)) == []
     assert not [name for name in module.state_dict() if "seed_" in name]
+
+
+def test_a_loop_of_accelerate_attaches_what_it_prepared() -> None:
+    accelerator = Accelerator(cpu=True)
+    data = digits.Digits.load(torch.device("cpu"))
+    host = digits.host()
+    model, optimizer = accelerator.prepare(host, torch.optim.SGD(host.parameters(), lr=0.05))
+    run = esper.attach(model, optimizer=optimizer, sites=["head"], required=False)
+
+    for inputs, targets in digits.batches(data.train, 0, rank=0, world_size=1):
+        with run.step() as step:
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            step.loss(loss)
+        if run.step_number == 3:
+            germinate = on_seed(Op.SEED_OP_GERMINATE, site="head", blueprint_id="lora")
+            order(run, germinate, on_seed(Op.SEED_OP_START_TRAINING))
+
+    seed = run.executor.seeds["s0"]
+    assert seed.meter.fits.total == run.step_number - 3
+    run.close()
+    assert list(hooks(model, optimizer.optimizer)) == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from tests.checkpoint_kit import Training, equal
 from tests.seed_kit import Op
@@ -69,6 +71,17 @@ def test_a_resumed_seed_lives_on(tmp_path: Path) -> None:
     assert again.stages() == {"s0": "FOSSILIZED"}
     history = [record.stage for record in again.executor.reports()[0].history]
     assert history[:-1] == [record.stage for record in first.executor.reports()[0].history]
+
+
+def test_every_field_of_a_seed_is_kept_but_what_belongs_to_its_process(tmp_path: Path) -> None:
+    run = Training(tmp_path)
+    run.train(1)
+    run.germinate()
+
+    kept = run.executor.durable().dump()["seeds"]["s0"].keys()
+
+    of_the_process = {"breaker", "module", "region", "census", "remains", "graphs_seen"}
+    assert {each.name for each in fields(Seed)} - kept <= of_the_process
 
 
 def test_every_generator_goes_on_where_it_was(tmp_path: Path) -> None:

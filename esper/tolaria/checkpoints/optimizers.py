@@ -86,7 +86,8 @@ class OptimizerState:
         device = {name: by_name[name].device for name in dumped["host"]}
         states = [_on(state, device[name]) for name, state in dumped["host"].items()]
         host = KeptHost([by_name[name] for name in dumped["host"]], len(dumped["groups"]), Moments(states))
-        return KeptOptimizers(host, {seed_id: _kept_seed(held) for seed_id, held in dumped["seeds"].items()})
+        beside = next((each.device for each in by_name.values()), torch.device("cpu"))
+        return KeptOptimizers(host, {seed_id: _kept_seed(held, beside) for seed_id, held in dumped["seeds"].items()})
 
     def _set(self, groups: list[Mapping[str, Any]], by_name: Names) -> None:
         for saved in groups:
@@ -115,8 +116,8 @@ def _as_data(seeds: Mapping[str, KeptSeedOptimizer]) -> dict[str, Any]:
     }
 
 
-def _kept_seed(held: Mapping[str, Any]) -> KeptSeedOptimizer:
-    return KeptSeedOptimizer(**{**held, "moments": Moments(held["moments"])})
+def _kept_seed(held: Mapping[str, Any], device: torch.device) -> KeptSeedOptimizer:
+    return KeptSeedOptimizer(**{**held, "moments": Moments([_on(state, device) for state in held["moments"]])})
 
 
 def _on(state: dict[str, object], device: torch.device) -> dict[str, object]:

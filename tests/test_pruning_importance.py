@@ -84,6 +84,13 @@ def test_every_layer_has_its_units_and_shared_ones_none() -> None:
     assert units_of(tied, {}).keys() == {("free.weight", CHANNEL)}
 
 
+def test_layers_whose_weights_are_computed_or_not_there_yet_have_no_units() -> None:
+    computed = nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))
+    host = nn.ModuleDict({"lazy": nn.LazyLinear(4), "computed": computed, "plain": nn.Linear(3, 3)})
+
+    assert units_of(host, {}).keys() == {("plain.weight", CHANNEL)}
+
+
 def test_a_step_that_is_not_finite_or_that_the_scaler_skips_counts_for_nothing() -> None:
     model = nn.Linear(3, 2)
     tracker = ImportanceTracker(units_of(model, {}))

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from esper.errors import SettingError
 from esper.kasmina.naming import bare_name
@@ -90,17 +91,21 @@ def _units(name: str, module: nn.Module) -> Iterator[Unit]:
     dim = output_dim(module)
     if dim is None or not isinstance(weight, nn.Parameter):
         return
-    parts = [Part("weight", dim)] + ([Part("bias", 0)] if isinstance(module.bias, nn.Parameter) else [])
+    parts = [Part("weight", dim)] + (
+        [Part("bias", 0)] if isinstance(getattr(module, "bias", None), nn.Parameter) else []
+    )
     trailing = next((num for kind, num in CONVOLUTIONS.items() if isinstance(module, kind)), 0)
     yield Unit(_join(name, "weight"), CHANNEL, dim, weight.shape[dim], module, tuple(parts), trailing)
 
 
 def output_dim(module: nn.Module) -> int | None:
     """The dimension of its weight that the output channels lie along; None where it has none."""
+    weight, num_outputs = getattr(module, "weight", None), getattr(module, "nf", None)
+    if not isinstance(weight, nn.Parameter) or is_lazy(weight):
+        return None  # parametrized, quantised, or not shaped yet
     if isinstance(module, (nn.Linear, *CONVOLUTIONS)):
         return 0
-    weight, num_outputs = getattr(module, "weight", None), getattr(module, "nf", None)
-    if isinstance(weight, nn.Parameter) and weight.ndim == 2 and weight.shape[1] == num_outputs:
+    if weight.ndim == 2 and weight.shape[1] == num_outputs:
         return 1  # a Linear whose weight lies the other way round, as in GPT-2
     return None
 

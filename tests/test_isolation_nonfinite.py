@@ -132,8 +132,9 @@ def test_in_hosts_of_other_precision_too(dtype: torch.dtype) -> None:
     assert same(run(bench.host, nullcontext()), run(bare(bench), nullcontext()))
 
 
-# torch's own tracer of autograd functions does what its deprecation warns of.
+# torch's own tracer does what these two warn of, with autograd functions and behind a graph break.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_in_compiled_code_too() -> None:
     bench, module = poisoned("BLENDING", INF, slice(None))
     compiled: nn.Module = torch.compile(bench.host, backend="aot_eager")  # type: ignore[assignment]

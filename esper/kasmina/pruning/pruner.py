@@ -202,7 +202,8 @@ class Pruning:
             checked(key, kept, self.masks, self.settings.safety_margin)
         num_steps = self.settings.ramp_steps if self.settings.schedule == "cubic" else 0
         self._ramp = Ramp(step, num_steps, self.settings.ramp_every)
-        self._order = {key: self._ordered(key, kept) for key, kept in wanted.items()}
+        pruned = {key: (~kept).nonzero().flatten() for key, kept in wanted.items()}
+        self._order = {key: self._ordered(key, each) for key, each in pruned.items()} if num_steps else pruned
         self._change = Change(self.masks.now())
         self._watch.start(self._accuracy)
         self._advance(self._change, self._ramp, step)
@@ -212,14 +213,13 @@ class Pruning:
             {"num_pruned": self.masks.num_pruned(), "kept_bytes": self.kept_bytes()},
         )
 
-    def _ordered(self, key: Key, kept: Tensor) -> Tensor:
-        """Channels to be pruned, those with the smallest weights first: all ranks hold the same weights."""
+    def _ordered(self, key: Key, channels: Tensor) -> Tensor:
+        """Those with the smallest weights first: all ranks hold the same weights."""
         unit = self.masks.units[key]
         size = torch.zeros(unit.num_channels, dtype=torch.float64)
         for part, parameter in unit.tensors():
             squares = parameter.detach().double().square().reshape(part.blocks(parameter.shape, unit.num_channels))
             size += squares.sum([at for at in range(squares.ndim) if at != part.dim + 1]).cpu()
-        channels = (~kept).nonzero().flatten()
         return channels[torch.argsort(size[channels], stable=True)]
 
     def _advance(self, change: Change, ramp: Ramp, step: int) -> None:

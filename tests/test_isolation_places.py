@@ -91,7 +91,7 @@ class Late(nn.Module):
 # torch's own tracer does what these two warn of, with autograd functions and behind a graph break.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_a_leak_in_a_host_that_is_compiled_whole_is_found_by_the_next_close_look_at_the_latest() -> None:
+def test_a_leak_in_a_host_that_is_compiled_whole_is_found_in_its_step() -> None:
     network = Network()
     beside = grown(network, "layer2", Blueprint("odd", (), lambda module, *_: Late(module), ""))
     seed, compiled = beside.seeds["s0"], torch.compile(network, backend="eager")

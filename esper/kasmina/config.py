@@ -53,6 +53,7 @@ class KasminaConfig:
     cache_size_mb: int = 512
     kernel_cache_size: int = 1000
     checkpoint_pruning_enabled: bool = True
+    torch_compile_backend: str = ""  # that seeds are compiled with, each structure once; empty: they run in eager mode
     # Set elsewhere: see ELSEWHERE.
     max_concurrent_kernels: int = 8
     blueprint_cache_size: int = 500
@@ -117,7 +118,7 @@ FIXED: Final[Mapping[str, bool | int]] = {
     "use_reentrant": False,  # the other kind breaks under torch.compile
 }
 
-_COMPILED = "what you compile is compiled as you call torch.compile"
+_COMPILED = "the host is compiled as you call torch.compile; seeds with torch_compile_backend"
 _TEACHER = "a teacher is registered by command, and held as its TeacherSettings say"
 ELSEWHERE: Final[Mapping[str, str]] = {
     "max_concurrent_kernels": "as many seeds run as there are places at the sites, see seeds_per_site",

@@ -129,8 +129,6 @@ class Executor:
             slot.step = step
             slot.look_back()
             slot.walk_due |= step % self.settings.walk_every == 0
-            if slot.walk_due and slot.traced:
-                slot.look_at_probe()
         for seed in living:
             seed.set_alpha(step)
             self._look_after(seed)

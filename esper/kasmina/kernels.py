@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from esper.errors import RefusedError
 from esper.kasmina.evidence import Witness
 from esper.kasmina.germination import Findings, built, seed_dtype
-from esper.kasmina.slot import Slot
+from esper.kasmina.slot import BlueprintFault, Slot, guarded
 from esper.kernels.blueprints import Blueprint, find
 from esper.kernels.kernel import Kernel, KernelId
 from esper.kernels.pools import Pool
+from esper.kernels.regional import Regions
 from esper.leyline import contracts as pb
 
 TTL_S = 3600.0  # of the memory pools document (02.2)
@@ -33,8 +34,13 @@ class Kernels:
     slots: Mapping[str, Slot]
     blueprints: Mapping[str, Blueprint]
     pool: Pool[KernelId, Kernel] = field(init=False)
+    regions: Regions | None = field(init=False)
 
     def __post_init__(self) -> None:
+        backend = self.witness.config.torch_compile_backend
+        self.regions = Regions(backend) if backend else None
+        for slot in self.slots.values():
+            slot.regions = self.regions
         max_bytes = self.witness.config.cache_size_mb * 2**20
         self.pool = Pool(max_bytes, TTL_S, Kernel.get_memory_size, self.witness.clock)
 
@@ -80,7 +86,8 @@ class Kernels:
 
     def _built(self, kernel_id: KernelId) -> Kernel:
         slot, blueprint = self.slot(kernel_id.site), find(self.blueprints, kernel_id.blueprint_id)
-        return built(self.witness, slot, blueprint, dict(kernel_id.parameters), self._rng_seed(kernel_id))
+        kernel = built(self.witness, slot, blueprint, dict(kernel_id.parameters), self._rng_seed(kernel_id))
+        return kernel if self.regions is None else compiled(kernel, self.regions, slot)
 
     def _rng_seed(self, kernel_id: KernelId) -> int:
         """Equal on all ranks, different for every germination."""
@@ -91,6 +98,25 @@ class Kernels:
         """All else that a kernel depends on."""
         slot, digest = self.slots[kernel_id.site], self.blueprints[kernel_id.blueprint_id].digest
         return (digest, slot.shape, None if slot.shape is None else seed_dtype(slot, slot.shape))
+
+
+def compiled(kernel: Kernel, regions: Regions, slot: Slot) -> Kernel:
+    """Compiled before a step needs it. What the backend can't compile is refused, and never run in eager mode."""
+    if kernel.module is None or slot.shape is None:
+        return kernel
+    assert isinstance(kernel.findings, Findings)
+    dtype = seed_dtype(slot, slot.shape)
+    x, h = (two_samples(tensor).to(dtype) for tensor in slot.shape.probe())
+    fault = guarded(regions.warm, kernel.module, x, h)
+    if isinstance(fault, BlueprintFault):
+        detail = f"{regions.backend} can't compile it ({fault.detail.splitlines()[0]}); site {slot.name!r}"
+        return Kernel(None, replace(kernel.findings, misfit=detail))
+    return kernel
+
+
+def two_samples(tensor: Tensor) -> Tensor:
+    """A batch of one would be compiled for one alone."""
+    return tensor.expand(2, *tensor.shape[1:]) if tensor.ndim and tensor.shape[0] == 1 else tensor
 
 
 def module_of(kernel: Kernel) -> nn.Module:

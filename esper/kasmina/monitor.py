@@ -69,7 +69,7 @@ class GradientIsolationMonitor:
     Each eager call compares the version counters of the host's tensors, and of the two tensors given, before and after,
     and walks delta's graph to its leaves. A close look also stops writes to the host's memory before they happen,
     those through `.data` included. It does not see writes through numpy or a foreign pointer, nor what a backward
-    function of the seed's own does. Compiled code is not watched: there a close look at an eager probe has to do.
+    function of the seed's own does. A seed that is itself compiled runs in eager mode for a close look.
     """
 
     def __init__(self, module: nn.Module, host: HostTensors) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from esper.kasmina.isolation import Blend, shadow
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, addresses
 from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.seed import Seed
+from esper.kernels.regional import Forward, Regions
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, SHADOWING, TRAINING
 
@@ -58,12 +60,17 @@ def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:
         return BlueprintFault(error)
 
 
-def delta_of(module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
+def delta_of(module: Callable[[Tensor, Tensor], Tensor], x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
     """Run a seed's module."""
     delta: Any = guarded(module, x, h)
     if isinstance(delta, Tensor | BlueprintFault):
         return delta
     return BlueprintFault(TypeError(f"delta is a {type(delta).__name__}; expected a tensor"))
+
+
+def regional_delta(region: Forward, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
+    """Run a seed's module in the code that was compiled for its structure."""
+    return delta_of(partial(region, module), x, h)
 
 
 class Slot:
@@ -81,8 +88,9 @@ class Slot:
         self.generation = 0
         self.watched = HostTensors(module)
         self.monitor: GradientIsolationMonitor | None = None
+        self.regions: Regions | None = None
+        self.region: Forward | None = None  # the seed's forward, compiled; None: it runs in eager mode
         self.walk_due = False  # the next call gets a close look
-        self.traced = False  # only ever set in compiled code, where the seed is not watched
         self.step = 0
         self._violated_at = self._refused_at = -1  # steps
         self.fired = False  # only ever set by the hook: a count would be a value that compiled code guards on
@@ -102,16 +110,23 @@ class Slot:
 
     def settle(self, seed: Seed | None) -> None:
         self.look_back()
-        self.seed, self.walk_due, self.traced = seed, True, False
+        self.seed, self.walk_due = seed, True
         module = seed.module if seed is not None else None
+        self.region = self.regions.of(module) if self.regions is not None and module is not None else None
         self.monitor = GradientIsolationMonitor(module, self.watched) if module is not None else None
+
+    def look_at_first(self, x: Tensor, h: Tensor) -> None:
+        """Note what flows through the site; this alone, and the look that finds nothing to do, is ever compiled."""
+        self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
+        if torch.compiler.is_compiling():
+            self.reused = True  # it may be: what compiled code does later isn't seen
+        elif not x.is_inference():
+            self._first_input = x, x._version
 
     def joined(self, x: Tensor, h: Tensor) -> Tensor | None:
         """The value that takes h's place; None where h stays."""
         if self.shape is None:
-            self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
-            if not (torch.compiler.is_compiling() or x.is_inference()):
-                self._first_input = x, x._version
+            self.look_at_first(x, h)
         seed = self.seed
         if seed is None or seed.module is None or seed.paused or self._refused(seed):
             return None
@@ -178,31 +193,18 @@ class Slot:
 
         What the host writes to in place of h is the slot's value, never h itself, unless the two share their memory.
         """
-        same = torch.compiler.is_compiling() or not addresses(x).isdisjoint(addresses(h))
+        same = not addresses(x).isdisjoint(addresses(h))
         held, output = x.detach().contiguous(), h.detach().contiguous()
         return held.clone() if same or self.reused else held, output.clone() if same else output
 
     def _watched_delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault | None:
         """None where the seed reached beyond its own: then it has no part in this call."""
-        if torch.compiler.is_compiling():
-            self.traced = True
-            return delta_of(module, x, h)
         assert self.monitor is not None  # made with the seed's module
         closely = self.walk_due
-        delta, violation = self.monitor.run(delta_of, x, h, closely=closely)
+        call = delta_of if self.region is None else partial(regional_delta, self.region)
+        delta, violation = self.monitor.run(call, x, h, closely=closely)
         self._judge(seed, violation, closely and torch.is_grad_enabled())
         return None if violation else delta
-
-    def look_at_probe(self) -> None:
-        """Where the seed's calls are compiled: a close look at it in eager mode, on a fixed input."""
-        seed = self.seed
-        if seed is None or self.monitor is None or self.shape is None or self._refused(seed):
-            return
-        x, h = self.shape.probe()
-        own = next((p.dtype for p in self.monitor.module.parameters()), x.dtype)  # under autocast x may be narrower
-        with torch.enable_grad():
-            _, violation = self.monitor.run(delta_of, x.to(own), h.to(own), closely=True)
-        self._judge(seed, violation, closely=True)
 
     def _judge(self, seed: Seed, violation: str, closely: bool) -> None:
         """Count a violation, once a step; after one each call gets a close look, until the breaker opens."""
@@ -241,7 +243,9 @@ class Hook:
         if slot is None:
             return None
         slot.fired = True
-        if slot.seed is None and slot.shape is not None:
+        if slot.seed is not None:
+            return beside_the_graph(output, args, kwargs, slot.joined)
+        if slot.shape is not None:
             return None  # dormant: the one path that every step of every site takes
         return replaced(output, args, kwargs, slot.joined)
 
@@ -266,3 +270,8 @@ def replaced(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], join
     given = joinable((*args, *kwargs.values()))
     value = join(h if given is None else given[1], h)
     return None if value is None else with_tensor(output, path, value)
+
+
+# A seed in a compiled host is a break in its graph, on purpose: the host's code is compiled once for it, whatever the
+# seed's stage and alpha become, and the seed is watched at each call. Its own forward may be compiled by region.
+beside_the_graph: Callable[..., Any] = torch._dynamo.disable(replaced)  # type: ignore[no-untyped-call]

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from esper.errors import SettingError
+
 Forward: TypeAlias = Callable[[nn.Module, Tensor, Tensor], Tensor]
 Structure: TypeAlias = Hashable
 
@@ -31,6 +33,9 @@ class Regions:
     """
 
     def __init__(self, backend: str) -> None:
+        known = torch._dynamo.list_backends(exclude_tags=())
+        if backend not in known:
+            raise SettingError("torch_compile_backend", backend, f"one of {', '.join(known)}")
         self.backend = backend
         self._forwards: dict[Structure, Forward] = {}
 
@@ -48,6 +53,7 @@ class Regions:
     def warm(self, module: nn.Module, x: Tensor, h: Tensor) -> None:
         """Compile now, forward and backward, with gradients and without. x, h: any batch of at least 2."""
         forward = self.of(module)
+        x, h = x.detach().clone(), h.detach().clone()  # no views: code compiled for one asks for its base
         with _symbols.patch(use_duck_shape=False):  # a batch as large as some width must not be taken for it
             with torch.enable_grad():
                 parameters = [p for p in module.parameters() if p.requires_grad]

@@ -1,4 +1,4 @@
-"""Every blueprint grows in a compiled host under autocast: one graph more, no break, no fault."""
+"""Every blueprint grows in a compiled host under autocast: one break, around the seed, and no fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 # Warnings of torch's own compiler, where it traces an autograd function.
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(("kind", "blueprint"), CASES)
-def test_a_seed_in_a_compiled_host_is_one_graph_more(kind: type[nn.Module], blueprint: str) -> None:
+def test_a_seed_in_a_compiled_host_is_the_only_break(kind: type[nn.Module], blueprint: str) -> None:
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
@@ -36,4 +36,5 @@ def test_a_seed_in_a_compiled_host_is_one_graph_more(kind: type[nn.Module], blue
     assert seed.fault == ""
     assert all(bool(torch.isfinite(gradient).all()) for gradient in seed.gradients())
     assert any(bool(gradient.any()) for gradient in seed.gradients())
-    assert (counters["stats"]["unique_graphs"], dict(counters["graph_break"])) == (2, {})
+    assert counters["stats"]["unique_graphs"] <= 3  # without the seed, and on either side of it
+    assert all("beside" in why or "replaced" in why for why in counters["graph_break"])

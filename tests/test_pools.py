@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from hypothesis import given, strategies as st
 
 from esper.errors import RefusedError, SettingError
 from esper.kernels.budget import Budget, Level
-from esper.kernels.pools import Pool, PoolStats, TensorPool
-
-CPU, META = torch.device("cpu"), torch.device("meta")
+from esper.kernels.pools import Pool, PoolStats
 
 
 class Clock:
@@ -101,46 +98,10 @@ def test_bytes_and_counts_add_up_whatever_happens(deeds: list[tuple[str, str, in
     assert (len(drained), shelf.num_bytes) == (left, 0)
 
 
-def test_a_tensor_is_used_again_for_its_device_dtype_and_shape_only() -> None:
-    tensors = TensorPool(10_000)
-    given_back = torch.zeros(3, 4)
-    tensors.give(given_back)
-
-    others = [
-        tensors.take(torch.Size((4, 3)), torch.float32, CPU),
-        tensors.take(torch.Size((3, 4)), torch.float16, CPU),
-        tensors.take(torch.Size((3, 4)), torch.float32, META),
-    ]
-    again = tensors.take(torch.Size((3, 4)), torch.float32, CPU)
-
-    assert [(t.shape, t.dtype, t.device) for t in others] == [
-        ((4, 3), torch.float32, CPU),
-        ((3, 4), torch.float16, CPU),
-        ((3, 4), torch.float32, META),
-    ]
-    assert again is given_back and tensors.pool.stats == PoolStats(hits=1, misses=3)
-
-
-def test_tensors_are_counted_in_bytes() -> None:
-    tensors = TensorPool(100)
-
-    kept = [tensors.give(torch.zeros(12)), tensors.give(torch.zeros(12, dtype=torch.float64))]  # 48 and 96 bytes
-
-    assert (kept, tensors.pool.num_bytes, tensors.pool.stats.evicted) == ([True, True], 96, 1)
-
-
-@pytest.mark.parametrize(
-    "tensor", [torch.zeros(4, 4)[1], torch.zeros(2, requires_grad=True), torch.empty_strided((2, 2), (1, 2))]
-)
-def test_a_tensor_that_is_not_its_own_is_not_pooled(tensor: torch.Tensor) -> None:
-    with pytest.raises(SettingError, match="a contiguous tensor of its own that requires no gradient"):
-        TensorPool(1000).give(tensor)
-
-
 @pytest.mark.parametrize("sizes", [(0, 1.0), (1, 0.0)])
 def test_a_pool_without_room_or_time_is_refused(sizes: tuple[int, float]) -> None:
     with pytest.raises(SettingError, match="expected a number above 0"):
-        TensorPool(*sizes)
+        Pool[str, str](sizes[0], sizes[1], len)
 
 
 def test_a_budget_warns_at_85_percent_and_cleans_up_at_90() -> None:
@@ -153,16 +114,16 @@ def test_a_budget_warns_at_85_percent_and_cleans_up_at_90() -> None:
 
 
 def test_an_emergency_empties_the_pools_and_what_was_set_aside_stays() -> None:
-    budget, tensors = Budget(1000), TensorPool(1000)
-    budget.watch(lambda: tensors.pool.num_bytes, tensors.pool.clear)
-    tensors.give(torch.zeros(100))  # 400 bytes
+    budget, kept = Budget(1000), pool(1000, Clock())
+    budget.watch(lambda: kept.num_bytes, kept.clear)
+    kept.give("a", "a" * 400)
 
     before = budget.reserve("a", 400)
     used = budget.used_bytes
     after = budget.reserve("b", 200)
 
     assert (before, used) == (Level.FINE, 800)
-    assert (after, budget.used_bytes, tensors.pool.num_bytes) == (Level.FINE, 600, 0)
+    assert (after, budget.used_bytes, kept.num_bytes) == (Level.FINE, 600, 0)
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers_and_changes_nothing() -> None:

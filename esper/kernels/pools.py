@@ -7,16 +7,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import torch
 from cachetools import TTLCache
-from torch import Tensor
 
 from esper.errors import SettingError
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
-
-TensorKey = tuple[torch.device, torch.dtype, torch.Size]
 
 
 @dataclass(slots=True)
@@ -100,25 +96,6 @@ class Pool(Generic[Key, Item]):
         return freed
 
 
-class TensorPool:
-    """Uninitialised tensors by (device, dtype, shape), contiguous. On a GPU give and take on one stream only."""
-
-    def __init__(self, max_bytes: int, ttl_s: float = 300.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self.pool: Pool[TensorKey, Tensor] = Pool(max_bytes, ttl_s, num_bytes_of, clock)
-
-    def take(self, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A tensor with any values in it, as from torch.empty."""
-        found = self.pool.take((device, dtype, shape))
-        return torch.empty(shape, dtype=dtype, device=device) if found is None else found
-
-    def give(self, tensor: Tensor) -> bool:
-        """Offer a tensor that nothing else refers to. Raises SettingError for a view or one that requires gradients."""
-        if tensor._base is not None or tensor.requires_grad or not tensor.is_contiguous():
-            kind = "view" if tensor._base is not None else "leaf with gradients" if tensor.requires_grad else "strided"
-            raise SettingError("pooled tensor", kind, "a contiguous tensor of its own that requires no gradient")
-        return self.pool.give((tensor.device, tensor.dtype, tensor.shape), tensor)
-
-
 class _Shelf(TTLCache[int, Any], Generic[Key, Item]):
     """Pairs (key, item) by serial number, with the serials of each key in order."""
 
@@ -145,7 +122,3 @@ class _Shelf(TTLCache[int, Any], Generic[Key, Item]):
         del serials[serial]
         if not serials:
             del self.serials[pair[0]]
-
-
-def num_bytes_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

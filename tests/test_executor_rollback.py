@@ -32,6 +32,27 @@ def test_parameters_alpha_and_statistics_are_those_of_the_snapshot() -> None:
     assert seed.history[-1].detail == "rolled back"
 
 
+def test_a_schedule_goes_on_from_where_the_snapshot_found_it() -> None:
+    bench = Bench()
+    bench.raise_seed("BLENDING")
+    seed = bench.executor.seeds["s0"]
+    bench.do(Op.SEED_OP_SET_ALPHA_TARGET, alpha=0.2, steps=8)
+    bench.train(3)
+    kept, weights = bench.executor.snapshot(), copy.deepcopy(bench.host.state_dict())
+    expected = []
+    for _ in range(6):
+        bench.train(1)
+        expected.append(float(seed.alpha))
+
+    rolled_back(bench, kept, weights)
+
+    found = []
+    for _ in range(6):
+        bench.train(1)
+        found.append(float(seed.alpha))
+    assert found == expected and len(set(expected)) > 3
+
+
 def test_a_fossil_made_since_becomes_a_seed_again() -> None:
     bench = Bench()
     bench.raise_seed("PROBATIONARY")

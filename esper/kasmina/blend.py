@@ -63,6 +63,10 @@ class AlphaSchedule:
         waited = max(step - max(self.held_since, self.first_step), 0)
         return replace(self, first_step=self.first_step + waited, held_since=None)
 
+    def resumed(self, then: int, now: int) -> AlphaSchedule:
+        """At step `now` where it was at step `then`: a rollback takes alpha back, and steps go on."""
+        return self if self.held_since is not None else self.held(then).released(now)
+
     def retreated(self, alpha: float, step: int) -> AlphaSchedule:
         """Stands at `alpha`, held; once released it takes its whole time to the target again."""
         return replace(self, start=alpha, first_step=step, held_since=step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,7 @@ class DurableSeeds:
     host: nn.Module
     losses: Ring
     moves: Moves
+    next_step: Callable[[], int]
 
     @property
     def seeds(self) -> Mapping[str, Seed]:
@@ -76,6 +77,7 @@ class DurableSeeds:
     def dump(self) -> dict[str, Any]:
         """Data of numbers, text and tensors. The tensors are the live ones: pack it before anything is stepped."""
         return {
+            "step": self.next_step(),
             "losses": ring_of(self.losses),
             "slots": {name: slot.generation for name, slot in self._slots.items()},
             "seeds": {seed_id: self._row(seed) for seed_id, seed in self.moves.known.items()},
@@ -110,6 +112,8 @@ class DurableSeeds:
             if row is None or not same(seed, row) or not alive(row["stage"]):
                 withdraw(seed, self._slots[seed.site], self._fossils, step)
         back = [one for seed_id, row in dumped["seeds"].items() if (one := self._filled(seed_id, row, step))]
+        for seed in back:
+            seed.schedule = seed.schedule.resumed(dumped["step"], step)
         for seed in back:
             self._settle(seed, made.modules.get(seed.seed_id))
         for seed_id in dumped["fossils"]:

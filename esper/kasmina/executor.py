@@ -254,13 +254,13 @@ class Executor:
 
     def snapshot(self) -> object:
         """Everything that `restore` needs, held as copies on the device."""
-        kept = keep(self._known)
+        kept = keep(self._known, self.step + 1)
         self._kept = [each for each in self._kept if each() is not None] + [weakref.ref(kept)]
         return kept
 
     def durable(self) -> DurableSeeds:
         """The seeds as a checkpoint holds them."""
-        return DurableSeeds(self._host, self._losses, self._moves)
+        return DurableSeeds(self._host, self._losses, self._moves, lambda: self.step + 1)
 
     def restore(self, kept: object, step: int) -> None:
         """Put the seeds back. Call it before the host's own parameters are put back: fossils made since leave first."""

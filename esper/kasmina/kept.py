@@ -16,7 +16,6 @@ from esper.kasmina.slot import Slot
 from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, FOSSILIZED
 
 RESTORED = (
-    "schedule",
     "paired_gain",
     "num_looks",
     "paused",
@@ -39,13 +38,14 @@ class KeptSeed:
     fields: Seed
     tensors: list[Tensor]
     alpha: Tensor
+    step: int  # the first one after the snapshot
 
 
 class Kept(dict[str, KeptSeed]):
     """What `put_back` needs, by seed id. What is culled is taken out, as no rollback brings it back."""
 
 
-def keep(known: Mapping[str, Seed]) -> Kept:
+def keep(known: Mapping[str, Seed], step: int) -> Kept:
     return Kept(
         (
             seed_id,
@@ -54,6 +54,7 @@ def keep(known: Mapping[str, Seed]) -> Kept:
                 replace(seed, meter=copy.deepcopy(seed.meter)),
                 parameter_copies(seed.module) if seed.module else [],
                 seed.alpha.clone(),
+                step,
             ),
         )
         for seed_id, seed in known.items()
@@ -89,6 +90,7 @@ def _revive(seed: Seed, then: KeptSeed, slot: Slot, fossils: Fossils, step: int)
     assert module is not None  # it was alive at the snapshot
     for name in RESTORED:
         setattr(seed, name, getattr(was, name))
+    seed.schedule = was.schedule.resumed(then.step, step)
     seed.meter, seed.complaint, seed.fault = copy.deepcopy(was.meter), None, was.fault
     _write(module, then.tensors)
     seed.alpha.copy_(then.alpha)

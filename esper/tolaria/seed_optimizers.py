@@ -58,6 +58,7 @@ class SeedOptimizers:
 
     def restore(self, kept: Mapping[str, KeptSeedOptimizer], seeds: Mapping[str, Trainee]) -> list[str]:
         """Moments as they were; those that had no optimizer lose theirs. Returns the ids of those made anew."""
+        seeds = {name: seed for name, seed in seeds.items() if seed.trainable()}  # one culled since stays culled
         for name in [name for name in self.held if name not in kept or name not in seeds]:
             self.drop(name)
         anew = [name for name in kept if name in seeds and not self._is(name, kept[name].kind)]

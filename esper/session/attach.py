@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -71,42 +72,48 @@ def attach(
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place, optimizer = Place.of(chosen, rank, world_size), bare(optimizer)
-    link, run_id = _start_runtime(place, run, chosen)
-    boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
-    reducer = SeedReducer(_own_group() if world_size > 1 else None)
-    executor = Executor(
-        model,
-        sites,
-        run_id=run_id,
-        settings=chosen.settings,
-        reduce=reducer.mean,
-        holdout=Holdout(tuple(holdout[0]), holdout[1]) if holdout else None,
-        blueprints=blueprints,
-    )
-    around = Surroundings(
-        model=lambda: ((bare_name(name), parameter) for name, parameter in model.named_parameters()),
-        clips=partial(seed_clips, executor) if chosen.settings.gradient_clip_adaptive else dict,
-        schedulers=chosen.schedulers(),
-        own_host=chosen.own_host,
-    )
-    teachers = open_teachers(chosen.teachers, model, optimizer, rows)
-    around = with_teachers(around, teachers)
-    optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
-    executor.follow_optimizers(optimizers.has)
-    fossils = FossilGradients(reducer.mean)
-    pruning = Pruning(model, chosen.pruning, enabled=chosen.settings.checkpoint_pruning_enabled, reduce=reducer.mean)
-    states = TrainingStates(Snapshots(model, optimizers), executor, fossils, pruning)
-    steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
-    portrait = Portrait(
-        place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
-    )
-    session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
-    session.teachers = teachers
-    host = model.module if isinstance(model, DistributedDataParallel) else model
-    named = OptimizerState(optimizers, optimizer, lambda: dict(host.named_parameters()))
-    parts: dict[str, Stateful] = {"pruning": Part.of(pruning)} | ({"teacher": teachers} if teachers else {})
-    state = RankState(host, named, executor.durable(), fossils, chosen.loader, parts)
-    session.keep(open_checkpoints(chosen, place, run_id, state, reducer), resume=chosen.resume)
+    with ExitStack() as undo:
+        link, run_id = _start_runtime(place, run, chosen)
+        if link is not None:
+            undo.callback(link.close)  # unless all of what follows is in order
+        boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
+        reducer = SeedReducer(_own_group() if world_size > 1 else None)
+        executor = Executor(
+            model,
+            sites,
+            run_id=run_id,
+            settings=chosen.settings,
+            reduce=reducer.mean,
+            holdout=Holdout(tuple(holdout[0]), holdout[1]) if holdout else None,
+            blueprints=blueprints,
+        )
+        around = Surroundings(
+            model=lambda: ((bare_name(name), parameter) for name, parameter in model.named_parameters()),
+            clips=partial(seed_clips, executor) if chosen.settings.gradient_clip_adaptive else dict,
+            schedulers=chosen.schedulers(),
+            own_host=chosen.own_host,
+        )
+        teachers = open_teachers(chosen.teachers, model, optimizer, rows)
+        around = with_teachers(around, teachers)
+        optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
+        executor.follow_optimizers(optimizers.has)
+        fossils = FossilGradients(reducer.mean)
+        pruning = Pruning(
+            model, chosen.pruning, enabled=chosen.settings.checkpoint_pruning_enabled, reduce=reducer.mean
+        )
+        states = TrainingStates(Snapshots(model, optimizers), executor, fossils, pruning)
+        steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
+        portrait = Portrait(
+            place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
+        )
+        session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
+        session.teachers = teachers
+        host = model.module if isinstance(model, DistributedDataParallel) else model
+        named = OptimizerState(optimizers, optimizer, lambda: dict(host.named_parameters()))
+        parts: dict[str, Stateful] = {"pruning": Part.of(pruning)} | ({"teacher": teachers} if teachers else {})
+        state = RankState(host, named, executor.durable(), fossils, chosen.loader, parts)
+        session.keep(open_checkpoints(chosen, place, run_id, state, reducer), resume=chosen.resume)
+        undo.pop_all()
     return session
 
 

@@ -129,6 +129,17 @@ def test_only_the_newest_snapshots_are_kept_and_named_by_step_and_digest() -> No
     assert {ref.step: ref.digest for ref in rank.snapshots.refs()} == {step: digests[step] for step in (200, 300)}
 
 
+def test_a_rollback_leaves_no_way_to_what_it_undid() -> None:
+    rank = Rank()
+    for step in (100, 200):
+        rank.train(step, step + 1)
+        rank.snapshots.take(step)
+
+    rank.snapshots.restore(100)
+
+    assert [ref.step for ref in rank.snapshots.refs()] == [100]
+
+
 def test_buffers_of_a_snapshot_that_gave_way_are_used_again() -> None:
     rank = Rank()
     rank.train(0, 1)

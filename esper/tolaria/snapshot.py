@@ -65,13 +65,16 @@ class Snapshots:
         """Put the state before `step` back and return its `extra`.
 
         `put_back(extra)` restores the seeds beside the model and returns them by id; their optimizers follow by name
-        of parameter. The snapshot stays. Hyperparameters, overrides, leases and step counters are not rewound.
+        of parameter. The snapshot stays, later ones go: they are of what was undone. Hyperparameters, overrides, leases
+        and step counters are not rewound.
         """
         taken = self._find(step)
         copy_all(taken.live, taken.kept)
         seeds = put_back(taken.extra) if put_back else {}
         self._optimizers.restore(taken.optimizers, seeds)
         taken.randomness.put_back()
+        for later in [each for each in self._taken if each > step]:
+            self._let_go(self._taken.pop(later))
         return taken.extra
 
     def _find(self, step: int) -> Snapshot:
@@ -82,9 +85,9 @@ class Snapshots:
 
     def _make_room(self, step: int) -> None:
         if step in self._taken:
-            gone = self._taken.pop(step)
+            self._let_go(self._taken.pop(step))
         elif len(self._taken) >= self._capacity:
-            _, gone = self._taken.popitem(last=False)
-        else:
-            return
+            self._let_go(self._taken.popitem(last=False)[1])
+
+    def _let_go(self, gone: Snapshot) -> None:
         self._bank.give_up([*gone.kept, *gone.optimizers.tensors()])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
 
+import structlog
 import torch
 
 from esper.errors import EsperError
@@ -20,6 +21,7 @@ ROWS = sorted(path.stem for path in (Path(__file__).parent / "kasmina_rows").glo
 def main() -> int:
     given, report = arguments(), Report("kasmina")
     torch.set_num_threads(1)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout has the figures alone
     failures = [row for row in given.row or ROWS if not measured(row, report, given.quick)]
     report.show(given.json)
     return int(bool(failures))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 
 from esper.kasmina.breaker import CLOSED, HALF_OPEN, OPEN, Breaker, BreakerSettings
 from report import Report
+from turns import turns
 
 CALLS, WARM = 100, 20
 
@@ -28,22 +28,5 @@ def measure(report: Report, quick: bool) -> None:
         "failure": failing.fail,
         "success": closed.succeed,
     }
-    report.add_arms("circuit breaker", rounds(arms, num), "us", against="clock alone")
+    report.add_arms("circuit breaker", turns(arms, num, warm=WARM, per_s=1e6, calls=CALLS), "us", against="clock alone")
     report.add_target("circuit breaker", "p50", 10.0, "us")
-
-
-def rounds(arms: dict[str, Callable[[], object]], num: int) -> dict[str, list[float]]:
-    """Microseconds a call, each sample the mean of many: one is shorter than the clock can tell."""
-    draw, order = random.Random(0), list(arms)
-    samples: dict[str, list[float]] = {arm: [] for arm in arms}
-    for turn in range(WARM + num):
-        draw.shuffle(order)
-        for arm in order:
-            call = arms[arm]
-            begun = time.perf_counter_ns()
-            for _ in range(CALLS):
-                call()
-            taken = (time.perf_counter_ns() - begun) / 1e3 / CALLS
-            if turn >= WARM:
-                samples[arm].append(taken)
-    return samples

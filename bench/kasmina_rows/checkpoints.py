@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.snapshot import Snapshots
 from report import Figure, Report, by_round, quantile
+from turns import turns
 
 WIDTH, NUM_LAYERS, RUN = 1024, 5, "bench-00000000"
 NUM_SEEDS, WARM = 4, 3
@@ -92,7 +92,7 @@ def measure(report: Report, quick: bool) -> None:
             "rollback": rank.roll_back,
         }
         rank.snapshot()
-        _add(report, "snapshot, 5 M", _timed(arms, 60 if quick else 400), "copy alone")
+        _add(report, "snapshot, 5 M", turns(arms, 60 if quick else 400, warm=WARM, per_s=1e3), "copy alone")
         report.add_target("snapshot, 5 M", "p50", 20.0, "ms")
         blob = bytes(sum(each.numel() * each.element_size() for each in rank.live))
         arms = {
@@ -102,7 +102,7 @@ def measure(report: Report, quick: bool) -> None:
             "restore": lambda: rank.checkpoints.restore(rank.step + 1, rank.step + 2),
         }
         rank.checkpoints.save(rank.step + 1)
-        _add(report, "checkpoint, 5 M", _timed(arms, 6 if quick else 40), "write, fsync")
+        _add(report, "checkpoint, 5 M", turns(arms, 6 if quick else 40, warm=WARM, per_s=1e3), "write, fsync")
         _emergency(report, rank, Path(name), quick)
 
 
@@ -113,7 +113,7 @@ def _emergency(report: Report, rank: Rank, folder: Path, quick: bool) -> None:
         "write, fsync, again": lambda: _write(folder / "plain", newest),
         "emergency": rank.emergency,
     }
-    samples = _timed(arms, 30 if quick else 300)
+    samples = turns(arms, 30 if quick else 300, warm=WARM, per_s=1e3)
     _add(report, "emergency", samples, "write, fsync")
     spent = samples["emergency"]
     report.put(Figure("emergency", "emergency", "rate", 1e3 * len(spent) / sum(spent), "1/s", len(spent)))
@@ -134,17 +134,3 @@ def _add(report: Report, row: str, samples: dict[str, list[float]], against: str
         vs = None if arm == against else by_round(values, samples[against], against)
         report.add(row, arm, "p50", quantile(values, 0.5), "ms", len(values), vs)
         report.add(row, arm, "p99", quantile(values, 0.99), "ms", len(values))
-
-
-def _timed(arms: dict[str, Callable[[], object]], num: int) -> dict[str, list[float]]:
-    """Milliseconds of each arm's calls; a round gives every arm one, in an order drawn anew."""
-    draw, order = random.Random(0), list(arms)
-    samples: dict[str, list[float]] = {arm: [] for arm in arms}
-    for turn in range(WARM + num):
-        draw.shuffle(order)
-        for arm in order:
-            begun = time.perf_counter_ns()
-            arms[arm]()
-            if turn >= WARM:
-                samples[arm].append((time.perf_counter_ns() - begun) / 1e6)
-    return samples

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esper.kernels.distillation import StaticKDLoss
-from kasmina_rows.teacher import add, peak_bytes, rounds
+from kasmina_rows.teacher import WARM, add, peak_bytes
 from report import Figure, Report, by_round
+from turns import turns
 
 # (batch, classes): the documents' validation and benchmark, an ImageNet head, and their largest: 512 of 50,000
 SHAPES = ((32, 10), (128, 10), (256, 1000), (512, 50_000))
@@ -41,10 +42,10 @@ def loss(report: Report, shape: tuple[int, int], num: int) -> None:
         "both logits read once": lambda: student.detach() - teacher,
     }
     row = f"KD loss {shape[0]} x {shape[1]}"
-    add(report, f"{row}, forward", rounds(arms, num), "ours")
+    add(report, f"{row}, forward", turns(arms, num, warm=WARM, per_s=1e3), "ours")
     report.add_target(f"{row}, forward", "p50", 1.0, "ms")
     learning = {name: backward(arm, student) for name, arm in arms.items() if name != "both logits read once"}
-    add(report, f"{row}, with backward", rounds(learning, num), "ours")
+    add(report, f"{row}, with backward", turns(learning, num, warm=WARM, per_s=1e3), "ours")
     report.add(f"{row}, new memory", "ours", "count", peak_bytes(learning["ours"]) / 1e6, "MB", 1)
 
 

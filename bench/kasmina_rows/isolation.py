@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -15,6 +13,7 @@ from esper.kasmina.graph import batched_norms
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
 from esper.kernels.blueprints import BLUEPRINTS
 from report import Figure, Report, quantile
+from turns import turns
 
 FEATURES, BATCH, WARM = 64, 32, 50
 HOSTS = {"host of 34 tensors": 17, "host of 128 tensors": 64, "host of 1,000 tensors": 500}  # linear layers
@@ -47,7 +46,7 @@ def watch(report: Report, row: str, num_layers: int, num: int) -> None:
         "close look": lambda: watched(closely=True),
         "counters alone": lambda: [list(map(counter, tensors.watched()[1])) for _ in range(2)],
     }
-    samples = rounds(arms, num)
+    samples = turns(arms, num, warm=WARM, per_s=1e6)
     report.add_arms(row, samples, "us", against="bare call")
     middle = {arm: quantile(values, 0.5) for arm, values in samples.items()}
     over = middle["watched"] - middle["bare call"]
@@ -72,23 +71,8 @@ def norms(report: Report, num: int) -> None:
         "batched": lambda: batched_norms(groups),
         "one pass over the bytes": lambda: torch.linalg.vector_norm(flat[0]),
     }
-    report.add_arms(f"norms of {NUM_SEEDS} seeds", rounds(arms, num), "us", against="one by one")
+    report.add_arms(f"norms of {NUM_SEEDS} seeds", turns(arms, num, warm=WARM, per_s=1e6), "us", against="one by one")
 
 
 def called(module: nn.Module, x: Tensor, h: Tensor) -> Any:
     return module(x, h)
-
-
-def rounds(arms: dict[str, Callable[[], object]], num: int) -> dict[str, list[float]]:
-    """Microseconds; in each round every arm has one turn, in random order."""
-    draw, order = random.Random(0), list(arms)
-    samples: dict[str, list[float]] = {arm: [] for arm in arms}
-    for turn in range(WARM + num):
-        draw.shuffle(order)
-        for arm in order:
-            begun = time.perf_counter_ns()
-            arms[arm]()
-            taken = (time.perf_counter_ns() - begun) / 1e3
-            if turn >= WARM:
-                samples[arm].append(taken)
-    return samples

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -20,12 +18,14 @@ from esper.kernels.teacher.settings import MODES, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 from esper.kernels.teacher.telemetry import kept_bytes
 from report import Figure, Report, by_round, quantile
+from turns import turns
 
 # Widths of the documents' three teachers, and the batch that they run them with.
 TEST, BENCHMARK = (784, 512, 256, 128, 10), (784, 1024, 512, 256, 10)
 LARGE = (1024, 4096, 4096, 2048, 2048, 1024, 512, 10)
 SHAPES = {"test": (TEST, 32), "benchmark": (BENCHMARK, 128), "large": (LARGE, 32)}
 MEGA = 1e6
+WARM = 3
 NO_TORCHAO = "torchao is not installed"
 
 
@@ -71,7 +71,7 @@ def forward(report: Report, directory: Path, row: str, model: nn.Module, inputs:
         report.put(Figure(f"{row}, relative error", arm, "count", error, "", 1))
         arms[arm] = lambda teacher=teacher: teacher(inputs)  # type: ignore[misc]
     large = sum(parameter.numel() for parameter in model.parameters()) > 10**7
-    samples = rounds(arms, (4 if quick else 100) if large else (40 if quick else 600))
+    samples = turns(arms, (4 if quick else 100) if large else (40 if quick else 600), warm=WARM, per_s=1e3)
     add(report, row, samples, "model alone")
     report.add_target(row, "p50", 8.0, "ms")
     if "int8" not in arms:
@@ -102,7 +102,7 @@ def loading(report: Report, directory: Path, num: int) -> None:
         "read and hashed": lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
         "loaded": lambda: CheckpointedTeacher(model, path),
     }
-    samples = rounds(arms, num)
+    samples = turns(arms, num, warm=WARM, per_s=1e3)
     add(report, f"teacher load, {megabytes:.0f} MB", samples, "read and hashed")
     seconds = quantile(samples["loaded"], 0.5) / 1e3 * 14_000 / megabytes
     report.put(Figure("teacher load, 14 GB", "loaded", "p50", seconds, "s", num, "derived"))
@@ -125,7 +125,7 @@ def checkpointing(report: Report, name: str, model: nn.Module, inputs: Tensor, n
         arm: lambda way=way: torch.autograd.grad(way(flowing).sum(), flowing)  # type: ignore[misc]
         for arm, way in {**ways, "plain, again": teacher.unchecked}.items()
     }
-    add(report, f"gradients flow, {name}, time", rounds(arms, num), "plain")
+    add(report, f"gradients flow, {name}, time", turns(arms, num, warm=WARM, per_s=1e3), "plain")
     report.put(Figure(f"gradients flow, {name}, time", "checkpointed", "p50", 1.2, "x", label="target"))
 
 
@@ -161,21 +161,6 @@ def peak_bytes(call: Callable[[], object]) -> int:
         now += event.nbytes()
         peak = max(peak, now)
     return int(peak)
-
-
-def rounds(arms: Mapping[str, Callable[[], object]], num: int) -> dict[str, list[float]]:
-    """Milliseconds a call, the arms in random order within each round."""
-    draw, order = random.Random(0), list(arms)
-    samples: dict[str, list[float]] = {name: [] for name in order}
-    warm = 3 if num > 10 else 1
-    for turn in range(warm + num):
-        draw.shuffle(order)
-        for name in order:
-            started = time.perf_counter()
-            arms[name]()
-            if turn >= warm:
-                samples[name].append((time.perf_counter() - started) * 1e3)
-    return samples
 
 
 def add(report: Report, row: str, samples: Mapping[str, list[float]], against: str) -> None:

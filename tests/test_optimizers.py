@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from esper.leyline import contracts as pb
-from esper.tolaria.bank import Bank
 from esper.tolaria.optimizers import OptimizerOutcome, Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.surroundings import Surroundings
@@ -334,22 +333,3 @@ def test_gradients_are_unscaled_by_the_scale_of_their_backward_and_dropped_on_a_
     governed.reduce({"s0": seed})  # as the post-step hook of a fused optimizer does, on a skipped step too
 
     assert seed.weight.grad is None
-
-
-class Culled(Seedling):
-    """It is known still, and has nothing to train."""
-
-    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
-        return []
-
-
-def test_a_rollback_gives_a_seed_culled_since_no_optimizer() -> None:
-    governed, seeds = optimizers(), {"s0": Seedling("s0"), "s1": Seedling("s1")}
-    for seed in seeds.values():
-        governed.create(seed)
-    kept = governed.snapshot(Bank())
-    governed.drop("s0")
-
-    governed.restore(kept, {**seeds, "s0": Culled("s0")})
-
-    assert [governed.has(name) for name in seeds] == [False, True]

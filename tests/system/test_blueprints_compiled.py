@@ -37,4 +37,5 @@ def test_a_seed_in_a_compiled_host_is_the_only_break(kind: type[nn.Module], blue
     assert all(bool(torch.isfinite(gradient).all()) for gradient in seed.gradients())
     assert any(bool(gradient.any()) for gradient in seed.gradients())
     assert counters["stats"]["unique_graphs"] <= 3  # without the seed, and on either side of it
+    assert counters["graph_break"]
     assert all("beside" in why or "replaced" in why for why in counters["graph_break"])

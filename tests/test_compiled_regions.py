@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import register_backend
 from torch._dynamo.utils import counters
 
+from esper.errors import SettingError
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.executor import Executor
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.kernels.regional import Regions
+from esper.leyline import contracts as pb
 
 WIDTH = 16
 BATCHES = (16, 64, 32, 17, 5)  # the first is as large as the width
@@ -63,3 +70,30 @@ def test_compiled_and_eager_agree(blueprint_id: str) -> None:
     delta = regions.of(seed)(seed, x, h)
     torch.testing.assert_close(delta, expected)
     torch.testing.assert_close(torch.autograd.grad(delta.square().sum(), list(seed.parameters())), gradients)
+
+
+@register_backend
+def refusing(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+    """A backend that can compile nothing."""
+    raise NotImplementedError("no such hardware")
+
+
+def test_what_the_backend_cannot_compile_does_not_germinate() -> None:
+    host = nn.Sequential(nn.Linear(WIDTH, WIDTH))
+    executor = Executor(host, ["0"], run_id="r", settings=KasminaConfig(torch_compile_backend="refusing"))
+    host(batch(8)[0])
+    operation = pb.SeedOperation.SEED_OP_GERMINATE
+
+    command = pb.SeedCommand(seed_id="s0", operation=operation, site="0", blueprint_id="lora")
+    outcome = executor.apply(command, 1, 0)
+
+    assert outcome.status == pb.ReceiptStatus.RECEIPT_FAILED
+    assert "refusing can't compile it" in outcome.detail and "no such hardware" in outcome.detail
+    assert not executor.seeds
+
+
+def test_a_backend_that_torch_does_not_know_is_named() -> None:
+    with pytest.raises(SettingError, match="torch_compile_backend is 'nosuch'; expected one of .*inductor"):
+        Executor(
+            nn.Sequential(nn.Linear(2, 2)), ["0"], run_id="r", settings=KasminaConfig(torch_compile_backend="nosuch")
+        )

@@ -109,7 +109,8 @@ def compiled(kernel: Kernel, regions: Regions, slot: Slot) -> Kernel:
     x, h = (two_samples(tensor).to(dtype) for tensor in slot.shape.probe())
     fault = guarded(regions.warm, kernel.module, x, h)
     if isinstance(fault, BlueprintFault):
-        detail = f"{regions.backend} can't compile it ({fault.detail.splitlines()[0]}); site {slot.name!r}"
+        why = " ".join(fault.detail.splitlines()[:2])  # whose error it is, and what it says; then come torch's hints
+        detail = f"{regions.backend} can't compile it ({why}); site {slot.name!r}"
         return Kernel(None, replace(kernel.findings, misfit=detail))
     return kernel
 

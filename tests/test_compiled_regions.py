@@ -93,7 +93,7 @@ def test_what_the_backend_cannot_compile_does_not_germinate() -> None:
 
 
 def test_a_backend_that_torch_does_not_know_is_named() -> None:
-    with pytest.raises(SettingError, match="torch_compile_backend is 'nosuch'; expected one of .*inductor"):
+    with pytest.raises(SettingError, match="torch_compile_backend is 'nosuch'; expected one of"):
         Executor(
             nn.Sequential(nn.Linear(2, 2)), ["0"], run_id="r", settings=KasminaConfig(torch_compile_backend="nosuch")
         )

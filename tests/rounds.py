@@ -48,6 +48,7 @@ def vote(
     snapshots: Mapping[int, bytes] | None = None,
     optimizers: Mapping[str, int] | None = None,
     requests: Sequence[pb.SeedRequest] = (),
+    own_host: bool = False,
 ) -> pb.BarrierVote:
     return pb.BarrierVote(
         version=1,
@@ -63,6 +64,7 @@ def vote(
         snapshots=[pb.SnapshotRef(step=at, digest=what) for at, what in (snapshots or {}).items()],
         optimizers=optimizers or {"host": 1},
         requests=requests,
+        own_host=own_host,
     )
 
 

@@ -142,6 +142,17 @@ def test_a_command_that_fits_is_named_in_the_commit(command: Command) -> None:
     assert named.stream == ("commands" if isinstance(command, pb.AdaptationCommand) else "optimizer")
 
 
+def test_a_lease_for_the_host_fits_only_where_every_rank_lets_leases_govern_it() -> None:
+    lease = waiting(optimizer(Optimizer.OPTIMIZER_COMMAND_STEP, "host"))
+
+    assert Judge(World.of([vote(0, own_host=True), vote(1, own_host=True)]), Catalogue(), 32, 0, 0).accept(lease)
+    for ranks in ((False, False), (True, False)):
+        mixed = World.of([vote(rank, own_host=own) for rank, own in enumerate(ranks)])
+        with pytest.raises(RefusedError, match="own_host=True") as refused:
+            Judge(mixed, Catalogue(), 32, 0, 0).accept(lease)
+        assert refused.value.reason == pb.ReasonCode.REASON_NOT_SUPPORTED
+
+
 def test_a_command_meets_the_outcome_of_those_before_it() -> None:
     one = judge()
 

@@ -82,6 +82,7 @@ class Portrait:
             snapshots=self.states.refs(),
             requests=self.executor.requests(),
             optimizers=self.optimizers.generations,
+            own_host=self.optimizers.own_host,
         )
 
     def report(self, steps: int, epochs: int) -> pb.WorkerReport:

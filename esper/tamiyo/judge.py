@@ -215,6 +215,11 @@ class Judge:
                 self.world.optimizers[name] = None  # a new generation, whose number the ranks choose
 
     def _lease(self, command: pb.OptimizerCommand) -> None:
+        if command.optimizer_id == HOST and not self.world.own_host:
+            raise RefusedError(
+                _Reason.REASON_NOT_SUPPORTED,
+                "the host steps by itself; leases govern it only where every rank attached with own_host=True",
+            )
         end = command.expected_step + command.num_steps
         if command.expected_step and command.num_steps and end <= self.effective_step:
             raise RefusedError(

@@ -56,22 +56,30 @@ class World:
     """
 
     def __init__(
-        self, seeds: Mapping[str, SeedView], optimizers: Mapping[str, int | None], snapshots: Sequence[int]
+        self,
+        seeds: Mapping[str, SeedView],
+        optimizers: Mapping[str, int | None],
+        snapshots: Sequence[int],
+        *,
+        own_host: bool = False,
     ) -> None:
+        """`own_host`: leases govern the host's optimizer on every rank."""
         self.seeds = dict(seeds)
         self.optimizers = dict(optimizers)
         self.snapshots = tuple(snapshots)
+        self.own_host = own_host
 
     @staticmethod
     def of(votes: Sequence[pb.BarrierVote]) -> World:
         seeds = {
             state.seed_id: SeedView(state.stage, state.site, state.embargo_until_epoch) for state in votes[0].seeds
         }
-        return World(seeds, votes[0].optimizers, common_snapshots(votes))
+        own_host = all(vote.own_host for vote in votes)
+        return World(seeds, votes[0].optimizers, common_snapshots(votes), own_host=own_host)
 
     def met_again(self, votes: Sequence[pb.BarrierVote]) -> World:
         """This world at the next round, whose votes were given before what was committed here took effect."""
-        return World(self.seeds, self.optimizers, common_snapshots(votes))
+        return World(self.seeds, self.optimizers, common_snapshots(votes), own_host=self.own_host)
 
     def seed(self, seed_id: str) -> SeedView:
         """A seed that exists; refused where it doesn't."""

@@ -81,6 +81,11 @@ class Optimizers:
         return {name: self._standing.generations[name] for name in (HOST, *self._seeds)}
 
     @property
+    def own_host(self) -> bool:
+        """Whether leases govern the host's steps too."""
+        return self._gate is not None
+
+    @property
     def steps_dropped(self) -> dict[str, int]:
         """Gradients thrown away because no lease covered the step; the host's too, where leases govern it."""
         host = {HOST: self._gate.num_dropped} if self._gate else {}

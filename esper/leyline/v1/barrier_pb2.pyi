@@ -102,7 +102,7 @@ class SeedRequest(_message.Message):
     def __init__(self, seed_id: _Optional[str] = ..., operation: _Optional[_Union[_enums_pb2.SeedOperation, str]] = ..., reason: _Optional[_Union[_enums_pb2.ReasonCode, str]] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class BarrierVote(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "worker", "step", "epoch", "held", "held_step", "parameter_digest", "seeds", "snapshots", "requests", "optimizers")
+    __slots__ = ("version", "round", "roster_generation", "worker", "step", "epoch", "held", "held_step", "parameter_digest", "seeds", "snapshots", "requests", "optimizers", "own_host")
     class OptimizersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class BarrierVote(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    OWN_HOST_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
@@ -136,7 +137,8 @@ class BarrierVote(_message.Message):
     snapshots: _containers.RepeatedCompositeFieldContainer[SnapshotRef]
     requests: _containers.RepeatedCompositeFieldContainer[SeedRequest]
     optimizers: _containers.ScalarMap[str, int]
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., worker: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., held: _Optional[bool] = ..., held_step: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[SnapshotRef, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., optimizers: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    own_host: bool
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., worker: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., held: _Optional[bool] = ..., held_step: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[SnapshotRef, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., optimizers: _Optional[_Mapping[str, int]] = ..., own_host: _Optional[bool] = ...) -> None: ...
 
 class CommittedCommand(_message.Message):
     __slots__ = ("stream", "entry_id", "command_id", "envelope_digest", "snapshot_step")

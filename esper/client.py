@@ -147,9 +147,11 @@ class Controller:
         """Go back to the snapshot of a step; 0: the newest that all ranks hold."""
         return await self.publish(commands.rollback(step, reason))
 
-    async def structural_pruning(self, *, step: int = 0, **safety_constraints: float) -> Receipt:
-        """Ask which channels the model could do without."""
-        return await self.publish(commands.pruning(step, safety_constraints))
+    async def structural_pruning(
+        self, *, step: int = 0, phase: str = "validation_only", **safety_constraints: float
+    ) -> Receipt:
+        """Ask which channels the model could do without; the phases active and disabled switch pruning on or off."""
+        return await self.publish(commands.pruning(step, safety_constraints, phase))
 
     async def importance(self, timeout_s: float = 60.0) -> list[pb.StructuralPruningRequest]:
         """What each channel and head is worth to the run, in parts as they come. TimeoutError when late."""

@@ -1,42 +1,43 @@
-"""`esper publish`: one sub-command per operation of the controller, made from the signatures of its methods."""
+"""`esper publish`: one sub-command per operation of the controller, made from its signature."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from esper.errors import SettingError
 
-OPERATIONS = (
-    "germinate",
-    "start_training",
-    "start_grafting",
-    "set_alpha_target",
-    "stabilize",
-    "evaluate",
-    "fossilize",
-    "cull",
-    "cancel",
-    "reset",
-    "terminate",
-    "adjust_optimizer",
-    "circuit_breaker",
-    "pause",
-    "resume",
-    "emergency",
-    "rollback",
-    "structural_pruning",
-    "initialize_host",
-    "create_seed_optimizer",
-    "grant_steps",
-    "reset_optimizer_state",
-    "register_teacher",
-)
-"""Methods of Controller that publish a command, in the order that the help shows."""
+EXAMPLES = {
+    "germinate": "s0 --site head --blueprint lora --param rank=4",
+    "start_training": "s0 --param auto=1",
+    "start_grafting": "s0 --steps 200 --alpha 1 --curve cosine",
+    "set_alpha_target": "s0 --alpha 0.5 --steps 50",
+    "stabilize": "s0",
+    "evaluate": "s0",
+    "fossilize": "s0",
+    "cull": "s0",
+    "cancel": "s0",
+    "reset": "s0",
+    "terminate": "s0",
+    "adjust_optimizer": "host --param lr=0.001 --release momentum",
+    "circuit_breaker": "s0 --state open --rationale 'its loss jumps'",
+    "pause": "s0",
+    "resume": "s0",
+    "emergency": "--level halt --reason 'the data is wrong'",
+    "rollback": "--step 1000 --reason 'worse since'",
+    "structural_pruning": "--phase active",
+    "prune": "--ratio 0.3 --criterion taylor --only head.weight",
+    "initialize_host": "--param lr=0.01",
+    "create_seed_optimizer": "s0 --lr 0.001 --param warmup_steps=50",
+    "grant_steps": "s0 --num-steps 100 --grad-clip-norm 1",
+    "reset_optimizer_state": "s0 --generation 2",
+    "register_teacher": f"--digest {'0f' * 32}",
+}
+"""Operation, in the order that the help shows: words that may follow it. A method of Controller, but for `prune`."""
 
 Run = Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.0, help="Seconds to wait for every worker to apply it.")]
@@ -46,24 +47,27 @@ Param = Annotated[list[str], typer.Option("--param", metavar="NAME=VALUE", help=
 
 def build() -> typer.Typer:
     """The sub-commands. Imports the client, which takes a moment."""
+    from esper.cli.prune import prune
     from esper.client import Controller
 
     app = typer.Typer(no_args_is_help=True, help="Publish one command and print what the run answers.")
-    for name in OPERATIONS:
-        method = getattr(Controller, name)
-        command = _command(name, inspect.signature(method, eval_str=True))
-        app.command(name.replace("_", "-"), help=method.__doc__)(command)
+    for name, words in EXAMPLES.items():
+        operation = prune if name == "prune" else getattr(Controller, name)
+        called = name.replace("_", "-")
+        example = f"Example: esper publish {called} {words} --run demo"
+        app.command(called, help=operation.__doc__, epilog=example)(_command(operation))
     return app
 
 
-def _command(name: str, signature: inspect.Signature) -> Callable[..., None]:
-    """A function whose options are the parameters of the method, `**parameters` as --param NAME=VALUE."""
-    parameters = list(signature.parameters.values())[1:]
+def _command(operation: Callable[..., Awaitable[Any]]) -> Callable[..., None]:
+    """A function whose options are the operation's after its controller, `**parameters` as --param NAME=VALUE."""
+    parameters = list(inspect.signature(operation, eval_str=True).parameters.values())[1:]
     mapping = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
 
     def command(run: str | None, timeout_s: float, wait: bool, **given: Any) -> None:
         named = given.pop(mapping) if mapping else []
-        asyncio.run(_publish(name, run, timeout_s if wait else None, {**given, **pairs(named, given)}))
+        arguments = {**given, **pairs(named, given)}
+        asyncio.run(_publish(operation, run, timeout_s if wait else None, arguments))
 
     shown = [_shown(parameter) for parameter in parameters]
     shown += [_keyword("run", Run, None), _keyword("timeout_s", Timeout, 60.0), _keyword("wait", Wait, True)]
@@ -102,13 +106,15 @@ def pairs(texts: Sequence[str], taken: Sequence[str] | dict[str, Any] = ()) -> d
     return numbers
 
 
-async def _publish(name: str, run: str | None, timeout_s: float | None, arguments: dict[str, Any]) -> None:
+async def _publish(
+    operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float | None, arguments: dict[str, Any]
+) -> None:
     """With a timeout: print the acceptance, then what each worker answers. Without: the entry only."""
     from esper.cli.format import receipt_line
     from esper.client import Controller
 
     async with Controller.connect(run, name="publish") as controller:
-        receipt = await getattr(controller, name)(**arguments)
+        receipt = await operation(controller, **arguments)
         print(f"published {receipt.command_id} as {receipt.entry_id}", flush=True)
         if timeout_s is None:
             return

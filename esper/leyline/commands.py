@@ -27,6 +27,11 @@ LEVELS: Mapping[str, pb.EmergencyLevel] = {
     "conservative": pb.EmergencyLevel.EMERGENCY_CONSERVATIVE,
     "halt": pb.EmergencyLevel.EMERGENCY_HALT,
 }
+PHASES: Mapping[str, pb.PruningPhase] = {
+    "validation_only": pb.PruningPhase.PRUNING_PHASE_VALIDATION_ONLY,
+    "active": pb.PruningPhase.PRUNING_PHASE_ACTIVE,
+    "disabled": pb.PruningPhase.PRUNING_PHASE_DISABLED,
+}
 
 
 def new_command_id() -> str:
@@ -101,13 +106,13 @@ def rollback(step: int, reason: str) -> pb.AdaptationCommand:
     return _adaptation(pb.CommandType.COMMAND_ROLLBACK, pb.MessagePriority.MESSAGE_PRIORITY_HIGH, rollback_command=body)
 
 
-def pruning(step: int, safety_constraints: Mapping[str, float]) -> pb.AdaptationCommand:
-    """Asks for what each channel and head is worth; changes nothing."""
+def pruning(step: int, safety_constraints: Mapping[str, float], phase: str = "validation_only") -> pb.AdaptationCommand:
+    """Asks for what each channel and head is worth; `active` and `disabled` also switch pruning on or off."""
     command_id = new_command_id()
     body = pb.StructuralPruningRequest(
         request_id=command_id,
         step=whole("step", step),
-        phase=pb.PruningPhase.PRUNING_PHASE_VALIDATION_ONLY,
+        phase=chosen("phase", phase, PHASES),
         safety_constraints=safety_constraints,
     )
     return _adaptation(pb.CommandType.COMMAND_STRUCTURAL_PRUNING, structural_pruning=body)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import lr_scheduler
 
 import esper
 from esper.kasmina.slot import Fossil
 from esper.leyline.lifecycle import FOSSILIZED
 from esper.session import Session
 from tests.seed_kit import Op, batch, held_out, new_host
-from tests.session_kit import on_seed, order, own_optimizer, train
+from tests.session_kit import on_seed, order, own_optimizer, train, train_bare
 from tests.site_kit import OPEN
 
 OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -32,14 +34,21 @@ def hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[object
             yield from (getattr(owner, name, None) or {}).values()
 
 
-def attached(host: nn.Module, *sites: str, seeds_per_site: int = 1) -> Session:
+def attached(
+    host: nn.Module,
+    *sites: str,
+    seeds_per_site: int = 1,
+    optimizer: torch.optim.Optimizer | None = None,
+    **options: Any,
+) -> Session:
     return esper.attach(
         host,
-        optimizer=torch.optim.SGD(host.parameters(), lr=0.01),
+        optimizer=optimizer or torch.optim.SGD(host.parameters(), lr=0.01),
         sites=sites,
         holdout=(held_out().batches, held_out().loss_fn),
         required=False,
         settings=replace(OPEN, seeds_per_site=seeds_per_site),
+        **options,
     )
 
 
@@ -123,6 +132,47 @@ def test_what_an_earlier_seed_kept_from_being_merged_is_merged_now() -> None:
     assert host.state_dict().keys() == new_host().state_dict().keys()
     assert list(hooks(host, run.optimizer)) == []
     torch.testing.assert_close(host(x), grown, rtol=0, atol=1e-5)
+
+
+SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]] = {
+    "step": lambda o: lr_scheduler.StepLR(o, 1000),
+    "in turn": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o, total_iters=2), lr_scheduler.ExponentialLR(o, 0.9)], milestones=[1]
+    ),
+}
+
+
+@pytest.mark.parametrize("followed", [True, False, None])
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_the_optimizer_forgets_what_was_merged_late(kind: str, followed: bool | None) -> None:
+    host = new_host()
+    optimizer = torch.optim.AdamW(host.parameters(), lr=1e-3)
+    scheduler = None if followed is None else SCHEDULES[kind](optimizer)
+    given = {"scheduler": scheduler} if followed else {}
+    run = attached(host, "body", "head", seeds_per_site=2, optimizer=optimizer, **given)
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "stays_young")
+    start(run, host, "head", "mlp", "stays")
+    start(run, host, "body#2", "lora", "leaves")
+    for seed in ("leaves", "stays"):
+        fossilize(run, host, seed)
+    num_stepped = sum(len(group["params"]) for group in optimizer.param_groups)
+
+    run.close()
+
+    stepped = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert {*stepped} == {*host.parameters()} and len(stepped) < num_stepped
+    assert optimizer.state.keys() <= {*stepped}
+    assert all(group["params"] for group in optimizer.param_groups)
+    twin = torch.optim.AdamW(
+        [{"params": [p.detach().clone() for p in group["params"]]} for group in optimizer.param_groups]
+    )
+    twin.load_state_dict(optimizer.state_dict())
+    torch.testing.assert_close(twin.state_dict(), optimizer.state_dict())
+    train_bare(host, optimizer, 2)
+    if scheduler is not None:
+        scheduler.step()
+        assert len(scheduler.get_last_lr()) == len(optimizer.param_groups)
 
 
 def test_a_fossil_that_does_not_fold_stays_and_is_trained_and_copied_with_the_model() -> None:

@@ -239,16 +239,17 @@ class Executor:
             seed.stage if seed else DORMANT,
         )
 
-    def detach(self) -> None:
+    def detach(self) -> list[nn.Parameter]:
         """Leave the model to itself: no slot, no seed but the fossils, folded where they can be. For good.
 
-        A fossil that doesn't fold stays a child of its site, with the one hook that adds it. It is a hook as
-        torch's fast paths look for hooks before they go past a module, and not for a forward that was overridden.
+        Returns the parameters that the host lost by the folding. A fossil that doesn't fold stays a child of its site,
+        with the one hook that adds it. It is a hook as torch's fast paths look for hooks before they go past a module,
+        and not for a forward that was overridden.
         """
         for slot in self._slots.values():
             slot.settle(None)
             slot.detach()
-        self._fossils.fold()
+        return self._fossils.fold()
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 

@@ -90,15 +90,21 @@ class Fossils:
             joined.handle.remove()
             delattr(joined.home, joined.name)
 
-    def fold(self) -> None:
-        """Where no slot is left on any site: fold what a seed there kept from being folded when it joined."""
+    def fold(self) -> list[nn.Parameter]:
+        """Where no slot is left on any site: fold what a seed there kept from being folded when it joined.
+
+        Returns the parameters that the host lost by it.
+        """
+        gone: list[nn.Parameter] = []
         for seed_id, joined in list(self._joined.items()):
             module = getattr(joined.home, joined.name)
             # What hangs on the site before it, such as another fossil, would see its share.
             first = next(iter(joined.site._forward_hooks)) == joined.handle.id
             foldable = first and isinstance(module, Residual) and not self._tied(joined.site)
             if foldable and module.fold_into(joined.site):
+                gone += module.parameters()
                 self.part(seed_id)
+        return gone
 
 
 def _hooked(site: nn.Module) -> bool:

@@ -133,7 +133,7 @@ class Session:
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
-            self.executor.detach()
+            self.optimizers.let_go(self.executor.detach())
             self.portrait.steering.fossils.release()
             self.exchange.part(farewell)
         return self._report

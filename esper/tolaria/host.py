@@ -56,7 +56,7 @@ class HostOptimizer:
         if not named:
             return
         groups = self.torch.param_groups
-        if hasattr(self.torch.step, "_wrapped_by_lr_sched") and not self._followed:
+        if self._counted_elsewhere():
             groups[-1]["params"].extend(parameter for _, parameter in named)
             groups[-1].get("param_names", []).extend(name for name, _ in named)
         else:
@@ -65,6 +65,23 @@ class HostOptimizer:
             self.torch.add_param_group({**_alike(groups[-1]), "params": given})
             schedulers.extend(self._followed, before)
         self._announce([parameter for _, parameter in named])
+
+    def remove(self, parameters: Sequence[torch.Tensor]) -> None:
+        """The inverse of `add`: their state goes too, and a group of nothing else, with its places in schedulers."""
+        gone = set(parameters)
+        for parameter in gone:
+            self.torch.state.pop(parameter, None)
+        for number, group in reversed([*enumerate(self.torch.param_groups)]):
+            if gone.isdisjoint(group["params"]):
+                continue
+            _keep_only(group, set(group["params"]) - gone)
+            if not group["params"] and not self._counted_elsewhere():
+                del self.torch.param_groups[number]
+                schedulers.drop(self._followed, number)
+
+    def _counted_elsewhere(self) -> bool:
+        """Whether a scheduler that we do not know counts the groups."""
+        return hasattr(self.torch.step, "_wrapped_by_lr_sched") and not self._followed
 
     def take_over(self, source: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> bool:
         """Go on from the moments that a seed's optimizer has of these, which have joined; False where it can't."""

@@ -178,6 +178,11 @@ class Optimizers:
         """Let the host's optimizer train these; RefusedError for a seed's, a teacher's or one outside the model."""
         self._join(parameters, strict=self._around.model is not None)
 
+    def let_go(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """The model has lost these: the host's optimizer forgets them, with their state."""
+        self._host.remove(parameters)
+        self._owners.claim_host(self._host.parameters(), strict=False)
+
     def reduce(self, seeds: Mapping[str, Trainee]) -> None:
         """Unscale the seeds' gradients and average them over the ranks; all ranks call it with the same seeds."""
         if self._scaler is not None and self._scaler.is_enabled():

@@ -23,6 +23,13 @@ def shorten(schedulers: Iterable[LRScheduler], num_groups: int) -> None:
         del held[num_groups:]
 
 
+def drop(schedulers: Iterable[LRScheduler], number: int) -> None:
+    """Forget one group; those behind it move up."""
+    once = {id(held): held for held in _lists(schedulers)}  # one that runs others in turn shares a list with them
+    for held in once.values():
+        del held[number : number + 1]
+
+
 def _lists(schedulers: Iterable[LRScheduler]) -> Iterator[list[object]]:
     for scheduler in schedulers:
         yield from _lists(getattr(scheduler, "_schedulers", ()))  # of one that runs others in turn, or chained

@@ -11,6 +11,7 @@ from torch import nn
 
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
+from esper.kasmina.germination import Findings
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from report import Report, quantile
@@ -23,6 +24,7 @@ def measure(report: Report, quick: bool) -> None:
     bench, samples = Bench(), dict[str, list[float]]()
     arms: dict[str, Callable[[str], float]] = {
         "limit: pop and assign": bench.limit,
+        "control: apply to no seed": bench.refused,
         "pool to slot": bench.grafted,
         "pool to slot, again": bench.grafted,
         "pool to slot, and AdamW": bench.grafted_with_optimizer,
@@ -57,9 +59,20 @@ class Bench:
     def limit(self, site: str) -> float:
         """What no graft does without: finding a module, and hanging it up."""
         pool = {site: nn.Sequential(nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False))}
+        self.seeds[site].module = None
         begun = time.perf_counter_ns()
         self.seeds[site].module = pool.pop(site)
         return since(begun)
+
+    def refused(self, site: str) -> float:
+        """A command that finds nothing to do. A kernel is built before it, as before the others: caches cool."""
+        self.executor.kernels.prepare(site, "lora", {})
+        command = pb.SeedCommand(seed_id="nobody", operation=pb.SeedOperation.SEED_OP_CULL)
+        begun = time.perf_counter_ns()
+        self.executor.apply(command, 0, 0)
+        took = since(begun)
+        self.executor.kernels.pool.clear()
+        return took
 
     def grafted(self, site: str) -> float:
         """From the pool into its slot, where the next forward runs it."""
@@ -71,9 +84,12 @@ class Bench:
     def _grafted(self, site: str, then: Callable[[Seed], object]) -> float:
         kernels, slot, seed = self.executor.kernels, self.executor._slots[site], self.seeds[site]
         kernels.prepare(site, "lora", {})
+        seed.module = None  # what leaves is freed before the clock starts
         begun = time.perf_counter_ns()
-        seed.module = kernels.load_kernel(kernels.next_id(site, "lora", {})).module
-        slot.settle(seed)
+        kernel = kernels.load_kernel(kernels.next_id(site, "lora", {}))
+        assert isinstance(kernel.findings, Findings)
+        seed.module = kernel.module
+        slot.settle(seed, kernel.findings.prepared)
         then(seed)
         took = since(begun)
         slot.settle(None)

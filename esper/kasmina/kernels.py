@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from esper.errors import RefusedError
 from esper.kasmina.evidence import Witness
 from esper.kasmina.germination import Findings, built, seed_dtype
-from esper.kasmina.slot import BlueprintFault, Slot, guarded
+from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, guarded
 from esper.kernels.blueprints import Blueprint, find
 from esper.kernels.kernel import Kernel, KernelId
 from esper.kernels.pools import Pool
@@ -87,7 +87,12 @@ class Kernels:
     def _built(self, kernel_id: KernelId) -> Kernel:
         slot, blueprint = self.slot(kernel_id.site), find(self.blueprints, kernel_id.blueprint_id)
         kernel = built(self.witness, slot, blueprint, dict(kernel_id.parameters), self._rng_seed(kernel_id))
-        return kernel if self.regions is None else compiled(kernel, self.regions, slot)
+        if kernel.module is None or slot.shape is None:
+            return kernel
+        assert isinstance(kernel.findings, Findings)
+        if fault := warmed(slot, kernel.module, slot.shape):
+            return Kernel(None, replace(kernel.findings, misfit=f"{fault}; site {slot.name!r}"))
+        return replace(kernel, findings=replace(kernel.findings, prepared=slot.prepare(kernel.module)))
 
     def _rng_seed(self, kernel_id: KernelId) -> int:
         """Equal on all ranks, different for every germination."""
@@ -100,19 +105,20 @@ class Kernels:
         return (digest, slot.shape, None if slot.shape is None else seed_dtype(slot, slot.shape))
 
 
-def compiled(kernel: Kernel, regions: Regions, slot: Slot) -> Kernel:
-    """Compiled before a step needs it. What the backend can't compile is refused, and never run in eager mode."""
-    if kernel.module is None or slot.shape is None:
-        return kernel
-    assert isinstance(kernel.findings, Findings)
-    dtype = seed_dtype(slot, slot.shape)
-    x, h = (two_samples(tensor).to(dtype) for tensor in slot.shape.probe())
-    fault = guarded(regions.warm, kernel.module, x, h)
-    if isinstance(fault, BlueprintFault):
-        why = " ".join(fault.detail.splitlines()[:2])  # whose error it is, and what it says; then come torch's hints
-        detail = f"{regions.backend} can't compile it ({why}); site {slot.name!r}"
-        return Kernel(None, replace(kernel.findings, misfit=detail))
-    return kernel
+def warmed(slot: Slot, module: nn.Module, shape: SiteShape) -> str:
+    """Compile a seed's module, where seeds are, before a step needs it; why the backend can't, or "".
+
+    What it can't compile is to be refused, and never run in eager mode.
+    """
+    if slot.regions is None:
+        return ""
+    dtype = seed_dtype(slot, shape)
+    x, h = (two_samples(tensor).to(dtype) for tensor in shape.probe())
+    fault = guarded(slot.regions.warm, module, x, h)
+    if not isinstance(fault, BlueprintFault):
+        return ""
+    why = " ".join(fault.detail.splitlines()[:2])  # whose error it is, and what it says; then come torch's hints
+    return f"{slot.regions.backend} can't compile it ({why})"
 
 
 def two_samples(tensor: Tensor) -> Tensor:

@@ -163,7 +163,7 @@ class Moves:
             seed.module, slot.generation = kernel.module, kernel_id.generation
             seed.census = HookCensus(slot.module)
             seed.auto = auto
-            slot.settle(seed)
+            slot.settle(seed, kernel.findings.prepared)
         return outcome
 
     def new_seed(

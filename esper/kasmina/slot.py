@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,13 @@ def regional_delta(region: Forward, module: nn.Module, x: Tensor, h: Tensor) -> 
     return delta_of(partial(region, module), x, h)
 
 
+class Prepared(NamedTuple):
+    """What watches a seed's module at its site, and its forward as compiled; None: it runs in eager mode."""
+
+    monitor: GradientIsolationMonitor
+    region: Forward | None
+
+
 class Slot:
     """A site of the host and the one seed in it. Without a seed its hook leaves the output object alone.
 
@@ -108,12 +115,21 @@ class Slot:
             self._handle.remove()
             self._handle = None
 
-    def settle(self, seed: Seed | None) -> None:
+    def settle(self, seed: Seed | None, prepared: Prepared | None = None) -> None:
+        """Let the seed in, or with None out; `prepared` for its module, here, where that was done in advance."""
         self.look_back()
         self.seed, self.walk_due = seed, True
         module = seed.module if seed is not None else None
-        self.region = self.regions.of(module) if self.regions is not None and module is not None else None
-        self.monitor = GradientIsolationMonitor(module, self.watched) if module is not None else None
+        if module is None:
+            self.region = self.monitor = None
+            return
+        found = prepared or self.prepare(module)
+        self.region, self.monitor = found.region, found.monitor
+
+    def prepare(self, module: nn.Module) -> Prepared:
+        """All that a seed's module needs to be run here."""
+        region = None if self.regions is None else self.regions.of(module)
+        return Prepared(GradientIsolationMonitor(module, self.watched), region)
 
     def look_at_first(self, x: Tensor, h: Tensor) -> None:
         """Note what flows through the site; this alone, and the look that finds nothing to do, is ever compiled."""

@@ -13,6 +13,7 @@ from esper.errors import CheckpointError, RefusedError
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.kept import withdraw
+from esper.kasmina.kernels import warmed
 from esper.kasmina.meter import Ring
 from esper.kasmina.moves import Moment, Moves
 from esper.kasmina.paired import cuda_devices
@@ -102,6 +103,7 @@ class DurableSeeds:
             elif row["tensors"] is not None:
                 modules[seed_id] = self._built(row)
                 fill_tensors(seed_id, modules[seed_id], row["tensors"])
+                self._warm(row, modules[seed_id])
         return MadeSeeds(self, dumped, modules, names)
 
     def adopt(self, made: MadeSeeds, step: int) -> None:
@@ -185,6 +187,12 @@ class DurableSeeds:
         if isinstance(made, BlueprintFault):
             raise CheckpointError(f"{what}, which can't be built: {made.detail}")
         return made.to(shape.device)
+
+    def _warm(self, row: Mapping[str, Any], module: nn.Module) -> None:
+        """Compile it, where seeds are, before a step runs it: a process that resumes has compiled nothing yet."""
+        shape = site_shape(row["shape"], next((each.device for each in module.parameters()), torch.device("cpu")))
+        if fault := warmed(self._slots[row["site"]], module, shape):
+            raise CheckpointError(f"its seed {row['seed_id']!r} of blueprint {row['blueprint_id']!r}: {fault}")
 
     def _names(self, row: Mapping[str, Any], module: nn.Module) -> list[str]:
         """Under which the host will know a fossil's tensors."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from typer.testing import CliRunner
 
 from esper.cli.checkpoints import app
 from esper.errors import SettingError
-from tests.checkpoint_kit import RUN, keyring, put, store_at
+from esper.tolaria.checkpoints.undone import Rollback
+from tests.checkpoint_kit import RUN, keyring, put, signer, store_at
 
 
 @pytest.fixture
@@ -47,6 +49,19 @@ def test_verify_says_why_one_does_not(folder: Path) -> None:
         (200, False, "tensor '/w' is not the one that its manifest names"),
         (100, True, ""),
     ]
+
+
+def test_one_that_a_rollback_undid_is_named_so(tmp_path: Path) -> None:
+    keyring().save(tmp_path / "keyring.json")
+    store = store_at(tmp_path / "kept" / RUN / "rank-0")
+    put(store, 100)
+    put(store, 200)
+    store.undo(Rollback(100, 250), time.time_ns(), signer())
+
+    status, lines = said(tmp_path, "verify")
+
+    assert status == 0
+    assert [line.endswith("undone by a rollback") for line in lines] == [True, False]
 
 
 def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:

@@ -53,23 +53,32 @@ def test_training_goes_on_from_it_as_it_would_have(tmp_path: Path) -> None:
     assert equal(run.everything(), expected)
 
 
-def test_a_fossil_of_an_abandoned_course_comes_back(tmp_path: Path) -> None:
-    run = Training(tmp_path)
+def test_what_a_rollback_undid_is_not_gone_back_to_again(tmp_path: Path) -> None:
+    run = Training(tmp_path, every=4)
     run.raise_seed(fossilize=False)
     run.states.take(run.step)
     before = run.step
     run.do(Op.SEED_OP_FOSSILIZE)
-    run.train(2)
-    run.checkpoints.save(run.step)
-    after, expected = run.step, run.everything()
+    run.train(9)
+    later = [ref.step for ref in run.states.refs() if ref.step > before]
 
     run.roll_back(before)
-    run.train(1)
-    assert run.stages() == {"s0": "PROBATIONARY"}
-    run.roll_back(after)
 
-    assert run.stages() == {"s0": "FOSSILIZED"}
-    assert equal(run.everything(), expected)
+    assert later
+    assert [ref.step for ref in run.states.refs() if ref.step > before] == []
+    assert [run.roll_back(step).status for step in later] == [FAILED] * len(later)
+
+
+def test_a_rollback_from_disk_forgets_what_memory_holds_of_what_it_undid(tmp_path: Path) -> None:
+    run = Training(tmp_path)
+    run.train(2)
+    run.checkpoints.save(run.step)
+    run.train(2)
+    run.states.take(run.step)
+
+    run.roll_back(3)
+
+    assert [ref.step for ref in run.states.refs()] == [3]
 
 
 def test_a_seed_culled_since_stays_culled(tmp_path: Path) -> None:

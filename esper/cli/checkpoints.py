@@ -34,6 +34,7 @@ class Found:
     path: Path
     manifest: Manifest | None
     why: str
+    undone: bool = False  # by a rollback: nothing goes back to it or resumes from it
 
     def row(self) -> dict[str, Any]:
         told: dict[str, Any] = {"path": str(self.path), "verifies": not self.why, "why": self.why}
@@ -53,6 +54,7 @@ class Found:
             "tensors": len(marks.tensors),
             "size_bytes": (self.path / TENSORS).stat().st_size,
             "positions": dict(self.manifest.log.positions),
+            "undone": self.undone,
         }
 
 
@@ -83,15 +85,16 @@ def _found(folder: Path, keyring: Path | None, *, whole: bool) -> Iterator[Found
 
 
 def _looked_at(path: Path, keyring: Path | None, *, whole: bool) -> Found:
-    manifest = None
+    manifest, undone = None, False
     try:
         store = Store(path.parent, KeyringSigner(_keys(path, keyring)))
         manifest = store.manifest(path)
         if whole:
             store.read(path)
+        undone = path.name in store.undone().names
     except CheckpointError as error:
         return Found(path, manifest, error.why)
-    return Found(path, manifest, "")
+    return Found(path, manifest, "", undone)
 
 
 def _keys(path: Path, given: Path | None) -> RoleKeyring:
@@ -115,5 +118,5 @@ def _show(found: Found, as_json: bool) -> None:
     made = datetime.fromtimestamp(row["made_ns"] // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     place = f"{row['run']} rank {row['rank']} of {row['world_size']}"
     size = f"{row['tensors']} tensors, {row['size_bytes'] / 1e6:.1f} MB"
-    state = f"refused: {found.why}" if found.why else row["reason"]
+    state = f"refused: {found.why}" if found.why else row["reason"] or ("undone by a rollback" if found.undone else "")
     typer.echo(printable(f"{row['kind']:9} step {row['step']:<9} {made}  {place}  {size}  {state}".rstrip()))

@@ -73,9 +73,13 @@ class Snapshots:
         seeds = put_back(taken.extra) if put_back else {}
         self._optimizers.restore(taken.optimizers, seeds)
         taken.randomness.put_back()
+        self.forget_later(step)
+        return taken.extra
+
+    def forget_later(self, step: int) -> None:
+        """Those of later steps are of what was undone."""
         for later in [each for each in self._taken if each > step]:
             self._let_go(self._taken.pop(later))
-        return taken.extra
 
     def _find(self, step: int) -> Snapshot:
         if step not in self._taken:

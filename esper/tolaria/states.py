@@ -31,9 +31,10 @@ class PruningKeeper(Protocol):
 
 
 class DeepStates(Protocol):
-    """States that lie on disk."""
+    """States that lie on disk, and the record there of what was undone."""
 
     def refs(self) -> list[pb.SnapshotRef]: ...
+    def undo(self, to_step: int, step: int) -> None: ...
     def restore(self, checkpoint_step: int, step: int) -> None: ...
 
 
@@ -70,7 +71,10 @@ class TrainingStates:
         """
         if self.deep is not None and not self._snapshots.holds(snapshot_step):
             self.deep.restore(snapshot_step, step)
+            self._snapshots.forget_later(snapshot_step)
             return
+        if self.deep is not None:
+            self.deep.undo(snapshot_step, step)
 
         def put_back(extra: object) -> Mapping[str, Trainee]:
             assert isinstance(extra, _Beside)  # what take() gave

@@ -16,8 +16,9 @@ from esper.tolaria.checkpoints.common import newest_common
 from esper.tolaria.checkpoints.manifest import EMERGENCY, FULL, Log, Manifest, Place
 from esper.tolaria.checkpoints.rank import PutBack, RankState
 from esper.tolaria.checkpoints.signing import Signer
-from esper.tolaria.checkpoints.store import Checkpoint, Store
+from esper.tolaria.checkpoints.store import Checkpoint, Store, step_of
 from esper.tolaria.checkpoints.tree import pack, unpack
+from esper.tolaria.checkpoints.undone import Rollback
 from esper.tolaria.digest import parameter_digest
 
 log = structlog.get_logger()
@@ -48,14 +49,16 @@ class Checkpoints:
     num_failed: int = 0
     _step: int = 0
     _epoch: int = 0
+    _rolled_back: int = 0  # before which step, last
     _commit: pb.BarrierCommit = field(default_factory=pb.BarrierCommit)
     _held: dict[int, tuple[Path, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.every < 0:
             raise SettingError("checkpoint_every", self.every, "a number of steps, or 0")
+        undone = self._undone_names()
         for each in reversed(list(self.store.verified())):
-            if isinstance(each, Checkpoint):
+            if isinstance(each, Checkpoint) and each.path.name not in undone:
                 self._note(each)
 
     def note(self, order: pb.CommitOrder) -> None:
@@ -66,8 +69,8 @@ class Checkpoints:
                 self.in_emergency(opened.adaptation.emergency_command.reason or "emergency command")
 
     def due(self, step: int) -> bool:
-        """After every so many steps; a state that nothing has happened to is none to keep."""
-        return self.every > 0 and step > 1 and (step - 1) % self.every == 0
+        """After every so many steps, and after a rollback; a state that nothing has happened to is none to keep."""
+        return self.every > 0 and step > 1 and ((step - 1) % self.every == 0 or step == self._rolled_back)
 
     def at_boundary(self, step: int, epoch: int) -> None:
         """Before `step` begins: make one where it is due. Nothing is raised, whatever the disk does."""
@@ -100,6 +103,15 @@ class Checkpoints:
         there = {step: digest for step, (path, digest) in self._held.items() if path.exists()}
         return [pb.SnapshotRef(step=step, digest=digest) for step, digest in sorted(there.items())]
 
+    def undo(self, to_step: int, step: int) -> None:
+        """The state of `to_step` is about to be put back before `step`: checkpoints of later steps count no more.
+
+        Neither here nor for a process to come. Nothing is raised: where the disk refuses the record, they are taken
+        out of sight if it lets that happen, it is told, and the rollback goes on.
+        """
+        self._rolled_back = step
+        self._record(Rollback(to_step, step))
+
     def restore(self, checkpoint_step: int, step: int) -> None:
         """Put the state of a checkpoint back; the run stands before `step` and counts on from there.
 
@@ -110,6 +122,7 @@ class Checkpoints:
         except CheckpointError as error:
             detail = f"step {checkpoint_step} can't be gone back to: {error}"
             raise RefusedError(pb.ReasonCode.REASON_NO_SNAPSHOT, detail) from error
+        self.undo(checkpoint_step, step)
         self._whole_or_never(put_back, step, resumes=False)
 
     def resume(self) -> Place | None:
@@ -118,18 +131,48 @@ class Checkpoints:
         None where no rank has any: the run begins. CheckpointError, with nothing changed, where there are some and
         none of them can be taken up.
         """
-        paths = {int(path.name.split("-")[1]): path for path in reversed(self.store.paths())}
-        if self.mean(float(bool(paths))) == 0.0:
-            return None
         refused: list[str] = []
+        paths = {step_of(path): path for path in reversed(self._standing(refused))}
+        if self.mean(float(bool(paths or refused))) == 0.0:
+            return None
         step = newest_common(sorted(paths, reverse=True), lambda step: self._whole(paths[step], refused), self.mean)
         if step is None:
             why = "; ".join(refused) or "no step has one on every rank"
             raise CheckpointError(f"none can be resumed from: {why}", str(self.store.folder))
         put_back = self._agreed(paths[step])
         place = self.store.manifest(paths[step]).place
+        self._abandon_later(step)
         self._whole_or_never(put_back, place.step, resumes=True)
         return place
+
+    def _standing(self, refused: list[str]) -> list[Path]:
+        """None, with the reason, where it is not to be told which of them were undone."""
+        try:
+            return self.store.standing()
+        except CheckpointError as error:
+            refused.append(str(error))
+            return []
+
+    def _abandon_later(self, step: int) -> None:
+        """What another rank lacks, or what does not verify, is of a course that nobody takes up again."""
+        if any(step_of(path) > step for path in self.store.standing()):
+            self._record(Rollback(step, step))
+
+    def _record(self, rollback: Rollback) -> None:
+        self._held = {step: held for step, held in self._held.items() if step <= rollback.to_step}
+        try:
+            self.store.undo(rollback, self.clock_ns(), self.signer)
+        except (CheckpointError, SettingError) as error:
+            self.num_failed += 1
+            log.error("checkpoint.failed", step=rollback.step, why=str(error))
+
+    def _undone_names(self) -> frozenset[str]:
+        """Where that is not to be told, none may be gone back to."""
+        try:
+            return self.store.undone().names
+        except CheckpointError as error:
+            log.error("checkpoint.refused", why=str(error))
+            return frozenset(path.name for path in self.store.paths())
 
     def _quietly(self, make: Callable[[], Path]) -> Path | None:
         try:

@@ -12,6 +12,7 @@ from esper.tolaria.checkpoints import disk
 from esper.tolaria.checkpoints.blob import check_blob
 from esper.tolaria.checkpoints.manifest import EMERGENCY, Manifest
 from esper.tolaria.checkpoints.signing import PURPOSE, Signature, Signer, Verifier
+from esper.tolaria.checkpoints.undone import FILE as UNDONE, MOST_BYTES as MOST_UNDONE_BYTES, Rollback, Undone
 
 TENSORS, MANIFEST, SIGNATURE, LATEST = "tensors.safetensors", "manifest.json", "manifest.sig", "latest"
 NAME = re.compile(r"(step|emergency)-(\d{12})-([0-9a-f]{16})")
@@ -68,6 +69,41 @@ class Store:
         found = [path for path in self.folder.glob(f"{kind}-*") if NAME.fullmatch(path.name)]
         return sorted(found, key=lambda path: path.name.rpartition("-")[2], reverse=True)
 
+    def standing(self) -> list[Path]:
+        """Those that no rollback has undone. Raises CheckpointError where the record of that does not verify."""
+        names = self.undone().names
+        return [path for path in self.paths() if path.name not in names]
+
+    def undone(self) -> Undone:
+        """What rollbacks have undone so far. Raises CheckpointError where the record of that does not verify."""
+        path = self.folder / UNDONE
+        try:
+            return (
+                Undone.from_bytes(disk.read_file(path, MOST_UNDONE_BYTES), self._verifier)
+                if _is_there(path)
+                else Undone()
+            )
+        except CheckpointError as error:
+            raise error.at(path) from error
+
+    def undo(self, rollback: Rollback, made_ns: int, signer: Signer) -> None:
+        """From now on those of later steps than it went back to count for nothing: durable when this returns.
+
+        By name and not by time, so that no clock that is put back undoes what comes after. Raises CheckpointError
+        where that can't be written; then what it undid is taken out of sight instead, as far as that goes.
+        """
+        later = [path for path in self.paths() if step_of(path) > rollback.to_step]
+        try:
+            known = self.undone()
+            names = {path.name for path in later} | {path.name for path in self.paths() if path.name in known.names}
+            content = known.after(rollback, names).to_bytes(signer, made_ns)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            disk.put_file(self.folder / UNDONE, content)
+        except (CheckpointError, OSError) as error:
+            for path in later:
+                disk.drop_folder(path)
+            raise CheckpointError(f"what was undone can't be recorded: {error}", str(self.folder)) from error
+
     def manifest(self, path: Path) -> Manifest:
         """Raises CheckpointError unless it is signed, for this run, and of a known version."""
         try:
@@ -99,9 +135,9 @@ class Store:
                 yield error
 
     def newest(self) -> tuple[Checkpoint, bytes]:
-        """The newest that verifies whole. Raises CheckpointError, with every reason, where none does."""
+        """The newest that stands and verifies whole. Raises CheckpointError, with every reason, where none does."""
         reasons = []
-        for path in self.paths():
+        for path in self.standing():
             try:
                 manifest, blob = self.read(path)
                 return Checkpoint(path, manifest), blob
@@ -118,12 +154,33 @@ class Store:
             raise CheckpointError(f"its manifest is of {manifest.kind} step {place.step}, made at {place.made_ns} ns")
 
     def _let_go(self, kind: str) -> None:
-        """Of those that verify, and of those that don't, the newest `keep` stay: junk displaces no good one."""
-        found = list(self.verified(kind))
-        good = [each.path for each in found if isinstance(each, Checkpoint)]
-        bad = [Path(each.path) for each in found if isinstance(each, CheckpointError)]
+        """Of those that count, and of those that don't, the newest `keep` stay: junk displaces no good one."""
+        undone = self._known_undone()
+        good: list[Path] = []
+        bad: list[Path] = []
+        for each in self.verified(kind):
+            path = Path(each.path)
+            (good if isinstance(each, Checkpoint) and path.name not in undone else bad).append(path)
         for path in (*good[self._keep :], *bad[self._keep :]):
             disk.drop_folder(path)
+
+    def _known_undone(self) -> frozenset[str]:
+        """A record that does not verify is for whoever resumes to refuse; a new checkpoint is made all the same."""
+        try:
+            return self.undone().names
+        except CheckpointError:
+            return frozenset()
+
+
+def step_of(path: Path) -> int:
+    """The step that a checkpoint's folder is named after."""
+    named = NAME.fullmatch(path.name)
+    return 0 if named is None else int(named[2])
+
+
+def _is_there(path: Path) -> bool:
+    """Whatever it is, also a link to nowhere."""
+    return path.is_symlink() or path.exists()
 
 
 def _made_ns(path: Path) -> int:

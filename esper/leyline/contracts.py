@@ -59,6 +59,8 @@ from esper.leyline.v1.kernels_pb2 import (
 from esper.leyline.v1.link_pb2 import (
     CommitOrder as CommitOrder,
     OpenedCommand as OpenedCommand,
+    ReplayPlan as ReplayPlan,
+    ReplayReport as ReplayReport,
     ReportStored as ReportStored,
     RoundApplied as RoundApplied,
     RowEvent as RowEvent,
@@ -74,6 +76,12 @@ from esper.leyline.v1.pruning_pb2 import (
     PruningMask as PruningMask,
     StructuralPruningRequest as StructuralPruningRequest,
     StructuralPruningResponse as StructuralPruningResponse,
+)
+from esper.leyline.v1.runs_pb2 import (
+    RoundJudged as RoundJudged,
+    RunBegan as RunBegan,
+    RunEnded as RunEnded,
+    RunRecord as RunRecord,
 )
 from esper.leyline.v1.telemetry_pb2 import (
     AggregatedTelemetry as AggregatedTelemetry,

@@ -47,6 +47,7 @@ _TYPES: Mapping[int, type[Message]] = {
     402: pb.BarrierCommit,
     403: pb.BarrierAbort,
     501: pb.CommandReceipt,
+    502: pb.RunRecord,
     601: pb.TelemetryFrame,
     602: pb.TelemetryPacket,
     603: pb.MetricSchema,

@@ -19,6 +19,7 @@ from esper.leyline.validate_rounds import (
     heartbeat,
     receipt,
 )
+from esper.leyline.validate_runs import run_record
 from esper.leyline.validate_telemetry import (
     aggregate,
     columnar_frame,
@@ -39,6 +40,7 @@ _RULES: Mapping[type[Message], Callable[[Any], None]] = {
     pb.BarrierCommit: barrier_commit,
     pb.BarrierAbort: barrier_abort,
     pb.CommandReceipt: receipt,
+    pb.RunRecord: run_record,
     pb.TelemetryFrame: telemetry_frame,
     pb.TelemetryPacket: packet,
     pb.MetricSchema: metric_schema,

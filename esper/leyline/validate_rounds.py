@@ -29,7 +29,7 @@ def heartbeat(message: pb.Heartbeat) -> None:
         _manifest(blueprint)
     bounds.measurements("hyperparameters", message.hyperparameters)
     if message.HasField("report"):
-        _report(message.report)
+        worker_report(message.report)
     if message.HasField("pruning"):
         pruning_request(message.pruning)
 
@@ -143,7 +143,8 @@ def _manifest(manifest: pb.KernelManifest) -> None:
             raise bounds.refuse(parameter.name, parameter.minimum, f"a minimum up to {parameter.maximum}")
 
 
-def _report(report: pb.WorkerReport) -> None:
+def worker_report(report: pb.WorkerReport) -> None:
+    """The last words of a trainer."""
     bounds.name("worker", report.worker)
     bounds.digest("parameter_digest", report.parameter_digest, optional=True)
     bounds.count("seeds", report.seeds, bounds.NUM_SEEDS)

@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from esper.leyline.v1 import barrier_pb2 as esper_dot_leyline_dot_v1_dot_barrier__pb2
 from esper.leyline.v1 import commands_pb2 as esper_dot_leyline_dot_v1_dot_commands__pb2
 from esper.leyline.v1 import enums_pb2 as esper_dot_leyline_dot_v1_dot_enums__pb2
+from esper.leyline.v1 import runs_pb2 as esper_dot_leyline_dot_v1_dot_runs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/link.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\x1a\x1c\x65sper/leyline/v1/enums.proto\"\xbc\x01\n\rOpenedCommand\x12/\n\x03ref\x18\x01 \x01(\x0b\x32\".esper.leyline.v1.CommittedCommand\x12\x39\n\nadaptation\x18\x02 \x01(\x0b\x32#.esper.leyline.v1.AdaptationCommandH\x00\x12\x37\n\toptimizer\x18\x03 \x01(\x0b\x32\".esper.leyline.v1.OptimizerCommandH\x00\x42\x06\n\x04\x62ody\"q\n\x0b\x43ommitOrder\x12/\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x1f.esper.leyline.v1.BarrierCommit\x12\x31\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x1f.esper.leyline.v1.OpenedCommand\"\x81\x03\n\tToTrainer\x12/\n\x05ready\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.RuntimeReadyH\x00\x12\x35\n\x08proposal\x18\x02 \x01(\x0b\x32!.esper.leyline.v1.BarrierProposalH\x00\x12/\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1d.esper.leyline.v1.CommitOrderH\x00\x12/\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x1e.esper.leyline.v1.BarrierAbortH\x00\x12\x33\n\x0brows_stored\x18\x05 \x01(\x0b\x32\x1c.esper.leyline.v1.RowsStoredH\x00\x12\x31\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x1f.esper.leyline.v1.RuntimeFailedH\x00\x12\x37\n\rreport_stored\x18\x07 \x01(\x0b\x32\x1e.esper.leyline.v1.ReportStoredH\x00\x42\t\n\x07message\"\x1e\n\x0cRuntimeReady\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"!\n\rRuntimeFailed\x12\x10\n\x08sentence\x18\x01 \x01(\t\"&\n\nRowsStored\x12\x18\n\x10through_sequence\x18\x01 \x01(\x04\"\x0e\n\x0cReportStored\"\x8c\x02\n\tToRuntime\x12\x30\n\theartbeat\x18\x01 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x04vote\x18\x02 \x01(\x0b\x32\x1d.esper.leyline.v1.BarrierVoteH\x00\x12\x31\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1e.esper.leyline.v1.RoundAppliedH\x00\x12/\n\x04rows\x18\x04 \x01(\x0b\x32\x1f.esper.leyline.v1.TelemetryRowsH\x00\x12/\n\x08\x66\x61rewell\x18\x05 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x42\t\n\x07message\"Q\n\x0cRoundApplied\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08receipts\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\xc0\x01\n\rTelemetryRows\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\r\n\x05names\x18\x03 \x03(\t\x12\x14\n\x0ctimestamp_ns\x18\x04 \x03(\x04\x12\x13\n\x0bglobal_step\x18\x05 \x03(\x04\x12\x0e\n\x06values\x18\x06 \x03(\x01\x12\x0c\n\x04shed\x18\x07 \x01(\x04\x12*\n\x06\x65vents\x18\x08 \x03(\x0b\x32\x1a.esper.leyline.v1.RowEvent\"\xd0\x01\n\x08RowEvent\x12\x0b\n\x03row\x18\x01 \x01(\r\x12/\n\x05level\x18\x02 \x01(\x0e\x32 .esper.leyline.v1.TelemetryLevel\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12>\n\nattributes\x18\x04 \x03(\x0b\x32*.esper.leyline.v1.RowEvent.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/link.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\x1a\x1c\x65sper/leyline/v1/enums.proto\x1a\x1b\x65sper/leyline/v1/runs.proto\"\xbc\x01\n\rOpenedCommand\x12/\n\x03ref\x18\x01 \x01(\x0b\x32\".esper.leyline.v1.CommittedCommand\x12\x39\n\nadaptation\x18\x02 \x01(\x0b\x32#.esper.leyline.v1.AdaptationCommandH\x00\x12\x37\n\toptimizer\x18\x03 \x01(\x0b\x32\".esper.leyline.v1.OptimizerCommandH\x00\x42\x06\n\x04\x62ody\"q\n\x0b\x43ommitOrder\x12/\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x1f.esper.leyline.v1.BarrierCommit\x12\x31\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x1f.esper.leyline.v1.OpenedCommand\"\x81\x03\n\tToTrainer\x12/\n\x05ready\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.RuntimeReadyH\x00\x12\x35\n\x08proposal\x18\x02 \x01(\x0b\x32!.esper.leyline.v1.BarrierProposalH\x00\x12/\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1d.esper.leyline.v1.CommitOrderH\x00\x12/\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x1e.esper.leyline.v1.BarrierAbortH\x00\x12\x33\n\x0brows_stored\x18\x05 \x01(\x0b\x32\x1c.esper.leyline.v1.RowsStoredH\x00\x12\x31\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x1f.esper.leyline.v1.RuntimeFailedH\x00\x12\x37\n\rreport_stored\x18\x07 \x01(\x0b\x32\x1e.esper.leyline.v1.ReportStoredH\x00\x42\t\n\x07message\"\x1e\n\x0cRuntimeReady\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"!\n\rRuntimeFailed\x12\x10\n\x08sentence\x18\x01 \x01(\t\"&\n\nRowsStored\x12\x18\n\x10through_sequence\x18\x01 \x01(\x04\"\x0e\n\x0cReportStored\"\xbb\x02\n\tToRuntime\x12\x30\n\theartbeat\x18\x01 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x04vote\x18\x02 \x01(\x0b\x32\x1d.esper.leyline.v1.BarrierVoteH\x00\x12\x31\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1e.esper.leyline.v1.RoundAppliedH\x00\x12/\n\x04rows\x18\x04 \x01(\x0b\x32\x1f.esper.leyline.v1.TelemetryRowsH\x00\x12/\n\x08\x66\x61rewell\x18\x05 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x06record\x18\x06 \x01(\x0b\x32\x1b.esper.leyline.v1.RunRecordH\x00\x42\t\n\x07message\"Q\n\x0cRoundApplied\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08receipts\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\xc0\x01\n\rTelemetryRows\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\r\n\x05names\x18\x03 \x03(\t\x12\x14\n\x0ctimestamp_ns\x18\x04 \x03(\x04\x12\x13\n\x0bglobal_step\x18\x05 \x03(\x04\x12\x0e\n\x06values\x18\x06 \x03(\x01\x12\x0c\n\x04shed\x18\x07 \x01(\x04\x12*\n\x06\x65vents\x18\x08 \x03(\x0b\x32\x1a.esper.leyline.v1.RowEvent\"\xd0\x01\n\x08RowEvent\x12\x0b\n\x03row\x18\x01 \x01(\r\x12/\n\x05level\x18\x02 \x01(\x0e\x32 .esper.leyline.v1.TelemetryLevel\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12>\n\nattributes\x18\x04 \x03(\x0b\x32*.esper.leyline.v1.RowEvent.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe5\x02\n\nReplayPlan\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x13\n\x0bnum_threads\x18\x05 \x01(\r\x12\x11\n\tlast_step\x18\x06 \x01(\x04\x12-\n\x06orders\x18\x07 \x03(\x0b\x32\x1d.esper.leyline.v1.CommitOrder\x12<\n\x08verdicts\x18\x08 \x03(\x0b\x32*.esper.leyline.v1.ReplayPlan.VerdictsEntry\x12-\n\x06judged\x18\t \x03(\x0b\x32\x1d.esper.leyline.v1.RoundJudged\x1aQ\n\rVerdictsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .esper.leyline.v1.CommandReceipt:\x02\x38\x01\"\x93\x01\n\x0cReplayReport\x12)\n\x05\x62\x65gan\x18\x01 \x01(\x0b\x32\x1a.esper.leyline.v1.RunBegan\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1e.esper.leyline.v1.WorkerReport\x12\x13\n\x0b\x64ifferences\x18\x03 \x03(\t\x12\x13\n\x0bjudged_anew\x18\x04 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,28 +37,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ROWEVENT_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_options = b'8\001'
-  _globals['_OPENEDCOMMAND']._serialized_start=145
-  _globals['_OPENEDCOMMAND']._serialized_end=333
-  _globals['_COMMITORDER']._serialized_start=335
-  _globals['_COMMITORDER']._serialized_end=448
-  _globals['_TOTRAINER']._serialized_start=451
-  _globals['_TOTRAINER']._serialized_end=836
-  _globals['_RUNTIMEREADY']._serialized_start=838
-  _globals['_RUNTIMEREADY']._serialized_end=868
-  _globals['_RUNTIMEFAILED']._serialized_start=870
-  _globals['_RUNTIMEFAILED']._serialized_end=903
-  _globals['_ROWSSTORED']._serialized_start=905
-  _globals['_ROWSSTORED']._serialized_end=943
-  _globals['_REPORTSTORED']._serialized_start=945
-  _globals['_REPORTSTORED']._serialized_end=959
-  _globals['_TORUNTIME']._serialized_start=962
-  _globals['_TORUNTIME']._serialized_end=1230
-  _globals['_ROUNDAPPLIED']._serialized_start=1232
-  _globals['_ROUNDAPPLIED']._serialized_end=1313
-  _globals['_TELEMETRYROWS']._serialized_start=1316
-  _globals['_TELEMETRYROWS']._serialized_end=1508
-  _globals['_ROWEVENT']._serialized_start=1511
-  _globals['_ROWEVENT']._serialized_end=1719
-  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_start=1670
-  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_end=1719
+  _globals['_REPLAYPLAN_VERDICTSENTRY']._loaded_options = None
+  _globals['_REPLAYPLAN_VERDICTSENTRY']._serialized_options = b'8\001'
+  _globals['_OPENEDCOMMAND']._serialized_start=174
+  _globals['_OPENEDCOMMAND']._serialized_end=362
+  _globals['_COMMITORDER']._serialized_start=364
+  _globals['_COMMITORDER']._serialized_end=477
+  _globals['_TOTRAINER']._serialized_start=480
+  _globals['_TOTRAINER']._serialized_end=865
+  _globals['_RUNTIMEREADY']._serialized_start=867
+  _globals['_RUNTIMEREADY']._serialized_end=897
+  _globals['_RUNTIMEFAILED']._serialized_start=899
+  _globals['_RUNTIMEFAILED']._serialized_end=932
+  _globals['_ROWSSTORED']._serialized_start=934
+  _globals['_ROWSSTORED']._serialized_end=972
+  _globals['_REPORTSTORED']._serialized_start=974
+  _globals['_REPORTSTORED']._serialized_end=988
+  _globals['_TORUNTIME']._serialized_start=991
+  _globals['_TORUNTIME']._serialized_end=1306
+  _globals['_ROUNDAPPLIED']._serialized_start=1308
+  _globals['_ROUNDAPPLIED']._serialized_end=1389
+  _globals['_TELEMETRYROWS']._serialized_start=1392
+  _globals['_TELEMETRYROWS']._serialized_end=1584
+  _globals['_ROWEVENT']._serialized_start=1587
+  _globals['_ROWEVENT']._serialized_end=1795
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_start=1746
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_end=1795
+  _globals['_REPLAYPLAN']._serialized_start=1798
+  _globals['_REPLAYPLAN']._serialized_end=2155
+  _globals['_REPLAYPLAN_VERDICTSENTRY']._serialized_start=2074
+  _globals['_REPLAYPLAN_VERDICTSENTRY']._serialized_end=2155
+  _globals['_REPLAYREPORT']._serialized_start=2158
+  _globals['_REPLAYREPORT']._serialized_end=2305
 # @@protoc_insertion_point(module_scope)

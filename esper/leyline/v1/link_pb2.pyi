@@ -1,6 +1,7 @@
 from esper.leyline.v1 import barrier_pb2 as _barrier_pb2
 from esper.leyline.v1 import commands_pb2 as _commands_pb2
 from esper.leyline.v1 import enums_pb2 as _enums_pb2
+from esper.leyline.v1 import runs_pb2 as _runs_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -68,18 +69,20 @@ class ReportStored(_message.Message):
     def __init__(self) -> None: ...
 
 class ToRuntime(_message.Message):
-    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell")
+    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell", "record")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     VOTE_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
     heartbeat: _barrier_pb2.Heartbeat
     vote: _barrier_pb2.BarrierVote
     applied: RoundApplied
     rows: TelemetryRows
     farewell: _barrier_pb2.Heartbeat
-    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ...) -> None: ...
+    record: _runs_pb2.RunRecord
+    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., record: _Optional[_Union[_runs_pb2.RunRecord, _Mapping]] = ...) -> None: ...
 
 class RoundApplied(_message.Message):
     __slots__ = ("round", "receipts")
@@ -127,3 +130,44 @@ class RowEvent(_message.Message):
     description: str
     attributes: _containers.ScalarMap[str, str]
     def __init__(self, row: _Optional[int] = ..., level: _Optional[_Union[_enums_pb2.TelemetryLevel, str]] = ..., description: _Optional[str] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ReplayPlan(_message.Message):
+    __slots__ = ("run_id", "worker", "rank", "world_size", "num_threads", "last_step", "orders", "verdicts", "judged")
+    class VerdictsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _commands_pb2.CommandReceipt
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_commands_pb2.CommandReceipt, _Mapping]] = ...) -> None: ...
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_THREADS_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    worker: str
+    rank: int
+    world_size: int
+    num_threads: int
+    last_step: int
+    orders: _containers.RepeatedCompositeFieldContainer[CommitOrder]
+    verdicts: _containers.MessageMap[str, _commands_pb2.CommandReceipt]
+    judged: _containers.RepeatedCompositeFieldContainer[_runs_pb2.RoundJudged]
+    def __init__(self, run_id: _Optional[str] = ..., worker: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., num_threads: _Optional[int] = ..., last_step: _Optional[int] = ..., orders: _Optional[_Iterable[_Union[CommitOrder, _Mapping]]] = ..., verdicts: _Optional[_Mapping[str, _commands_pb2.CommandReceipt]] = ..., judged: _Optional[_Iterable[_Union[_runs_pb2.RoundJudged, _Mapping]]] = ...) -> None: ...
+
+class ReplayReport(_message.Message):
+    __slots__ = ("began", "report", "differences", "judged_anew")
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_ANEW_FIELD_NUMBER: _ClassVar[int]
+    began: _runs_pb2.RunBegan
+    report: _barrier_pb2.WorkerReport
+    differences: _containers.RepeatedScalarFieldContainer[str]
+    judged_anew: int
+    def __init__(self, began: _Optional[_Union[_runs_pb2.RunBegan, _Mapping]] = ..., report: _Optional[_Union[_barrier_pb2.WorkerReport, _Mapping]] = ..., differences: _Optional[_Iterable[str]] = ..., judged_anew: _Optional[int] = ...) -> None: ...

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.errors import SettingError
+from esper.kernels.softened import Soft, SoftenedKL, composed, fused
 
 TEMPERATURE = 4.0
 KD_WEIGHT = 0.3
@@ -44,18 +45,12 @@ class StaticKDLoss(nn.Module):
 
         Positions whose `targets` are `ignore_index`, or whose `mask` is False, count nothing; both have the shape of
         the logits without the classes. Where none is left the loss is 0. A class of logit -inf at the teacher counts
-        nothing. Raises SettingError for shapes that don't fit.
+        nothing. Twice differentiable, in reverse mode. Raises SettingError for shapes that don't fit.
         """
         dim = self._class_dim(student_logits, teacher_logits)
-        student = _at_least_float32(student_logits) / self.temperature
-        teacher = _at_least_float32(teacher_logits.detach()) / self.temperature
-        divergence = _kl(student.log_softmax(dim), teacher.log_softmax(dim), dim)
-        counted = _counted(divergence.shape, targets, ignore_index, mask)
-        scale = self.kd_weight * self.temperature**2
-        if counted is None:
-            return divergence.mean() * scale
-        # where, not a product: a position left out may be anything, also NaN.
-        return torch.where(counted, divergence, 0.0).sum() / counted.sum().clamp(min=1) * scale
+        student, teacher = (_classes_last(each, dim) for each in (student_logits, teacher_logits.detach()))
+        counted = _counted(student.shape[:-1], targets, ignore_index, mask)
+        return _loss(Soft(student, teacher, counted, self.temperature, self.kd_weight))
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature:g}, kd_weight={self.kd_weight:g}, dim={self.dim}"
@@ -70,14 +65,21 @@ class StaticKDLoss(nn.Module):
         return self.dim % student.ndim
 
 
-def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
+def _classes_last(logits: Tensor, dim: int) -> Tensor:
+    return logits if dim == logits.ndim - 1 else logits.movedim(dim, -1)
 
 
-def _kl(student: Tensor, teacher: Tensor, dim: int) -> Tensor:
-    """KL of log-probabilities over `dim`; 0 * log 0 is 0, also where the student has log 0 in the same place."""
-    probability = teacher.exp()
-    return torch.where(probability > 0, probability * (teacher - student), 0.0).sum(dim)
+def _loss(soft: Soft) -> Tensor:
+    if torch.compiler.is_compiling():  # a compiler fuses the composition, with its backward
+        return composed(soft)
+    size = soft.student.shape[-1]
+    flat = soft._replace(student=soft.student.reshape(-1, size), teacher=soft.teacher.reshape(-1, size))
+    if soft.counted is not None:
+        flat = flat._replace(counted=soft.counted.reshape(-1))
+    if not (torch.is_grad_enabled() and soft.student.requires_grad):
+        return fused(flat, learns=False)[0]
+    value: Tensor = SoftenedKL.apply(*flat)  # type: ignore[no-untyped-call]
+    return value
 
 
 def _counted(shape: torch.Size, targets: Tensor | None, ignore_index: int, mask: Tensor | None) -> Tensor | None:

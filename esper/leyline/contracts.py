@@ -57,8 +57,12 @@ from esper.leyline.v1.kernels_pb2 import (
     KernelPrefetchRequest as KernelPrefetchRequest,
 )
 from esper.leyline.v1.link_pb2 import (
+    Begin as Begin,
     CommitOrder as CommitOrder,
+    Kept as Kept,
     OpenedCommand as OpenedCommand,
+    Recall as Recall,
+    Recalled as Recalled,
     ReplayPlan as ReplayPlan,
     ReplayReport as ReplayReport,
     ReportStored as ReportStored,
@@ -70,6 +74,7 @@ from esper.leyline.v1.link_pb2 import (
     TelemetryRows as TelemetryRows,
     ToRuntime as ToRuntime,
     ToTrainer as ToTrainer,
+    WindowsChanged as WindowsChanged,
 )
 from esper.leyline.v1.pruning_pb2 import (
     ChannelImportance as ChannelImportance,

@@ -21,15 +21,17 @@ class OpenedCommand(_message.Message):
     def __init__(self, ref: _Optional[_Union[_barrier_pb2.CommittedCommand, _Mapping]] = ..., adaptation: _Optional[_Union[_commands_pb2.AdaptationCommand, _Mapping]] = ..., optimizer: _Optional[_Union[_commands_pb2.OptimizerCommand, _Mapping]] = ...) -> None: ...
 
 class CommitOrder(_message.Message):
-    __slots__ = ("commit", "commands")
+    __slots__ = ("commit", "commands", "entry_id")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
     commit: _barrier_pb2.BarrierCommit
     commands: _containers.RepeatedCompositeFieldContainer[OpenedCommand]
-    def __init__(self, commit: _Optional[_Union[_barrier_pb2.BarrierCommit, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[OpenedCommand, _Mapping]]] = ...) -> None: ...
+    entry_id: str
+    def __init__(self, commit: _Optional[_Union[_barrier_pb2.BarrierCommit, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[OpenedCommand, _Mapping]]] = ..., entry_id: _Optional[str] = ...) -> None: ...
 
 class ToTrainer(_message.Message):
-    __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored")
+    __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored", "windows", "recalled")
     READY_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +39,8 @@ class ToTrainer(_message.Message):
     ROWS_STORED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     REPORT_STORED_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    RECALLED_FIELD_NUMBER: _ClassVar[int]
     ready: RuntimeReady
     proposal: _barrier_pb2.BarrierProposal
     commit: CommitOrder
@@ -44,13 +48,38 @@ class ToTrainer(_message.Message):
     rows_stored: RowsStored
     failed: RuntimeFailed
     report_stored: ReportStored
-    def __init__(self, ready: _Optional[_Union[RuntimeReady, _Mapping]] = ..., proposal: _Optional[_Union[_barrier_pb2.BarrierProposal, _Mapping]] = ..., commit: _Optional[_Union[CommitOrder, _Mapping]] = ..., abort: _Optional[_Union[_barrier_pb2.BarrierAbort, _Mapping]] = ..., rows_stored: _Optional[_Union[RowsStored, _Mapping]] = ..., failed: _Optional[_Union[RuntimeFailed, _Mapping]] = ..., report_stored: _Optional[_Union[ReportStored, _Mapping]] = ...) -> None: ...
+    windows: WindowsChanged
+    recalled: Recalled
+    def __init__(self, ready: _Optional[_Union[RuntimeReady, _Mapping]] = ..., proposal: _Optional[_Union[_barrier_pb2.BarrierProposal, _Mapping]] = ..., commit: _Optional[_Union[CommitOrder, _Mapping]] = ..., abort: _Optional[_Union[_barrier_pb2.BarrierAbort, _Mapping]] = ..., rows_stored: _Optional[_Union[RowsStored, _Mapping]] = ..., failed: _Optional[_Union[RuntimeFailed, _Mapping]] = ..., report_stored: _Optional[_Union[ReportStored, _Mapping]] = ..., windows: _Optional[_Union[WindowsChanged, _Mapping]] = ..., recalled: _Optional[_Union[Recalled, _Mapping]] = ...) -> None: ...
 
 class RuntimeReady(_message.Message):
-    __slots__ = ("run_id",)
+    __slots__ = ("run_id", "decided")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
     run_id: str
-    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+    decided: str
+    def __init__(self, run_id: _Optional[str] = ..., decided: _Optional[str] = ...) -> None: ...
+
+class WindowsChanged(_message.Message):
+    __slots__ = ("fields",)
+    class FieldsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    fields: _containers.ScalarMap[str, bytes]
+    def __init__(self, fields: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class Recalled(_message.Message):
+    __slots__ = ("orders", "is_last")
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    orders: _containers.RepeatedCompositeFieldContainer[CommitOrder]
+    is_last: bool
+    def __init__(self, orders: _Optional[_Iterable[_Union[CommitOrder, _Mapping]]] = ..., is_last: _Optional[bool] = ...) -> None: ...
 
 class RuntimeFailed(_message.Message):
     __slots__ = ("sentence",)
@@ -69,20 +98,62 @@ class ReportStored(_message.Message):
     def __init__(self) -> None: ...
 
 class ToRuntime(_message.Message):
-    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell", "record")
+    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell", "record", "recall", "begin", "kept")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     VOTE_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    RECALL_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     heartbeat: _barrier_pb2.Heartbeat
     vote: _barrier_pb2.BarrierVote
     applied: RoundApplied
     rows: TelemetryRows
     farewell: _barrier_pb2.Heartbeat
     record: _runs_pb2.RunRecord
-    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., record: _Optional[_Union[_runs_pb2.RunRecord, _Mapping]] = ...) -> None: ...
+    recall: Recall
+    begin: Begin
+    kept: Kept
+    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., record: _Optional[_Union[_runs_pb2.RunRecord, _Mapping]] = ..., recall: _Optional[_Union[Recall, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., kept: _Optional[_Union[Kept, _Mapping]] = ...) -> None: ...
+
+class Recall(_message.Message):
+    __slots__ = ("after", "roster_generation")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    roster_generation: int
+    def __init__(self, after: _Optional[str] = ..., roster_generation: _Optional[int] = ...) -> None: ...
+
+class Begin(_message.Message):
+    __slots__ = ("windows", "rounds")
+    class WindowsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    windows: _containers.ScalarMap[str, bytes]
+    rounds: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, windows: _Optional[_Mapping[str, bytes]] = ..., rounds: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Kept(_message.Message):
+    __slots__ = ("positions",)
+    class PositionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    positions: _containers.ScalarMap[str, str]
+    def __init__(self, positions: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RoundApplied(_message.Message):
     __slots__ = ("round", "receipts")

@@ -34,6 +34,7 @@ bench: $(VENV)/.bench
 	$(RUN)/python bench/bus.py $(BENCH)
 	$(RUN)/python bench/step.py $(BENCH)
 	$(RUN)/python bench/kasmina.py $(BENCH)
+	$(RUN)/python bench/barrier.py $(BENCH)
 	$(RUN)/python bench/calibration.py $(BENCH)
 
 $(VENV)/.bench: $(READY)

@@ -30,6 +30,8 @@ from esper.runtime.windows import Windows
 
 PATIENCE_S = 30.0
 """How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
+MOST_UNSETTLED = 32
+"""Rounds carried out and not acknowledged: a trainer answers repeats of the newest 64 from memory."""
 FORGET_EVERY_S = 60.0
 FORGET_AFTER_MS = 300_000
 
@@ -58,6 +60,8 @@ class Beside:
     patience_s: float = PATIENCE_S
     refusals: Refusals = field(default_factory=Refusals)
     _forget_at_s: float = 0.0
+    _applied: Settlement = field(default_factory=Settlement)
+    _num_applied: int = 0
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _is_ending: bool = False
 
@@ -157,26 +161,32 @@ class Beside:
         async for message in messages(self.lanes.control):
             match message.WhichOneof("message"):
                 case "heartbeat":
+                    await self._settle_applied()
                     await self._publish("heartbeats", message.heartbeat, keep=False)
                 case "vote":
                     await self._publish("votes", message.vote)
                 case "applied":
-                    await self._settle_round(message.applied)
+                    self._note_applied(message.applied)
+                    if self._applied.writes or self._num_applied >= MOST_UNSETTLED:
+                        await self._settle_applied()
                 case "farewell":
+                    await self._settle_applied()
                     await self._publish("heartbeats", message.farewell)
                     self.lanes.tell(pb.ToTrainer(report_stored=pb.ReportStored()))
                     await self.lanes.to_trainer.drain()
 
-    async def _settle_round(self, applied: pb.RoundApplied) -> None:
-        """Receipts, windows and acks of one round, in one call."""
+    def _note_applied(self, applied: pb.RoundApplied) -> None:
+        """Receipts and acks of one round; of a repeat nothing, as its first telling was noted."""
         settled = self.orders.on_applied(applied)
-        if not settled:
-            return  # a repeat; its first telling was settled
-        settlement = Settlement()
         for delivery in settled:
-            settlement.ack(delivery)
-        for receipt in applied.receipts:
-            settlement.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
+            self._applied.ack(delivery)
+        for receipt in applied.receipts if settled else ():
+            self._applied.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
+        self._num_applied += bool(settled)
+
+    async def _settle_applied(self) -> None:
+        """In one call. Nobody waits for a round without receipts: many go together, and no vote is behind them."""
+        settlement, self._applied, self._num_applied = self._applied, Settlement(), 0
         await self._settle(settlement)
 
     async def _carry_rows(self) -> None:

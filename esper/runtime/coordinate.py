@@ -157,9 +157,11 @@ class Desk:
         for delivery in deliveries:
             self._answer(delivery, settlement)
         self._publish(self.rule.tick(self._now_ns()), settlement)
-        found = await self.windows.insist(settlement)
-        if found != "whole":
-            await self._recover(found)
+        is_news = any(self._logs[delivery.stream] in COMMANDS for delivery in deliveries)
+        if is_news or not settlement.empty:  # votes still counted come again until they are settled: no call for each
+            found = await self.windows.insist(settlement)
+            if found != "whole":
+                await self._recover(found)
         self._stepped.set()
 
     async def _recover(self, found: Found) -> None:

@@ -1,0 +1,120 @@
+"""Workers that train nothing: the real runtime beside a trainer that stands at a boundary all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from barrier_arms.lines import given, run, say, told
+from esper.leyline import contracts as pb
+from esper.leyline.frames import FrameDecoder, encode
+from esper.leyline.rolekeys import RoleKeyring
+from esper.runtime.access import Access
+from esper.runtime.assembly import assemble
+from esper.runtime.lanes import Lanes
+from esper.runtime.packets import Origin
+from esper.tolaria.boundary import Boundary
+
+BEAT_S = 0.5
+DIGEST = b"d" * 32
+
+
+@dataclass
+class Trainer:
+    """Votes as soon as it is asked, and stands before the step of the newest commit."""
+
+    name: str
+    rank: int
+    world_size: int
+    lane: socket.socket
+    boundary: Boundary = field(default_factory=Boundary)
+    step: int = 1
+    seen_ns: dict[int, int] = field(default_factory=dict)
+    _decoder: FrameDecoder[pb.ToTrainer] = field(default_factory=lambda: FrameDecoder(pb.ToTrainer))
+
+    async def beat(self) -> None:
+        """Heartbeats, without end."""
+        while True:
+            beat = pb.Heartbeat(
+                version=1,
+                worker=self.name,
+                incarnation=1,
+                rank=self.rank,
+                world_size=self.world_size,
+                step=self.step,
+                round_applied=self.boundary.round_applied,
+            )
+            self._say(pb.ToRuntime(heartbeat=beat))
+            await asyncio.sleep(BEAT_S)
+
+    def hear(self) -> None:
+        """What has come on the lane."""
+        for message in self._decoder.feed(self.lane.recv(1 << 16)):
+            match message.WhichOneof("message"):
+                case "proposal":
+                    self.boundary.on_proposal(message.proposal)
+                case "commit":
+                    self.seen_ns[message.commit.commit.round] = time.monotonic_ns()
+                    self.boundary.on_commit(message.commit)
+                    self.step = message.commit.commit.effective_step
+                    if (order := self.boundary.due(self.step)) is not None:
+                        self._say(pb.ToRuntime(applied=self.boundary.applied(order, [])))
+                case "abort":
+                    self.boundary.on_abort(message.abort)
+        if (proposal := self.boundary.vote_asked()) is not None:
+            vote = pb.BarrierVote(
+                version=1,
+                round=proposal.round,
+                roster_generation=proposal.roster_generation,
+                worker=self.name,
+                step=self.step,
+                parameter_digest=DIGEST,
+            )
+            self.boundary.voted(vote)
+            self._say(pb.ToRuntime(vote=vote))
+
+    def _say(self, message: pb.ToRuntime) -> None:
+        self.lane.sendall(encode(message))
+
+
+async def member(access: Access, rank: int, world_size: int) -> Trainer:
+    """A trainer and the runtime beside it, at work."""
+    name = f"worker-{rank}"
+    control, control_peer = socket.socketpair()
+    rows, rows_peer = socket.socketpair()
+    for end in (control, control_peer, rows, rows_peer):
+        end.setblocking(False)
+    lanes = await Lanes.adopt(control_peer.detach(), rows_peer.detach())
+    beside = await assemble(access, Origin(name, "r0"), lanes, fresh=True)
+    trainer = Trainer(name, rank, world_size, control)
+    asyncio.get_running_loop().add_reader(control.fileno(), trainer.hear)
+    trainer.tasks = [  # type: ignore[attr-defined]  # kept from being collected
+        rows,
+        asyncio.create_task(beside.serve(asyncio.Event())),
+        asyncio.create_task(trainer.beat()),
+    ]
+    return trainer
+
+
+async def main(url: str, run_id: str, keyring: str, ranks: Sequence[int], world_size: int) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    access = Access(run_id, url, RoleKeyring.load(Path(keyring)), Path(keyring))
+    trainers = [await member(access, rank, world_size) for rank in ranks]
+    say("ready")
+    async for _ in told():
+        say([list(trainer.seen_ns.items()) for trainer in trainers])
+        for trainer in trainers:
+            trainer.seen_ns.clear()
+
+
+if __name__ == "__main__":
+    arguments = given()
+    del arguments["name"]
+    run(main(**arguments))

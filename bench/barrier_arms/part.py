@@ -1,0 +1,68 @@
+"""The near end of a process: told one JSON object a line, answers with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+BENCH = Path(__file__).resolve().parent.parent
+PATIENCE_S = 120.0
+
+
+class PartError(Exception):
+    """A process that ended, or hung."""
+
+
+class Part:
+    """One process of a module of barrier_arms, for as long as the block runs. `given`: its arguments, as JSON."""
+
+    def __init__(self, module: str, name: str, directory: Path, **given: object) -> None:
+        self.name, self._log = name, directory / f"{name}.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"barrier_arms.{module}", json.dumps({"name": name, **given})],
+                env={**os.environ, "PYTHONPATH": f"{BENCH}{os.pathsep}{BENCH.parent}", "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def ask(self, **told: object) -> Any:
+        """What it answers."""
+        self.tell(**told)
+        return self.answer()
+
+    def tell(self, **told: object) -> None:
+        """Say something; the answer may be taken later."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(told).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        """The next line that it says."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
+            raise PartError(f"{self.name} did not answer within {PATIENCE_S:g} s: {self.last_words()}")
+        line = self._process.stdout.readline()
+        if not line:
+            raise PartError(f"{self.name} ended: {self.last_words()}")
+        return json.loads(line)
+
+    def last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,1 @@
+"""What of the barrier is measured, a file for each row."""

@@ -1,0 +1,87 @@
+"""From proposal to commit seen by all, the arms taking turns: alone, beside ranks that train, and with 64 members."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from barrier_arms.part import Part
+from barrier_rows.town import Slice, Town, bare, ours
+from report import Figure, Report, by_round, quantile
+
+WARM = 50
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Slices of each arm, and rounds in each."""
+
+    slices: int
+    rounds: int
+
+
+QUICK, FULL = Amounts(4, 100), Amounts(12, 400)
+
+
+def measure(report: Report, url: str, directory: Path, *, quick: bool) -> None:
+    amounts = QUICK if quick else FULL
+    with ExitStack() as stack:
+        towns = {
+            name: stack.enter_context(ours(url, directory, name.replace(" ", "-"), 8))
+            for name in ("ours", "ours again")
+        }
+        towns["bare"] = stack.enter_context(bare(url, directory, 8))
+        alone = taken(towns, amounts)
+        told(report, "8 idle workers", alone, {"p50": 4.0, "p99": 10.0, "rate": 250.0})
+        for at in range(2):
+            stack.enter_context(Part("training", f"training-{at}", directory)).answer()
+        told(report, "8 workers beside 2 that train", taken(towns, amounts), {"p99": 50.0})
+    with ours(url, directory, "many", 64, per_process=32) as many:
+        told(report, "64 simulated members", taken({"ours": many}, amounts), {"p99": 50.0, "rate": 20.0})
+    report.add("PING round trip", "redis", "p50", quantile(pings(url), 0.5), "ms", 2_000)
+
+
+def taken(towns: Mapping[str, Town], amounts: Amounts) -> dict[str, list[Slice]]:
+    """Slices of each arm, in an order drawn anew for each turn."""
+    draw, order = random.Random(0), list(towns)
+    for town in towns.values():
+        town.rounds(WARM)
+    slices: dict[str, list[Slice]] = {name: [] for name in order}
+    for _ in range(amounts.slices):
+        draw.shuffle(order)
+        for name in order:
+            slices[name].append(towns[name].rounds(amounts.rounds))
+    return slices
+
+
+def told(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: Mapping[str, float]) -> None:
+    """Quantiles and rates of each arm, as ratios to the bare one or to its twin."""
+    against = "bare" if "bare" in slices else ""
+    for name, parts in slices.items():
+        values = [each for part in parts for each in part.latencies_ms]
+        for stat, level in (("p50", 0.5), ("p99", 0.99)):
+            each = [quantile(part.latencies_ms, level) for part in parts]
+            base = [quantile(part.latencies_ms, level) for part in slices[against]] if against else []
+            vs = by_round(each, base, against) if against and name != against else None
+            report.put(Figure(row, name, stat, quantile(values, level), "ms", len(values), vs=vs))
+        rates = sorted(part.per_s for part in parts)
+        report.add(row, name, "rate", rates[len(rates) // 2], "rounds/s", len(values))
+    for stat, value in targets.items():
+        report.add_target(row, stat, value, "rounds/s" if stat == "rate" else "ms")
+
+
+def pings(url: str, num: int = 2_000) -> list[float]:
+    """Milliseconds of a round trip that does nothing: what no hop can be faster than."""
+    with redis.Redis.from_url(url) as client:
+        samples = []
+        for _ in range(num):
+            begun = time.perf_counter_ns()
+            client.ping()
+            samples.append((time.perf_counter_ns() - begun) / 1e6)
+    return samples

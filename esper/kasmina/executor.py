@@ -26,6 +26,7 @@ from esper.kasmina.monitor import HostTensors
 from esper.kasmina.moves import Moment, Moves, Outcome, applied
 from esper.kasmina.naming import undistributed
 from esper.kasmina.paired import Holdout
+from esper.kasmina.prefetch import Prefetch
 from esper.kasmina.seed import Seed, compiled_graphs
 from esper.kasmina.sites import slots_at
 from esper.kasmina.state_tensor import read_figures
@@ -76,6 +77,7 @@ class Executor:
         self._witness = witness
         self.kernels = Kernels(run_id, witness, self._slots, blueprints)
         self._moves = Moves(witness, self._slots, self.kernels, self._known, self._fossils)
+        self.prefetch = Prefetch(self.kernels, self._moves.guards.budget)
         self._kept: list[weakref.ref[Kept]] = []
 
     def follow_optimizers(self, has_optimizer: Callable[[str], bool]) -> None:

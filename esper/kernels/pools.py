@@ -55,6 +55,11 @@ class Pool(Generic[Key, Item]):
         self.expire()
         return len(self._shelf)
 
+    def __contains__(self, key: Key) -> bool:
+        """Whether take() would find one."""
+        self.expire()
+        return key in self._shelf.serials
+
     def take(self, key: Key) -> Item | None:
         """The item given last under this key; None where there is none."""
         with self._shelf.timer:  # stands still within: nothing expires between two lines

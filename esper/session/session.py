@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from esper.errors import RuntimeLostError, TrainingError
+from esper.kasmina.prefetch import Prefetched, Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
@@ -107,6 +108,15 @@ class Session:
         if "accuracy" in values:
             self.pruning.note_accuracy(values["accuracy"])
 
+    def prefetch(self, site: str, blueprint_id: str, **parameters: float) -> None:
+        """Have the kernel built (and compiled) that the next GERMINATE of this blueprint there will want.
+
+        It is made before one of the next steps, never in one, and a germination then takes it from the pool, with the
+        same weights as without. Raises RefusedError where a name or a value is unknown. Committed germinations are
+        prepared by themselves.
+        """
+        self.executor.prefetch.want(Wanted(site, blueprint_id, parameters))
+
     def export_importance(self, checkpoint_id: str) -> None:
         """Tell what each channel and head is worth, at a checkpoint; all ranks call it before the same step."""
         self._publish(self.pruning.export(f"checkpoint-{self.step_number}", checkpoint_id, self.step_number))
@@ -161,6 +171,7 @@ class Session:
             self._beat_when_due()
             self.exchange.pump(FLUSH_S)
         self.portrait.steps_waited += bool(waited_since)
+        self._prefetch()
         if self.checkpoints is not None:
             self._checkpoint(self.checkpoints)
         self._stepped = False
@@ -171,6 +182,25 @@ class Session:
         for event in self.pruning.take_events():
             self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, event.name, **event.attributes)
             log.warning(event.name, **event.attributes)
+
+    def _prefetch(self) -> None:
+        """Make kernels ready for the germinations to come. A compiler takes its time, in which no round is to fail."""
+        prefetch = self.executor.prefetch
+        for order in self.exchange.boundary.foreseen(self.step_number):
+            for opened in order.commands:
+                prefetch.foresee(opened.adaptation.seed_command, order.commit.effective_step)
+        compiles = self.executor.kernels.regions is not None
+        for wanted in prefetch.take_due(self.step_number) if prefetch else ():
+            with self.busy(pb.BusyWith.BUSY_COMPILE) if compiles else nullcontext():
+                self._tell_prefetched(prefetch.make(wanted))
+
+    def _tell_prefetched(self, made: Prefetched) -> None:
+        level = pb.TelemetryLevel.TELEMETRY_WARNING if made.detail else pb.TelemetryLevel.TELEMETRY_INFO
+        event = "kernel.not_prefetched" if made.detail else "kernel.prefetched"
+        facts = {"site": made.wanted.site, "blueprint": made.wanted.blueprint_id, "took_ms": f"{made.took_ms:.3g}"}
+        facts |= {"detail": made.detail} if made.detail else {}
+        self.exchange.rows.note(level, event, **facts)
+        log.info(event, step=self.step_number, **facts)
 
     def _checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.due(self.step_number):

@@ -38,6 +38,7 @@ class Boundary:
     _asked: pb.BarrierProposal | None = None
     _vote: pb.BarrierVote | None = None
     _orders: deque[pb.CommitOrder] = field(default_factory=deque)
+    _unforeseen: list[pb.CommitOrder] = field(default_factory=list)
     _decided: int = 0
     _applied: OrderedDict[int, pb.RoundApplied] = field(default_factory=OrderedDict)
     _receipts: OrderedDict[bytes, pb.CommandReceipt] = field(default_factory=OrderedDict)
@@ -67,6 +68,7 @@ class Boundary:
             return self._applied[number]
         if number > self._decided:
             self._orders.append(order)
+            self._unforeseen.append(order)
             self._settle(number)
         return None
 
@@ -107,6 +109,11 @@ class Boundary:
                 f"but this rank stands before step {step}"
             )
         return self._not_yet_carried_out(order)
+
+    def foreseen(self, step: int) -> list[pb.CommitOrder]:
+        """Orders that came since the last call and take effect after `step`: there is time to prepare for them."""
+        came, self._unforeseen = self._unforeseen, []
+        return [order for order in came if order.commit.effective_step > step]
 
     def applied(self, order: pb.CommitOrder, receipts: list[pb.CommandReceipt]) -> pb.RoundApplied:
         """Remember what was done, so that a repeat of the round is answered and not done again."""

@@ -1,0 +1,92 @@
+"""Kernels made before they are asked for: between two steps, so that the germination itself only picks one up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from esper.errors import RefusedError
+from esper.kasmina.kernels import Kernels
+from esper.kasmina.moves import Op, without_auto
+from esper.kernels.budget import Budget, Level
+from esper.leyline import contracts as pb
+
+WHENEVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the next germination at a site will ask for, before step `due`."""
+
+    site: str
+    blueprint_id: str
+    parameters: Mapping[str, float]
+    due: float = WHENEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetched:
+    """What became of one; `detail` says why it is not in the pool."""
+
+    wanted: Wanted
+    took_ms: float
+    detail: str = ""
+
+
+@dataclass
+class Prefetch:
+    """The kernels that are wanted, each made in good time and no more a step than that takes.
+
+    Made on the thread that trains: a builder draws from torch's global generator, and torch's compiler puts that back
+    to where it found it, so that beside a running step the host would draw other numbers. Ranks may differ in what
+    they have made: it can't be told from the weights, and no collective is called.
+    """
+
+    kernels: Kernels
+    budget: Budget
+    _wanted: list[Wanted] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, wanted: Wanted) -> None:
+        """RefusedError where a name or a value is unknown."""
+        self.kernels.next_id(wanted.site, wanted.blueprint_id, wanted.parameters)
+        if wanted not in self._wanted:
+            self._wanted.append(wanted)
+
+    def foresee(self, command: pb.SeedCommand, due: int) -> None:
+        """Want what a committed command will; one that will be refused is answered when it takes effect."""
+        if command.operation != Op.SEED_OP_GERMINATE:
+            return
+        try:
+            command, _ = without_auto(command)
+            self.want(Wanted(command.site, command.blueprint_id, dict(command.parameters), due))
+        except RefusedError:
+            return
+
+    def take_due(self, step: int) -> list[Wanted]:
+        """Those to make before this step, the most urgent first. One whose site has carried no batch yet is not."""
+        self._wanted = sorted((each for each in self._wanted if each.due > step), key=lambda each: each.due)
+        possible = [each for each in self._wanted if self.kernels.slot(each.site).shape is not None]
+        shares = [math.ceil(num / (each.due - step)) for num, each in enumerate(possible, start=1)]
+        now = possible[: max(1, max(shares))] if possible else []
+        self._wanted = [each for each in self._wanted if each not in now]
+        return now
+
+    def make(self, wanted: Wanted) -> Prefetched:
+        """Build and compile it, unless that was done already, and keep it where the pool and the budget let it be."""
+        clock = self.kernels.witness.clock
+        begun, detail = clock(), ""
+        kernel_id = self.kernels.next_id(wanted.site, wanted.blueprint_id, wanted.parameters)
+        if kernel_id not in self.kernels.pool:
+            try:
+                self.kernels.prepare(wanted.site, wanted.blueprint_id, wanted.parameters)
+                detail = "" if kernel_id in self.kernels.pool else "the pool has no room for it"
+            except RefusedError as error:
+                detail = error.detail
+        if not detail and self.budget.level == Level.EMERGENCY:
+            detail = f"seeds and pools take {self.budget.used_bytes} of {self.budget.limit_bytes} bytes with it"
+            self.kernels.evict_kernel(kernel_id)
+        return Prefetched(wanted, (clock() - begun) * 1e3, detail)

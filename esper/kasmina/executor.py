@@ -23,7 +23,7 @@ from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
 from esper.kasmina.meter import GraphCounts, Ring
 from esper.kasmina.monitor import HostTensors
-from esper.kasmina.moves import Moment, Moves, Outcome, applied
+from esper.kasmina.moves import Moment, Moves, Outcome, Rulings, applied
 from esper.kasmina.naming import undistributed
 from esper.kasmina.paired import Holdout
 from esper.kasmina.prefetch import Prefetch
@@ -90,6 +90,15 @@ class Executor:
     def breakers(self) -> Mapping[str, Breaker]:
         """This rank's, by name: what they say is asked of the coordinator, or agreed on, before anything follows."""
         return self._moves.guards.breakers
+
+    @property
+    def rulings(self) -> Rulings:
+        """By which operations are admitted and gates judged; a replay has those of its run."""
+        return self._moves.rulings
+
+    @rulings.setter
+    def rulings(self, rulings: Rulings) -> None:
+        self._moves.rulings = rulings
 
     @property
     def sites(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from esper.errors import RefusedError
 from esper.kasmina.advance import ADVANCING
 from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import BREAKERS, Breaker
+from esper.kasmina.config import KasminaConfig
 from esper.kasmina.evidence import Witness
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.gates import Evidence, GateResult, judge
@@ -68,6 +70,28 @@ class Moment:
     epoch: int
 
 
+class Rulings(Protocol):
+    """Whether an operation may be tried, and whether a gate lets it through."""
+
+    def admit(self, *names: str) -> None:
+        """RefusedError while one of these breakers is open."""
+
+    def verdict(self, evidence: Evidence, config: KasminaConfig) -> GateResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FreshRulings:
+    """By this rank's guards, and by the evidence alone."""
+
+    guards: Guards
+
+    def admit(self, *names: str) -> None:
+        self.guards.admit(*names)
+
+    def verdict(self, evidence: Evidence, config: KasminaConfig) -> GateResult:
+        return judge(evidence, config)
+
+
 @dataclass
 class Moves:
     """Carries operations out, each on a seed whose stage allows it. Knows no messages but the command."""
@@ -78,9 +102,11 @@ class Moves:
     known: dict[str, Seed]
     fossils: Fossils
     guards: Guards = field(init=False)
+    rulings: Rulings = field(init=False)
 
     def __post_init__(self) -> None:
         self.guards = Guards(self.witness)
+        self.rulings = FreshRulings(self.guards)
         pool = self.kernels.pool
         self.guards.budget.watch(lambda: pool.num_bytes, pool.clear)
 
@@ -148,7 +174,7 @@ class Moves:
         slot = self.kernels.slot(command.site)
         kernel_id = self.kernels.next_id(slot.name, command.blueprint_id, command.parameters)
         self._vacant(slot)
-        self.guards.admit("kernel", "memory")
+        self.rulings.admit("kernel", "memory")
         kernel = self.kernels.load_kernel(kernel_id)
         assert isinstance(kernel.findings, Findings)
         evidence = agreed(self.witness, self.kernels.blueprints[command.blueprint_id], kernel.findings)
@@ -200,7 +226,7 @@ class Moves:
 
     def _graft(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
         schedule = self._schedule(command, now, 0.0)
-        self.guards.admit("recompile")
+        self.rulings.admit("recompile")
         evidence = self.witness.gradient(self.slots[seed.site], seed)
         outcome = self._through(seed, command.operation, BLENDING, evidence, now)
         if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
@@ -248,7 +274,7 @@ class Moves:
             detail = f"epoch is {now.epoch}; the embargo ends at epoch {seed.embargo_until_epoch}"
             raise RefusedError(Reason.REASON_EMBARGOED, detail)
         evidence = self.witness.reset(self.slots[seed.site], seed)
-        if judge(evidence, self.witness.config).passed:  # else it stays EMBARGOED, from where RESET can be tried again
+        if self.rulings.verdict(evidence, self.witness.config).passed:  # else it stays EMBARGOED, from where RESET can be tried again
             seed.record(RESETTING, now.step)
         return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
 
@@ -269,7 +295,7 @@ class Moves:
         note: str = "",
     ) -> Outcome:
         """Enter `stage` if the gate lets it; otherwise hold, or cull where the evidence is hopeless."""
-        gate, result = gate_of(operation), judge(evidence, self.witness.config)
+        gate, result = gate_of(operation), self.rulings.verdict(evidence, self.witness.config)
         detail = "; ".join(part for part in (result.detail, note) if part)
         entered = stage if result.passed else seed.stage
         seed.record(entered, now.step, gate=gate, passed=result.passed, evidence=result.evidence, detail=detail)

@@ -169,6 +169,8 @@ class Beside:
                     self._note_applied(message.applied)
                     if self._applied.writes or self._num_applied >= MOST_UNSETTLED:
                         await self._settle_applied()
+                case "record":
+                    await self._publish("receipts", self._placed(message.record))
                 case "farewell":
                     await self._settle_applied()
                     await self._publish("heartbeats", message.farewell)
@@ -188,6 +190,12 @@ class Beside:
         """In one call. Nobody waits for a round without receipts: many go together, and no vote is behind them."""
         settlement, self._applied, self._num_applied = self._applied, Settlement(), 0
         await self._settle(settlement)
+
+    def _placed(self, record: pb.RunRecord) -> pb.RunRecord:
+        """With what the trainer does not know: after which decision it began."""
+        if record.HasField("began"):
+            record.began.decisions_after = "{}-{}".format(*self.orders.past)
+        return record
 
     async def _carry_rows(self) -> None:
         telemetry = names.region_key(self.run_id, self.origin.region, "telemetry")

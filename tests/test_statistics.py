@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.narset.sketch import SKETCH_K, read_sketch
-from esper.narset.statistics import Origin, Statistics, merge, of_table, of_values, read
+from esper.narset.statistics import Origin, Statistics, merge, of_stack, of_values, read
 
 VALUES = st.lists(st.floats(-1e6, 1e6), max_size=40)
 
@@ -95,15 +95,14 @@ def test_a_metric_that_was_never_finite_has_only_its_count_of_those() -> None:
     assert found == pb.MetricStatistics(num_non_finite=2)
 
 
-def test_a_table_gives_what_its_rows_give_alone() -> None:
-    generator = np.random.default_rng(1)
-    clean, holed = generator.normal(size=(3, 32)), generator.normal(size=(3, 32))
-    holed[1, 31] = math.nan
+def test_windows_reduced_together_give_what_each_metric_gives_alone() -> None:
+    stack = np.random.default_rng(1).normal(size=(4, 3, 32))
+    newest = [(place, Origin(1000 + place, "worker-0", place)) for place in (31, 0, 7, 31)]
 
-    for rows in (clean, holed):
-        beside = origins([0.0] * 32)
-        for row, found in zip(rows, of_table(rows, beside), strict=True):
-            assert_equal(found.message(), [value for value in row.tolist() if math.isfinite(value)])
+    for window, (place, origin), figures in zip(stack, newest, of_stack(stack, newest), strict=True):
+        for row, found in zip(window, figures, strict=True):
+            assert_equal(found.message(), row.tolist())
+            assert (found.last, found.origin) == (row[place], origin)
 
 
 def test_sums_past_the_largest_double_saturate_and_never_become_infinite() -> None:

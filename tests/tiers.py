@@ -25,6 +25,7 @@ from esper.runtime.aggregate import Aggregator, Place, Seam, opening
 from tests.bus_kit import bodies, put
 
 Clock = Callable[[], float]
+FORMS = (pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame)
 
 
 def standing_still() -> float:
@@ -92,14 +93,15 @@ class Tiers:
         outbox: Outbox | None = None,
         reclaim_after_ms: int | None = None,
         clock: Clock = standing_still,
-    ) -> Aggregator[pb.TelemetryFrame]:
+    ) -> Aggregator:
         keys = self.master.derive(self.run_id, [Role.REGIONAL])
-        opener, sealer = Opener(keys, guard=None, accept={Domain.TELEMETRY}), Sealer(keys, Role.REGIONAL, consumer)
+        opener = Opener(keys, name=region, guard=None, accept={Domain.TELEMETRY})
+        sealer = Sealer(keys, Role.REGIONAL, consumer)
         tier = Regional(region)
         inbox = self.inbox(self.region(region, "telemetry"), "regional", consumer, reclaim_after_ms)
         return Aggregator(
             tier,
-            Seam(opening(opener, self.server_clock, pb.TelemetryFrame), tier.on_frame, sealer.seal),
+            Seam(opening(opener, self.server_clock, *FORMS), tier.on_opened, sealer.seal),
             [inbox],
             outbox or Outbox(self.redis),
             Place(self.region(region, "regional"), self.region(region, "windows")),
@@ -113,14 +115,14 @@ class Tiers:
         *,
         outbox: Outbox | None = None,
         reclaim_after_ms: int | None = None,
-    ) -> Aggregator[pb.AggregatedTelemetry]:
+    ) -> Aggregator:
         keys = self.master.derive(self.run_id, [Role.GLOBAL])
         opener, sealer = Opener(keys, guard=None, accept={Domain.AGGREGATE}), Sealer(keys, Role.GLOBAL, consumer)
         tier = Global(regions)
         sources = [self.region(region, "regional") for region in regions]
         return Aggregator(
             tier,
-            Seam(opening(opener, self.server_clock, pb.AggregatedTelemetry), tier.on_aggregate, sealer.seal),
+            Seam(opening(opener, self.server_clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal),
             [self.inbox(source, "global", consumer, reclaim_after_ms) for source in sources],
             outbox or Outbox(self.redis),
             Place(key(self.run_id, "global"), key(self.run_id, "totals")),

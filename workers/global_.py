@@ -41,7 +41,7 @@ async def main(stopping: asyncio.Event) -> None:
         tier = Global(regions)
         opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
         sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name)
-        seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_aggregate, sealer.seal)
+        seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
         place = Place(*(names.key(found.run_id, name) for name in ("global", "totals")))
         aggregator = Aggregator(tier, seam, inboxes, Outbox(writer), place)
         duties = Duties(retained=[place.stream], repeats={sources[0]: lambda: tier.num_repeats})

@@ -33,9 +33,11 @@ async def main(stopping: asyncio.Event) -> None:
         inbox = Inbox(reader, writer, telemetry, "regional", consumer, reclaim_after_ms=RECLAIM_AFTER_MS)
         tier = Regional(chosen.region)
         # No replay guard: a frame that is replayed holds packets met before, which the tier leaves out and counts.
-        opener = Opener(found.keyring, guard=None, accept={Domain.TELEMETRY})
+        opener = Opener(found.keyring, name=chosen.region, guard=None, accept={Domain.TELEMETRY})
         sealer = Sealer(found.keyring, Role.REGIONAL, chosen.name)
-        seam = Seam(opening(opener, clock, pb.TelemetryFrame), tier.on_frame, sealer.seal)
+        seam = Seam(
+            opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
+        )
         aggregator = Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows))
         upkeep = kept_up(
             chosen, found.run_id, [inbox], aggregator.refusals, Duties(repeats={telemetry: lambda: tier.num_repeats})

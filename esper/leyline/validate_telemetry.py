@@ -11,6 +11,8 @@ NUM_PACKETS = 32
 NUM_METRICS = 1024
 NUM_LABELS = 32
 NUM_ROWS = 4096
+CELL_BYTES = 8
+MOST_SEQUENCE = 2**64 - 1
 SKETCH_BYTES = 64 << 10
 
 
@@ -61,17 +63,23 @@ def metric_schema(message: pb.MetricSchema) -> None:
 
 
 def columnar_frame(message: pb.ColumnarFrame) -> None:
-    """A row-major table: as many values in each row."""
+    """A table of up to 4096 rows, with as many bytes in each column as they take."""
     bounds.name("source", message.source)
+    bounds.text("region", message.region)
     bounds.at_least("first_sequence", message.first_sequence, 1)
-    num_rows = len(message.timestamp_ns)
-    bounds.count("rows", message.timestamp_ns, NUM_ROWS)
-    if len(message.global_step) != num_rows:
-        raise bounds.refuse("number of global_step", len(message.global_step), str(num_rows))
-    if len(message.values) % max(num_rows, 1) or (message.values and not num_rows):
-        raise bounds.refuse("number of values", len(message.values), f"a multiple of {num_rows} rows")
-    if message.values and len(message.values) // num_rows > NUM_METRICS:
-        raise bounds.refuse("number of columns", len(message.values) // num_rows, f"at most {NUM_METRICS}")
+    bounds.known("level", message.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)
+    bounds.version(message.schema)
+    metric_schema(message.schema)
+    num_rows, odd = divmod(len(message.timestamp_ns), CELL_BYTES)
+    if odd or not 1 <= num_rows <= NUM_ROWS:
+        met = f"{len(message.timestamp_ns)} bytes"
+        raise bounds.refuse("timestamp_ns", met, f"{CELL_BYTES} bytes for each of 1 to {NUM_ROWS} rows")
+    if message.first_sequence + num_rows - 1 > MOST_SEQUENCE:
+        raise bounds.refuse("first_sequence", message.first_sequence, f"room for {num_rows} rows below {MOST_SEQUENCE}")
+    for field, columns in (("global_step", 1), ("values", len(message.schema.names))):
+        num_bytes, expected = len(getattr(message, field)), num_rows * columns * CELL_BYTES
+        if num_bytes != expected:
+            raise bounds.refuse(field, f"{num_bytes} bytes", f"{expected}: {columns} columns of {num_rows} rows")
 
 
 def aggregate(message: pb.AggregatedTelemetry) -> None:

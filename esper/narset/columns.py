@@ -1,72 +1,107 @@
-"""Reduces a window of packets: columns of values, reduced a table at a time."""
+"""Packets into columns as they come: each is looked at once, and nothing but numbers is kept."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
-
-import numpy as np
 
 from esper.leyline import contracts as pb
-from esper.narset.reduction import MAX_EVENTS, MAX_METRICS, Reduction
-from esper.narset.statistics import Origin, Statistics, of_table, of_values
+from esper.narset.statistics import Origin
 
 NAME_BYTES = 255  # of a metric, on the wire
 
 
-class Sighting(NamedTuple):
-    """A packet and where it comes from; sorts by origin."""
+@dataclass(slots=True)
+class Columns:
+    """Packets that measure the same, in the order in which they came: one list a field, values packet after packet."""
 
-    origin: Origin
-    packet: pb.TelemetryPacket
+    names: tuple[str, ...]
+    values: array[float] = field(default_factory=lambda: array("d"))
+    times_ns: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    """The place of the first packet of each message."""
+    events: list[tuple[int, pb.TelemetryEvent]] = field(default_factory=list)
+    points: list[tuple[int, str, float]] = field(default_factory=list)
+    """What packets measured beside their values: place, name and value."""
 
+    def __len__(self) -> int:
+        return len(self.sequences)
 
-Columns = dict[str, tuple[list[float], list[Origin]]]
+    def takes(self, values: Mapping[str, float]) -> bool:
+        """Whether these are the values of the next packet; then they are in."""
+        if len(values) != len(self.names):
+            return False
+        length = len(self.values)
+        try:
+            self.values.extend(map(values.get, self.names))  # type: ignore[arg-type]
+        except TypeError:  # None is no number: one of the names is not there
+            del self.values[length:]
+            return False
+        return True
 
-
-def reduce_packets(sightings: Sequence[Sighting]) -> Reduction:
-    """The figures over these packets."""
-    ordered = sorted(sightings, key=lambda sighting: sighting.origin)
-    if not ordered:
-        return Reduction()
-    packets = [sighting.packet for sighting in ordered]
-    return Reduction(
-        num_packets=len(packets),
-        first_timestamp_ns=ordered[0].origin.timestamp_ns,
-        last_timestamp_ns=ordered[-1].origin.timestamp_ns,
-        max_step=max(packet.global_step for packet in packets),
-        metrics=reduce_columns(columns_of(ordered)),
-        levels=Counter(_LEVELS.get(packet.level, "UNKNOWN") for packet in packets),
-        events=[event for packet in packets for event in packet.events][-MAX_EVENTS:],
-    )
-
-
-def columns_of(ordered: Sequence[Sighting]) -> Columns:
-    """Each metric's values beside their origins, oldest first."""
-    columns: Columns = {}
-    for origin, packet in ordered:
-        for name, value in values_of(packet) if packet.metrics else packet.values.items():
-            column = columns.get(name)
-            if column is None:
-                if len(columns) == MAX_METRICS:
-                    continue
-                columns[name] = column = ([], [])
-            column[0].append(value)
-            column[1].append(origin)
-    return columns
+    def origin(self, place: int) -> Origin:
+        """Where a packet comes from; packets are ordered by this."""
+        return Origin(self.times_ns[place], self.sources[place], self.sequences[place])
 
 
-def values_of(packet: pb.TelemetryPacket) -> Iterator[tuple[str, float]]:
-    """Everything measured in a packet; a point with labels is a metric of its own, `name{label=value,...}`."""
-    yield from packet.values.items()
-    for point in packet.metrics:
-        yield name_of(point), point.value
+class Gathering:
+    """What tier 1 has in hand of packets, by what they measure."""
+
+    def __init__(self) -> None:
+        self.num_packets = 0
+        self.columns: dict[frozenset[str], Columns] = {}
+        self._newest = Columns(())
+
+    def add(self, source: str, packets: Iterable[pb.TelemetryPacket], latest_ns: int, instead_ns: int) -> int:
+        """The packets of one message; how many of them say that they are from after `latest_ns`."""
+        num_skewed = num_added = 0
+        for packet in packets:
+            columns = self._columns_of(packet)
+            place = len(columns.sequences)
+            if not num_added:
+                columns.messages.append(place)
+            num_added += 1
+            time_ns = packet.timestamp_ns
+            if time_ns > latest_ns:
+                num_skewed, time_ns = num_skewed + 1, instead_ns
+            if events := packet.events:
+                columns.events += [(place, event) for event in events]
+            columns.times_ns.append(time_ns)
+            columns.steps.append(packet.global_step)
+            columns.levels.append(packet.level)
+            columns.sources.append(packet.source_subsystem or source)
+            columns.sequences.append(packet.sequence)
+        self.num_packets += num_added
+        return num_skewed
+
+    def _columns_of(self, packet: pb.TelemetryPacket) -> Columns:
+        """Those that the packet's values went to: nearly always the same as of the one before."""
+        values, columns = packet.values, self._newest
+        if not (self.columns and columns.takes(values)):
+            columns = self._newest = self._other(values)
+        if points := packet.metrics:
+            place = len(columns.sequences)
+            columns.points += [(place, name_of(point), point.value) for point in points]
+        return columns
+
+    def _other(self, values: Mapping[str, float]) -> Columns:
+        names = frozenset(values)
+        columns = self.columns.setdefault(names, Columns(tuple(names)))
+        columns.takes(values)
+        return columns
 
 
 def name_of(point: pb.MetricPoint) -> str:
-    """The metric's name with its labels, as far as the wire has room for them: what is too long is told by its hash."""
+    """The metric's name with its labels, as far as the wire has room for them: what is too long is told by its hash.
+
+    A point with labels is a metric of its own, `name{label=value,...}`.
+    """
     if not point.labels:
         return point.name
     labels = ",".join(f"{label}={text}" for label, text in sorted(point.labels.items()))
@@ -75,25 +110,3 @@ def name_of(point: pb.MetricPoint) -> str:
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
     return f"{point.name.encode()[: NAME_BYTES - 18].decode(errors='ignore')}{{{digest}}}"
-
-
-def reduce_columns(columns: Columns) -> dict[str, Statistics]:
-    """The statistics of each column. Columns present in all packets go through numpy as one table."""
-    lengths: dict[int, list[str]] = {}
-    for name, (values, _) in columns.items():
-        lengths.setdefault(len(values), []).append(name)
-    found: dict[str, Statistics] = {}
-    for names in lengths.values():
-        found.update(_reduce_equal(columns, names))
-    return found
-
-
-def _reduce_equal(columns: Columns, names: Sequence[str]) -> Mapping[str, Statistics]:
-    origins = columns[names[0]][1]
-    if all(columns[name][1] == origins for name in names):
-        table = of_table(np.array([columns[name][0] for name in names]), origins)
-        return dict(zip(names, table, strict=True))
-    return {name: of_values(np.array(columns[name][0]), columns[name][1]) for name in names}
-
-
-_LEVELS: Mapping[int, str] = {number: name.removeprefix("TELEMETRY_") for name, number in pb.TelemetryLevel.items()}

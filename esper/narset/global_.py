@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.seal import Opened
 from esper.narset import totals
 from esper.narset.reduction import Reduction, fitting, read_reduction
 from esper.narset.state import TierState
@@ -33,6 +34,11 @@ class Global:
         self.state = TierState(REGION, fields)
         self._windows: Windows[Reduction] = Windows(WINDOW_S)
         self._total = read_reduction(totals.decode(fields).aggregate)
+
+    def on_opened(self, opened: Opened, now_s: float) -> None:
+        """Take in what was opened, which is an aggregate."""
+        assert isinstance(opened.message, pb.AggregatedTelemetry)
+        self.on_aggregate(opened.message, now_s)
 
     def on_aggregate(self, aggregate: pb.AggregatedTelemetry, now_s: float) -> None:
         """Take in an aggregate, unless it was met before."""

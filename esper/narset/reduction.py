@@ -26,6 +26,9 @@ class Reduction:
     num_duplicates: int = 0
     num_gaps: int = 0
     num_shed: int = 0
+    num_out_of_order: int = 0
+    num_late: int = 0
+    num_skewed: int = 0
     metrics: dict[str, Statistics] = field(default_factory=dict)
     levels: Counter[str] = field(default_factory=Counter)
     events: list[pb.TelemetryEvent] = field(default_factory=list)
@@ -39,6 +42,9 @@ class Reduction:
         self.num_duplicates += other.num_duplicates
         self.num_gaps += other.num_gaps
         self.num_shed += other.num_shed
+        self.num_out_of_order += other.num_out_of_order
+        self.num_late += other.num_late
+        self.num_skewed += other.num_skewed
         self.levels += other.levels
         self.events = [*self.events, *other.events][-MAX_EVENTS:]
         for name, statistics in other.metrics.items():
@@ -66,6 +72,9 @@ class Reduction:
             num_duplicates=self.num_duplicates,
             num_gaps=min(self.num_gaps, _LARGEST),
             num_shed=min(self.num_shed, _LARGEST),
+            num_out_of_order=self.num_out_of_order,
+            num_late=self.num_late,
+            num_skewed=self.num_skewed,
             level_counts=self.levels,
             events=self.events,
         )
@@ -85,6 +94,9 @@ def read_reduction(aggregate: pb.AggregatedTelemetry) -> Reduction:
         num_duplicates=aggregate.num_duplicates,
         num_gaps=aggregate.num_gaps,
         num_shed=aggregate.num_shed,
+        num_out_of_order=aggregate.num_out_of_order,
+        num_late=aggregate.num_late,
+        num_skewed=aggregate.num_skewed,
         metrics={name: read(statistics) for name, statistics in aggregate.metrics.items()},
         levels=Counter(aggregate.level_counts),
         events=list(aggregate.events),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.narset.columns import Sighting, reduce_packets
+from esper.leyline.checks import CLOCK_SLACK_MS, MS_NS
+from esper.leyline.envelope import Header
+from esper.leyline.seal import Opened
+from esper.narset.columns import Gathering
+from esper.narset.reduce import reduce_packets
 from esper.narset.reduction import Reduction, fitting
+from esper.narset.sequences import SequenceWindow
 from esper.narset.state import TierState
-from esper.narset.statistics import Origin
-from esper.narset.window import WINDOW, Windows
+from esper.narset.tables import UINT, Table, reduce_tables, table_of
+from esper.narset.window import MOST_HELD, WINDOW, Windows
 
 WINDOW_S = 0.010
 GAP_S = 5.0
@@ -18,12 +25,16 @@ GONE_S = 300.0
 """Silent for so long, and followed by another process of its name, a source is gone: its window is forgotten."""
 LOOK_EVERY_S = 60.0
 SOURCE = "source:"
+SKEW_NS = CLOCK_SLACK_MS * MS_NS
+"""A packet that says it is from so much later than its entry has a clock that is wrong: it is counted, and its entry's
+time taken, or else no later value would ever be the last."""
+FOR_EVER_NS = 1 << 63
 
 
 class Regional:
     """Packets in, aggregates of their region out. Knows neither Redis nor a clock: times are handed in, in seconds.
 
-    What on_frame has taken in, `take` gives back whole, and `changed` records; the three belong into one settlement.
+    What on_opened has taken in, `take` gives back whole, and `changed` records; the three belong into one settlement.
     """
 
     state: TierState
@@ -39,29 +50,89 @@ class Regional:
     def load(self, fields: Mapping[bytes, bytes]) -> None:
         """Begin again from what is on record; what was in hand is forgotten."""
         self.state = TierState(SOURCE, fields)
-        self._windows: Windows[Sighting] = Windows(WINDOW_S)
+        self._packets = Gathering()
+        self._since_s = 0.0
+        self._tables: Windows[Table] = Windows(WINDOW_S)
         self._left_out = Reduction()
 
-    def on_frame(self, frame: pb.TelemetryFrame, now_s: float) -> None:
-        """Take in the packets not met before; the others are counted."""
-        if frame.region != self.region:
-            detail = f"a frame of region {frame.region!r} on the stream of region {self.region!r}"
-            raise RefusedError(pb.ReasonCode.REASON_WRONG_CONTEXT, detail)
-        name = f"{frame.source}:{frame.incarnation}"
-        met = self.state.window(name)
-        self._met_s[name] = now_s
-        new = [packet for packet in frame.packets if met.admit(packet.sequence)]
-        self._left_out.num_duplicates += len(frame.packets) - len(new)
-        self.num_repeats += len(frame.packets) - len(new)
+    def on_opened(self, opened: Opened, now_s: float) -> None:
+        """Take in a message, whichever of the three forms it has: packets not met before; the others are counted."""
+        at_ns = int(opened.entry_id.partition("-")[0]) * MS_NS
+        match opened.message:
+            case pb.TelemetryFrame() as frame:
+                self.on_frame(frame, now_s, at_ns)
+            case pb.TelemetryPacket() as packet:
+                self.on_packet(packet, opened.header, now_s, at_ns)
+            case pb.ColumnarFrame() as columns:
+                self.on_columns(columns, now_s, at_ns)
+
+    def on_frame(self, frame: pb.TelemetryFrame, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
+        """Packets of one source, on the stream since `at_ns` of the epoch."""
+        self._check(frame.region)
+        met = self._met(frame.source, frame.incarnation, now_s)
+        packets = frame.packets
+        new = admitted(packets, met)
+        self._repeated(len(packets) - len(new))
         self._left_out.num_shed += met.drop(frame.shed)
-        self._windows.add([_sighting(frame.source, packet) for packet in new], now_s)
+        self._take_in(frame.source, new, now_s, at_ns)
+
+    def on_packet(self, packet: pb.TelemetryPacket, header: Header, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
+        """A packet under a seal of its own, whose target is the region."""
+        self._check(header.target)
+        source = packet.source_subsystem or header.producer
+        is_new = self._met(source, header.incarnation, now_s).admit(packet.sequence)
+        self._repeated(not is_new)
+        self._take_in(source, [packet] if is_new else [], now_s, at_ns)
+
+    def on_columns(self, frame: pb.ColumnarFrame, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
+        """Rows of one source; each counts as a packet, and the whole as one input of a window."""
+        self._check(frame.region)
+        met = self._met(frame.source, frame.incarnation, now_s)
+        num_rows = len(frame.timestamp_ns) // UINT.itemsize
+        new = met.admit_run(frame.first_sequence, frame.first_sequence + num_rows - 1)
+        self._repeated(num_rows - len(new))
+        self._left_out.num_shed += met.drop(frame.shed)
+        table = table_of(frame, new)
+        ahead = table.timestamps_ns > at_ns + SKEW_NS
+        if ahead.any():
+            self._left_out.num_skewed += int(ahead.sum())
+            table = table._replace(timestamps_ns=np.where(ahead, np.uint64(at_ns), table.timestamps_ns))
+        self._tables.add([table], now_s)
+
+    def _check(self, region: str) -> None:
+        if region != self.region:
+            detail = f"telemetry of region {region!r} on the stream of region {self.region!r}"
+            raise RefusedError(pb.ReasonCode.REASON_WRONG_CONTEXT, detail)
+
+    def _met(self, source: str, incarnation: int, now_s: float) -> SequenceWindow:
+        name = f"{source}:{incarnation}"
+        self._met_s[name] = now_s
+        return self.state.window(name)
+
+    def _repeated(self, count: int) -> None:
+        self._left_out.num_duplicates += count
+        self.num_repeats += count
+
+    def _take_in(self, source: str, new: Iterable[pb.TelemetryPacket], now_s: float, at_ns: int) -> None:
+        if not self._packets.num_packets:
+            self._since_s = now_s
+        self._left_out.num_skewed += self._packets.add(source, new, at_ns + SKEW_NS, at_ns)
 
     def wait_s(self, now_s: float) -> float | None:
         """Seconds until `take` is due; None: not before another frame."""
-        held = self._windows.wait_s(now_s)
-        holes = [window.first_hole_s for window in self.state.windows.values()]
-        waits = [max(0.0, hole_s + GAP_S - now_s) for hole_s in holes if hole_s is not None]
-        return min(waits if held is None else [held, *waits], default=None)
+        waits = [self._packets_wait_s(now_s), self._tables.wait_s(now_s)]
+        holes = (window.first_hole_s for window in self.state.windows.values())
+        waits += [max(0.0, hole_s + GAP_S - now_s) for hole_s in holes if hole_s is not None]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _packets_wait_s(self, now_s: float) -> float | None:
+        """Full windows go at once, unless their last message does not fit; and not for ever then."""
+        num_packets = self._packets.num_packets
+        if not num_packets:
+            return None
+        if num_packets % WINDOW == 0 or num_packets > MOST_HELD * WINDOW:
+            return 0.0
+        return max(0.0, self._since_s + WINDOW_S - now_s)
 
     def take(self, now_s: float) -> list[pb.AggregatedTelemetry]:
         """Close everything in hand. What was left out since the last time is told in the last aggregate."""
@@ -70,6 +141,9 @@ class Regional:
             if missing:
                 self._left_out.num_gaps += missing
                 self.state.window(name)
+            self._left_out.num_out_of_order += window.num_out_of_order
+            self._left_out.num_late += window.num_late
+            window.num_out_of_order = window.num_late = 0
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
             self._forget(now_s)
@@ -93,10 +167,11 @@ class Regional:
                 self._known_s.pop(name, None)
 
     def _close(self) -> list[pb.AggregatedTelemetry]:
-        closed = self._windows.take()
-        reductions = [reduce_packets(window.items) for window in closed]
-        for window, reduction in zip(closed, reductions, strict=True):
-            reduction.num_messages = window.num_messages
+        reductions = reduce_packets(self._packets.columns.values(), WINDOW)
+        self._packets = Gathering()
+        for window in self._tables.take():
+            reductions.append(reduce_tables(window.items))
+            reductions[-1].num_messages = window.num_messages
         if not reductions and self._left_out != Reduction():
             reductions.append(Reduction())
         if reductions:
@@ -109,10 +184,17 @@ class Regional:
         return fitting(reduction.message(self.region, self.state.next_sequence(), partial=partial))
 
 
+def admitted(packets: Sequence[pb.TelemetryPacket], met: SequenceWindow) -> Sequence[pb.TelemetryPacket]:
+    """Those not met before, of packets whose sequences go up."""
+    if packets and packets[-1].sequence - packets[0].sequence == len(packets) - 1:
+        numbers = met.admit_run(packets[0].sequence, packets[-1].sequence)
+        if len(numbers) == len(packets):
+            return packets
+        new = frozenset(numbers)
+        return [packet for packet in packets if packet.sequence in new]
+    return [packet for packet in packets if met.admit(packet.sequence)]
+
+
 def source_of(name: str) -> str:
     """The source in the name of a window, its incarnation left out."""
     return name.rpartition(":")[0]
-
-
-def _sighting(source: str, packet: pb.TelemetryPacket) -> Sighting:
-    return Sighting(Origin(packet.timestamp_ns, packet.source_subsystem or source, packet.sequence), packet)

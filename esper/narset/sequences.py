@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 
 MAX_STRETCHES = 1024  # above the mark; past it the lowest hole is given up, so that the record stays bounded
 _HEAD = struct.Struct(">QQQ")
@@ -24,6 +25,10 @@ class SequenceWindow:
         self._stretches: list[list[int]] = [list(pair) for pair in _STRETCH.iter_unpack(data[_HEAD.size :])]
         self._sightings: deque[tuple[float, int]] = deque()
         self._given_up = 0
+        self.num_out_of_order = 0
+        """Numbers admitted below one met before, since this was last set to 0; not on record."""
+        self.num_late = 0
+        """Of those, numbers that had been declared missing."""
 
     def dump(self) -> bytes:
         """What __init__ takes; when holes were first seen is not part of it."""
@@ -42,13 +47,33 @@ class SequenceWindow:
 
     def admit(self, number: int) -> bool:
         """Whether this number is new; it counts as met from now on."""
-        if number == self.mark + 1:
+        if number == self.mark + 1 and not self._stretches:
             self.mark = number
-            self._absorb()
             return True
         if number <= self.mark:
             return False
-        return self._admit_above(number)
+        is_below = number < self.highest
+        if number == self.mark + 1:
+            self.mark = number
+            self._absorb()
+        elif not self._admit_above(number):
+            return False
+        if is_below:
+            self.num_out_of_order += 1
+            self.num_late += number <= self.declared
+        return True
+
+    def admit_run(self, first: int, last: int) -> Sequence[int]:
+        """Which numbers of a stretch are new; all of them count as met from now on."""
+        run = range(first, last + 1)
+        if first == self.mark + 1 and not self._stretches:
+            self.mark = last
+            return run
+        if first > self.highest + 1:
+            self._stretches.append([first, last])
+            self._bound()
+            return run
+        return [number for number in run if self.admit(number)]
 
     def drop(self, shed: int) -> int:
         """Note the cumulative count of dropped packets; return by how much it has grown."""

@@ -42,7 +42,7 @@ class Statistics:
     sketch: Any = field(default_factory=lambda: kll_doubles_sketch(SKETCH_K))
 
     def add(self, value: float, origin: Origin) -> None:
-        """Fold one value. Cheap enough for a few; for a window use `of_columns`."""
+        """Fold one value. Cheap enough for a few; for a window use `of_stack`."""
         self.merge(of_values(np.array([value]), [origin]))
 
     def merge(self, other: Statistics) -> None:
@@ -113,31 +113,39 @@ def of_values(values: NDArray[np.float64], origins: Sequence[Origin]) -> Statist
     num_non_finite = len(values) - len(kept)
     if not len(kept):
         return Statistics(num_non_finite=num_non_finite)
-    [statistics] = _of_rows(kept[np.newaxis, :], [origins[int(np.flatnonzero(finite)[-1])]])
+    newest = len(kept) - 1, origins[int(np.flatnonzero(finite)[-1])]
+    [[statistics]] = of_stack(kept[np.newaxis, np.newaxis, :], [newest])
     statistics.num_non_finite = num_non_finite
     return statistics
 
 
-def of_table(rows: NDArray[np.float64], origins: Sequence[Origin]) -> list[Statistics]:
-    """Of several metrics at once: rows of equal length, one a metric; `origins` runs along a row, oldest first."""
-    if np.isfinite(rows).all():
-        return _of_rows(rows, [origins[-1]] * len(rows))
-    return [of_values(row, origins) for row in rows]
+def of_stack(stack: NDArray[np.float64], newest: Sequence[tuple[int, Origin]]) -> list[list[Statistics]]:
+    """Of many windows at once: `stack` is (windows, metrics, values), all of it finite.
 
-
-def _of_rows(rows: NDArray[np.float64], newest: Sequence[Origin]) -> list[Statistics]:
-    """Of finite rows. One numpy call a figure for all metrics takes a quarter of the time of one a metric (5 x 32)."""
+    `newest` says of each window at which place its newest values are, and where they come from. One numpy call a figure
+    for all windows and metrics takes a tenth of the time of one for each (64 x 5 x 32).
+    """
     with np.errstate(over="ignore"):
-        sums = _clipped(rows.sum(axis=1))
-        means = _clipped(sums / rows.shape[1])
-        m2s = _clipped(np.square(rows - means[:, np.newaxis]).sum(axis=1))
-    figures = zip(sums.tolist(), means.tolist(), m2s.tolist(), rows.min(1).tolist(), rows.max(1).tolist(), strict=True)
-    found = []
-    for row, origin, (total, mean, m2, low, high) in zip(rows, newest, figures, strict=True):
-        sketch = kll_doubles_sketch(SKETCH_K)
-        sketch.update(row)
-        found.append(Statistics(len(row), total, mean, m2, low, high, float(row[-1]), origin, 0, sketch))
-    return found
+        sums = _clipped(stack.sum(axis=2))
+        means = _clipped(sums / stack.shape[2])
+        m2s = _clipped(np.square(stack - means[:, :, np.newaxis]).sum(axis=2))
+    figures = zip(
+        sums.tolist(), means.tolist(), m2s.tolist(), stack.min(2).tolist(), stack.max(2).tolist(), strict=True
+    )
+    return [
+        [
+            Statistics(len(row), total, mean, m2, low, high, float(row[at]), origin, 0, sketch_of(row))
+            for row, total, mean, m2, low, high in zip(window, *columns, strict=True)
+        ]
+        for window, (at, origin), columns in zip(stack, newest, figures, strict=True)
+    ]
+
+
+def sketch_of(values: NDArray[np.float64]) -> Any:
+    """A quantile sketch of finite values."""
+    sketch = kll_doubles_sketch(SKETCH_K)
+    sketch.update(values)
+    return sketch
 
 
 def _bounded(value: float) -> float:

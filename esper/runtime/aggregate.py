@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import structlog
 from google.protobuf.message import Message
@@ -20,15 +20,13 @@ from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
-from esper.leyline.seal import Opener
+from esper.leyline.seal import Opened, Opener
 from esper.runtime.refusals import Refusals
 
 MOST_IN_HAND = 2048  # deliveries; then they are settled early
 NUM_QUEUED = 4  # batches read ahead
 RECLAIM_AFTER_MS = 5_000  # idle for so long, an entry is taken over from its consumer
 VERSION = "version"
-
-M = TypeVar("M", bound=Message)
 
 log = structlog.get_logger()
 
@@ -52,11 +50,11 @@ class Tier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seam(Generic[M]):
+class Seam:
     """Where bytes become messages that are believed, where the rule takes them in, and where its own are sealed."""
 
-    read: Callable[[Delivery], M]
-    fold: Callable[[M, float], None]
+    read: Callable[[Delivery], Opened]
+    fold: Callable[[Opened, float], None]
     seal: Callable[[pb.AggregatedTelemetry], bytes]
 
 
@@ -68,7 +66,7 @@ class Place:
     record: str
 
 
-class Aggregator(Generic[M]):
+class Aggregator:
     """Joins inboxes, a rule and an outbox. All in hand is settled at once: memory never runs ahead of the record.
 
     Sources in the target's slot are acknowledged in the same call, others right after it: what was folded but not
@@ -78,7 +76,7 @@ class Aggregator(Generic[M]):
     def __init__(
         self,
         tier: Tier,
-        seam: Seam[M],
+        seam: Seam,
         inboxes: Sequence[Inbox],
         outbox: Outbox,
         place: Place,
@@ -86,7 +84,7 @@ class Aggregator(Generic[M]):
     ) -> None:
         self.tier, self.seam, self.inboxes, self.outbox, self.place = tier, seam, inboxes, outbox, place
         self.clock, self.refusals = clock, Refusals()
-        self._hand: list[tuple[Delivery, M]] = []
+        self._hand: list[tuple[Delivery, Opened]] = []
         self._refused: list[tuple[Delivery, RefusedError | None, bool]] = []  # the last: whether :dead is told
         self._queue: asyncio.Queue[tuple[int, list[Delivery]]] = asyncio.Queue(NUM_QUEUED)
         self._generation = 0
@@ -240,15 +238,15 @@ class Aggregator(Generic[M]):
         await self._refold()
 
 
-def opening(opener: Opener, clock: ServerClock, wanted: type[M]) -> Callable[[Delivery], M]:
-    """A reader of sealed messages of one type."""
+def opening(opener: Opener, clock: ServerClock, *wanted: type[Message]) -> Callable[[Delivery], Opened]:
+    """A reader of sealed messages of some types."""
 
-    def read(delivery: Delivery) -> M:
+    def read(delivery: Delivery) -> Opened:
         opened = opener.open(delivery.body, delivery.entry_id, clock.now_ms())
         if not isinstance(opened.message, wanted):
             kind = type(opened.message).DESCRIPTOR.name
-            detail = f"a {kind} on {delivery.stream}; expected a {wanted.DESCRIPTOR.name}"
-            raise RefusedError(pb.ReasonCode.REASON_WRONG_TYPE, detail)
-        return opened.message
+            expected = " or ".join(each.DESCRIPTOR.name for each in wanted)
+            raise RefusedError(pb.ReasonCode.REASON_WRONG_TYPE, f"a {kind} on {delivery.stream}; expected a {expected}")
+        return opened
 
     return read

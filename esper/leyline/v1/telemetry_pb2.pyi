@@ -107,36 +107,40 @@ class TelemetryFrame(_message.Message):
     def __init__(self, version: _Optional[int] = ..., source: _Optional[str] = ..., incarnation: _Optional[int] = ..., region: _Optional[str] = ..., packets: _Optional[_Iterable[_Union[TelemetryPacket, _Mapping]]] = ..., shed: _Optional[int] = ...) -> None: ...
 
 class MetricSchema(_message.Message):
-    __slots__ = ("version", "schema_id", "names", "units")
+    __slots__ = ("version", "names", "units")
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     version: int
-    schema_id: int
     names: _containers.RepeatedScalarFieldContainer[str]
     units: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., schema_id: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., units: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., units: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ColumnarFrame(_message.Message):
-    __slots__ = ("version", "source", "incarnation", "schema_id", "first_sequence", "timestamp_ns", "global_step", "values")
+    __slots__ = ("version", "source", "incarnation", "first_sequence", "schema", "region", "level", "shed", "timestamp_ns", "global_step", "values")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SHED_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     version: int
     source: str
     incarnation: int
-    schema_id: int
     first_sequence: int
-    timestamp_ns: _containers.RepeatedScalarFieldContainer[int]
-    global_step: _containers.RepeatedScalarFieldContainer[int]
-    values: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, version: _Optional[int] = ..., source: _Optional[str] = ..., incarnation: _Optional[int] = ..., schema_id: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_ns: _Optional[_Iterable[int]] = ..., global_step: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+    schema: MetricSchema
+    region: str
+    level: _enums_pb2.TelemetryLevel
+    shed: int
+    timestamp_ns: bytes
+    global_step: bytes
+    values: bytes
+    def __init__(self, version: _Optional[int] = ..., source: _Optional[str] = ..., incarnation: _Optional[int] = ..., first_sequence: _Optional[int] = ..., schema: _Optional[_Union[MetricSchema, _Mapping]] = ..., region: _Optional[str] = ..., level: _Optional[_Union[_enums_pb2.TelemetryLevel, str]] = ..., shed: _Optional[int] = ..., timestamp_ns: _Optional[bytes] = ..., global_step: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class MetricStatistics(_message.Message):
     __slots__ = ("count", "sum", "mean", "m2", "min", "max", "last", "last_timestamp_ns", "last_source", "last_sequence", "sketch", "num_non_finite")
@@ -167,7 +171,7 @@ class MetricStatistics(_message.Message):
     def __init__(self, count: _Optional[int] = ..., sum: _Optional[float] = ..., mean: _Optional[float] = ..., m2: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., last: _Optional[float] = ..., last_timestamp_ns: _Optional[int] = ..., last_source: _Optional[str] = ..., last_sequence: _Optional[int] = ..., sketch: _Optional[bytes] = ..., num_non_finite: _Optional[int] = ...) -> None: ...
 
 class AggregatedTelemetry(_message.Message):
-    __slots__ = ("version", "region", "sequence", "num_packets", "num_messages", "partial", "first_timestamp_ns", "last_timestamp_ns", "max_step", "metrics", "num_duplicates", "num_gaps", "num_shed", "level_counts", "events")
+    __slots__ = ("version", "region", "sequence", "num_packets", "num_messages", "partial", "first_timestamp_ns", "last_timestamp_ns", "max_step", "metrics", "num_duplicates", "num_gaps", "num_shed", "level_counts", "events", "num_out_of_order", "num_late", "num_skewed")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +201,9 @@ class AggregatedTelemetry(_message.Message):
     NUM_SHED_FIELD_NUMBER: _ClassVar[int]
     LEVEL_COUNTS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUT_OF_ORDER_FIELD_NUMBER: _ClassVar[int]
+    NUM_LATE_FIELD_NUMBER: _ClassVar[int]
+    NUM_SKEWED_FIELD_NUMBER: _ClassVar[int]
     version: int
     region: str
     sequence: int
@@ -212,7 +219,10 @@ class AggregatedTelemetry(_message.Message):
     num_shed: int
     level_counts: _containers.ScalarMap[str, int]
     events: _containers.RepeatedCompositeFieldContainer[TelemetryEvent]
-    def __init__(self, version: _Optional[int] = ..., region: _Optional[str] = ..., sequence: _Optional[int] = ..., num_packets: _Optional[int] = ..., num_messages: _Optional[int] = ..., partial: _Optional[bool] = ..., first_timestamp_ns: _Optional[int] = ..., last_timestamp_ns: _Optional[int] = ..., max_step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, MetricStatistics]] = ..., num_duplicates: _Optional[int] = ..., num_gaps: _Optional[int] = ..., num_shed: _Optional[int] = ..., level_counts: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[TelemetryEvent, _Mapping]]] = ...) -> None: ...
+    num_out_of_order: int
+    num_late: int
+    num_skewed: int
+    def __init__(self, version: _Optional[int] = ..., region: _Optional[str] = ..., sequence: _Optional[int] = ..., num_packets: _Optional[int] = ..., num_messages: _Optional[int] = ..., partial: _Optional[bool] = ..., first_timestamp_ns: _Optional[int] = ..., last_timestamp_ns: _Optional[int] = ..., max_step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, MetricStatistics]] = ..., num_duplicates: _Optional[int] = ..., num_gaps: _Optional[int] = ..., num_shed: _Optional[int] = ..., level_counts: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[TelemetryEvent, _Mapping]]] = ..., num_out_of_order: _Optional[int] = ..., num_late: _Optional[int] = ..., num_skewed: _Optional[int] = ...) -> None: ...
 
 class HardwareContext(_message.Message):
     __slots__ = ("device_type", "device_id", "total_memory_gb", "available_memory_gb", "temperature_celsius", "utilization_percent", "compute_capability")

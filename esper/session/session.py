@@ -20,6 +20,7 @@ from esper.leyline import contracts as pb
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
 from esper.session.portrait import Portrait
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
+from esper.tolaria.closures import Arguments, after_closure
 from esper.tolaria.teachers import Teachers
 
 log = structlog.get_logger()
@@ -274,8 +275,11 @@ class Session:
             f"step {self.step_number} was promised not to begin before it"
         )
 
-    def _before_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self.pruning.before_optimizer_step(optimizer)
+    def _before_optimizer_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments | None:
+        looks = iter((self.pruning.before_optimizer_step,))  # once: a line search goes on from where the step began
+        return after_closure(args, kwargs, lambda: [look(optimizer) for look in looks])
 
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._stepped = True

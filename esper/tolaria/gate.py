@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from esper.errors import SettingError
+from esper.tolaria.closures import Arguments, after_closure
 from esper.tolaria.leases import Lease, Leases
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class HostGate:
@@ -51,18 +51,8 @@ class HostGate:
         self.num_dropped += lease is None
         if lease is not None and not lease.grad_clip_norm:
             return None
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if closure is None:
-            self._prepare(lease)
-            return None
-
-        def prepared() -> object:
-            """The closure makes the gradients, and clears the old ones, so it must see the groups."""
-            loss = closure()
-            self._prepare(lease)
-            return loss
-
-        return args[:1], {**kwargs, "closure": prepared}
+        # The closure makes the gradients, and clears the old ones, so it must see the groups.
+        return after_closure(args, kwargs, partial(self._prepare, lease))
 
     def _after_step(self, *_: object) -> None:
         self._show()
@@ -70,6 +60,8 @@ class HostGate:
     def _prepare(self, lease: Lease | None) -> None:
         if lease is not None:
             return self._clip(lease.grad_clip_norm)
+        if self._held is not None:  # a closure that is called again
+            return
         self._held = [group["params"] for group in self._optimizer.param_groups]
         for group in self._optimizer.param_groups:
             group["params"] = []

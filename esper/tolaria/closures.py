@@ -1,0 +1,27 @@
+"""How a hook before `optimizer.step(closure)` comes after the closure, which makes the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[[], object]) -> Arguments | None:
+    """What a step's pre-hook returns so that `then` runs with this step's gradients, whoever makes them.
+
+    `args` are the hook's, the optimizer first. Without a closure the gradients are there: `then` runs at once. With one
+    they are those of the last step, or none; `then` runs each time that the optimizer has called it.
+    """
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if closure is None:
+        then()
+        return None
+
+    def prepared() -> object:
+        loss = closure()
+        then()
+        return loss
+
+    return args[:1], {**kwargs, "closure": prepared}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import time
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from esper.errors import RuntimeLostError
+from esper.errors import RuntimeLostError, SettingError
 from esper.kasmina.blend import seed_clip
 from esper.kasmina.executor import Executor
 from esper.kasmina.naming import bare_name, modules_at, undistributed
@@ -24,10 +25,13 @@ from esper.kasmina.paired import Holdout
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.installed import installed_blueprints
 from esper.runtime.link import Link, await_ready
+from esper.session.batches import LoopPosition
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
+from esper.session.replay_link import ReplayLink, ReplayPlace
+from esper.session.rulings import steered
 from esper.session.session import Session
 from esper.session.teaching import open_teachers, with_teachers
 from esper.tolaria.boundary import Boundary
@@ -39,7 +43,6 @@ from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.rows import Rows
 from esper.tolaria.snapshot import Snapshots
 from esper.tolaria.states import TrainingStates
-from esper.tolaria.steering import Steering
 from esper.tolaria.surroundings import Surroundings
 
 log = structlog.get_logger()
@@ -73,7 +76,7 @@ def attach(
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place, optimizer = Place.of(chosen, rank, world_size), bare(optimizer)
     with ExitStack() as undo:
-        link, run_id = _start_runtime(place, run, chosen)
+        link, run_id, chosen = _linked(place, run, chosen)
         if link is not None:
             undo.callback(link.close)  # unless all of what follows is in order
         boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
@@ -102,17 +105,24 @@ def attach(
             model, chosen.pruning, enabled=chosen.settings.checkpoint_pruning_enabled, reduce=reducer.mean
         )
         states = TrainingStates(Snapshots(model, optimizers), executor, fossils, pruning)
-        steering = Steering(place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
+        requested, steer = steered(link, place.name, executor)
+        steering = steer(place.name, requested, optimizers, states, fossils, time.time_ns, pruning)
         portrait = Portrait(
             place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
         )
         session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
-        session.teachers = teachers
+        session.teachers, session.requested = teachers, requested
+        session.position = LoopPosition(chosen.loader)
+        if chosen.loader is not None:
+            session.not_replayable = ""
+        if isinstance(link, ReplayLink):
+            session.ends_after, link.next_step = link.plan.last_step, lambda: session.step_number
         host = model.module if isinstance(model, DistributedDataParallel) else model
         named = OptimizerState(optimizers, optimizer, lambda: dict(host.named_parameters()))
         parts: dict[str, Stateful] = {"pruning": Part.of(pruning)} | ({"teacher": teachers} if teachers else {})
-        state = RankState(host, named, executor.durable(), fossils, chosen.loader, parts)
-        session.keep(open_checkpoints(chosen, place, run_id, state, reducer), resume=chosen.resume)
+        state = RankState(host, named, executor.durable(), fossils, session.position, parts)
+        resumed = session.keep(open_checkpoints(chosen, place, run_id, state, reducer), resume=chosen.resume)
+        session.begin(resumed=resumed)
         undo.pop_all()
     return session
 
@@ -134,6 +144,21 @@ def _own_group() -> dist.ProcessGroup:
     backend = "cpu:gloo,cuda:nccl" if dist.get_backend() == "nccl" else dist.get_backend()
     group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
     return group
+
+
+def _linked(place: Place, run: str, chosen: SessionOptions) -> tuple[Link | ReplayLink | None, str, SessionOptions]:
+    """To a runtime; on a replay to its plan, with checkpoints of its own."""
+    replay = ReplayPlace.of(os.environ)
+    if replay is None:
+        return *_start_runtime(place, run, chosen), chosen
+    plan = replay.plan(place.rank)
+    if plan.world_size != place.world_size:
+        raise SettingError("number of ranks", place.world_size, f"{plan.world_size}, as in the run that is replayed")
+    torch.set_num_threads(plan.num_threads)
+    environment = {**chosen.environment, "ESPER_KEYRING": str(replay.keyring)}
+    folder = None if chosen.checkpoints is None else replay.checkpoints
+    chosen = dataclasses.replace(chosen, resume=False, checkpoints=folder, environment=environment)
+    return ReplayLink(plan, replay.report_file(place.rank)), plan.run_id, chosen
 
 
 def _start_runtime(place: Place, run: str, options: SessionOptions) -> tuple[Link | None, str]:

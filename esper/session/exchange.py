@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
-from esper.runtime.link import Link
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.rows import Rows
 
@@ -20,6 +20,20 @@ HEARTBEAT_S = 0.5
 LONGEST_BACKOFF_S = 30.0
 
 
+class Lanes(Protocol):
+    """The trainer's end of a link: to a runtime, or to what stands in for one on a replay."""
+
+    alive: bool
+    num_starts: int
+
+    def start(self) -> None: ...
+    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]: ...
+    def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None: ...
+    def rows_lane_free(self) -> bool: ...
+    def send_rows(self, message: pb.ToRuntime) -> None: ...
+    def close(self, timeout_s: float = 5.0) -> None: ...
+
+
 @dataclass
 class Exchange:
     """Joins the link with the boundary and the rows. A lost runtime is started anew while training goes on.
@@ -27,10 +41,11 @@ class Exchange:
     Without a link (attach(required=False)) everything said is dropped, and nothing is ever heard.
     """
 
-    link: Link | None
+    link: Lanes | None
     boundary: Boundary
     rows: Rows
     report_stored: bool = False
+    _introduction: pb.ToRuntime | None = None
     _flush_at: float = 0.0
     _revive_at: float = 0.0
     _backoff_s: float = field(default=FLUSH_S)
@@ -48,6 +63,11 @@ class Exchange:
         """Send on the control lane."""
         if self.link is not None:
             self.link.send(message)
+
+    def introduce(self, message: pb.ToRuntime) -> None:
+        """Say it, and again to each runtime that is started anew: the first may have died before it kept it."""
+        self._introduction = message
+        self.say(message)
 
     def flush_when_due(self, *, force: bool = False) -> None:
         """Hand over the rows every 32 steps or 250 ms; what the lane has no room for stays and is counted."""
@@ -96,11 +116,13 @@ class Exchange:
             case "failed":
                 raise TrainingError(message.failed.sentence)
 
-    def _revive(self, link: Link) -> None:
+    def _revive(self, link: Lanes) -> None:
         if time.monotonic() < self._revive_at:
             return
         log.warning("runtime.lost", starts=link.num_starts, backoff_s=self._backoff_s)
         self._backoff_s = min(LONGEST_BACKOFF_S, self._backoff_s * 2)
         self._revive_at = time.monotonic() + self._backoff_s
         link.start()
+        if self._introduction is not None:
+            self.say(self._introduction)
         self.rows.send_again()

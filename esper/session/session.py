@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import structlog
 import torch
@@ -17,41 +17,21 @@ from esper.errors import RuntimeLostError, TrainingError
 from esper.kasmina.prefetch import Prefetched, Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
+from esper.session import records
+from esper.session.batches import LoopPosition
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
 from esper.session.portrait import Portrait
+from esper.session.step import Step as Step
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.closures import Arguments, after_closure
 from esper.tolaria.teachers import Teachers
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
 BARRIER_STEPS = 100
 DECISION_TIMEOUT_S = 30.0
-
-
-class Step:
-    """One optimizer step with all its micro-batches. Commands take effect on entry."""
-
-    __slots__ = ("_loss", "_session", "_started")
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._loss: torch.Tensor | None = None
-        self._started = 0.0
-
-    def __enter__(self) -> Step:
-        self._loss = None
-        self._session.begin_step()
-        self._started = time.perf_counter()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
-            self._session.end_step(self._loss, (time.perf_counter() - self._started) * 1e3)
-
-    def loss(self, loss: torch.Tensor) -> None:
-        """Note the step's loss, a 0-dim tensor; it is read at the next flush, so that nothing synchronises here."""
-        self._loss = loss.detach()
 
 
 @dataclass
@@ -77,6 +57,10 @@ class Session:
         self.executor.in_emergency = self._in_emergency
         self._barrier_due = False
         self._report: pb.WorkerReport | None = None
+        self.requested: records.Requested | None = None  # the executor as Steering sees it
+        self.position = LoopPosition()
+        self.not_replayable = records.UNKNOWN_BATCHES
+        self.ends_after = 0  # a replay ends after this step; 0: the loop does
         self._hooks: list[RemovableHandle] = [
             self.optimizer.register_step_pre_hook(self._before_optimizer_step),
             self.optimizer.register_step_post_hook(self._after_optimizer_step),
@@ -87,20 +71,37 @@ class Session:
         """The next step, as a context manager: `with run.step() as step:`."""
         return self._step
 
-    def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> None:
-        """Make checkpoints from now on; with `resume`, first go on from the newest one that verifies."""
+    def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
+        """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
         self.checkpoints = checkpoints
         if checkpoints is None:
-            return
+            return False
         self.portrait.states.deep = checkpoints
         place = checkpoints.resume() if resume else None
         if place is not None:
             self.step_number, self.epoch = place.step, place.epoch
             log.info("run.resumed", step=place.step, epoch=place.epoch)
+        return place is not None
+
+    def begin(self, *, resumed: bool = False) -> None:
+        """Put on record what this process begins with; called once, by attach()."""
+        if resumed and self.epoch and self.position.epoch_began == 1:
+            self.position.epoch_began = self.step_number  # of a checkpoint that does not say
+        record = records.began(self.portrait, self.step_number, self.epoch, resumed=resumed)
+        self.exchange.introduce(pb.ToRuntime(record=record))
+
+    def batches(self, make: Callable[[int], Iterable[T]]) -> Iterator[T]:
+        """Batches of this epoch from `make(epoch)`, behind those that a resumed run has already trained on.
+
+        They are to be a function of the epoch alone, equally many on every rank: with that the run can be replayed.
+        """
+        self.not_replayable = ""
+        return islice(make(self.epoch), self.step_number - self.position.epoch_began, None)
 
     def epoch_end(self) -> None:
         """Count an epoch; a barrier is due at the next step."""
         self.epoch += 1
+        self.position.epoch_began = self.step_number
         self._barrier_due = True
 
     def note(self, **values: float) -> None:
@@ -144,6 +145,8 @@ class Session:
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
+            record = records.ended(self.portrait, self._report, self.not_replayable)
+            self.exchange.say(pb.ToRuntime(record=record))
             self.optimizers.let_go(self.executor.detach())
             self.portrait.steering.fossils.release()
             self.exchange.part(farewell)
@@ -152,7 +155,9 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not self.not_replayable and kind is not SystemExit:
+            self.not_replayable = f"its loop was ended by {kind.__name__}, nobody knows where in a step"
         self.close()
 
     def begin_step(self) -> None:
@@ -171,6 +176,9 @@ class Session:
             self.exchange.flush_when_due(force=True)
             self._beat_when_due()
             self.exchange.pump(FLUSH_S)
+        if self.ends_after and self.step_number > self.ends_after:  # as far as the run came that is replayed
+            self.close()
+            raise SystemExit(0)
         self.portrait.steps_waited += bool(waited_since)
         self._prefetch()
         if self.checkpoints is not None:
@@ -242,6 +250,7 @@ class Session:
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.exchange.say(pb.ToRuntime(applied=boundary.applied(order, receipts)))
+            self._keep_outcomes(order)
             if self.checkpoints is not None:
                 self.checkpoints.note(order)
             self._tell(receipts)
@@ -250,6 +259,12 @@ class Session:
             boundary.voted(vote)
             self.exchange.say(pb.ToRuntime(vote=vote))
         return bool(boundary.paused_before) or boundary.must_wait(self.step_number)
+
+    def _keep_outcomes(self, order: pb.CommitOrder) -> None:
+        outcomes = [] if self.requested is None else self.requested.take_outcomes()
+        if outcomes and self.portrait.place.rank == 0:  # every rank has the same
+            record = records.judged(self.portrait, order.commit.round, outcomes)
+            self.exchange.say(pb.ToRuntime(record=record))
 
     def _tell(self, receipts: Sequence[pb.CommandReceipt]) -> None:
         """In the log, and as an event of the next packet: a command's completion shows in every tier."""

@@ -68,7 +68,8 @@ def test_bad_messages_on_every_stream_are_refused_and_the_run_goes_on(town: Town
     for name in (*town.servers, "runtime"):
         assert "Traceback" not in town.log(name)
         assert "message.refused" in town.log(name)
-    rejected = [receipt for receipt in town.said("receipts") if receipt.status == pb.ReceiptStatus.RECEIPT_REJECTED]
+    receipts = [each for each in town.said("receipts") if isinstance(each, pb.CommandReceipt)]
+    rejected = [receipt for receipt in receipts if receipt.status == pb.ReceiptStatus.RECEIPT_REJECTED]
     reasons = {pb.ReasonCode.Name(receipt.reason) for receipt in rejected}
     assert all(receipt.detail for receipt in rejected)
     assert len(reasons) >= 3, reasons

@@ -114,8 +114,7 @@ def propose(script: Script, round_: int) -> None:
 
 def receipts(script: Script) -> list[pb.CommandReceipt]:
     found = [opened.message for opened in script.read("receipts")]
-    assert all(isinstance(receipt, pb.CommandReceipt) for receipt in found)
-    return found  # type: ignore[return-value]
+    return [receipt for receipt in found if isinstance(receipt, pb.CommandReceipt)]
 
 
 def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Script, loop: Loop) -> None:

@@ -1,0 +1,117 @@
+"""What a rank puts on record of itself: that it began, and with what; what became of requests; how it ended."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import torch
+
+from esper.kasmina.executor import Executor
+from esper.kasmina.moves import Outcome
+from esper.kasmina.seed import Seed
+from esper.leyline import contracts as pb
+from esper.session.portrait import Portrait
+from esper.tolaria.digest import strong_digest
+
+UNKNOWN_BATCHES = (
+    "its batches are not known to be a function of the step: "
+    "they came neither from run.batches() nor from a loader given to attach()"
+)
+
+
+def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.RunRecord:
+    """Before `step`, the first of this process; `resumed`: from a checkpoint."""
+    device = next((parameter.device.type for parameter in portrait.model.parameters()), "cpu")
+    return _record(
+        portrait,
+        began=pb.RunBegan(
+            first_step=step,
+            epoch=epoch,
+            resumed=resumed,
+            parameter_digest=strong_digest(portrait.weights()),
+            num_threads=torch.get_num_threads(),
+            torch_version=torch.__version__,
+            python_version=platform.python_version(),
+            machine=f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+            device=device,
+            script=sys.orig_argv[1:],
+        ),
+    )
+
+
+def judged(portrait: Portrait, round_: int, outcomes: Sequence[pb.CommandReceipt]) -> pb.RunRecord:
+    """What became of the requests of a round's commit."""
+    return _record(portrait, judged=pb.RoundJudged(round=round_, outcomes=outcomes))
+
+
+def ended(portrait: Portrait, report: pb.WorkerReport, not_replayable: str) -> pb.RunRecord:
+    """The last words, and why a replay of them can't be, if it can't."""
+    round_ = portrait.boundary.round_applied
+    return _record(portrait, ended=pb.RunEnded(report=report, round_applied=round_, not_replayable=not_replayable))
+
+
+def _record(
+    portrait: Portrait,
+    *,
+    began: pb.RunBegan | None = None,
+    judged: pb.RoundJudged | None = None,
+    ended: pb.RunEnded | None = None,
+) -> pb.RunRecord:
+    place = portrait.place
+    return pb.RunRecord(
+        version=1,
+        worker=place.name,
+        incarnation=portrait.rows.incarnation,
+        rank=place.rank,
+        world_size=place.world_size,
+        began=began,
+        judged=judged,
+        ended=ended,
+    )
+
+
+class Requested:
+    """The executor as Steering sees it; keeps what became of requests, which no receipt tells of."""
+
+    def __init__(self, worker: str, executor: Executor) -> None:
+        self._worker, self._executor = worker, executor
+        self._outcomes: list[pb.CommandReceipt] = []
+
+    @property
+    def seeds(self) -> Mapping[str, Seed]:
+        return self._executor.seeds
+
+    def apply(self, command: pb.SeedCommand, step: int, epoch: int) -> Outcome:
+        return self._executor.apply(command, step, epoch)
+
+    def pause(self, seed_id: str, paused: bool) -> Outcome:
+        return self._executor.pause(seed_id, paused)
+
+    def set_breaker(self, command: pb.CircuitBreakerCommand, step: int, epoch: int) -> Outcome:
+        return self._executor.set_breaker(command, step, epoch)
+
+    def request(self, request: pb.SeedRequest, step: int, epoch: int) -> Outcome:
+        outcome = self._executor.request(request, step, epoch)
+        self._outcomes.append(
+            pb.CommandReceipt(
+                version=1,
+                command_id=request.seed_id,
+                worker=self._worker,
+                step=step,
+                status=cast(pb.ReceiptStatus, outcome.status),
+                reason=cast(pb.ReasonCode, outcome.reason),
+                detail=outcome.detail,
+                stage=cast(pb.SeedLifecycleStage, outcome.stage),
+                gate=cast(pb.SeedLifecycleGate, outcome.gate),
+                evidence=outcome.evidence,
+            )
+        )
+        return outcome
+
+    def take_outcomes(self) -> list[pb.CommandReceipt]:
+        """Of the requests since the last call, in their order."""
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes

@@ -1,0 +1,133 @@
+"""Verdicts on gates as they were made in the run that is replayed: what was measured by a clock is not judged anew."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+import structlog
+
+from esper.errors import RefusedError, TrainingError
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.executor import Executor
+from esper.kasmina.gates import Evidence, GateResult, SanityEvidence
+from esper.kasmina.moves import Outcome, Rulings
+from esper.leyline import contracts as pb
+from esper.session.records import Requested
+from esper.session.replay_link import ReplayLink
+from esper.tolaria.steering import Steering
+
+APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
+MOST_DIFFERENCES = 20
+
+Receipts: TypeAlias = Iterable[pb.CommandReceipt | None]
+
+log = structlog.get_logger()
+
+
+@dataclass
+class RecordedRulings:
+    """Rules as the receipt of the operation in hand says; anew, and counted, where there is none."""
+
+    fresh: Rulings
+    report: pb.ReplayReport
+    receipt: pb.CommandReceipt | None = None
+
+    def admit(self, *names: str) -> None:
+        """Breakers open and close by the clock: whether one kept an operation out is on its receipt."""
+        if self.receipt is None:
+            self.fresh.admit(*names)
+        elif self.receipt.reason == pb.ReasonCode.REASON_BREAKER_OPEN and not self.receipt.gate:
+            raise RefusedError(self.receipt.reason, self.receipt.detail)
+
+    def verdict(self, evidence: Evidence, config: KasminaConfig) -> GateResult:
+        receipt, result = self.receipt, self.fresh.verdict(evidence, config)
+        if receipt is None or (receipt.status == FAILED and not receipt.gate):
+            self.report.judged_anew += 1
+            return result
+        passed = receipt.status == APPLIED
+        if passed and not result.passed and isinstance(evidence, SanityEvidence):
+            raise TrainingError(
+                f"{receipt.command_id} passed its first gate in the run, and can't here: {result.detail}"
+            )
+        if passed != result.passed:
+            log.warning("verdict.of_then", command=receipt.command_id, then=passed, measured_now=result.detail)
+        culled = receipt.stage == pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED
+        non_finite = receipt.reason == pb.ReasonCode.REASON_NON_FINITE
+        return GateResult(passed, receipt.detail, dict(receipt.evidence), non_finite, hopeless=culled and not passed)
+
+
+class ReplayedExecutor(Requested):
+    """Has each operation judged by its own receipt, in the order of the commit."""
+
+    def __init__(self, worker: str, executor: Executor, report: pb.ReplayReport) -> None:
+        super().__init__(worker, executor)
+        self._rulings = executor.rulings = RecordedRulings(executor.rulings, report)
+        self._commands: deque[pb.CommandReceipt | None] = deque()
+        self._requests: deque[pb.CommandReceipt | None] = deque()
+
+    def expect(self, commands: Receipts, requests: Receipts) -> None:
+        """Receipts of the seed commands, and outcomes of the requests, of the order that is carried out next."""
+        self._commands, self._requests = deque(commands), deque(requests)
+
+    def apply(self, command: pb.SeedCommand, step: int, epoch: int) -> Outcome:
+        self._rulings.receipt = self._commands.popleft() if self._commands else None
+        return super().apply(command, step, epoch)
+
+    def request(self, request: pb.SeedRequest, step: int, epoch: int) -> Outcome:
+        self._rulings.receipt = self._requests.popleft() if self._requests else None
+        return super().request(request, step, epoch)
+
+
+@dataclass
+class ReplayedSteering(Steering):
+    """Carries orders out as they were carried out, and keeps what went otherwise."""
+
+    replayed: ReplayedExecutor = field(kw_only=True)
+    link: ReplayLink = field(kw_only=True)
+
+    def carry_out(self, order: pb.CommitOrder, step: int, epoch: int) -> list[pb.CommandReceipt]:
+        plan = self.link.plan
+        then = [plan.verdicts.get(verdict_key(opened.ref)) for opened in order.commands]
+        of_seeds = [
+            receipt
+            for opened, receipt in zip(order.commands, then, strict=True)
+            if opened.adaptation.HasField("seed_command")
+        ]
+        requests = next((each.outcomes for each in plan.judged if each.round == order.commit.round), ())
+        self.replayed.expect(of_seeds, requests)
+        receipts = super().carry_out(order, step, epoch)
+        for met, expected in zip(receipts, then, strict=True):
+            self._compare(met, expected)
+        return receipts
+
+    def _compare(self, met: pb.CommandReceipt, then: pb.CommandReceipt | None) -> None:
+        if then is None or (met.status, met.step) == (then.status, then.step):
+            return
+        if len(self.link.report.differences) < MOST_DIFFERENCES:
+            self.link.report.differences.append(
+                f"round {met.round}, step {met.step}, {met.command_id}: "
+                f"{receipt_word(then)} in the run, {receipt_word(met)} now"
+            )
+
+
+def verdict_key(ref: pb.CommittedCommand) -> str:
+    """Of a command's receipt in a plan."""
+    return f"{ref.stream}/{ref.entry_id}"
+
+
+def receipt_word(receipt: pb.CommandReceipt) -> str:
+    """What became of a command, in few words."""
+    done = "applied" if receipt.status == APPLIED else f"failed ({receipt.detail})"
+    return f"{done} at step {receipt.step}"
+
+
+def steered(link: object, worker: str, executor: Executor) -> tuple[Requested, Callable[..., Steering]]:
+    """The executor as Steering is to see it, and what makes the Steering: of a live run, or of a replay."""
+    if not isinstance(link, ReplayLink):
+        return Requested(worker, executor), Steering
+    replayed = ReplayedExecutor(worker, executor, link.report)
+    return replayed, partial(ReplayedSteering, replayed=replayed, link=link)

@@ -1,0 +1,41 @@
+"""One step of a training loop."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Protocol
+
+import torch
+
+
+class Stepped(Protocol):
+    """What a step is a step of."""
+
+    def begin_step(self) -> None: ...
+    def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None: ...
+
+
+class Step:
+    """One optimizer step with all its micro-batches. Commands take effect on entry."""
+
+    __slots__ = ("_loss", "_session", "_started")
+
+    def __init__(self, session: Stepped) -> None:
+        self._session = session
+        self._loss: torch.Tensor | None = None
+        self._started = 0.0
+
+    def __enter__(self) -> Step:
+        self._loss = None
+        self._session.begin_step()
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self._session.end_step(self._loss, (time.perf_counter() - self._started) * 1e3)
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """Note the step's loss, a 0-dim tensor; it is read at the next flush, so that nothing synchronises here."""
+        self._loss = loss.detach()

@@ -48,7 +48,10 @@ class ReplayGuard:
 
     def window_of(self, header: Header) -> Window:
         """Where sequences of this header's producer and target are noted; good while `generation` stays."""
-        name = (header.role.value, header.producer, header.incarnation, header.target)
+        return self.window_named((header.role.value, header.producer, header.incarnation, header.target))
+
+    def window_named(self, name: WindowName) -> Window:
+        """The same by role, producer, incarnation and target."""
         window = self._windows.get(name)
         return self._new(name) if window is None else window
 
@@ -65,6 +68,15 @@ class ReplayGuard:
                 fields.update((field_name(name, slot), value) for slot, value in slots.items())
                 window.settle(slots)
         self._dirty.clear()
+        return fields
+
+    def unsettled(self) -> dict[str, bytes]:
+        """What `changed` would hand out, and still will."""
+        fields = dict(self._dropped)
+        for window in self._dirty:
+            name = self._names.get(id(window))
+            if name is not None:
+                fields.update((field_name(name, slot), value) for slot, value in window.changes())
         return fields
 
     def load(self, fields: Mapping[str, bytes]) -> None:

@@ -64,6 +64,11 @@ class Window:
             self._dirty.append(self)
         self.fresh.append(sequence)
 
+    def touch(self) -> None:
+        """Have it looked at when changes are next handed out."""
+        if not any(each is self for each in self._dirty):
+            self._dirty.append(self)
+
     def _note_below(self, sequence: int, record: bytes) -> bytes | None:
         seen = self.records.get(sequence)
         if seen is not None:

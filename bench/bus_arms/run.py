@@ -15,7 +15,8 @@ import uvloop
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints goes to the log, not between the answers
-    module = import_module(f"bus_arms.{sys.argv[1]}")
+    name = sys.argv[1]
+    module = import_module(name if "." in name else f"bus_arms.{name}")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for line in sys.stdin:
             call = json.loads(line)

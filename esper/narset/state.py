@@ -30,8 +30,11 @@ class TierState:
     def window(self, name: str) -> SequenceWindow:
         """The window of an input, to be changed."""
         self._touched.add(name)
-        self._dropped.discard(name)
-        return self.windows.setdefault(name, SequenceWindow())
+        window = self.windows.get(name)
+        if window is None:
+            self._dropped.discard(name)
+            window = self.windows[name] = SequenceWindow()
+        return window
 
     def drop(self, name: str) -> None:
         """Forget an input that will say nothing any more: with the next change it goes from the record too."""

@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
 from google.protobuf.message import Message
 
 from esper.bus.connect import ServerClock
-from esper.bus.delivery import Delivery
+from esper.bus.delivery import MAX_ATTEMPTS, Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.names import beside
 from esper.bus.outbox import Outbox
@@ -126,8 +126,7 @@ class Aggregator:
         """Wait for a batch, or until what is in hand is due; then settle if it is."""
         batch = await self._next(ended)
         if batch is not None and batch[0] == self._generation:
-            for delivery in batch[1]:
-                self._take_in(delivery)
+            self._take_in(batch[1])
         if self._due_s() == 0:
             await self.settle()
 
@@ -157,26 +156,28 @@ class Aggregator:
         wait_s = self.tier.wait_s(self.clock())
         return 0.0 if wait_s is None and (self._hand or self._refused) else wait_s
 
-    def _take_in(self, delivery: Delivery) -> None:
-        if delivery.spent:
-            self._refused.append((delivery, None, True))
-            return
-        try:
-            message = self.seam.read(delivery)
-            self.seam.fold(message, self.clock())
-        except RefusedError as error:
-            is_told = self.refusals.note(delivery.stream, delivery.entry_id, error)
-            self._refused.append((delivery, error, is_told))
-        else:
-            self._hand.append((delivery, message))
+    def _take_in(self, batch: Sequence[Delivery]) -> None:
+        read, fold, now_s = self.seam.read, self.seam.fold, self.clock()
+        for delivery in batch:
+            if delivery.attempts > MAX_ATTEMPTS:
+                self._refused.append((delivery, None, True))
+                continue
+            try:
+                opened = read(delivery)
+                fold(opened, now_s)
+            except RefusedError as error:
+                is_told = self.refusals.note(delivery.stream, delivery.entry_id, error)
+                self._refused.append((delivery, error, is_told))
+            else:
+                self._hand.append((delivery, opened))
 
     async def settle(self) -> bool:
         """Settle everything in hand. False: entries were taken over by another; what is still ours comes again."""
         try:
-            await self._settle_target()
-            for slot, settlement in self._sources().items():
-                if slot != self._slot:
-                    await self.outbox.settle(settlement)
+            sources = self._sources()
+            await self._settle_target(sources.pop(self._slot, Settlement()))
+            for settlement in sources.values():
+                await self.outbox.settle(settlement)
         except StaleLeaseError as error:
             log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
             self._generation += 1
@@ -188,11 +189,11 @@ class Aggregator:
         self._refused.clear()
         return True
 
-    async def _settle_target(self) -> None:
+    async def _settle_target(self, acks: Settlement) -> None:
         """Where only the record has moved, the same deliveries are folded again on top of what it holds by now."""
         while True:
             try:
-                await self.outbox.settle(self._target())
+                await self.outbox.settle(self._with_aggregates(acks))
                 return
             except StaleLeaseError as error:
                 if error.stream != self.place.record:
@@ -200,10 +201,10 @@ class Aggregator:
                 log.info("record.moved", record=error.stream)
                 await self._refold()
 
-    def _target(self) -> Settlement:
-        settlement = self._sources().get(self._slot, Settlement())
+    def _with_aggregates(self, acks: Settlement) -> Settlement:
         expected = self.tier.state.expected
         aggregates = self.tier.take(self.clock())
+        settlement = replace(acks, writes=[], puts={}, expectations=[])
         for aggregate in aggregates:
             settlement.write(self.place.stream, self.seam.seal(aggregate))
         if aggregates:
@@ -213,18 +214,19 @@ class Aggregator:
 
     def _sources(self) -> dict[str, Settlement]:
         """Acknowledgements and dead letters of all in hand, by cluster slot."""
-        settlements: dict[str, Settlement] = {}
+        slots: dict[str, Settlement] = {}
+        met = {hand[0].stream for hand in self._hand} | {refused[0].stream for refused in self._refused}
+        streams = {stream: slots.setdefault(beside(stream, ""), Settlement()) for stream in met}
         for delivery, _ in self._hand:
-            settlements.setdefault(beside(delivery.stream, ""), Settlement()).ack(delivery)
+            streams[delivery.stream].ack(delivery)
         for delivery, error, is_told in self._refused:
-            settlement = settlements.setdefault(beside(delivery.stream, ""), Settlement())
             if error is None:
-                reject_spent(settlement, delivery)
+                reject_spent(streams[delivery.stream], delivery)
             elif is_told:
-                settlement.reject(delivery, error)
+                streams[delivery.stream].reject(delivery, error)
             else:
-                settlement.ack(delivery)
-        return settlements
+                streams[delivery.stream].ack(delivery)
+        return slots
 
     async def _refold(self) -> None:
         self.tier.load(await self.outbox.recall(self.place.record))

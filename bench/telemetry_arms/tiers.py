@@ -1,0 +1,92 @@
+"""Ours: both tiers as their processes wire them, with real inboxes and a real outbox."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bus_arms.streams import plain
+from bus_arms.traffic import RUN, master
+from esper.bus import connect
+from esper.bus.inbox import Inbox
+from esper.bus.outbox import Outbox
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener, Sealer
+from esper.narset.global_ import Global
+from esper.narset.regional import Regional
+from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+from telemetry_arms.streams import check_folded, fill
+from telemetry_arms.traffic import GLOBAL, REGION, REGIONAL, TELEMETRY, TOTALS, WINDOWS, sealed
+
+FORMS = (pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame)
+
+
+@asynccontextmanager
+async def regional(url: str, directory: str) -> AsyncIterator[Aggregator]:
+    async with connect.reader(url) as reader, connect.writer(url) as writer:
+        clock = connect.ServerClock()
+        await clock.look(writer)
+        keys = master(directory).derive(RUN, [Role.REGIONAL])
+        opener = Opener(keys, name=REGION, guard=None, accept={Domain.TELEMETRY})
+        inbox = Inbox(reader, writer, TELEMETRY, "regional", "regional-1", reclaim_after_ms=RECLAIM_AFTER_MS)
+        tier = Regional(REGION)
+        seam = Seam(opening(opener, clock, *FORMS), tier.on_opened, Sealer(keys, Role.REGIONAL, "regional-1").seal)
+        yield Aggregator(tier, seam, [inbox], Outbox(writer), Place(REGIONAL, WINDOWS))
+
+
+@asynccontextmanager
+async def global_(url: str, directory: str) -> AsyncIterator[Aggregator]:
+    async with connect.reader(url) as reader, connect.writer(url) as writer:
+        clock = connect.ServerClock()
+        await clock.look(writer)
+        keys = master(directory).derive(RUN, [Role.GLOBAL])
+        opener = Opener(keys, guard=None, accept={Domain.AGGREGATE})
+        inbox = Inbox(reader, writer, REGIONAL, "global", "global-1", reclaim_after_ms=RECLAIM_AFTER_MS)
+        tier = Global([REGION])
+        read = opening(opener, clock, pb.AggregatedTelemetry)
+        seam = Seam(read, tier.on_opened, Sealer(keys, Role.GLOBAL, "global-1").seal)
+        yield Aggregator(tier, seam, [inbox], Outbox(writer), Place(GLOBAL, TOTALS))
+
+
+async def fold(url: str, directory: str, form: str, num: int) -> float:
+    """Seconds in which one tier-1 process folds so many packets that wait for it."""
+    await fill(url, TELEMETRY, sealed(directory, form, num), group="regional")
+    async with regional(url, directory) as aggregator:
+        began = time.perf_counter()
+        await aggregator.run(until_idle=True)
+        seconds = time.perf_counter() - began
+    await check_folded(url, REGIONAL, num)
+    return seconds
+
+
+async def prepare_global(url: str, directory: str, form: str, num: int) -> int:
+    """Regional aggregates of so many packets on the stream; how many."""
+    await fold(url, directory, form, num)
+    async with plain(url) as redis:
+        return int(await redis.xlen(REGIONAL))
+
+
+async def serve(url: str, directory: str, tier: str, seconds: float) -> float:
+    """Run a tier for so long; the processor seconds that it used."""
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, stopping.set)
+    async with (regional if tier == "regional" else global_)(url, directory) as aggregator:
+        began = time.process_time()
+        await aggregator.run(stopping)
+        return time.process_time() - began
+
+
+async def fold_globally(url: str, directory: str, num: int) -> float:
+    """Seconds in which one tier-2 process folds the aggregates of so many packets."""
+    await prepare_global(url, directory, "frames", num)
+    async with plain(url) as redis:
+        await redis.xgroup_create(REGIONAL, "global", id="0", mkstream=True)
+    async with global_(url, directory) as aggregator:
+        began = time.perf_counter()
+        await aggregator.run(until_idle=True)
+        seconds = time.perf_counter() - began
+    await check_folded(url, GLOBAL, num)
+    return seconds

@@ -1,0 +1,58 @@
+"""Folding: packets per second of one tier-1 process, and regional aggregates per second of one tier-2 process."""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+
+from bus_rows.session import Session
+from report import Figure, by_round
+from telemetry_rows.amounts import QUICK_SHARE, ROWS_A_SLICE
+
+TIERS, LIMITS = "telemetry_arms.tiers", "telemetry_arms.limits"
+TARGETS = {"packets": 55_000.0, "frames": 150_000.0, "columns": 2_000_000.0}
+UNITS = {"packets": "packets/s", "frames": "packets/s", "columns": "rows/s"}
+
+
+def measure(session: Session, quick: bool) -> None:
+    for form, num in ROWS_A_SLICE.items():
+        one_form(session, form, num // QUICK_SHARE if quick else num)
+    tier_2(session, ROWS_A_SLICE["frames"] // (QUICK_SHARE if quick else 1))
+
+
+def one_form(session: Session, form: str, num: int) -> None:
+    row, unit = f"tier 1, {form}", UNITS[form]
+    asked = {
+        "ours": (TIERS, "fold"),
+        "bare": (LIMITS, "bare"),
+        "bare again": (LIMITS, "bare"),
+        "numpy": (LIMITS, "reduce"),
+    }
+    arms = {name: partial(rate, session, module, call, form, num) for name, (module, call) in asked.items()}
+    rates = session.in_turns(row, unit, arms)
+    put(session, row, unit, rates, num)
+    session.report.add_target(row, "rate", TARGETS[form], unit)
+    if form == "packets":
+        session.report.add_target(row, "rate", 0.3, "x bare")
+
+
+def put(session: Session, row: str, unit: str, rates: dict[str, list[float]], num: int) -> None:
+    """Each arm's median; ours as a ratio to the bare loop and to numpy."""
+    for arm, values in rates.items():
+        for against in ("bare", "numpy") if arm == "ours" else ("bare",):
+            vs = None if arm == against or against not in rates else by_round(values, rates[against], against)
+            figure = Figure(row, arm, "rate", statistics.median(values), unit, num * len(values), vs=vs)
+            session.report.put(figure)
+
+
+def tier_2(session: Session, num: int) -> None:
+    row, unit = "tier 2, aggregates of 32", "aggregates/s"
+    arm = partial(rate, session, TIERS, "fold_globally", "", num)
+    rates = session.in_turns(row, unit, {"ours": lambda: arm() / 32})
+    for name, values in rates.items():
+        session.report.put(Figure(row, name, "rate", statistics.median(values), unit, num // 32 * len(values)))
+
+
+def rate(session: Session, module: str, call: str, form: str, num: int) -> float:
+    given = {"form": form} if form else {}
+    return num / float(session.ask(module, call, num=num, **given))

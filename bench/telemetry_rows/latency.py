@@ -1,0 +1,22 @@
+"""From XADD to the global summary, at 10,000 packets a second."""
+
+from __future__ import annotations
+
+from bus_rows.session import Session
+from report import quantile
+from telemetry_rows.running import tiers
+
+PER_S = 10_000
+ROW = "XADD to global, oldest packet of each aggregate"
+
+
+def measure(session: Session, quick: bool) -> None:
+    seconds = session.amounts.seconds
+    with tiers(session, seconds + 2.0):
+        session.tell("telemetry_arms.flow:watch", "watch_global", seconds=seconds + 1.0)
+        num = int(session.ask("telemetry_arms.flow:send", "send_frames", per_s=PER_S, seconds=seconds))
+        taken = [float(each) for each in session.answer("telemetry_arms.flow:watch", "watch_global")]
+    session.report.add(ROW, "sent", "rate", num / seconds, "packets/s", num)
+    for stat, level in (("p50", 0.5), ("p99", 0.99)):
+        session.report.add(ROW, "ours", stat, quantile(taken, level), "ms", len(taken))
+    session.report.add_target(ROW, "p99", 50.0, "ms")

@@ -28,12 +28,14 @@ from esper.runtime.link import Link, await_ready
 from esper.session.batches import LoopPosition
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
+from esper.session.lessons import Lessons
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.rulings import steered
 from esper.session.session import Session
 from esper.session.teaching import open_teachers, with_teachers
+from esper.session.whole import require_whole
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.rank import RankState, Stateful
@@ -68,11 +70,12 @@ def attach(
     `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
     and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
-    for a site or an option that does not exist or an installed blueprint that is broken, RuntimeLostError where the
+    for a site or an option that does not exist, a model split by FSDP or a broken blueprint, RuntimeLostError where the
     runtime is not ready within 30 s; with `required=False` it trains unsteered then, and at once where no run is named.
     """
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
+    require_whole(model)
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place, optimizer = Place.of(chosen, rank, world_size), bare(optimizer)
     with ExitStack() as undo:
@@ -96,7 +99,7 @@ def attach(
             schedulers=chosen.schedulers(),
             own_host=chosen.own_host,
         )
-        teachers = open_teachers(chosen.teachers, model, optimizer, rows)
+        teachers = open_teachers(chosen.teachers, model, optimizer, rows, reducer.mean, executor.breakers["teacher"])
         around = with_teachers(around, teachers)
         optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
         executor.follow_optimizers(optimizers.has)
@@ -111,7 +114,9 @@ def attach(
             place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
         )
         session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
-        session.teachers, session.requested = teachers, requested
+        recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
+        session.teach(Lessons(teachers, steering.count, recorded))
+        session.requested = requested
         session.position = LoopPosition(chosen.loader)
         if chosen.loader is not None:
             session.not_replayable = ""

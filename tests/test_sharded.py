@@ -1,0 +1,67 @@
+"""A model that FSDP has split is refused in one sentence; its sites can be listed all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from esper.errors import SettingError
+from esper.kasmina.survey import as_inputs, survey
+from esper.kernels.installed import installed_blueprints
+from tests.seed_kit import batch, new_host
+from tests.test_sites_detach import attached
+
+
+@pytest.fixture(autouse=True)
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process group of this process alone: parameters are split over one rank."""
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+    dist.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def sharded(part: str) -> nn.Module:
+    host, mesh = new_host(), init_device_mesh("cpu", (1,))
+    for name in part.split():
+        fully_shard(host.get_submodule(name), mesh=mesh)
+    return host
+
+
+def weights(host: nn.Module) -> list[torch.Tensor]:
+    """Gathered, and copied."""
+    return [each.full_tensor().clone() for each in host.parameters() if isinstance(each, DTensor)]
+
+
+def test_a_sharded_model_is_refused_and_trains_on_untouched() -> None:
+    host = sharded("head")
+    before = weights(host)
+    inputs, targets = batch(1)
+
+    with pytest.raises(SettingError, match=r"head\.weight: a DTensor .* on 1 ranks'; expected parameters that") as met:
+        attached(host, "body")
+
+    assert "fully_shard" in str(met.value) and "\n" not in str(met.value)
+    assert not any(module._forward_hooks for name, module in host.named_modules() if name != "head")
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1)
+    torch.autograd.backward(nn.functional.cross_entropy(host(inputs), targets))
+    optimizer.step()
+    assert not any(torch.equal(a, b) for a, b in zip(before, weights(host), strict=True))
+
+
+def test_the_sites_of_a_sharded_model_are_those_of_the_bare_one() -> None:
+    blueprints, inputs = installed_blueprints(), as_inputs(batch(1)[0])
+
+    seen = survey(sharded("body head"), inputs, blueprints)
+
+    bare = [replace(view, kind=view.kind.removeprefix("FSDP")) for view in seen]
+    assert bare == survey(new_host(), inputs, blueprints) != seen

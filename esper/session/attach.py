@@ -28,7 +28,6 @@ from esper.runtime.link import Link, await_ready
 from esper.session.batches import LoopPosition
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
-from esper.session.lessons import Lessons
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink, ReplayPlace
@@ -99,7 +98,7 @@ def attach(
             schedulers=chosen.schedulers(),
             own_host=chosen.own_host,
         )
-        teachers = open_teachers(chosen.teachers, model, optimizer, rows, reducer.mean, executor.breakers["teacher"])
+        teachers = open_teachers(chosen.teachers, model, optimizer, rows)
         around = with_teachers(around, teachers)
         optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
         executor.follow_optimizers(optimizers.has)
@@ -114,9 +113,7 @@ def attach(
             place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
         )
         session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
-        recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
-        session.teach(Lessons(teachers, steering.count, recorded))
-        session.requested = requested
+        session.teachers, session.requested = teachers, requested
         session.position = LoopPosition(chosen.loader)
         if chosen.loader is not None:
             session.not_replayable = ""

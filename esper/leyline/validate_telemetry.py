@@ -23,11 +23,13 @@ def telemetry_frame(message: pb.TelemetryFrame) -> None:
     bounds.count("packets", message.packets, NUM_PACKETS)
     before = 0
     for inner in message.packets:
-        bounds.version(inner)
+        if inner.version != bounds.VERSION:
+            bounds.version(inner)
         packet(inner)
-        if inner.sequence <= before:
-            raise bounds.refuse("sequence", inner.sequence, f"one above {before}, that of the packet before it")
-        before = inner.sequence
+        sequence = inner.sequence
+        if sequence <= before:
+            raise bounds.refuse("sequence", sequence, f"one above {before}, that of the packet before it")
+        before = sequence
 
 
 def packet(message: pb.TelemetryPacket) -> None:
@@ -40,11 +42,16 @@ def packet(message: pb.TelemetryPacket) -> None:
         bounds.at_least("sequence", message.sequence, 1)
     if message.level not in _LEVELS:
         bounds.known("level", message.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)
-    bounds.measurements("values", message.values, NUM_METRICS)
-    if message.metrics:
-        _points(message.metrics)
-    if message.events:
-        _events(message.events)
+    values = message.values
+    if len(values) > NUM_METRICS:
+        bounds.count("values", values, NUM_METRICS)
+    for key in values:  # each a NaN or not: that is news, and no error
+        if not 0 < len(key) <= bounds.SHORT_NAME:
+            bounds.name("a name in values", key, bounds.NAME_BYTES)
+    if points := message.metrics:
+        _points(points)
+    if events := message.events:
+        _events(events)
     if message.HasField("system_health"):
         bounds.known("status", message.system_health.status, pb.HealthStatus.DESCRIPTOR, unknown=True)
 

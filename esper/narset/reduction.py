@@ -79,7 +79,7 @@ class Reduction:
             events=self.events,
         )
         for name, statistics in self.metrics.items():
-            aggregate.metrics[name].CopyFrom(statistics.message())
+            statistics.write(aggregate.metrics[name])
         return aggregate
 
 

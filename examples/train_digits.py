@@ -36,8 +36,8 @@ def train(max_epochs: int, stop_file: Path | None) -> None:
     )
     run.note(train=len(data.train[1]), test=len(data.test[1]))
     criterion = nn.CrossEntropyLoss()
-    for epoch in range(max_epochs):
-        for inputs, targets in digits.batches(data.train, epoch, rank, world_size):
+    for _ in range(run.epoch, max_epochs):
+        for inputs, targets in run.batches(lambda epoch: digits.batches(data.train, epoch, rank, world_size)):
             with run.step() as step:
                 loss = criterion(model(inputs), targets)
                 loss.backward()

@@ -20,6 +20,7 @@ from esper.bus.inbox import Inbox
 from esper.errors import EsperError
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
+from esper.runtime import logbook
 from esper.runtime.supervise import ProcessDiedError, Supervisor, last_lines
 
 T = TypeVar("T")
@@ -119,6 +120,7 @@ async def fleet(name: str, runs_directory: Path) -> AsyncIterator[Fleet]:
                 yield Fleet(record, directory, supervisor, redis)
             finally:
                 await supervisor.stop()
+                await logbook.keep(record.url, record.run_id, record.keyring("observer"), directory / logbook.LOG)
 
 
 def make_keys(record: runs.RunRecord) -> None:

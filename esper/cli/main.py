@@ -22,6 +22,8 @@ HOMES = {
     "sites": ("esper.cli.sites:sites", "List where seeds can join a model, and which blueprints fit."),
     "dead": ("esper.cli.dead:app", "Look at, replay and purge what was set aside."),
     "streams": ("esper.cli.streams:app", "Show each stream of a run: lag, pending, consumers, what was refused."),
+    "log": ("esper.cli.log:log", "Export a run's log, sealed as it was."),
+    "replay": ("esper.cli.replay:replay", "Run a finished run again from its log, and compare its parameters."),
     "checkpoints": ("esper.cli.checkpoints:app", "List and verify the checkpoints in a folder."),
     "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
     "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),

@@ -113,6 +113,11 @@ class RoleKeyring:
         return Ed25519PublicKey.from_public_bytes(raw)
 
     @property
+    def public_keys(self) -> dict[tuple[int, Role], bytes]:
+        """Raw Ed25519 keys by key id and signing role; no secret is among them."""
+        return dict(self._public)
+
+    @property
     def validities(self) -> list[Validity]:
         """Of every key held, newest first."""
         return list(self._newest_first)

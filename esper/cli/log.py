@@ -1,0 +1,43 @@
+"""`esper log`: a run's log as a file, sealed as it was, to be verified and replayed anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esper.errors import SettingError
+from esper.leyline.rolekeys import RoleKeyring
+from esper.runtime import logbook
+
+Run = Annotated[str, typer.Argument(help="Name or id of a run, live or kept below --runs-dir; or an exported file.")]
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs leave their logs.")]
+Keyring = Annotated[Path | None, typer.Option(help="A keyring of the run; default: the one kept beside its log.")]
+RUNS = Path("runs")
+
+
+def log(
+    run: Run,
+    out: Annotated[Path | None, typer.Option(help="Where the log goes; default: to the terminal or pipe.")] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Also write the public keys, which check the controller's signatures alone.")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+    keyring: Keyring = None,
+) -> None:
+    """Export commands, optimizer commands, decisions, receipts and emergencies of a run, one JSON object a line."""
+    book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
+    if public is not None:
+        if keys is None:
+            raise SettingError("--public", str(public), "a keyring of the run to take the public keys from (--keyring)")
+        RoleKeyring(keys.run_id, (), keys.validities, {}, {}, keys.public_keys).save(public)
+    if out is None:
+        sys.stdout.buffer.writelines(book.lines())
+        sys.stdout.buffer.flush()
+        return
+    logbook.write(book, out)
+    told = ", ".join(f"{len(entries)} {name}" for name, entries in book.streams.items())
+    typer.echo(f"{out}: run {book.run_id}, {told}")

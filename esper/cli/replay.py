@@ -1,0 +1,227 @@
+"""`esper replay`: a finished run once more, from its log, and whether it comes to the same parameters."""
+
+from __future__ import annotations
+
+import asyncio
+import json as notation
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from esper.cli.fleet import free_port
+from esper.cli.log import RUNS, Keyring, Run, RunsDir
+from esper.errors import EsperError, SettingError
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.runtime import logbook
+from esper.runtime.logbook import Read
+from esper.runtime.retrace import NotReplayableError, ends, plans
+
+DIFFERS = 1
+LAST_LINES = 5
+SECRETS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING", "ESPER_STOP_FILE")
+"""Of whoever starts the replay: the processes of it are told of no live run."""
+
+
+class ReplayFailedError(EsperError):
+    """A rank did not come to its end."""
+
+
+@dataclass
+class Result:
+    """What was found, and what the run had come to."""
+
+    run_id: str
+    digest_then: str
+    steps_then: int
+    digests: list[str] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """Every rank holds what the run held."""
+        return bool(self.digests) and set(self.digests) == {self.digest_then}
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "run": self.run_id,
+            "equal": self.equal,
+            "parameter_digest": self.digest_then,
+            "replayed": self.digests,
+            "steps": self.steps_then,
+            "steps_replayed": self.steps,
+            "seconds": round(self.seconds, 3),
+            "warnings": self.warnings,
+            "differences": self.differences,
+        }
+
+
+def replay(
+    run: Run,
+    script: Annotated[
+        str, typer.Option(help="What to start instead of what the run was: arguments of the interpreter, as one text.")
+    ] = "",
+    runs_dir: RunsDir = RUNS,
+    keyring: Keyring = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether the run can be replayed.")] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Give up after so many seconds.")] = 3600.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Run a finished run again on this machine, decisions taken from its log, and compare the parameters.
+
+    Status 0: the same digest on every rank; 1: another one; 2: it can't be replayed, and why.
+    """
+    book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
+    if keys is None:
+        raise SettingError("--keyring", "", "a keyring of the run: its log is opened as it was then")
+    if book.flaws:
+        raise NotReplayableError(f"{book.flaws[0]}; `esper verify` says more")
+    reads = logbook.opened(book, keys)
+    made = plans(book.run_id or keys.run_id, reads)
+    arguments = script.split() or list(ends(reads)[0].began.script)
+    if dry_run:
+        num = len(made[0].orders)
+        typer.echo(f"run {made[0].run_id} can be replayed: {len(made)} ranks, {made[0].last_step} steps, {num} rounds")
+        return
+    result = _run_again(made, arguments, reads, timeout_s)
+    typer.echo(notation.dumps(result.row()) if json else told(result))
+    if not result.equal:
+        raise typer.Exit(DIFFERS)
+
+
+def told(result: Result) -> str:
+    """For a person."""
+    lines = [f"warning: {each}" for each in result.warnings] + [f"differs: {each}" for each in result.differences]
+    ranks = f"{len(result.digests)} ranks, {max(result.steps, default=0)} steps in {result.seconds:.1f} s"
+    if result.equal:
+        return "\n".join([*lines, f"run {result.run_id} replayed: {ranks}, parameters {result.digest_then[:16]} again"])
+    met = ", ".join(sorted({each[:16] for each in result.digests}))
+    return "\n".join([*lines, f"run {result.run_id} differs: {ranks}, parameters {met}, not {result.digest_then[:16]}"])
+
+
+def _run_again(
+    made: Sequence[pb.ReplayPlan], arguments: Sequence[str], reads: dict[str, list[Read]], timeout_s: float
+) -> Result:
+    lives = ends(reads)
+    final = lives[0].ended
+    assert final is not None  # else there is no plan
+    result = Result(made[0].run_id, final.report.parameter_digest.hex(), made[0].last_step)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="esper-replay-") as temporary:
+        folder = Path(temporary)
+        MasterKeyring.new(time.time_ns()).derive(result.run_id, [Role.WORKER]).save(folder / "keyring.json")
+        for plan in made:
+            (folder / f"plan-{plan.rank}.bin").write_bytes(plan.SerializeToString())
+        _train(folder, made, arguments, began + timeout_s)
+        for plan in made:
+            path = folder / f"report-{plan.rank}.bin"
+            if not path.is_file():
+                raise ReplayFailedError(f"{plan.worker} ended without a report: its script never called close()")
+            _note(result, plan, pb.ReplayReport.FromString(path.read_bytes()), lives[plan.rank].began)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, then: pb.RunBegan) -> None:
+    result.digests.append(report.report.parameter_digest.hex())
+    result.steps.append(report.report.steps)
+    if report.report.steps != plan.last_step:
+        result.differences.append(f"{plan.worker} ended after {report.report.steps} steps, then {plan.last_step}")
+    if not then.resumed and report.began.parameter_digest != then.parameter_digest:
+        result.differences.append(f"{plan.worker} began with other parameters: is the script the same, and seeded?")
+    result.differences += [f"{plan.worker}: {each}" for each in report.differences]
+    for name in ("torch_version", "python_version", "machine", "device"):
+        met, expected = getattr(report.began, name), getattr(then, name)
+        warning = f"{name} is {met}, then {expected}"
+        if met != expected and warning not in result.warnings:
+            result.warnings.append(warning)
+    if (
+        then.device != "cpu"
+        and (warning := f"equal bits are promised on CPU; this is {then.device}") not in result.warnings
+    ):
+        result.warnings.append(warning)
+    if report.judged_anew and (num := f"{report.judged_anew} gates were judged anew") not in result.warnings:
+        result.warnings.append(num)
+
+
+def _train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str], deadline: float) -> None:
+    """Every rank in a process of its own, to its end; the first that fails ends the others."""
+    port = free_port()
+    logs = [folder / f"rank-{plan.rank}.log" for plan in made]
+    ranks = [_start(folder, plan, arguments, port, path) for plan, path in zip(made, logs, strict=True)]
+    try:
+        while any(rank.poll() is None for rank in ranks):
+            if time.monotonic() > deadline:
+                raise ReplayFailedError("the replay took longer than --timeout allows")
+            failed = [number for number, rank in enumerate(ranks) if rank.poll() not in (None, 0)]
+            if failed:
+                break
+            next(rank for rank in ranks if rank.poll() is None).wait_briefly()
+        for number, rank in enumerate(ranks):
+            if rank.poll() not in (None, 0):
+                words = logs[number].read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
+                raise ReplayFailedError(f"{made[number].worker} ended with status {rank.poll()}: {' | '.join(words)}")
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+class _Rank:
+    """One process of a replay."""
+
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str], path: Path) -> None:
+        with open(path, "wb") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def wait_briefly(self) -> None:
+        """Until it ends, but no longer than the others may be left unseen."""
+        try:
+            self._process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            return
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+def _start(folder: Path, plan: pb.ReplayPlan, arguments: Sequence[str], port: int, path: Path) -> _Rank:
+    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    environment |= {
+        "ESPER_REPLAY": str(folder),
+        "ESPER_NAME": plan.worker,
+        "OMP_NUM_THREADS": str(plan.num_threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if plan.world_size > 1:
+        environment |= {
+            "RANK": str(plan.rank),
+            "LOCAL_RANK": str(plan.rank),
+            "WORLD_SIZE": str(plan.world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+    return _Rank(arguments, environment, path)

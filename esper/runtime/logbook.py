@@ -1,0 +1,222 @@
+"""A run's log in hand: read from a file, from the folder of a finished run, or from a live run and its archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+
+from esper.bus import connect, names
+from esper.bus.delivery import body_of
+from esper.errors import EsperError, RefusedError, SettingError, UnknownRunError
+from esper.leyline.archive import STREAMS, Entry, Foot, Head, LogLineError, decode_line, encode
+from esper.leyline.envelope import unpack
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opened, Opener
+from esper.runtime import access
+
+LOG, EXPORT, KEYRING = "log", "run.jsonl", "keyring.json"
+"""Below runs/<id>: the folder of the log, its exported file, and the keyring that opens it."""
+PAGE = 1_000
+DOMAINS = {
+    "commands": Domain.COMMAND,
+    "optimizer": Domain.OPTIMIZER,
+    "decisions": Domain.DECISION,
+    "receipts": Domain.RECEIPT,
+    "emergency": Domain.EMERGENCY,
+}
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Logbook:
+    """Entries by stream, in the order in which they were read, and the lines that are none."""
+
+    run_id: str = ""
+    keys: tuple[str, ...] = ()
+    streams: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in STREAMS})
+    flaws: list[str] = field(default_factory=list)
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        """All, stream by stream."""
+        for name in STREAMS:
+            yield from self.streams[name]
+
+    def sort(self) -> None:
+        """Each stream by entry id, each id once: where archives overlap with what is not trimmed yet."""
+        for name, entries in self.streams.items():
+            once = {entry.entry_id: entry for entry in entries}
+            self.streams[name] = sorted(once.values(), key=lambda entry: order_of(entry.entry_id))
+
+    def lines(self) -> Iterator[bytes]:
+        """As an exported file has them."""
+        return encode(Head(self.run_id, self.keys), self.entries)
+
+
+def order_of(entry_id: str) -> tuple[int, int]:
+    """Comparable form of an entry id."""
+    milliseconds, _, count = entry_id.partition("-")
+    return int(milliseconds), int(count)
+
+
+def read_file(path: Path) -> Logbook:
+    """Every line that can be read; what is wrong with the others, and with the end, stands among the flaws."""
+    book, digest, foot = Logbook(), sha256(), False
+    try:
+        with open(path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                if foot:
+                    book.flaws.append(f"line {number} of the log: follows its last line")
+                foot |= _take(book, raw, number, digest.hexdigest())
+                digest.update(raw)
+    except OSError as error:
+        raise SettingError("log", str(path), f"a readable file ({error.strerror})") from error
+    if book.run_id and not foot:
+        book.flaws.append("the log has no last line with the number of its entries: it was cut short")
+    return book
+
+
+def _take(book: Logbook, raw: bytes, number: int, above: str) -> bool:
+    """Note one line; True where it is the last one."""
+    try:
+        line = decode_line(raw, number)
+    except LogLineError as error:
+        book.flaws.append(str(error))
+        return False
+    match line:
+        case Head():
+            book.run_id, book.keys = line.run_id, line.keys
+        case Entry():
+            book.streams[line.stream].append(line)
+        case Foot():
+            if line != Foot(sum(map(len, book.streams.values())), above):
+                book.flaws.append(f"line {number} of the log: the lines above are not those that were exported")
+            return True
+    return False
+
+
+def read_folder(folder: Path) -> Logbook:
+    """All files of a folder together: the export of a finished run, or the archive of what was trimmed."""
+    book = Logbook()
+    for path in sorted(folder.glob("*.jsonl")):
+        part = read_file(path)
+        book.run_id, book.keys = part.run_id or book.run_id, part.keys or book.keys
+        book.flaws += [f"{path.name}: {flaw}" for flaw in part.flaws]
+        for name, entries in part.streams.items():
+            book.streams[name] += entries
+    book.sort()
+    return book
+
+
+async def read_live(redis: connect.Redis, run_id: str, archive: Path | None = None) -> Logbook:
+    """What the streams hold now, behind what was archived of them."""
+    book = read_folder(archive) if archive is not None and archive.is_dir() else Logbook()
+    book.run_id = run_id
+    for name in STREAMS:
+        since = "-"
+        while rows := await redis.ask(("XRANGE", names.key(run_id, name), since, "+", "COUNT", PAGE)):
+            book.streams[name] += [Entry(name, row[0].decode(), body_of(row[1])) for row in rows if row[1]]
+            since = f"({rows[-1][0].decode()}"
+    book.sort()
+    book.keys = key_ids(book.entries)
+    return book
+
+
+def key_ids(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Ids, in hex, of the keys that the envelopes name."""
+    found = set()
+    for entry in entries:
+        try:
+            found.add(f"{unpack(entry.sealed).header.key_id:08x}")
+        except RefusedError:
+            continue
+    return tuple(sorted(found))
+
+
+def write(book: Logbook, path: Path) -> None:
+    """A whole file, or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}")
+    with open(aside, "wb") as file:
+        file.writelines(book.lines())
+    aside.rename(path)
+
+
+async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path) -> None:
+    """At the end of a run whose Redis and keys go with it: leave its log, and the keyring that opens it."""
+    try:
+        async with connect.writer(redis_url) as redis:
+            book = await read_live(redis, run_id, folder)
+        write(book, folder / EXPORT)
+        RoleKeyring.load(keyring).save(folder / KEYRING)
+    except EsperError as error:
+        log.warning("log.not_kept", run=run_id, why=str(error))
+
+
+async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> tuple[Logbook, RoleKeyring | None]:
+    """Of a file, of a finished run below `runs_directory`, or of a live run; and what opens it, if there is any."""
+    if (path := Path(run)).is_file():
+        beside = path.parent / KEYRING
+        return read_file(path), _loaded(keyring or (beside if beside.is_file() else None))
+    if (folder := _finished(run, runs_directory)) is not None:
+        return read_folder(folder), _loaded(keyring or (folder / KEYRING if (folder / KEYRING).is_file() else None))
+    try:
+        found = await access.find(run, keyring=keyring, role=Role.OBSERVER)
+    except UnknownRunError as error:
+        expected = f"a file, a run below {runs_directory} or a live run ({error})"
+        raise SettingError("run", run, expected) from error
+    async with connect.writer(found.redis_url) as redis:
+        return await read_live(redis, found.run_id, runs_directory / found.run_id / LOG), found.keyring
+
+
+def _finished(run: str, runs_directory: Path) -> Path | None:
+    """The log's folder of the run of this id, or of the newest one of this name, that was kept whole."""
+    found = [path.parent for path in runs_directory.glob(f"*/{LOG}/{EXPORT}") if _is_called(path.parent.parent, run)]
+    return max(found, key=lambda folder: (folder / EXPORT).stat().st_mtime, default=None)
+
+
+def _is_called(directory: Path, run: str) -> bool:
+    return run in (directory.name, directory.name.rpartition("-")[0])
+
+
+def _loaded(path: Path | None) -> RoleKeyring | None:
+    return None if path is None else RoleKeyring.load(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An entry, opened or refused."""
+
+    entry: Entry
+    opened: Opened | None
+    refused: RefusedError | None = None
+
+
+def opened(book: Logbook, keyring: RoleKeyring) -> dict[str, list[Read]]:
+    """Every entry of each stream, opened as its readers did when it was fresh: seal, run, domain, age, ranges."""
+    openers: dict[tuple[str, str], Opener] = {}
+    return {name: [_read(entry, keyring, openers) for entry in book.streams[name]] for name in STREAMS}
+
+
+def _read(entry: Entry, keyring: RoleKeyring, openers: dict[tuple[str, str], Opener]) -> Read:
+    try:
+        target = unpack(entry.sealed).header.target
+        opener = openers.get((entry.stream, target))
+        if opener is None:
+            accept = [DOMAINS[entry.stream]]
+            opener = Opener(keyring, name=target, guard=None, accept=accept, carries_out=True)
+            openers[entry.stream, target] = opener
+        return Read(entry, opener.open(entry.sealed, entry.entry_id, order_of(entry.entry_id)[0]))
+    except RefusedError as error:
+        return Read(entry, None, error)
+
+
+def messages(reads: Sequence[Read]) -> Iterator[Opened]:
+    """Those that opened."""
+    return (read.opened for read in reads if read.opened is not None)

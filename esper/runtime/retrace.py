@@ -1,0 +1,196 @@
+"""From a run's log to what each rank is to be told when it is run again, or why it can't be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from esper.bus.delivery import Delivery
+from esper.errors import EsperError
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Opened
+from esper.runtime.logbook import Read, messages
+from esper.runtime.orders import Decision, Orders, entry_id
+
+CARRIED_OUT = (pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED)
+UNSTEERED = ("pause_command", "emergency_command")
+"""Commands that hold the whole run, and change no weight of it."""
+
+
+class NotReplayableError(EsperError):
+    """Why a run can't be run again."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the run can't be replayed: {why}")
+
+
+@dataclass
+class Life:
+    """One trainer process of one rank."""
+
+    record: pb.RunRecord
+    began: pb.RunBegan
+    ended: pb.RunEnded | None = None
+
+
+@dataclass
+class Story:
+    """What the log tells of each rank."""
+
+    run_id: str
+    lives: dict[int, list[Life]] = field(default_factory=dict)
+    judged: dict[int, pb.RoundJudged] = field(default_factory=dict)
+    receipts: dict[str, list[pb.CommandReceipt]] = field(default_factory=dict)
+
+    def note(self, opened: Opened) -> None:
+        """Of the receipts stream, in its order."""
+        message = opened.message
+        if isinstance(message, pb.RunRecord):
+            self._note_record(message)
+        elif isinstance(message, pb.CommandReceipt) and opened.header.role is Role.WORKER:
+            known = message.status in CARRIED_OUT and message.reason != pb.ReasonCode.REASON_ROSTER_CHANGED
+            if known:
+                self.receipts.setdefault(message.entry_id, []).append(message)
+
+    def _note_record(self, record: pb.RunRecord) -> None:
+        lives = self.lives.setdefault(record.rank, [])
+        known = next((life for life in lives if life.record.incarnation == record.incarnation), None)
+        match record.WhichOneof("said"):
+            case "began" if known is None:
+                lives.append(Life(record, record.began))
+            case "ended" if known is not None:
+                known.ended = record.ended
+            case "judged":
+                self.judged.setdefault(record.judged.round, record.judged)
+
+
+def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPlan]:
+    """One for each rank, by rank. Raises NotReplayableError, and TrainingError where a commit can't be believed."""
+    story = Story(run_id)
+    for opened in messages(reads["receipts"]):
+        story.note(opened)
+    if not story.lives:
+        raise NotReplayableError("its log does not say that a trainer began")
+    world_size = max(lives[-1].record.world_size for lives in story.lives.values())
+    if missing := [rank for rank in range(world_size) if rank not in story.lives]:
+        raise NotReplayableError(f"its log does not say that rank {missing[0]} of {world_size} began")
+    made = [_plan(story, rank, reads) for rank in range(world_size)]
+    for plan in made[1:]:
+        if _orders(plan) != _orders(made[0]) or plan.last_step != made[0].last_step:
+            raise NotReplayableError(f"{plan.worker} and {made[0].worker} did not carry out the same, or not as long")
+    return made
+
+
+def ends(reads: Mapping[str, Sequence[Read]]) -> dict[int, Life]:
+    """The last process of each rank."""
+    story = Story("")
+    for opened in messages(reads["receipts"]):
+        story.note(opened)
+    return {rank: lives[-1] for rank, lives in sorted(story.lives.items())}
+
+
+def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.ReplayPlan:
+    lives = story.lives[rank]
+    last, worker = lives[-1], lives[-1].record.worker
+    if last.ended is None:
+        raise NotReplayableError(f"{worker} did not end in order, so that nobody knows what it came to")
+    if last.ended.not_replayable:
+        raise NotReplayableError(last.ended.not_replayable)
+    if lives[0].began.resumed:
+        raise NotReplayableError(f"{worker} went on from a checkpoint that is older than this log")
+    orders = _timeline(lives, reads)
+    return pb.ReplayPlan(
+        run_id=story.run_id,
+        worker=worker,
+        rank=rank,
+        world_size=last.record.world_size,
+        num_threads=last.began.num_threads,
+        last_step=last.ended.report.steps,
+        orders=orders,
+        verdicts=_verdicts(story, worker, orders),
+        judged=[judged for _, judged in sorted(story.judged.items())],
+    )
+
+
+def _timeline(lives: Sequence[Life], reads: Mapping[str, Sequence[Read]]) -> list[pb.CommitOrder]:
+    """Orders behind the state that the last process ended with.
+
+    What a process did after the checkpoint that the next one went on from died with it; that checkpoint was made
+    behind the orders of its own step. One that began anew knows nothing of those before.
+    """
+    kept: list[pb.CommitOrder] = []
+    for life in lives:
+        first = life.began.first_step
+        kept = [order for order in kept if life.began.resumed and order.commit.effective_step <= first]
+        kept += _carried_out(life, reads)
+    last = lives[-1].ended
+    assert last is not None
+    if last.round_applied:
+        kept = [order for order in kept if order.commit.round <= last.round_applied]
+    else:
+        first = lives[-1].began.first_step
+        kept = [order for order in kept if order.commit.effective_step <= first and lives[-1].began.resumed]
+    return [steering for order in kept if (steering := _without_pauses(order)) is not None]
+
+
+def _carried_out(life: Life, reads: Mapping[str, Sequence[Read]]) -> list[pb.CommitOrder]:
+    """What the runtime beside this trainer told it, by the very rule that it went by."""
+    orders, said = Orders(past=entry_id(life.began.decisions_after)), list[pb.ToTrainer]()
+    for name in ("commands", "optimizer"):
+        for opened in messages(reads[name]):
+            said += orders.on_command(name, opened, _delivery(name, opened))[0]
+    for opened in messages(reads["decisions"]):
+        said += _decided(orders, opened)
+    return [message.commit for message in said if message.HasField("commit")]
+
+
+def _decided(orders: Orders, opened: Opened) -> list[pb.ToTrainer]:
+    decision, delivery = opened.message, _delivery("decisions", opened)
+    if not isinstance(decision, Decision) or orders.is_past(decision, delivery):
+        return []
+    match decision:
+        case pb.BarrierProposal():
+            return orders.on_proposal(decision, delivery)[0]
+        case pb.BarrierCommit():
+            return orders.on_commit(decision, delivery)[0]
+        case pb.BarrierAbort():
+            return orders.on_abort(decision, delivery)[0]
+
+
+def _delivery(stream: str, opened: Opened) -> Delivery:
+    return Delivery(stream, "replay", opened.entry_id, opened.sealed, 1)
+
+
+def _without_pauses(order: pb.CommitOrder) -> pb.CommitOrder | None:
+    """None: nothing is left that changes a weight, or could be gone back to."""
+    commands = [opened for opened in order.commands if not _holds_run(opened)]
+    if not (commands or order.commit.requests or order.commit.snapshot):
+        return None
+    return pb.CommitOrder(commit=order.commit, commands=commands)
+
+
+def _holds_run(opened: pb.OpenedCommand) -> bool:
+    kind = opened.adaptation.WhichOneof("command") if opened.HasField("adaptation") else None
+    return kind in UNSTEERED and not opened.adaptation.pause_command.seed_id
+
+
+def _verdicts(story: Story, worker: str, orders: Iterable[pb.CommitOrder]) -> dict[str, pb.CommandReceipt]:
+    """Of this rank, else of any: they judge alike."""
+    found = {}
+    for order in orders:
+        for opened in order.commands:
+            said = [each for each in story.receipts.get(opened.ref.entry_id, ()) if _is_of(each, opened.ref)]
+            if said:
+                own = [each for each in said if each.worker == worker]
+                found[f"{opened.ref.stream}/{opened.ref.entry_id}"] = (own or said)[0]
+    return found
+
+
+def _is_of(receipt: pb.CommandReceipt, ref: pb.CommittedCommand) -> bool:
+    return receipt.command_id == ref.command_id
+
+
+def _orders(plan: pb.ReplayPlan) -> list[tuple[int, int]]:
+    return [(order.commit.round, order.commit.effective_step) for order in plan.orders]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
+from esper.leyline.succession import Decision
 from esper.runtime.coordinate import LOGS, Desk
 from esper.workers.coordinator import CoordinatorSettings, desk
 from tests.bus_kit import drain, num_pending
@@ -75,7 +77,8 @@ class Run:
 
     async def decisions(self) -> list[str]:
         said = await self.said("decisions", Domain.DECISION)
-        return [f"{type(each).__name__.removeprefix('Barrier')} {each.round}" for each in said]  # type: ignore[attr-defined]
+        rounds = [each for each in said if isinstance(each, Decision)]
+        return [f"{type(each).__name__.removeprefix('Barrier')} {each.round}" for each in rounds]
 
     async def receipts(self) -> list[tuple[str, str, str]]:
         said = await self.said("receipts", Domain.RECEIPT)
@@ -184,11 +187,14 @@ async def test_a_replay_is_known_after_a_restart(run: Run) -> None:
 
 
 async def next_decision(run: Run, since: str) -> tuple[str, Message]:
-    stream = tail.follow(run.redis_reader, names.key(run.run_id, "decisions"), since)
-    entry_id, body = await anext(stream)
-    await stream.aclose()
     opener = Opener(run.master.derive(run.run_id, [Role.OBSERVER]), guard=None, accept=[Domain.DECISION])
-    return entry_id, opener.open(body, entry_id, await server_ms(run.redis)).message
+    stream = tail.follow(run.redis_reader, names.key(run.run_id, "decisions"), since)
+    async with aclosing(stream) as entries:
+        async for entry_id, body in entries:
+            message = opener.open(body, entry_id, await server_ms(run.redis)).message
+            if isinstance(message, Decision):
+                return entry_id, message
+    raise AssertionError("a stream that is followed has no end")
 
 
 async def test_the_loop_decides_rounds_until_it_is_told_to_stop(run: Run) -> None:

@@ -12,7 +12,7 @@ from esper.bus import names
 from esper.leyline.kinds import Domain
 from esper.runtime.coordinate import Desk
 from esper.runtime.windows import ReplacedError
-from esper.tamiyo.coordinator import MOST_WAITING
+from esper.tamiyo.docket import MOST_WAITING
 from tests.bus_kit import num_pending
 from tests.rounds import germinate, heartbeat, vote
 from tests.test_coordinator import Run, run, step_until_idle

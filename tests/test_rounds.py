@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.tamiyo.coordinator import FAREWELL_NS, Coordinator, Outcome
+from esper.tamiyo.coordinator import FAREWELL_NS, Coordinator
+from esper.tamiyo.outcome import Outcome
 from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
 
 S = 1_000_000_000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.tamiyo.coordinator import MOST_WAITING, Coordinator
+from esper.tamiyo.coordinator import Coordinator
+from esper.tamiyo.docket import MOST_WAITING
 from tests.rounds import germinate, heartbeat, opened, rollback, train, vote
 from tests.test_rounds import REJECTED, S, commit_of, proposed, with_roster
 
@@ -108,3 +109,17 @@ def test_a_thousand_commands_of_one_log_wait_here_and_further_ones_in_redis() ->
     coordinator.on_command("commands", opened(germinate(), "9999-0"))
 
     assert (before, coordinator.has_room("commands"), coordinator.has_room("optimizer")) == (True, False, True)
+
+
+def test_a_command_that_a_replaced_coordinator_has_kept_for_itself_is_refused_and_not_forgotten() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "2-0"))
+    proposed(coordinator)
+    commit_of(coordinator, vote(0, 10), vote(1, 10))
+
+    late = coordinator.on_command("commands", opened(germinate("s1"), "1-0"), 7)
+    again = coordinator.on_command("commands", opened(germinate(), "2-0")._replace(redelivered=True), 7)
+
+    assert [(each.entry_id, each.reason) for each in late.receipts] == [("1-0", pb.ReasonCode.REASON_CANCELLED)]
+    assert late.done == [("commands", "1-0")]
+    assert (again.receipts, again.done) == ([], [("commands", "2-0")])

@@ -62,6 +62,7 @@ GOOD: dict[str, Message] = {
     "proposal": pb.BarrierProposal(version=1, round=1, roster=["worker-0", "worker-1"]),
     "commit": pb.BarrierCommit(version=1, round=1, digest=DIGEST, commands=[committed()]),
     "abort": pb.BarrierAbort(version=1, round=1, reason=pb.ReasonCode.REASON_TIMEOUT),
+    "leader": pb.LeaderAnnouncement(version=1, leader="coordinator", lease_token=1),
     "receipt": pb.CommandReceipt(
         version=1,
         command_id="c1",

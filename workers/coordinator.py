@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pydantic import Field
+
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
 from esper.bus.inbox import Inbox
@@ -14,13 +16,19 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime import access, logging, metrics, process, settings
 from esper.runtime.coordinate import GROUP, LOGS, Desk, Seals
+from esper.runtime.lease import LEASE_S, Standby
 from esper.runtime.upkeep import Duties, kept_up
 from esper.tamiyo.coordinator import Coordinator
+
+SWEEP_S = 1.0
+"""A leader that was replaced may wake up and read before it hears of that."""
 
 
 class CoordinatorSettings(settings.Settings):
     name: settings.Name = "coordinator"
     snapshot_every: int = 1000
+    lease_s: float = Field(LEASE_S, ge=0.5, le=60.0)
+    """Of several coordinators one leads; another takes over when nothing was heard of it for so long."""
 
 
 def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, redis_writer: Redis) -> Desk:
@@ -29,14 +37,17 @@ def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, re
     return Desk(
         keys.run_id,
         Coordinator(chosen.name, snapshot_every=chosen.snapshot_every),
-        {log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP) for log in LOGS},
+        {
+            log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, sweep_every_s=SWEEP_S)
+            for log in LOGS
+        },
         Seals(
             {log: Opener(keys, guard=guards[log], accept=[domain]) for log, domain in LOGS.items()},
             guards,
             Opener(keys, guard=None, accept=[Domain.DECISION], carries_out=True),
             Sealer(keys, Role.COORDINATOR, chosen.name),
         ),
-        *(Outbox(redis_writer), ServerClock()),
+        *(Outbox(redis_writer), ServerClock(), chosen.lease_s),
     )
 
 
@@ -48,6 +59,8 @@ async def main(stopping: asyncio.Event) -> None:
     async with reader(found.redis_url) as redis_reader, writer(found.redis_url) as redis_writer:
         await wait_ready(redis_writer)
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
+        if not await Standby(redis_writer, coordinating.windows.hash_key, chosen.lease_s).until_free(stopping):
+            return
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
         duties = Duties(retained=[names.key(found.run_id, "dead")], surveys=True)
         async with found.kept_current(), kept_up(chosen, found.run_id, inboxes, refusals, duties) as registry:

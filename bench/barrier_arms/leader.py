@@ -13,7 +13,8 @@ from barrier_arms.lines import given, run, say, told
 from esper.bus.connect import reader, writer
 from esper.leyline import contracts as pb
 from esper.leyline.rolekeys import RoleKeyring
-from esper.tamiyo.coordinator import Coordinator, Outcome
+from esper.tamiyo.coordinator import Coordinator
+from esper.tamiyo.outcome import Outcome
 from esper.workers.coordinator import CoordinatorSettings, desk
 
 

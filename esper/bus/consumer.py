@@ -35,6 +35,7 @@ class Pace:
     count: int = 256
     block_ms: int = BLOCK_MS
     reclaim_after_ms: int | None = None
+    sweep_every_s: float | None = None  # where another process of this name may still read: what it got is ours
 
 
 class Consumer:
@@ -193,6 +194,8 @@ class Consumer:
         if self._sweeps_at_s and self.surroundings.clock() >= self._sweeps_at_s[0]:
             self._sweeps_at_s.pop(0)
             self._rewound = True
+            if not self._sweeps_at_s and self.pace.sweep_every_s is not None:
+                self._sweeps_at_s = [self.surroundings.clock() + self.pace.sweep_every_s]
         if self._rewound:
             self._rewound = False
             self.pending.restart()

@@ -40,11 +40,12 @@ class Inbox:
         reclaim_after_ms: int | None = None,
         count: int = 256,
         block_ms: int = BLOCK_MS,
+        sweep_every_s: float | None = None,
     ) -> None:
         self.reader, self.writer = redis_reader, redis_writer
         self.source = Source(stream, group, consumer)
         surroundings = Surroundings(time.monotonic, random.Random(), redis_writer.outage)
-        self.consumer = Consumer(self.source, Pace(count, block_ms, reclaim_after_ms), surroundings)
+        self.consumer = Consumer(self.source, Pace(count, block_ms, reclaim_after_ms, sweep_every_s), surroundings)
         redis_writer.holders[self.source] = self.consumer.pending
         self.held_back = False
         """Whether its reader deliberately asks for nothing more: enough is in hand."""

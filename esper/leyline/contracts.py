@@ -9,6 +9,7 @@ from esper.leyline.v1.barrier_pb2 import (
     BarrierVote as BarrierVote,
     CommittedCommand as CommittedCommand,
     Heartbeat as Heartbeat,
+    LeaderAnnouncement as LeaderAnnouncement,
     PairedGain as PairedGain,
     SeedReport as SeedReport,
     SeedRequest as SeedRequest,

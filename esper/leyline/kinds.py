@@ -46,6 +46,7 @@ _TYPES: Mapping[int, type[Message]] = {
     401: pb.BarrierProposal,
     402: pb.BarrierCommit,
     403: pb.BarrierAbort,
+    404: pb.LeaderAnnouncement,
     501: pb.CommandReceipt,
     502: pb.RunRecord,
     601: pb.TelemetryFrame,

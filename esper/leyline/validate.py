@@ -17,6 +17,7 @@ from esper.leyline.validate_rounds import (
     barrier_proposal,
     barrier_vote,
     heartbeat,
+    leader_announcement,
     receipt,
 )
 from esper.leyline.validate_runs import run_record
@@ -39,6 +40,7 @@ _RULES: Mapping[type[Message], Callable[[Any], None]] = {
     pb.BarrierProposal: barrier_proposal,
     pb.BarrierCommit: barrier_commit,
     pb.BarrierAbort: barrier_abort,
+    pb.LeaderAnnouncement: leader_announcement,
     pb.CommandReceipt: receipt,
     pb.RunRecord: run_record,
     pb.TelemetryFrame: telemetry_frame,

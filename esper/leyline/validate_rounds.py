@@ -81,6 +81,12 @@ def barrier_abort(message: pb.BarrierAbort) -> None:
     bounds.names("missing", message.missing)
 
 
+def leader_announcement(message: pb.LeaderAnnouncement) -> None:
+    """Who leads from here on."""
+    bounds.name("leader", message.leader)
+    bounds.at_least("lease_token", message.lease_token, 1)
+
+
 def receipt(message: pb.CommandReceipt) -> None:
     """What became of a command. Evidence may hold NaN: an unmeasured value is why a gate failed."""
     # A refused envelope has no command id that could be believed: its entry id names it.

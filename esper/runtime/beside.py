@@ -143,6 +143,8 @@ class Beside:
                 reason=pb.ReasonCode.REASON_ROSTER_CHANGED,
                 worker=self.origin.source,
                 step=commit.effective_step,
+            case pb.LeaderAnnouncement():
+                return self.orders.on_announcement(decision, delivery)
                 round=commit.round,
                 detail=detail,
                 entry_id=ref.entry_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -21,7 +22,9 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
+from esper.leyline.succession import Decision, Said, Succession, in_force
 from esper.runtime.ending import end
+from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
 from esper.runtime.timekeeping import kept_right
@@ -42,7 +45,6 @@ NUM_DECISIONS = 512
 FORGET_EVERY_NS = 60_000_000_000
 FORGET_AFTER_MS = 300_000
 
-Decision: TypeAlias = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
 Entry: TypeAlias = tuple[str, str]
 
 log = structlog.get_logger()
@@ -62,7 +64,7 @@ class Coordinates(Protocol):
     def resume(self, decisions: Iterable[Decision]) -> Outcome: ...
     def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome: ...
     def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome: ...
-    def on_command(self, stream: str, opened: Opened) -> Outcome: ...
+    def on_command(self, stream: str, opened: Opened, now_ns: int) -> Outcome: ...
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome: ...
     def pass_over(self, entry: Entry) -> None: ...
     def has_room(self, stream: str) -> bool: ...
@@ -91,10 +93,13 @@ class Desk:
     seals: Seals
     outbox: Outbox
     clock: ServerClock
+    lease_s: float = LEASE_S
     refusals: Refusals = field(default_factory=Refusals)
     missing: Missing = field(default_factory=Missing)
     _held: dict[Entry, Delivery] = field(default_factory=dict)
     _logs: dict[str, str] = field(default_factory=dict)
+    _token: int = 0
+    _renew_at_s: float = 0.0
     _forgot_ns: int = 0
     _stepped: asyncio.Event = field(default_factory=asyncio.Event)
     _is_ending: bool = False
@@ -109,8 +114,11 @@ class Desk:
         await self.clock.look(redis)
         await self.windows.take_over()  # only now is what was settled before complete
         decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
-        settlement = Settlement()
-        self._publish(self.rule.resume(self._opened(decisions)), settlement)
+        settlement, succession = Settlement(), Succession()
+        outcome = self.rule.resume(in_force(self._opened(decisions), succession))
+        self._token = succession.next_token(self.clock.now_ms())
+        self._announce(settlement)
+        self._publish(outcome, settlement)
         await self.windows.insist(settlement)
 
     async def serve(self, stopping: asyncio.Event) -> None:
@@ -126,6 +134,7 @@ class Desk:
                     raise_first(pumps)
             finally:
                 await self._stop(pumps, batches)
+        await self.windows.resign()
 
     async def _stop(self, pumps: Sequence[asyncio.Task[None]], batches: asyncio.Queue[list[Delivery]]) -> None:
         """Let each reader leave its read by itself; what it still reads stays pending for the next process."""
@@ -158,8 +167,10 @@ class Desk:
             self._answer(delivery, settlement)
         self._publish(self.rule.tick(self._now_ns()), settlement)
         is_news = any(self._logs[delivery.stream] in COMMANDS for delivery in deliveries)
-        if is_news or not settlement.empty:  # votes still counted come again until they are settled: no call for each
-            found = await self.windows.insist(settlement)
+        is_due = time.monotonic() >= self._renew_at_s
+        if is_news or is_due or not settlement.empty:  # votes come again until they are settled: no call for each
+            self._renew_at_s = time.monotonic() + self.lease_s / RENEWALS
+            found = await self.windows.insist(settlement, renew=is_due)
             if found != "whole":
                 await self._recover(found)
         self._stepped.set()
@@ -217,11 +228,19 @@ class Desk:
             case pb.BarrierVote():
                 return self.rule.on_vote(opened.message, (name, opened.entry_id), now_ns)
             case _:
-                return self.rule.on_command(name, opened)
+                return self.rule.on_command(name, opened, now_ns)
+
+    def _announce(self, settlement: Settlement) -> None:
+        """Nobody else can settle anything by now; where Redis forgets that, those who read this don't."""
+        leader, token = self.seals.sealer.producer, self._token
+        said = pb.LeaderAnnouncement(version=1, leader=leader, lease_token=token, time_ns=self._now_ns())
+        log.info("coordinator.leads", lease_token=token)
+        settlement.write(self._key("decisions"), self.seals.sealer.seal(said))
 
     def _publish(self, outcome: Outcome, settlement: Settlement) -> None:
         for decision in outcome.decisions:
             tell(decision)
+            decision.lease_token = self._token
             generation = decision.roster_generation
             settlement.write(self._key("decisions"), self.seals.sealer.seal(decision, roster_generation=generation))
         for receipt in outcome.receipts:
@@ -229,14 +248,14 @@ class Desk:
         for entry in outcome.done:
             settlement.ack(self._held.pop(entry))
 
-    def _opened(self, entries: Iterable[tuple[str, bytes]]) -> Iterable[Decision]:
+    def _opened(self, entries: Iterable[tuple[str, bytes]]) -> Iterable[Said]:
         for entry_id, body in entries:
             try:
                 message = self.seals.decisions.open(body, entry_id, self.clock.now_ms()).message
             except RefusedError as error:
                 log.warning("decision.refused", entry_id=entry_id, why=str(error))
                 continue
-            if isinstance(message, pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort):
+            if isinstance(message, Said):
                 yield message
 
     def _forget(self) -> None:

@@ -10,6 +10,7 @@ from esper.errors import RefusedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
+from esper.leyline.succession import Decision as Decision, Succession
 
 MOST_REFUSED = 4_096
 """Of each reason, so that a flood of junk never pushes out what a holder of the key has sealed."""
@@ -18,7 +19,6 @@ MOST_HELD = 1_000
 
 EntryId = tuple[int, int]
 Step = tuple[list[pb.ToTrainer], list[Delivery]]  # what the trainer must hear, what is settled by that
-Decision = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Orders:
     _decided: int = 0
     _past_round: int = 0
     _generation: int = 0
+    _succession: Succession = field(default_factory=Succession)
 
     def on_command(self, log: str, opened: Opened, delivery: Delivery) -> Step:
         """Hold a command; return the decisions that waited for it."""
@@ -74,23 +75,28 @@ class Orders:
 
     def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> Step:
         """Return what the trainer must hear, and what can be acknowledged at once."""
-        if self._is_old(proposal.round, proposal.roster_generation):
+        if self._is_void(proposal):
             return [], [delivery]
         self._proposals[proposal.round] = delivery
         return self._in_turn(proposal, delivery)
 
     def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> Step:
         """The first decision of a round counts; its order goes out once every command it names is here."""
-        if self._is_old(commit.round, commit.roster_generation):
+        if self._is_void(commit):
             return [], [delivery]
         self._decided = commit.round
         if barrier_digest(commit.effective_step, commit.commands, commit.requests) != commit.digest:
             raise TrainingError(f"the digest of round {commit.round} does not cover the commands that it names")
         return self._in_turn(commit, delivery)
 
+    def on_announcement(self, announcement: pb.LeaderAnnouncement, delivery: Delivery) -> Step:
+        """From here on nothing counts that an earlier leader says."""
+        self._succession.holds(announcement)
+        return [], [delivery]
+
     def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> Step:
         """An abort frees the trainer of its promise and is done with."""
-        if self._is_old(abort.round, abort.roster_generation):
+        if self._is_void(abort):
             return [], [delivery]
         self._decided = abort.round
         return self._in_turn(abort, delivery)
@@ -107,9 +113,12 @@ class Orders:
         """What the round has settled: its decision, and every command that it named or passed over."""
         return self._to_ack.pop(applied.round, [])
 
-    def _is_old(self, number: int, generation: int) -> bool:
-        self._generation = max(self._generation, generation)
-        return number <= self._decided or generation < self._generation
+    def _is_void(self, decision: Decision) -> bool:
+        """Whether its round is decided, its roster is not the newest, or it was said by a leader that was replaced."""
+        if not self._succession.holds(decision):
+            return True
+        self._generation = max(self._generation, decision.roster_generation)
+        return decision.round <= self._decided or decision.roster_generation < self._generation
 
     def _in_turn(self, decision: Decision, delivery: Delivery) -> Step:
         self._waiting.append((decision, delivery))

@@ -12,11 +12,15 @@ import structlog
 
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
-from esper.errors import StaleLeaseError
+from esper.errors import BusError, StaleLeaseError
+from esper.leyline.merging import absorb
 from esper.leyline.replay import ReplayGuard
 from esper.runtime.missing import Missing
 
 VERSION, HOLDERS, GAPS = "version", "holders", "gaps"
+RESIGNED = "resigned"
+"""The version with which a holder has ended in order: nobody need wait for it."""
+RESIGN_S = 1.0
 NUM_HOLDERS = 32
 """Remembered by name: Redis may fall back to what an earlier one of them has stored."""
 
@@ -75,6 +79,16 @@ class Windows:
         self._adopt(stored | mine)
 
     async def settle(self, settlement: Settlement) -> list[str]:
+    async def resign(self) -> None:
+        """Say that nothing more will be settled here, unless somebody else is in charge by now, or the server away."""
+        async with self._turn:
+            settlement, version = Settlement(), self._next()
+            settlement.expect(self.hash_key, VERSION, self._version)
+            settlement.put(self.hash_key, {VERSION: version, RESIGNED: version})
+            with suppress(StaleLeaseError, BusError, TimeoutError):
+                async with asyncio.timeout(RESIGN_S):
+                    await self.outbox.settle(settlement)
+
         """With what was noted since the last time. StaleLeaseError: nothing was written, and nothing was noted."""
         changed, version = self._changed(), self._next()
         settlement.put(self.hash_key, {**(self._settled if self._whole else {}), **changed, VERSION: version})
@@ -87,14 +101,15 @@ class Windows:
         self._took_effect(changed, version)
         return written
 
-    async def insist(self, settlement: Settlement) -> Found:
+    async def insist(self, settlement: Settlement, *, renew: bool = False) -> Found:
         """The same, come what may: without the entries that Redis has lost, and all windows anew where it lost them.
 
-        To be called once `take_over` has returned. ReplacedError: nothing was written, and nothing can be any more.
+        `renew`: move the version on though there is nothing to settle, to show that its holder is at work. To be called
+        once `take_over` has returned. ReplacedError: nothing was written, and nothing can be any more.
         """
         async with self._turn:
             changed, version = self._changed(), self._next()
-            if settlement.empty and not changed:
+            if settlement.empty and not changed and not renew:
                 return "whole"
             settlement.put(self.hash_key, {**changed, VERSION: version})
             settlement.expect(self.hash_key, VERSION, self._version)

@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import TypeAlias, cast
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
+from esper.leyline.succession import Decision
 from esper.tamiyo.barrier import Barrier, Released
+from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
+from esper.tamiyo.outcome import Entry, Outcome, refuse
 from esper.tamiyo.roster import Roster
 from esper.tamiyo.world import World
-
-Decision: TypeAlias = pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort
-Entry: TypeAlias = tuple[str, str]
-"""A stream's name and an entry id."""
 
 SILENCE_NS = 5_000_000_000
 FAREWELL_NS = 1_000_000_000
 """Ranks that end together say so this much apart; then nobody waits for the open round, and it is let go."""
 ROUND_NS = 20_000_000_000
 """A round ends by then, come what may: a rank that has voted waits for its decision for 30 s, then raises."""
-MAX_COMMANDS = 256
-"""Judged in one round, so that a commit stays far below a frame's cap; the others wait for the next one."""
-MOST_WAITING = 1_000
-"""Commands of one log in hand; further ones stay in Redis. Of these at least a round's worth is judged at a time."""
 ROUNDS_UNSEEN = 1_000
 """Rounds that may have been decided since the newest one that a rank has applied: all of them aborted ones."""
-SENTENCE_BYTES = 4096
-"""A receipt's detail is refused above this length."""
-
-
-@dataclass
-class Outcome:
-    """What follows from a message or a tick: to be published and acknowledged in one atomic call, in this order."""
-
-    decisions: list[Decision] = field(default_factory=list)
-    receipts: list[pb.CommandReceipt] = field(default_factory=list)
-    done: list[Entry] = field(default_factory=list)
 
 
 class Coordinator:
@@ -56,7 +37,7 @@ class Coordinator:
         self.barrier: Barrier | None = None
         self._snapshot_every = snapshot_every
         self._roster = Roster()
-        self._waiting: dict[Entry, Waiting] = {}
+        self._docket = Docket()
         self._votes: list[Entry] = []
         self._due_step: int | None = None
         self._effective_step = 0
@@ -65,8 +46,6 @@ class Coordinator:
         self._was_applied = False
         self._next_snapshot = 0
         self._carried: World | None = None
-        self._positions = {COMMANDS: "", OPTIMIZER: ""}
-        self._refused = {COMMANDS: "", OPTIMIZER: ""}
         self._last: pb.BarrierCommit | pb.BarrierAbort | None = None
 
     def resume(self, decisions: Iterable[Decision]) -> Outcome:
@@ -110,19 +89,25 @@ class Coordinator:
         self._votes.append(entry)
         return Outcome() if released is None else self._commit(released, now_ns)
 
-    def on_command(self, stream: str, opened: Opened) -> Outcome:
-        """Keep a command for the next round. A redelivery changes nothing, also where its group began anew."""
+    def on_command(self, stream: str, opened: Opened, now_ns: int = 0) -> Outcome:
+        """Keep a command for the next round. A redelivery changes nothing, also where its group began anew.
+
+        One that was never met and lies before what is judged was handed to a coordinator that had been replaced. Ranks
+        have let go of it: it is refused by name.
+        """
         message = opened.message
         assert isinstance(message, pb.AdaptationCommand | pb.OptimizerCommand)
-        if entry_order(opened.entry_id) <= entry_order(self._positions[stream]):
-            return Outcome(done=[(stream, opened.entry_id)])
         waiting = Waiting(stream, opened.entry_id, message, opened.header, opened.digest)
-        self._waiting.setdefault((stream, opened.entry_id), waiting)
-        return Outcome()
+        if not self._docket.is_judged(stream, opened.entry_id):
+            self._docket.add(waiting)
+            return Outcome()
+        overtaken = RefusedError(pb.ReasonCode.REASON_CANCELLED, "later commands were judged before it")
+        receipts = [] if opened.redelivered else [self._refusal(waiting, overtaken, now_ns)]
+        return Outcome(receipts=receipts, done=entries_of([waiting]))
 
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome:
         """Answer an envelope that could not be opened: its body is not to be believed, so only its entry is named."""
-        if entry[0] not in self._positions:
+        if entry[0] not in self._docket.positions:
             return Outcome()
         self.pass_over(entry)
         receipt = self._receipt(entry[1], pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
@@ -131,12 +116,11 @@ class Coordinator:
 
     def pass_over(self, entry: Entry) -> None:
         """Note an entry that no round will name, so that the next commit lets go of it wherever it is held."""
-        if entry[0] in self._refused:
-            self._refused[entry[0]] = max(self._refused[entry[0]], entry[1], key=entry_order)
+        self._docket.pass_over(entry)
 
     def has_room(self, stream: str) -> bool:
         """Whether more of this stream may be taken in: commands wait here for as long as no round judges them."""
-        return sum(each.stream == stream for each in self._waiting.values()) < MOST_WAITING
+        return self._docket.has_room(stream)
 
     def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome:
         """Redis has lost these entries, and what was decided: say that once more if need be, and end the open round.
@@ -146,14 +130,10 @@ class Coordinator:
         """
         outcome = Outcome()
         if begins_anew:
-            self._positions, self._refused = {COMMANDS: "", OPTIMIZER: ""}, {COMMANDS: "", OPTIMIZER: ""}
+            self._docket.begin_anew()
         self._votes = [entry for entry in self._votes if entry not in gone]
-        for entry in sorted(gone):
-            if (waiting := self._waiting.pop(entry, None)) is not None:
-                receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
-                receipt.command_id = waiting.message.command_id
-                refuse(receipt, RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis"))
-                outcome.receipts.append(receipt)
+        lost = RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis")
+        outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._docket.lose(gone)]
         if self._last is not None and not (isinstance(self._last, pb.BarrierCommit) and self._last_is_applied()):
             outcome.decisions.append(self._last)
         if self.barrier is not None and self.barrier.is_open:
@@ -178,7 +158,7 @@ class Coordinator:
         return self.barrier is None or self._roster.newest_applied > self.barrier.round
 
     def _may_propose(self) -> bool:
-        due = bool(self._waiting) or self._due_step is not None
+        due = bool(self._docket) or self._due_step is not None
         idle = self.barrier is not None and not self.barrier.is_open
         return due and idle and self._roster.is_complete and (not self._must_be_applied or self._last_is_applied())
 
@@ -236,13 +216,10 @@ class Coordinator:
     def _dismiss(self, now_ns: int, outcome: Outcome) -> None:
         last = self._roster.departed[0]
         detail = f"the run is over: {last.worker} left it before step {last.heartbeat.step}"
-        for entry, waiting in sorted(self._waiting.items(), key=lambda item: item[1].order):
-            receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
-            receipt.command_id = waiting.message.command_id
-            refuse(receipt, RefusedError(pb.ReasonCode.REASON_PAST_DEADLINE, detail))
-            outcome.receipts.append(receipt)
-            outcome.done.append(entry)
-        self._waiting.clear()
+        over = RefusedError(pb.ReasonCode.REASON_PAST_DEADLINE, detail)
+        dismissed = self._docket.dismiss()
+        outcome.receipts += [self._refusal(waiting, over, now_ns) for waiting in dismissed]
+        outcome.done += entries_of(dismissed)
 
     def _commit(self, released: Released, now_ns: int) -> Outcome:
         outcome = Outcome(done=self._take_votes())
@@ -256,7 +233,7 @@ class Coordinator:
         )
         self._must_be_applied = False
         commands = self._judge_waiting(judge, released, outcome)
-        self._pass_refused()
+        self._docket.pass_refused()
         requests = self._requests(judge, released)
         commit = pb.BarrierCommit(
             version=1,
@@ -265,8 +242,8 @@ class Coordinator:
             effective_step=released.effective_step,
             commands=commands,
             digest=barrier_digest(released.effective_step, commands, requests),
-            commands_position=self._positions[COMMANDS],
-            optimizer_position=self._positions[OPTIMIZER],
+            commands_position=self._docket.positions[COMMANDS],
+            optimizer_position=self._docket.positions[OPTIMIZER],
             requests=requests,
             snapshot=released.effective_step >= self._next_snapshot,
             deviating=released.deviating if carried is None else (),
@@ -285,9 +262,7 @@ class Coordinator:
 
     def _judge_waiting(self, judge: Judge, released: Released, outcome: Outcome) -> list[pb.CommittedCommand]:
         commands = []
-        for waiting in islice(sorted(self._waiting.values(), key=lambda each: each.order), MAX_COMMANDS):
-            del self._waiting[(waiting.stream, waiting.entry_id)]
-            self._positions[waiting.stream] = max(self._positions[waiting.stream], waiting.entry_id, key=entry_order)
+        for waiting in self._docket.turns():
             outcome.done.append((waiting.stream, waiting.entry_id))
             receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_ACCEPTED, judge.now_ns)
             receipt.command_id, receipt.round = waiting.message.command_id, released.round
@@ -303,13 +278,6 @@ class Coordinator:
                 break
         return commands
 
-    def _pass_refused(self) -> None:
-        """Let the positions pass what was refused, but nothing that still waits."""
-        for stream, refused in self._refused.items():
-            waits = [each.order[:2] for each in self._waiting.values() if each.stream == stream]
-            if all(entry_order(refused) < order for order in waits):
-                self._positions[stream] = max(self._positions[stream], refused, key=entry_order)
-
     def _requests(self, judge: Judge, released: Released) -> list[pb.SeedRequest]:
         wanted: dict[tuple[str, int], pb.SeedRequest] = {}
         for vote in released.votes:
@@ -317,12 +285,18 @@ class Coordinator:
                 wanted.setdefault((request.seed_id, request.operation), request)
         return [request for request in wanted.values() if judge.take_over(request)]
 
+    def _refusal(self, waiting: Waiting, error: RefusedError, now_ns: int) -> pb.CommandReceipt:
+        receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
+        receipt.command_id = waiting.message.command_id
+        refuse(receipt, error)
+        return receipt
+
     def _receipt(self, entry_id: str, status: pb.ReceiptStatus, now_ns: int) -> pb.CommandReceipt:
         return pb.CommandReceipt(version=1, status=status, worker=self.name, entry_id=entry_id, time_ns=now_ns)
 
     def _note_commit(self, commit: pb.BarrierCommit) -> None:
         self._effective_step, self._committed_round = commit.effective_step, commit.round
-        self._positions = {COMMANDS: commit.commands_position, OPTIMIZER: commit.optimizer_position}
+        self._docket.judged_by(commit)
         if commit.snapshot:
             self._next_snapshot = (commit.effective_step // self._snapshot_every + 1) * self._snapshot_every
         if self._due_step is not None and self._due_step <= commit.effective_step:
@@ -331,16 +305,3 @@ class Coordinator:
     def _take_votes(self) -> list[Entry]:
         votes, self._votes = self._votes, []
         return votes
-
-
-def entry_order(entry_id: str) -> tuple[int, int]:
-    """Entry ids as their stream orders them; empty text stands before all."""
-    milliseconds, _, number = (entry_id or "0-0").partition("-")
-    return int(milliseconds), int(number or 0)
-
-
-def refuse(receipt: pb.CommandReceipt, error: RefusedError) -> None:
-    """Make a receipt say why, with as much of the sentence as it may carry."""
-    receipt.status = pb.ReceiptStatus.RECEIPT_REJECTED
-    receipt.reason = cast(pb.ReasonCode, error.reason)
-    receipt.detail = error.detail.encode()[:SENTENCE_BYTES].decode(errors="ignore")

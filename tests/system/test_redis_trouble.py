@@ -18,6 +18,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
 from esper.leyline.replay import ReplayGuard
 from esper.runtime.beside import windows_key
+from esper.runtime.lease import LEASE_S
 from esper.runtime.windows import part
 from tests.bus_kit import own_server
 from tests.system.processes import seconds_until
@@ -180,14 +181,21 @@ def is_known(town: Town, sealed: bytes) -> bool:
     return False
 
 
-def test_a_coordinator_that_another_has_replaced_ends_with_one_line_and_status_one(town: Town) -> None:
-    applied_within(town, 0.05)
-
+def test_a_second_coordinator_stands_by_and_takes_over_from_one_that_is_stopped(town: Town) -> None:
     old = town.start_another("coordinator")
+    town.steps_until(lambda: "coordinator.stands_by" in town.log("coordinator"), limit=2_000_000)
+    applied_within(town, 0.05)
+    assert town.log("coordinator").count("coordinator.leads") == 1
+
+    old.send_signal(signal.SIGSTOP)
+    took_s = applied_within(town, 0.04)
+    old.send_signal(signal.SIGCONT)
     town.steps_until(lambda: old.poll() is not None, limit=2_000_000)
-    applied_within(town, 0.04)
+    applied_within(town, 0.03)
 
     log = town.log("coordinator")
+    assert took_s <= LEASE_S + RESUMED_S
+    assert log.count("coordinator.leads") == 2
     assert old.returncode == 1
     assert log.count("process.failed") == 1
     assert "another process has taken over" in log

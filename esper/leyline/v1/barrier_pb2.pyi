@@ -68,18 +68,32 @@ class Heartbeat(_message.Message):
     def __init__(self, version: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., region: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., busy: _Optional[_Union[_enums_pb2.BusyWith, str]] = ..., time_ns: _Optional[int] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., sites: _Optional[_Iterable[str]] = ..., blueprints: _Optional[_Iterable[_Union[_kernels_pb2.KernelManifest, _Mapping]]] = ..., loss: _Optional[float] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., round_applied: _Optional[int] = ..., barrier_due: _Optional[bool] = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., hyperparameters: _Optional[_Mapping[str, float]] = ..., accuracy: _Optional[float] = ..., steps_waited: _Optional[int] = ..., pruning: _Optional[_Union[_pruning_pb2.StructuralPruningRequest, _Mapping]] = ...) -> None: ...
 
 class BarrierProposal(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "roster", "time_ns")
+    __slots__ = ("version", "round", "roster_generation", "roster", "time_ns", "lease_token")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     TIME_NS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
     roster: _containers.RepeatedScalarFieldContainer[str]
     time_ns: int
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., roster: _Optional[_Iterable[str]] = ..., time_ns: _Optional[int] = ...) -> None: ...
+    lease_token: int
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., roster: _Optional[_Iterable[str]] = ..., time_ns: _Optional[int] = ..., lease_token: _Optional[int] = ...) -> None: ...
+
+class LeaderAnnouncement(_message.Message):
+    __slots__ = ("version", "leader", "lease_token", "time_ns")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TIME_NS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    leader: str
+    lease_token: int
+    time_ns: int
+    def __init__(self, version: _Optional[int] = ..., leader: _Optional[str] = ..., lease_token: _Optional[int] = ..., time_ns: _Optional[int] = ...) -> None: ...
 
 class SnapshotRef(_message.Message):
     __slots__ = ("step", "digest")
@@ -155,7 +169,7 @@ class CommittedCommand(_message.Message):
     def __init__(self, stream: _Optional[str] = ..., entry_id: _Optional[str] = ..., command_id: _Optional[str] = ..., envelope_digest: _Optional[bytes] = ..., snapshot_step: _Optional[int] = ...) -> None: ...
 
 class BarrierCommit(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "effective_step", "commands", "digest", "commands_position", "optimizer_position", "requests", "snapshot", "deviating", "digests_compared", "latency_ms", "epoch")
+    __slots__ = ("version", "round", "roster_generation", "effective_step", "commands", "digest", "commands_position", "optimizer_position", "requests", "snapshot", "deviating", "digests_compared", "latency_ms", "epoch", "lease_token")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +184,7 @@ class BarrierCommit(_message.Message):
     DIGESTS_COMPARED_FIELD_NUMBER: _ClassVar[int]
     LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
@@ -184,23 +199,26 @@ class BarrierCommit(_message.Message):
     digests_compared: bool
     latency_ms: float
     epoch: int
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., effective_step: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[CommittedCommand, _Mapping]]] = ..., digest: _Optional[bytes] = ..., commands_position: _Optional[str] = ..., optimizer_position: _Optional[str] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., snapshot: _Optional[bool] = ..., deviating: _Optional[_Iterable[str]] = ..., digests_compared: _Optional[bool] = ..., latency_ms: _Optional[float] = ..., epoch: _Optional[int] = ...) -> None: ...
+    lease_token: int
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., effective_step: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[CommittedCommand, _Mapping]]] = ..., digest: _Optional[bytes] = ..., commands_position: _Optional[str] = ..., optimizer_position: _Optional[str] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., snapshot: _Optional[bool] = ..., deviating: _Optional[_Iterable[str]] = ..., digests_compared: _Optional[bool] = ..., latency_ms: _Optional[float] = ..., epoch: _Optional[int] = ..., lease_token: _Optional[int] = ...) -> None: ...
 
 class BarrierAbort(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "reason", "detail", "missing")
+    __slots__ = ("version", "round", "roster_generation", "reason", "detail", "missing", "lease_token")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
     reason: _enums_pb2.ReasonCode
     detail: str
     missing: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., reason: _Optional[_Union[_enums_pb2.ReasonCode, str]] = ..., detail: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+    lease_token: int
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., reason: _Optional[_Union[_enums_pb2.ReasonCode, str]] = ..., detail: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ..., lease_token: _Optional[int] = ...) -> None: ...
 
 class StageRecord(_message.Message):
     __slots__ = ("stage", "step", "gate", "passed", "evidence", "detail")

@@ -1,0 +1,62 @@
+"""Who leads where several could: whoever moves the version of the shared windows on, for as long as it does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from esper.bus.connect import Redis
+from esper.errors import BusError
+from esper.runtime.windows import RESIGNED, VERSION
+
+LEASE_S = 3.0
+RENEWALS = 6
+"""In one lease: a leader on a busy machine may miss some of them."""
+LOOK_S = 0.25
+
+log = structlog.get_logger()
+
+
+class Standby:
+    """Watches a leader that is another process, until its lease has run out.
+
+    A lease needs no clock but one's own: each settlement of a leader moves the version on and expects the one before
+    it. Where it has not moved for a whole lease, whoever moves it next, leads, and all that the old leader settles
+    afterwards is refused by the server, however late it wakes up. A server that is away makes no lease run out.
+    """
+
+    def __init__(
+        self, redis: Redis, hash_key: str, lease_s: float = LEASE_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.redis, self.hash_key, self.lease_s, self._clock = redis, hash_key, lease_s, clock
+        self._seen: bytes | None = None
+        self._since_s = 0.0
+
+    async def until_free(self, stopping: asyncio.Event) -> bool:
+        """Wait until nobody leads; False: told to stop before that."""
+        if not await self.is_free():
+            log.info("coordinator.stands_by", lease_s=self.lease_s)
+            while not (stopping.is_set() or await self.is_free()):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(LOOK_S, self.lease_s / RENEWALS)):
+                        await stopping.wait()
+        return not stopping.is_set()
+
+    async def is_free(self) -> bool:
+        """Look once: whether nobody has ever led, the last leader has resigned, or its lease has run out."""
+        began_s = self._clock()
+        try:
+            version, resigned = await self.redis.ask(("HMGET", self.hash_key, VERSION, RESIGNED))
+        except BusError:
+            self._seen = None
+            return False
+        now_s = self._clock()
+        if version is None or version == resigned:
+            return True
+        if version != self._seen or now_s - began_s > LOOK_S:
+            self._seen, self._since_s = version, now_s
+        return now_s - self._since_s >= self.lease_s

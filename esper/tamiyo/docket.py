@@ -1,0 +1,90 @@
+"""Commands that wait to be judged, in log order, and how far each log is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+
+from esper.leyline import contracts as pb
+from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Waiting
+from esper.tamiyo.outcome import Entry
+
+MAX_COMMANDS = 256
+"""Judged in one round, so that a commit stays far below a frame's cap; the others wait for the next one."""
+MOST_WAITING = 1_000
+"""Commands of one log in hand; further ones stay in Redis. Of these at least a round's worth is judged at a time."""
+
+
+class Docket:
+    """Both logs of commands, as far as they were read. Knows nothing of rounds."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Entry, Waiting] = {}
+        self.positions = {COMMANDS: "", OPTIMIZER: ""}
+        self._refused = {COMMANDS: "", OPTIMIZER: ""}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def is_judged(self, stream: str, entry_id: str) -> bool:
+        """Whether an entry lies before what is judged."""
+        return entry_order(entry_id) <= entry_order(self.positions[stream])
+
+    def add(self, waiting: Waiting) -> None:
+        """Keep a command; a repeat changes nothing."""
+        self._waiting.setdefault((waiting.stream, waiting.entry_id), waiting)
+
+    def pass_over(self, entry: Entry) -> None:
+        """Note an entry that no round will name, so that the next commit lets go of it wherever it is held."""
+        if entry[0] in self._refused:
+            self._refused[entry[0]] = max(self._refused[entry[0]], entry[1], key=entry_order)
+
+    def has_room(self, stream: str) -> bool:
+        """Whether more of this stream may be taken in: commands wait here for as long as no round judges them."""
+        return sum(each.stream == stream for each in self._waiting.values()) < MOST_WAITING
+
+    def turns(self) -> Iterator[Waiting]:
+        """The next commands to judge, a round's worth; each counts as judged once it is handed over."""
+        for waiting in islice(self._in_order(), MAX_COMMANDS):
+            del self._waiting[(waiting.stream, waiting.entry_id)]
+            self.positions[waiting.stream] = max(self.positions[waiting.stream], waiting.entry_id, key=entry_order)
+            yield waiting
+
+    def pass_refused(self) -> None:
+        """Let the positions pass what was refused, but nothing that still waits."""
+        for stream, refused in self._refused.items():
+            waits = [each.order[:2] for each in self._waiting.values() if each.stream == stream]
+            if all(entry_order(refused) < order for order in waits):
+                self.positions[stream] = max(self.positions[stream], refused, key=entry_order)
+
+    def judged_by(self, commit: pb.BarrierCommit) -> None:
+        """Go on behind a commit."""
+        self.positions = {COMMANDS: commit.commands_position, OPTIMIZER: commit.optimizer_position}
+
+    def begin_anew(self) -> None:
+        """Both logs begin anew: nothing of them is judged."""
+        self.positions, self._refused = {COMMANDS: "", OPTIMIZER: ""}, {COMMANDS: "", OPTIMIZER: ""}
+
+    def lose(self, gone: Collection[Entry]) -> list[Waiting]:
+        """Forget those that are no longer there; what waited of them, in the order of entries."""
+        return [waiting for entry in sorted(gone) if (waiting := self._waiting.pop(entry, None)) is not None]
+
+    def dismiss(self) -> list[Waiting]:
+        """Forget all that waits; in log order."""
+        left = self._in_order()
+        self._waiting.clear()
+        return left
+
+    def _in_order(self) -> list[Waiting]:
+        return sorted(self._waiting.values(), key=lambda each: each.order)
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """Entry ids as their stream orders them; empty text stands before all."""
+    milliseconds, _, number = (entry_id or "0-0").partition("-")
+    return int(milliseconds), int(number or 0)
+
+
+def entries_of(waiting: Iterable[Waiting]) -> list[Entry]:
+    """Where these lie."""
+    return [(each.stream, each.entry_id) for each in waiting]

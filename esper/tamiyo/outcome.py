@@ -1,0 +1,32 @@
+"""What a coordinator answers, and how a refusal is worded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.succession import Decision
+
+Entry: TypeAlias = tuple[str, str]
+"""A stream's name and an entry id."""
+
+SENTENCE_BYTES = 4096
+"""A receipt's detail is refused above this length."""
+
+
+@dataclass
+class Outcome:
+    """What follows from a message or a tick: to be published and acknowledged in one atomic call, in this order."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    receipts: list[pb.CommandReceipt] = field(default_factory=list)
+    done: list[Entry] = field(default_factory=list)
+
+
+def refuse(receipt: pb.CommandReceipt, error: RefusedError) -> None:
+    """Make a receipt say why, with as much of the sentence as it may carry."""
+    receipt.status = pb.ReceiptStatus.RECEIPT_REJECTED
+    receipt.reason = cast(pb.ReasonCode, error.reason)
+    receipt.detail = error.detail.encode()[:SENTENCE_BYTES].decode(errors="ignore")

@@ -1,0 +1,167 @@
+"""Of several coordinators one leads; another takes over when it falls silent, and what it says later is void."""
+
+from __future__ import annotations
+
+import asyncio
+
+from esper.bus import names
+from esper.bus.connect import Redis
+from esper.bus.consumer import SWEEP_AGAIN_S, Consumer, Pace
+from esper.bus.delivery import Delivery
+from esper.bus.drive import drive
+from esper.bus.pending import Source
+from esper.bus.protocol import Surroundings
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.leyline.kinds import Domain
+from esper.leyline.succession import Decision, Said, Succession, in_force
+from esper.runtime.coordinate import Desk
+from esper.runtime.lease import Standby
+from esper.runtime.orders import Orders
+from tests.rounds import germinate, heartbeat
+from tests.test_coordinator import Run, run, step_until_idle
+
+__all__ = ["run"]
+LEASE_S = 3.0
+
+
+class Clock:
+    """Stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def standby(run: Run, clock: Clock) -> Standby:
+    return Standby(run.redis, names.key(run.run_id, "windows:coordinator"), LEASE_S, clock)
+
+
+async def test_one_who_finds_no_leader_need_not_wait(run: Run) -> None:
+    assert await standby(run, Clock()).until_free(asyncio.Event())
+
+
+async def test_a_leader_that_renews_its_lease_keeps_it_and_a_silent_one_loses_it(run: Run) -> None:
+    leader, clock = await run.coordinator(), Clock()
+    watching = standby(run, clock)
+
+    first = await watching.is_free()
+    clock.now_s = 2.9
+    await leader.step([])  # its first step is due to show that it is there
+    renewed = await watching.is_free()
+    clock.now_s = 5.8
+    silent = await watching.is_free()
+    clock.now_s = 5.9
+
+    assert (first, renewed, silent, await watching.is_free()) == (False, False, False, True)
+
+
+async def test_one_that_stands_by_can_be_stopped(run: Run) -> None:
+    await run.coordinator()
+    stopping, watching = asyncio.Event(), standby(run, Clock())
+    waiting = asyncio.create_task(watching.until_free(stopping))
+
+    stopping.set()
+
+    assert not await waiting
+
+
+async def test_a_leader_that_ends_in_order_is_followed_at_once(run: Run) -> None:
+    leader, stopping = await run.coordinator(), asyncio.Event()
+    stopping.set()
+    await leader.serve(stopping)
+
+    assert await standby(run, Clock()).is_free()
+
+
+async def announced(run: Run) -> list[int]:
+    said = await run.said("decisions", Domain.DECISION)
+    return [each.lease_token for each in said if isinstance(each, pb.LeaderAnnouncement)]
+
+
+async def decided_by(run: Run) -> list[int]:
+    return [each.lease_token for each in await run.said("decisions", Domain.DECISION) if isinstance(each, Decision)]
+
+
+async def test_each_leader_announces_itself_under_a_higher_token_and_stamps_what_it_says(run: Run) -> None:
+    for _ in range(2):
+        leader: Desk = await run.coordinator()
+        await run.put("heartbeats", heartbeat(0), heartbeat(1))
+        await run.put("commands", germinate())
+        await step_until_idle(leader)
+
+    first, second = await announced(run)
+    assert first < second
+    assert await decided_by(run) == [first, second, second]  # a proposal; its abort and the next proposal
+
+
+def proposal(number: int, token: int) -> pb.BarrierProposal:
+    return pb.BarrierProposal(version=1, round=number, roster_generation=1, roster=["w"], lease_token=token)
+
+
+def commit(number: int, token: int, step: int = 9) -> pb.BarrierCommit:
+    digest = barrier_digest(step, [], [])
+    return pb.BarrierCommit(
+        version=1, round=number, roster_generation=1, effective_step=step, digest=digest, lease_token=token
+    )
+
+
+def abort(number: int, token: int) -> pb.BarrierAbort:
+    return pb.BarrierAbort(version=1, round=number, roster_generation=1, lease_token=token)
+
+
+def leads(token: int) -> pb.LeaderAnnouncement:
+    return pb.LeaderAnnouncement(version=1, leader="coordinator", lease_token=token)
+
+
+RECORD: list[Said] = [leads(5), proposal(1, 5), leads(8), commit(1, 5), abort(1, 8), commit(1, 8), proposal(2, 8)]
+"""The first leader commits after the second has announced itself, and the second decides twice."""
+
+
+def test_a_new_leader_goes_by_what_leaders_of_their_time_have_decided_first() -> None:
+    succession = Succession()
+
+    assert list(in_force(RECORD, succession)) == [RECORD[1], RECORD[4], RECORD[6]]
+    assert (succession.next_token(3), succession.next_token(1_000)) == (9, 1_000)
+
+
+def test_a_worker_obeys_no_leader_that_was_replaced() -> None:
+    orders, told = Orders(), list[str | None]()
+
+    for number, said in enumerate(RECORD):
+        delivery = Delivery("decisions", "w", f"{number + 1}-0", b"", 1, "w")
+        match said:
+            case pb.LeaderAnnouncement():
+                step = orders.on_announcement(said, delivery)
+            case pb.BarrierProposal():
+                step = orders.on_proposal(said, delivery)
+            case pb.BarrierCommit():
+                step = orders.on_commit(said, delivery)
+            case pb.BarrierAbort():
+                step = orders.on_abort(said, delivery)
+        told += [message.WhichOneof("message") for message in step[0]]
+
+    assert told == ["proposal", "abort", "proposal"]
+
+
+async def test_what_a_replaced_leader_has_read_meanwhile_comes_to_the_new_one(
+    run: Run, redis: Redis, redis_reader: Redis
+) -> None:
+    source, clock, never = Source(f"{run.run_id}:votes", "coordinator", "coordinator"), Clock(), asyncio.Event()
+    reads = [Consumer(source, Pace(sweep_every_s=1.0), Surroundings(clock)) for _ in range(2)]
+
+    async def read(consumer: Consumer) -> list[bytes]:
+        return [each.body for each in await drive(consumer.next_batch(wait=False), redis_reader, redis, never)]
+
+    for _ in SWEEP_AGAIN_S:  # what an earlier incarnation may have been sent late is looked for at the start
+        clock.now_s += 1.5
+        await read(reads[1])
+    await read(reads[0])
+    await redis.execute_command("XADD", source.stream, "*", "m", b"vote")
+    stolen = await read(reads[0])
+    before = await read(reads[1])
+    clock.now_s += 1.0
+
+    assert (stolen, before, await read(reads[1])) == ([b"vote"], [], [b"vote"])

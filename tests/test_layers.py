@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "bus": frozenset({"leyline", "errors"}),
     "runtime": frozenset({"bus", "leyline", "errors"}),
     "kernels": frozenset({"leyline", "errors"}),
+    "models": frozenset({"kernels"}),
     "narset": frozenset({"leyline", "errors"}),
     "tamiyo": frozenset({"leyline", "errors"}),
     "kasmina": frozenset({"kernels", "leyline", "errors"}),

@@ -37,6 +37,17 @@ def attached(directory: Path, host: Host) -> Session:
     return esper.attach(host, optimizer=optimizer, sites=["body"], required=False, teachers=source)
 
 
+def decided(run: Session, host: Host, *commands: pb.OptimizerCommand) -> None:
+    """Have these carried out, and each decided on before one of the next steps."""
+    order(run, *commands)
+    train(run, host, 1)
+    for _ in commands:
+        assert run.teachers is not None
+        run.teachers.wait()
+        order(run)
+        train(run, host, 1)
+
+
 def events(run: Session) -> dict[str, dict[str, str]]:
     table = run.exchange.rows.table()
     assert table is not None
@@ -47,7 +58,7 @@ def test_the_loop_distils_from_the_teacher_that_an_order_has_brought(tmp_path: P
     (_, digest), host = saved(professor(), tmp_path), new_host()
     with attached(tmp_path, host) as run:
         assert run.teachers is not None
-        order(run, register(digest))
+        decided(run, host, register(digest))
         for _ in range(2):
             with run.step():
                 inputs, targets = batch(run.step_number)
@@ -67,11 +78,15 @@ def test_what_was_measured_travels_with_the_next_row_and_the_registration_with_i
     (_, digest), host = saved(professor(), tmp_path), new_host()
     with attached(tmp_path, host) as run:
         order(run, register(digest))
+        train(run, host, 1)
+        before = run.exchange.rows.table()
+        assert run.teachers is not None
+        run.teachers.wait()
+        order(run)
         train(run, host, 2)
-        rows = run.exchange.rows
-        first, second = rows.table(), rows.table()
+        first, second = run.exchange.rows.table(), run.exchange.rows.table()
 
-    assert first is not None and second is not None
+    assert before is not None and first is not None and second is not None and not before.events
     fields = {"memory_before_checkpoint", "memory_after_checkpoint", "memory_saved_gb", "recomputation_count"}
     assert fields | {"checkpoint_overhead_ms", "teacher_params_registered"} <= {*first.names}
     assert not fields & {*second.names}
@@ -86,8 +101,8 @@ def test_a_refused_teacher_fails_its_command_and_leaves_the_training_bit_identic
     host = new_host()
     twin = copy.deepcopy(host)
     with attached(tmp_path, host) as run:
-        order(run, register(digest), register("f" * 64, "t1"), register("", "t2"))
-        train(run, host, 5)
+        decided(run, host, register(digest), register("f" * 64, "t1"), register("", "t2"))
+        train(run, host, 1)
         told = events(run)
 
     train_bare(twin, torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9), 5)
@@ -100,8 +115,8 @@ def test_a_registered_teacher_leaves_the_training_bit_identical_until_its_loss_i
     (_, digest), host = saved(professor(), tmp_path), new_host()
     twin = copy.deepcopy(host)
     with attached(tmp_path, host) as run:
-        order(run, register(digest))
-        train(run, host, 5)
+        decided(run, host, register(digest))
+        train(run, host, 3)
 
     train_bare(twin, torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9), 5)
     assert equal(dict(host.state_dict()), dict(twin.state_dict()))
@@ -110,8 +125,7 @@ def test_a_registered_teacher_leaves_the_training_bit_identical_until_its_loss_i
 def test_no_optimizer_owns_a_teachers_parameter(tmp_path: Path) -> None:
     (_, digest), host = saved(professor(), tmp_path), new_host()
     with attached(tmp_path, host) as run:
-        order(run, register(digest))
-        train(run, host, 1)
+        decided(run, host, register(digest))
         assert run.teachers is not None
         parameters = [parameter for _, parameter in run.teachers.named()]
 

@@ -30,7 +30,7 @@ def composed(soft: Soft) -> Tensor:
     ours, theirs = ((_wide(each) / soft.temperature).log_softmax(-1) for each in (soft.student, soft.teacher))
     probability = theirs.exp()
     # 0 * log 0 is 0, also where the student has log 0 in the same place.
-    divergence = torch.where(probability > 0, probability * (theirs - ours), 0.0).sum(-1)
+    divergence = torch.where(probability == 0, 0.0, probability * (theirs - ours)).sum(-1)
     scale = soft.weight * soft.temperature**2
     if soft.counted is None:
         return divergence.mean() * scale

@@ -28,6 +28,7 @@ from esper.runtime.link import Link, await_ready
 from esper.session.batches import LoopPosition
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
+from esper.session.lessons import Lessons
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink, ReplayPlace
@@ -98,7 +99,7 @@ def attach(
             schedulers=chosen.schedulers(),
             own_host=chosen.own_host,
         )
-        teachers = open_teachers(chosen.teachers, model, optimizer, rows)
+        teachers = open_teachers(chosen.teachers, model, optimizer, rows, reducer.mean, executor.breakers["teacher"])
         around = with_teachers(around, teachers)
         optimizers = Optimizers(optimizer, reduce=reducer, scaler=chosen.scaler, around=around)
         executor.follow_optimizers(optimizers.has)
@@ -113,7 +114,9 @@ def attach(
             place, model, executor.sites, chosen.data, executor, optimizers, states, steering, boundary, rows
         )
         session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
-        session.teachers, session.requested = teachers, requested
+        recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
+        session.teach(Lessons(teachers, steering.count, recorded))
+        session.requested = requested
         session.position = LoopPosition(chosen.loader)
         if chosen.loader is not None:
             session.not_replayable = ""

@@ -60,8 +60,8 @@ class Exchange:
             self._hear(message)
 
     def say(self, message: pb.ToRuntime) -> None:
-        """Send on the control lane."""
-        if self.link is not None:
+        """Send on the control lane. An answer with a receipt that is pending is said once that is decided."""
+        if self.link is not None and all(receipt.status for receipt in message.applied.receipts):
             self.link.send(message)
 
     def introduce(self, message: pb.ToRuntime) -> None:

@@ -20,6 +20,7 @@ from esper.leyline import contracts as pb
 from esper.session import records
 from esper.session.batches import LoopPosition
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
+from esper.session.lessons import Lessons, Said
 from esper.session.portrait import Portrait
 from esper.session.step import Step as Step
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
@@ -47,7 +48,6 @@ class Session:
     step_number: int = 1
     epoch: int = 0
     checkpoints: Checkpoints | None = None
-    teachers: Teachers | None = None  # to distil from, where attach() was given a source of them
 
     def __post_init__(self) -> None:
         self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
@@ -56,6 +56,7 @@ class Session:
         self._stepped = False  # the host's optimizer, since this step began
         self.executor.in_emergency = self._in_emergency
         self._barrier_due = False
+        self._lessons = Lessons(None, self.portrait.steering.count)
         self._report: pb.WorkerReport | None = None
         self.requested: records.Requested | None = None  # the executor as Steering sees it
         self.position = LoopPosition()
@@ -70,6 +71,15 @@ class Session:
     def step(self) -> Step:
         """The next step, as a context manager: `with run.step() as step:`."""
         return self._step
+
+    @property
+    def teachers(self) -> Teachers | None:
+        """To distil from, where attach() was given a source of them."""
+        return self._lessons.teachers
+
+    def teach(self, lessons: Lessons) -> None:
+        """Have teachers registered from now on."""
+        self._lessons = lessons
 
     def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
         """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
@@ -139,6 +149,7 @@ class Session:
         if self._report is None:
             for hook in self._hooks:
                 hook.remove()
+            self._answer(self._lessons.end(self.step_number))
             self.pruning.close()
             self.optimizers.close()
             self.exchange.store_rows()
@@ -249,11 +260,10 @@ class Session:
         boundary = self.exchange.boundary
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
-            self.exchange.say(pb.ToRuntime(applied=boundary.applied(order, receipts)))
+            self._answer(self._lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
             self._keep_outcomes(order)
             if self.checkpoints is not None:
                 self.checkpoints.note(order)
-            self._tell(receipts)
         if (proposal := boundary.vote_asked()) is not None:
             vote = self.portrait.vote(proposal, self.step_number, self.epoch)
             boundary.voted(vote)
@@ -265,6 +275,11 @@ class Session:
         if outcomes and self.portrait.place.rank == 0:  # every rank has the same
             record = records.judged(self.portrait, order.commit.round, outcomes)
             self.exchange.say(pb.ToRuntime(record=record))
+
+    def _answer(self, said: Said) -> None:
+        for answer in said.answers:
+            self.exchange.say(pb.ToRuntime(applied=answer))
+        self._tell(said.receipts)
 
     def _tell(self, receipts: Sequence[pb.CommandReceipt]) -> None:
         """In the log, and as an event of the next packet: a command's completion shows in every tier."""
@@ -324,7 +339,8 @@ class Session:
 
     def _beat_when_due(self) -> None:
         if time.monotonic() >= self._beat_at:
-            self._beat(barrier_due=bool(self.executor.requests()))
+            news = self.teachers is not None and self.teachers.has_news
+            self._beat(barrier_due=news or bool(self.executor.requests()))
 
     def _beat(self, *, barrier_due: bool = False, busy: int = 0) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_S

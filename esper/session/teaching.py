@@ -11,13 +11,19 @@ import torch
 from esper.leyline import contracts as pb
 from esper.tolaria.rows import Rows
 from esper.tolaria.surroundings import Surroundings
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.tolaria.teacher_faults import Breaker
+from esper.tolaria.teachers import Agree, Teachers, TeacherSource
 
 log = structlog.get_logger()
 
 
 def open_teachers(
-    source: TeacherSource | None, model: torch.nn.Module, optimizer: torch.optim.Optimizer, rows: Rows
+    source: TeacherSource | None,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rows: Rows,
+    agree: Agree,
+    breaker: Breaker,
 ) -> Teachers | None:
     """None where attach() was given no source. A teacher lies where the model does unless its settings say where."""
     if source is None:
@@ -36,11 +42,11 @@ def open_teachers(
     if not source.settings.device:
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         source = replace(source, settings=replace(source.settings, device=str(device)))
-    return Teachers(source, tell=tell, taken=taken)
+    return Teachers(source, tell=tell, taken=taken, agree=agree, breaker=breaker)
 
 
 def with_teachers(around: Surroundings, teachers: Teachers | None) -> Surroundings:
     """Their parameters belong to no optimizer, and REGISTER_TEACHER reaches them."""
     if teachers is None:
         return around
-    return replace(around, teacher=teachers.named, register_teacher=teachers.register)
+    return replace(around, teacher=teachers.named, register_teacher=teachers.begin)

@@ -25,6 +25,7 @@ from esper.tolaria.standing import Standing
 from esper.tolaria.surroundings import ALONE, Surroundings
 
 _Kind = pb.OptimizerCommandType
+PENDING = pb.ReceiptStatus.RECEIPT_UNKNOWN  # of a command whose effect comes later, on all ranks before the same step
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,9 @@ class Optimizers:
     def apply(self, command: pb.OptimizerCommand, step: int, seeds: Mapping[str, Trainee]) -> OptimizerOutcome:
         """Carry out a command before `step` begins, or say why not; a refused one changes nothing."""
         try:
-            return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED, detail=self._apply(command, step, seeds))
+            detail = self._apply(command, step, seeds)
+            later = command.command_type == _Kind.OPTIMIZER_COMMAND_REGISTER_TEACHER and not detail
+            return OptimizerOutcome(PENDING if later else pb.ReceiptStatus.RECEIPT_APPLIED, detail=detail)
         except RefusedError as error:
             return _failed(error)
 

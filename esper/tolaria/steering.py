@@ -161,14 +161,10 @@ class Steering:
     def _receipt(
         self, opened: pb.OpenedCommand, outcome: SeedOutcome | OptimizerOutcome, order: pb.CommitOrder, step: int
     ) -> pb.CommandReceipt:
-        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
-            self.num_applied += 1
-        else:
-            self.num_failed += 1
         facts: dict[str, Any] = {}
         if not isinstance(outcome, OptimizerOutcome):
             facts = {"stage": outcome.stage, "gate": outcome.gate, "evidence": dict(outcome.evidence)}
-        return pb.CommandReceipt(
+        receipt = pb.CommandReceipt(
             version=1,
             command_id=opened.ref.command_id,
             status=cast(pb.ReceiptStatus, outcome.status),
@@ -181,6 +177,13 @@ class Steering:
             time_ns=self.clock_ns(),
             **facts,
         )
+        self.count(receipt)
+        return receipt
+
+    def count(self, receipt: pb.CommandReceipt) -> None:
+        """One that is pending is counted when it is decided on."""
+        self.num_applied += receipt.status == pb.ReceiptStatus.RECEIPT_APPLIED
+        self.num_failed += receipt.status == pb.ReceiptStatus.RECEIPT_FAILED
 
 
 def _rolls_back(order: pb.CommitOrder) -> bool:

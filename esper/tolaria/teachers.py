@@ -2,83 +2,136 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from esper.errors import RefusedError, SettingError
-from esper.kernels.distillation import StaticKDLoss
 from esper.kernels.teacher.divergence import DivergenceMonitor
-from esper.kernels.teacher.files import SUFFIX, require_digest
 from esper.kernels.teacher.memory import is_out_of_memory
-from esper.kernels.teacher.settings import TeacherSettings
 from esper.kernels.teacher.teacher import INFO, WARNING, CheckpointedTeacher, Tell, silent
-from esper.kernels.teacher.telemetry import CheckpointTelemetry
 from esper.leyline import contracts as pb
+from esper.tolaria.arrivals import Arrival, Loaded, Relay
+from esper.tolaria.optimizers import OptimizerOutcome
+from esper.tolaria.teacher_faults import Breaker, TeacherFaults, Unbreakable
+from esper.tolaria.teacher_source import TeacherSource as TeacherSource
 
 CRITICAL = pb.TelemetryLevel.TELEMETRY_CRITICAL
-NUM_LISTED = 5
-# What the user's architecture raises where the sample, or a tensor of the file, is not what it takes.
-FAULTS = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+ELSEWHERE = "another rank can't have it, so that none takes it"
+
+Agree = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class TeacherSource:
-    """Where teachers come from. `directory` holds <sha256>.safetensors files; `factory` builds their architecture.
-
-    The factory is the user's own code, never named by a message; it is called once per registration, for a model of
-    its own. On `sample`, inputs as the model takes them, a teacher is tried before it is taken: its logits must be
-    finite, and its precision and the saving of gradient checkpointing are measured and told.
-    """
-
-    directory: str | Path
-    factory: Callable[[], nn.Module]
-    settings: TeacherSettings = field(default_factory=TeacherSettings)
-    loss: StaticKDLoss = field(default_factory=StaticKDLoss)
-    sample: Tensor | None = None
+def _alone(flags: Tensor) -> Tensor:
+    return flags
 
 
 class Teachers:
-    """Holds one teacher at most. Knows no wire and no optimizers; all ranks register the same before the same step.
+    """Holds one teacher at most. Knows no wire and no optimizers; ranks take, suspend and drop one in the same step.
 
-    `taken` are tensors that no teacher may hold: the parameters that are being trained.
+    `taken` are tensors that no teacher may hold: the parameters that are being trained. `agree` makes a tensor its mean
+    over ranks.
     """
 
     def __init__(
-        self, source: TeacherSource, *, tell: Tell = silent, taken: Callable[[], Iterable[Tensor]] = tuple
+        self,
+        source: TeacherSource,
+        *,
+        tell: Tell = silent,
+        taken: Callable[[], Iterable[Tensor]] = tuple,
+        agree: Agree = _alone,
+        breaker: Breaker | None = None,
     ) -> None:
-        self.source, self._tell, self._taken = source, tell, taken
+        self.source, self._tell, self._taken, self._agree = source, tell, taken, agree
         self.current: CheckpointedTeacher | None = None
+        self.faults = TeacherFaults(breaker or Unbreakable(), tell)
+        self._lost = False  # dropped by this rank; the others still have theirs
         self._measured: dict[str, float] = {}
-        self._prepared: CheckpointedTeacher | None = None
+        self._prepared: tuple[CheckpointedTeacher, Relay] | None = None
+        self._waiting: deque[str] = deque()  # digests, the first of them on its way
+        self._arrival: Arrival | None = None
+        self._known: tuple[bool, ...] = ()
+
+    # -- registration ------------------------------------------------------------------------------------------------
 
     def prepare(self, digest: str) -> None:
         """Read and check a file before training, so that its registration need only load it; RefusedError as there."""
-        self._prepared = self._opened(digest)
+        relay = Relay()
+        try:
+            self._prepared = self.source.opened(digest, self.source.built(self._taken()), relay), relay
+        except SettingError as error:
+            raise _refused(error) from error
 
     def register(self, digest: str, step: int) -> str:
         """Load the teacher of this digest in the place of the one there is, and say so in a sentence.
 
         The one there is already is left alone. RefusedError for a digest without a file, or a file that is not sound or
-        does not fit the architecture: the present teacher then stays.
+        does not fit the architecture: the present teacher then stays. Waits for the loading: for a boundary that
+        nobody waits at. `begin` is for training.
         """
-        if self.current is not None and self.current.digest == digest:
-            return f"teacher {digest[:12]} is registered already"
-        prepared, self._prepared = self._prepared, None
-        if prepared is None or prepared.digest != digest:
-            prepared = self._opened(digest)
+        if self._has(digest):
+            return _already(digest)
         try:
-            return self._replace(prepared, step)
+            opened, relay = self._opening(digest)
+            return self._replace(opened(), relay, step)
         except SettingError as error:
             raise _refused(error) from error
 
+    def begin(self, digest: str, step: int) -> str:
+        """Load this one beside the one there is, after those that were begun before it; `settle` takes it.
+
+        Returns nothing to say. All ranks call it before the same step.
+        """
+        self._waiting.append(digest)
+        if self._arrival is None:
+            self._start()
+        return ""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the ranks should agree anew: a teacher is here or refused, a breaker has opened or closed."""
+        return self._news() != self._known
+
+    def settle(self, step: int) -> OptimizerOutcome | None:
+        """Agree with the other ranks; what became of the oldest registration, once that is decided for all of them.
+
+        All ranks call it before the same step, at each decision of the run. Waits for the device.
+        """
+        self.faults.look(self.current)
+        arrival = self._arrival
+        here, failed = arrival is not None and arrival.is_here, arrival is not None and arrival.error is not None
+        flags = torch.tensor([here, failed, self.faults.is_open, self._lost], dtype=torch.float64)
+        all_here, any_failed, any_open, any_lost = self._agree(flags).tolist()
+        if any_lost:
+            self._follow_loss()
+        self.faults.agreed(any_open > 0, self.current)
+        outcome = None
+        if arrival is not None and (any_failed or all_here > 1 - 1e-6):  # a mean may be a rounding error below 1
+            outcome = self._decided(arrival, step, refused=bool(any_failed))
+        self._known = self._news()
+        return outcome
+
+    def wait(self) -> None:
+        """Until what is on its way is here or refused on this rank; it is taken at the next `settle`."""
+        if self._arrival is not None:
+            self._arrival.wait()
+
+    def close(self) -> None:
+        """Take nothing that is still on its way."""
+        if self._arrival is not None:
+            self._arrival.abandon()
+        self._arrival = None
+        self._waiting.clear()
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
     def predict(self, *args: Any, **kwargs: Any) -> Tensor | None:
-        """The teacher's logits, without a gradient; None where there is no teacher, or no longer memory for it."""
-        if self.current is None:
+        """The teacher's logits, without a gradient; None where there is none, no memory for it, or it is suspended."""
+        if self.current is None or self.faults.keeps_out:
             return None
         try:
             logits: Tensor = self.current(*args, **kwargs)
@@ -87,19 +140,27 @@ class Teachers:
                 raise
             self._drop(self.current.digest, str(error).splitlines()[0][:200])
             return None
+        self.faults.note(logits, self.source.loss.dim)
         return logits
 
     def distil(self, student_logits: Tensor, *inputs: Any, targets: Tensor | None = None) -> Tensor:
-        """What to add to the loss: the weighted KD loss of these logits on these inputs; 0 without a teacher."""
+        """What to add to the loss: the weighted KD loss of these logits on these inputs; 0 without a teacher.
+
+        Positions for which the teacher's logits are not finite count nothing.
+        """
         logits = self.predict(*inputs)
         if logits is None:
             return student_logits.new_zeros(())
-        loss: Tensor = self.source.loss(student_logits, logits, targets)
+        loss: Tensor = self.source.loss(student_logits, logits, targets, mask=self.faults.mask)
         return loss
 
     def check(self, *inputs: Any) -> float:
         """Relative error of its logits against the same weights in float32; waits for the device. 0 without one."""
-        return DivergenceMonitor(self.current, self._tell).measure(*inputs) if self.current is not None else 0.0
+        if self.current is None:
+            return 0.0
+        error = DivergenceMonitor(self.current, self.faults).measure(*inputs)
+        self.faults.charge()
+        return error
 
     def named(self) -> Iterator[tuple[str, Tensor]]:
         """Parameters that no optimizer may step, those among them that the factory had made."""
@@ -109,111 +170,128 @@ class Teachers:
     def owns(self, parameter: nn.Parameter) -> bool:
         return self.current is not None and self.current.owns(parameter)
 
-    def state_dict(self) -> dict[str, str]:
-        """Which teacher a checkpoint goes on with: its weights lie in its own file."""
-        return {"digest": self.current.digest if self.current is not None else ""}
-
-    def load_state_dict(self, state: Mapping[str, str]) -> None:
-        """Back to the teacher of a checkpoint; where its file is gone the run goes on without one, and says so."""
-        if not (digest := state["digest"]):
-            self._leave()
-            return
-        try:
-            self.register(digest, 0)
-        except RefusedError as error:
-            self._drop(digest, error.detail)
-
     def take_measured(self) -> dict[str, float]:
         """Figures of the last registration by metric name, once."""
         measured, self._measured = self._measured, {}
         return measured
 
-    def _opened(self, digest: str) -> CheckpointedTeacher:
-        """Checked against its digest and the architecture, and not yet loaded."""
-        try:
-            return self._checked(digest)
-        except SettingError as error:
-            raise _refused(error) from error
+    def state_dict(self) -> dict[str, Any]:
+        """Which teacher a checkpoint goes on with, and which were on their way: weights lie in their own files."""
+        return {"digest": self.current.digest if self.current is not None else "", "pending": list(self._waiting)}
 
-    def _checked(self, digest: str) -> CheckpointedTeacher:
-        path = self._path(digest)
-        model = self._built()
-        taken = {id(tensor) for tensor in self._taken()}
-        if shared := next((name for name, tensor in model.named_parameters() if id(tensor) in taken), ""):
-            raise SettingError("teacher's parameter", shared, "one of the factory's own: it is being trained")
-        return CheckpointedTeacher(
-            model, path, digest=digest, settings=self.source.settings, tell=self._tell, loaded=False
-        )
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Back to the teacher of a checkpoint; one that was on its way has arrived.
 
-    def _built(self) -> nn.Module:
-        """By the user's code; the run then draws the numbers that it would have drawn."""
-        with torch.random.fork_rng(devices=_cuda_in_use()):
+        Where its file is gone the run goes on without one, and says so.
+        """
+        wanted = [digest for digest in (*reversed(state.get("pending", [])), state["digest"]) if digest]
+        if not wanted:
+            self._leave()
+        for digest in wanted:
             try:
-                return self.source.factory()
-            except FAULTS as error:
-                raise SettingError("teacher's factory", type(error).__name__, f"a model: {error}") from error
+                self.register(digest, 0)
+                return
+            except RefusedError as error:
+                self._drop(digest, error.detail)
 
-    def _path(self, digest: str) -> Path:
-        require_digest(digest)
-        directory = Path(self.source.directory)
-        path = directory / f"{digest}{SUFFIX}"
-        if not path.is_file():
-            found = sorted(each.stem[:12] for each in directory.glob(f"*{SUFFIX}"))
-            listed = ", ".join(found[:NUM_LISTED]) + (", ..." if len(found) > NUM_LISTED else "")
-            raise SettingError("teacher digest", digest, f"that of a file in {directory}; there: {listed or 'none'}")
-        return path
+    # -- how -----------------------------------------------------------------------------------------------------------
 
-    def _replace(self, teacher: CheckpointedTeacher, step: int) -> str:
-        """The old one's memory is given back first, as both at once may be more than there is."""
-        previous = self.current
+    def _news(self) -> tuple[bool, ...]:
+        arrival = self._arrival
+        return arrival is not None and arrival.result.done(), self.faults.is_open, self._lost
+
+    def _has(self, digest: str) -> bool:
+        return self.current is not None and self.current.digest == digest
+
+    def _start(self) -> None:
+        """Set the oldest registration on its way. Its model is made here: other threads draw no random numbers."""
+        digest = self._waiting[0]
+        if self.current is not None and self._has(digest):
+            self._arrival = Arrival.settled(digest, Loaded(self.current))
+            return
+        beside = 0 if self.current is None else self.current.resident_bytes()
+        try:
+            opened, relay = self._opening(digest)
+        except SettingError as error:
+            self._arrival = Arrival.settled(digest, error)
+            return
+        self._arrival = Arrival.begin(digest, relay, partial(_load, self.source, opened, beside, relay))
+
+    def _opening(self, digest: str) -> tuple[Callable[[], CheckpointedTeacher], Relay]:
+        """How another thread gets it, with its model made here."""
+        if (prepared := self._take_prepared(digest)) is not None:
+            teacher, relay = prepared
+            return lambda: teacher, relay
+        relay = Relay()
+        return partial(self.source.opened, digest, self.source.built(self._taken()), relay), relay
+
+    def _decided(self, arrival: Arrival, step: int, *, refused: bool) -> OptimizerOutcome:
+        self._waiting.popleft()
+        self._arrival = None
+        try:
+            return self._refuse(arrival) if refused else self._take(arrival, step)
+        finally:
+            if self._waiting:
+                self._start()
+
+    def _refuse(self, arrival: Arrival) -> OptimizerOutcome:
+        reason = ELSEWHERE if arrival.error is None else str(arrival.error)
+        arrival.abandon()
+        arrival.relay.open(self._tell)
+        self._tell(WARNING, "teacher.refused", digest=arrival.digest[:80], reason=reason)
+        if isinstance(arrival.error, SettingError) and arrival.error.name == "teacher memory":
+            self.faults.charge(reason)
+        return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_FAILED, pb.ReasonCode.REASON_TEACHER_REFUSED, reason)
+
+    def _take(self, arrival: Arrival, step: int) -> OptimizerOutcome:
+        loaded, previous = arrival.result.result(), self.current
+        if loaded.teacher is previous:
+            return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED, detail=_already(arrival.digest))
+        self.current = loaded.teacher
         if previous is not None:
             previous.release()
-        self.current = None
+            self._make_room_of(loaded.teacher)
+        return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED, detail=self._announced(loaded, arrival.relay, step))
+
+    def _make_room_of(self, teacher: CheckpointedTeacher) -> None:
+        """It was loaded beside another one; where that made it smaller than was asked for, it may be so no longer."""
+        teacher.beside_bytes = 0
+        if teacher.mode != self.source.settings.mode:
+            try:
+                teacher.settle(self.source.settings.mode)
+            except SettingError as error:
+                self._drop(teacher.digest, str(error))
+
+    def _take_prepared(self, digest: str) -> tuple[CheckpointedTeacher, Relay] | None:
+        prepared, self._prepared = self._prepared, None
+        return prepared if prepared is not None and prepared[0].digest == digest else None
+
+    def _replace(self, teacher: CheckpointedTeacher, relay: Relay, step: int) -> str:
+        """The old one's memory is given back first, as both at once may be more than there is."""
+        previous, self.current = self.current, None
+        if previous is not None:
+            previous.release()
         try:
-            teacher.settle(teacher.mode)
-            measured = self._tried(teacher)
-            self.current, self._measured = teacher, measured
+            loaded = _load(self.source, lambda: teacher, 0, relay)
+            self.current = teacher
         finally:
             if self.current is None:
-                teacher.release()
+                relay.open(self._tell)
                 self._go_back_to(previous)
-        facts = {name: f"{value:.6g}" for name, value in measured.items()}
+        return self._announced(loaded, relay, step)
+
+    def _announced(self, loaded: Loaded, relay: Relay, step: int) -> str:
+        teacher, self._measured = loaded.teacher, loaded.measured
+        self._lost = False
+        self.faults.forget()
+        relay.open(self.faults)
+        self.faults.charge()
+        facts = {name: f"{value:.6g}" for name, value in loaded.measured.items()}
         self._tell(INFO, "teacher.registered", digest=teacher.digest, mode=teacher.mode, step=str(step), **facts)
         return (
             f"teacher {teacher.digest[:12]} of {teacher.num_parameters} parameters in mode {teacher.mode}: "
             f"{teacher.resident_bytes()} bytes, loaded in {teacher.load_ms:.0f} ms"
         )
-
-    def _tried(self, teacher: CheckpointedTeacher) -> dict[str, float]:
-        measured = {
-            "teacher_params_registered": float(teacher.num_parameters),
-            "teacher_bytes": float(teacher.resident_bytes()),
-            "teacher_load_ms": teacher.load_ms,
-        }
-        sample = self.source.sample
-        if sample is None:
-            return measured
-        sample = sample.to(teacher.device)
-        try:
-            finite = bool(torch.isfinite(teacher(sample)).all())
-        except FAULTS as error:
-            raise SettingError("teacher's forward of the sample", type(error).__name__, f"logits: {error}") from error
-        if not finite:
-            raise SettingError("teacher's logits of the sample", "not finite", "finite numbers")
-        measured["teacher_relative_error"] = DivergenceMonitor(teacher, self._tell).measure(sample)
-        return measured | self._checkpointing(teacher, sample)
-
-    def _checkpointing(self, teacher: CheckpointedTeacher, sample: Tensor) -> dict[str, float]:
-        """What only a run with every activation kept can tell; without it where there is no memory for that."""
-        if not sample.is_floating_point():  # no gradient can flow to it
-            return {}
-        try:
-            return CheckpointTelemetry().record_checkpoint_stats(teacher, sample)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-        self._tell(WARNING, "teacher.checkpointing_unmeasured", digest=teacher.digest)
-        return {}
 
     def _go_back_to(self, previous: CheckpointedTeacher | None) -> None:
         if previous is not None:
@@ -222,8 +300,17 @@ class Teachers:
 
     def _drop(self, digest: str, reason: str) -> None:
         """Training goes on without; the next registration may fit again."""
+        self._lost = True
         self._tell(CRITICAL, "teacher.dropped", digest=digest, reason=reason)
+        self.faults.charge(reason)
         self._leave()
+
+    def _follow_loss(self) -> None:
+        """A rank has dropped it, so that all go on without."""
+        if self.current is not None:
+            self._tell(CRITICAL, "teacher.dropped", digest=self.current.digest, reason="another rank has dropped it")
+        self._leave()
+        self._lost = False
 
     def _leave(self) -> None:
         if self.current is not None:
@@ -231,10 +318,20 @@ class Teachers:
         self.current = None
 
 
+def _load(source: TeacherSource, opened: Callable[[], CheckpointedTeacher], beside: int, relay: Relay) -> Loaded:
+    """In whichever thread: touches nothing but the new teacher. `beside` are bytes that another one holds meanwhile."""
+    teacher = opened()
+    teacher.beside_bytes = beside
+    try:
+        return Loaded(teacher, source.loaded(teacher, relay))
+    except SettingError:
+        teacher.release()
+        raise
+
+
+def _already(digest: str) -> str:
+    return f"teacher {digest[:12]} is registered already"
+
+
 def _refused(error: SettingError) -> RefusedError:
     return RefusedError(pb.ReasonCode.REASON_TEACHER_REFUSED, str(error))
-
-
-def _cuda_in_use() -> list[int]:
-    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return list(range(torch.cuda.device_count())) if in_use else []

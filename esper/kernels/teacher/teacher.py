@@ -69,6 +69,7 @@ class CheckpointedTeacher(nn.Module):
         self.segments = Segments(teacher_model, self.settings.checkpoint_segments)
         self.mode: Mode = self.settings.mode
         self.load_ms = 0.0
+        self.beside_bytes = 0  # of another teacher, which the budget is shared with
         if loaded:
             self.settle(self.mode)
         else:
@@ -168,7 +169,7 @@ class CheckpointedTeacher(nn.Module):
         self._tell(WARNING, "teacher.fell_back", was=mode, now=self.mode, reason=reason)
 
     def _why_not(self, mode: Mode) -> str:
-        budget, wanted = self.settings.budget_bytes, self.expected_bytes(mode)
+        budget, wanted = self.settings.budget_bytes, self.expected_bytes(mode) + self.beside_bytes
         if budget and wanted > budget:
             return f"{wanted} bytes; the budget is {budget}"
         return "torchao is not installed" if mode == "int8" and not int8.available() else ""

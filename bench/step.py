@@ -1,79 +1,58 @@
-"""What four dormant slots add to a training step, next to the bare model. The arm is drawn at random for every step."""
+"""What a training step costs with slots in its model, and with a run attached. The arm is drawn at random per step."""
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable
+import argparse
+import importlib
+import logging
+import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
+
+import structlog
 import torch
-from torch import nn
 
-from esper.kasmina.config import KasminaConfig
-from esper.kasmina.executor import Executor
-from report import Report, options
+from esper.errors import EsperError
+from report import Report
 
-NUM_WARM = 200
-WIDTH, NUM_BLOCKS, BATCH = 128, 4, 128
+ROWS = ("dormant", "attached")
+QUICK, FULL = 2_500, 60_000  # steps of each arm
 
 
-def model() -> nn.Sequential:
-    torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_BLOCKS)]
-    return nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
-
-
-def bare(host: nn.Module) -> Callable[[int], None]:
-    """A whole step: forward, backward, optimizer."""
-    optimizer = torch.optim.SGD(host.parameters(), lr=0.01, momentum=0.9)
-    inputs, targets = torch.randn(BATCH, WIDTH), torch.randint(0, 10, (BATCH,))
-    criterion = nn.CrossEntropyLoss()
-
-    def turn(step: int) -> None:
-        loss = criterion(host(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return turn
-
-
-def with_slots(host: nn.Module) -> Callable[[int], None]:
-    """The same step with four slots in the model and the executor told of each step, no seed in any slot."""
-    sites = [str(at) for at in range(NUM_BLOCKS)]
-    executor = Executor(
-        host, sites, run_id="bench", settings=KasminaConfig(), reduce=lambda tensor: tensor, holdout=None
-    )
-    step_alone = bare(host)
-
-    def turn(step: int) -> None:
-        executor.begin_step(step, 0)
-        step_alone(step)
-
-    return turn
-
-
-def measure(arms: dict[str, Callable[[int], None]], num: int, seed: int) -> dict[str, list[float]]:
-    """Milliseconds per step of each arm; a round gives every arm one step, in an order drawn anew."""
-    order, names = random.Random(seed), list(arms)
-    samples: dict[str, list[float]] = {name: [] for name in names}
-    for step in range(num + NUM_WARM):
-        order.shuffle(names)
-        for name in names:
-            start = time.perf_counter_ns()
-            arms[name](step)
-            samples[name].append((time.perf_counter_ns() - start) / 1e6)
-    return {name: values[NUM_WARM:] for name, values in samples.items()}
-
-
-def main() -> None:
-    given, report = options(__doc__, quick=6_000, full=60_000), Report("step")
+def main() -> int:
+    given, report = arguments(), Report("step")
     torch.set_num_threads(1)
-    arms = {"bare": bare(model()), "bare again": bare(model()), "four slots": with_slots(model())}
-    samples = measure(arms, given.num, given.seed)
-    report.add_arms("dormant slots", samples, "ms", against="bare")
-    report.show(given.as_json)
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # stdout has the figures alone
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
+    num = given.num or (QUICK if given.quick else FULL)
+    failures = [row for row in given.row or ROWS if not measured(row, report, num, given.seed)]
+    report.show(given.json)
+    return int(bool(failures))
+
+
+def measured(row: str, report: Report, num: int, seed: int) -> bool:
+    """One row after another: what fails in one does not keep the next from being measured."""
+    try:
+        importlib.import_module(f"step_rows.{row}").measure(report, num, seed)
+    except (EsperError, RuntimeError) as error:
+        print(f"{row}: {error}", file=sys.stderr)
+        report.add_missing(row, "all", "", f"failed: {error}")
+        return False
+    return True
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line, and nothing else")
+    parser.add_argument("--quick", action="store_true", help="ends within 60 s on two cores")
+    parser.add_argument("--seed", type=int, default=0, help="of the order in which arms take turns")
+    parser.add_argument("--num", type=int, default=0, help=f"steps of each arm; default {FULL}, quick {QUICK}")
+    parser.add_argument("--row", action="append", default=[], choices=ROWS, help="only this; both may be given")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

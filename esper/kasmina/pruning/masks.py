@@ -53,12 +53,12 @@ class Masks:
             self._set(key, masks.get(key))
         self._settle()
 
-    @torch.no_grad()
     def hold(self) -> None:
         """Make pruned weights zero again: momentum and decay may just have moved them."""
         parameters, factors = self._held
-        if parameters:
-            torch._foreach_mul_(parameters, factors)
+        if parameters:  # asked in every step of every run
+            with torch.no_grad():
+                torch._foreach_mul_(parameters, factors)
 
     def num_pruned(self) -> int:
         """Channels and heads, of all units."""

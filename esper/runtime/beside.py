@@ -129,6 +129,8 @@ class Beside:
                 return self.orders.on_commit(decision, delivery)
             case pb.BarrierAbort():
                 return self.orders.on_abort(decision, delivery)
+            case pb.LeaderAnnouncement():
+                return self.orders.on_announcement(decision, delivery)
             case _:
                 return [], [delivery]
 
@@ -143,8 +145,6 @@ class Beside:
                 reason=pb.ReasonCode.REASON_ROSTER_CHANGED,
                 worker=self.origin.source,
                 step=commit.effective_step,
-            case pb.LeaderAnnouncement():
-                return self.orders.on_announcement(decision, delivery)
                 round=commit.round,
                 detail=detail,
                 entry_id=ref.entry_id,

@@ -78,7 +78,6 @@ class Windows:
                 is_taken = True
         self._adopt(stored | mine)
 
-    async def settle(self, settlement: Settlement) -> list[str]:
     async def resign(self) -> None:
         """Say that nothing more will be settled here, unless somebody else is in charge by now, or the server away."""
         async with self._turn:
@@ -89,6 +88,7 @@ class Windows:
                 async with asyncio.timeout(RESIGN_S):
                     await self.outbox.settle(settlement)
 
+    async def settle(self, settlement: Settlement) -> list[str]:
         """With what was noted since the last time. StaleLeaseError: nothing was written, and nothing was noted."""
         changed, version = self._changed(), self._next()
         settlement.put(self.hash_key, {**(self._settled if self._whole else {}), **changed, VERSION: version})

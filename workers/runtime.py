@@ -10,7 +10,7 @@ from esper.leyline.kinds import Role
 from esper.runtime import access, logging, process, settings
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
-from esper.runtime.packets import Origin
+from esper.runtime.packets import Format, Origin
 from esper.runtime.timekeeping import kept_right
 from esper.runtime.upkeep import kept_up
 
@@ -21,6 +21,8 @@ class RuntimeSettings(settings.Settings):
     link_control_fd: int
     link_rows_fd: int
     link_fresh: bool = False
+    telemetry_format: Format = "frames"
+    """columnar: tables of packed columns, for rows by the thousand a second; frames for rows that tell of an event."""
 
 
 async def main(stopping: asyncio.Event) -> None:
@@ -31,7 +33,7 @@ async def main(stopping: asyncio.Event) -> None:
     is_start = chosen.link_fresh
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
-        origin = Origin(chosen.name, chosen.region)
+        origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
         beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, durability=chosen.durability)
         right = kept_right(beside.clock, beside.outbox.redis)
         upkeep = kept_up(chosen, found.run_id, list(beside.logs.values()), beside.refusals)

@@ -83,7 +83,9 @@ def _outlined(tables: Sequence[Table], statistics: Sequence[Statistics]) -> Redu
 def _reduce_finite(tables: Sequence[Table]) -> list[Statistics]:
     starts = np.cumsum([0, *(len(table.sequences) for table in tables)])
     newest = [(int(start) + place, origin) for start, (place, origin) in zip(starts, _newest(tables), strict=False)]
-    values = np.concatenate([table.values for table in tables], axis=1) if len(tables) > 1 else tables[0].values
+    values = np.concatenate(
+        [table.values for table in tables], axis=1
+    )  # also of one: the sketch takes no view of bytes
     [statistics] = of_stack(values[np.newaxis], [max(newest, key=lambda each: each[1])])
     return statistics
 

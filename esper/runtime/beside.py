@@ -24,7 +24,7 @@ from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Decision, Orders, Step
-from esper.runtime.packets import Origin, frames, signals
+from esper.runtime.packets import Origin, signals, telemetry
 from esper.runtime.refusals import Refusals
 from esper.runtime.windows import Windows
 
@@ -200,16 +200,15 @@ class Beside:
         return record
 
     async def _carry_rows(self) -> None:
-        telemetry = names.region_key(self.run_id, self.origin.region, "telemetry")
+        stream = names.region_key(self.run_id, self.origin.region, "telemetry")
         async for message in messages(self.lanes.rows):
             rows = message.rows
             for signal in signals(rows, self.origin):  # first: once its row counts as stored, it is not told again
                 log.error("training.critical", reason=signal.reason, step=signal.global_step, **signal.attributes)
                 await self._publish("emergency", signal)
-            for frame in frames(rows, self.origin):
-                await self._add(telemetry, self.sealer.seal(frame))
-                stored = pb.RowsStored(through_sequence=frame.packets[-1].sequence)
-                self.lanes.tell(pb.ToTrainer(rows_stored=stored))
+            for made, last in telemetry(rows, self.origin):
+                await self._add(stream, self.sealer.seal(made))
+                self.lanes.tell(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
 
     async def _publish(self, stream: str, message: Message, *, keep: bool = True) -> None:
         sealed = self.sealer.seal(message)

@@ -1,13 +1,18 @@
-"""Rows of a trainer as telemetry frames."""
+"""Rows of a trainer as telemetry: frames of packets, or tables where rows have nothing but numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, TypeAlias
+
+import numpy as np
 
 from esper.leyline import contracts as pb
 
 PACKETS_PER_FRAME = 32
+Format: TypeAlias = Literal["frames", "columnar"]
 
 
 @dataclass(frozen=True)
@@ -16,20 +21,58 @@ class Origin:
 
     source: str
     region: str
+    form: Format = "frames"
 
 
-def frames(rows: pb.TelemetryRows, origin: Origin) -> Iterator[pb.TelemetryFrame]:
-    """Yield the rows as frames of up to 32 packets, one packet a row."""
-    packets = list(_packets(rows))
+def telemetry(rows: pb.TelemetryRows, origin: Origin) -> Iterator[tuple[pb.TelemetryFrame | pb.ColumnarFrame, int]]:
+    """Yield the rows as messages, each with the highest sequence in it.
+
+    `columnar`: rows without events as tables; those with events as frames, which alone have room for them.
+    """
+    if origin.form == "frames":
+        yield from _framed(rows, origin, range(len(rows.timestamp_ns)))
+        return
+    eventful = {event.row for event in rows.events}
+    for is_eventful, run in groupby(range(len(rows.timestamp_ns)), key=eventful.__contains__):
+        indices = list(run)
+        if is_eventful:
+            yield from _framed(rows, origin, indices)
+        else:
+            yield _table(rows, origin, indices[0], indices[-1] + 1), rows.first_sequence + indices[-1]
+
+
+def _framed(rows: pb.TelemetryRows, origin: Origin, indices: Sequence[int]) -> Iterator[tuple[pb.TelemetryFrame, int]]:
+    """Frames of up to 32 packets, one packet a row."""
+    packets = list(_packets(rows, indices))
     for start in range(0, len(packets), PACKETS_PER_FRAME):
-        yield pb.TelemetryFrame(
+        inside = packets[start : start + PACKETS_PER_FRAME]
+        frame = pb.TelemetryFrame(
             version=1,
             source=origin.source,
             incarnation=rows.incarnation,
             region=origin.region,
-            packets=packets[start : start + PACKETS_PER_FRAME],
+            packets=inside,
             shed=rows.shed,
         )
+        yield frame, inside[-1].sequence
+
+
+def _table(rows: pb.TelemetryRows, origin: Origin, first: int, end: int) -> pb.ColumnarFrame:
+    width = len(rows.names)
+    values = np.array(rows.values[first * width : end * width], dtype="<f8").reshape(end - first, width)
+    return pb.ColumnarFrame(
+        version=1,
+        source=origin.source,
+        incarnation=rows.incarnation,
+        first_sequence=rows.first_sequence + first,
+        schema=pb.MetricSchema(version=1, names=rows.names),
+        region=origin.region,
+        level=pb.TelemetryLevel.TELEMETRY_INFO,
+        shed=rows.shed,
+        timestamp_ns=np.array(rows.timestamp_ns[first:end], dtype="<u8").tobytes(),
+        global_step=np.array(rows.global_step[first:end], dtype="<u8").tobytes(),
+        values=values.T.tobytes(),
+    )
 
 
 def signals(rows: pb.TelemetryRows, origin: Origin) -> Iterator[pb.EmergencySignal]:
@@ -48,20 +91,20 @@ def signals(rows: pb.TelemetryRows, origin: Origin) -> Iterator[pb.EmergencySign
             )
 
 
-def _packets(rows: pb.TelemetryRows) -> Iterator[pb.TelemetryPacket]:
+def _packets(rows: pb.TelemetryRows, indices: Sequence[int]) -> Iterator[pb.TelemetryPacket]:
     events: dict[int, list[pb.RowEvent]] = {}
     for event in rows.events:
         events.setdefault(event.row, []).append(event)
     width, values = len(rows.names), list(rows.values)
-    for index, (timestamp_ns, step) in enumerate(zip(rows.timestamp_ns, rows.global_step, strict=True)):
+    for index in indices:
         cells = zip(rows.names, values[index * width : (index + 1) * width], strict=True)
         own = events.get(index, [])
         yield pb.TelemetryPacket(
             version=1,
-            timestamp_ns=timestamp_ns,
+            timestamp_ns=rows.timestamp_ns[index],
             level=max((event.level for event in own), default=pb.TelemetryLevel.TELEMETRY_INFO),
             sequence=rows.first_sequence + index,
-            global_step=step,
+            global_step=rows.global_step[index],
             values=dict(cells),
             events=[_event(event, rows.first_sequence + index) for event in own],
         )

@@ -34,7 +34,7 @@ async def main(stopping: asyncio.Event) -> None:
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
-        beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, durability=chosen.durability)
+        beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, waits=True, durability=chosen.durability)
         right = kept_right(beside.clock, beside.outbox.redis)
         upkeep = kept_up(chosen, found.run_id, list(beside.logs.values()), beside.refusals)
         async with right, found.kept_current(), upkeep:

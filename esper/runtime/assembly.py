@@ -15,8 +15,9 @@ from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
 from esper.runtime.lanes import Lanes
 from esper.runtime.missing import Missing
-from esper.runtime.orders import EntryId, Orders, entry_id
+from esper.runtime.orders import Orders, entry_id
 from esper.runtime.packets import Origin
+from esper.runtime.recall import Recaller
 from esper.runtime.windows import Windows
 
 LOGS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
@@ -25,9 +26,18 @@ PATIENCE_S = 5.0
 
 
 async def assemble(
-    access: Access, origin: Origin, lanes: Lanes, *, fresh: bool = False, durability: Wanted = "fast"
+    access: Access,
+    origin: Origin,
+    lanes: Lanes,
+    *,
+    fresh: bool = False,
+    waits: bool = False,
+    durability: Wanted = "fast",
 ) -> Beside:
-    """Connect, check the server, load what this worker had seen of each log. `fresh`: its trainer has just begun."""
+    """Connect, check the server, load what this worker had seen of each log. `fresh`: its trainer has just begun.
+
+    `waits`: the logs are read once the trainer says that it begins.
+    """
     name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
     await wait_ready(redis, PATIENCE_S)
     await admit(redis, durability)
@@ -36,28 +46,33 @@ async def assemble(
     outbox = Outbox(redis)
     windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
     await windows.take_over()
+    decided = await _past(redis, access.run_id, name, fresh=fresh)
+    again = {log: _opener(access, name, domain, None) for log, domain in LOGS.items()}
     return Beside(
         run_id=access.run_id,
         origin=origin,
         lanes=lanes,
         logs={log: Inbox(reader(access.redis_url), redis, names.key(access.run_id, log), name, name) for log in LOGS},
-        openers={
-            log: Opener(access.keyring, name=name, guard=guards[log], accept=[domain], carries_out=True)
-            for log, domain in LOGS.items()
-        },
+        openers={log: _opener(access, name, domain, guards[log]) for log, domain in LOGS.items()},
         windows=windows,
         outbox=outbox,
         publisher=Publisher(redis),
         sealer=Sealer(access.keyring, Role.WORKER, name),
         clock=clock,
-        orders=Orders(past=await _past(redis, access.run_id, name, fresh=fresh)),
+        orders=Orders(past=entry_id(decided)),
+        recaller=Recaller(redis, access.run_id, name, again, clock) if waits else None,
+        decided=decided,
     )
 
 
-async def _past(redis: Redis, run_id: str, name: str, *, fresh: bool) -> EntryId:
+def _opener(access: Access, name: str, domain: Domain, guard: ReplayGuard | None) -> Opener:
+    return Opener(access.keyring, name=name, guard=guard, accept=[domain], carries_out=True)
+
+
+async def _past(redis: Redis, run_id: str, name: str, *, fresh: bool) -> str:
     """The newest decision when the trainer began; on record, as its runtime may be started anew before it read them."""
     began = names.key(run_id, "began")
     if fresh:
         await redis.execute_command("HSET", began, name, await tail.newest_id(redis, names.key(run_id, "decisions")))
     known: bytes | None = await redis.execute_command("HGET", began, name)
-    return entry_id((known or b"").decode())
+    return (known or b"").decode()

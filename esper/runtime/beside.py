@@ -23,8 +23,9 @@ from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.lanes import Lanes, messages
-from esper.runtime.orders import Decision, Orders, Step
+from esper.runtime.orders import Decision, Orders, Step, entry_id
 from esper.runtime.packets import Origin, signals, telemetry
+from esper.runtime.recall import Recaller
 from esper.runtime.refusals import Refusals
 from esper.runtime.windows import Windows
 
@@ -59,6 +60,11 @@ class Beside:
     orders: Orders = field(default_factory=Orders)
     patience_s: float = PATIENCE_S
     refusals: Refusals = field(default_factory=Refusals)
+    recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
+    decided: str = ""
+    """Entry of the newest decision when the trainer began."""
+    _begun: asyncio.Event = field(default_factory=asyncio.Event)
+    _again: dict[int, pb.RoundApplied | None] = field(default_factory=dict)
     _forget_at_s: float = 0.0
     _applied: Settlement = field(default_factory=Settlement)
     _num_applied: int = 0
@@ -67,7 +73,9 @@ class Beside:
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Run until the trainer hangs up or `stopping` is set; raises the first error of any part."""
-        self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id)))
+        if self.recaller is None:
+            self._begun.set()
+        self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
         readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
         lanes = [asyncio.create_task(self._hear_trainer()), asyncio.create_task(self._carry_rows())]
         stop = asyncio.create_task(stopping.wait())
@@ -78,15 +86,17 @@ class Beside:
                 part.result()
         finally:
             self._is_ending = True
-            self._moved.set()
             for inbox in self.logs.values():
                 inbox.stop()
+            for event in (self._moved, self._begun):
+                event.set()
             await end([*lanes, stop])
             await asyncio.wait(readers)  # each leaves its blocking read by itself: a cancelled one could strand entries
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 
     async def _follow_log(self, name: str) -> None:
+        await self._begun.wait()
         async for batch in self.logs[name].batches():
             settlement = Settlement()
             for delivery in batch:
@@ -112,6 +122,8 @@ class Beside:
         else:
             messages, settled = self.orders.on_command(name, opened, delivery)
         for message in messages:
+            if message.HasField("commit"):  # first: whoever keeps the state that it leads to keeps this with it
+                self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=self.windows.tell())))
             self.lanes.tell(message)
         for done in settled:
             settlement.ack(done)
@@ -119,6 +131,8 @@ class Beside:
     def _decide(self, opened: Opened, delivery: Delivery, settlement: Settlement) -> Step:
         decision = opened.message
         if isinstance(decision, Decision) and self.orders.is_past(decision, delivery):
+            if decision.round in self._again:
+                return [], self._held_over(decision.round, delivery, settlement)
             if isinstance(decision, pb.BarrierCommit) and delivery.attempts > 1:
                 self._disown(decision, settlement)
             return [], [delivery]
@@ -133,6 +147,16 @@ class Beside:
                 return self.orders.on_announcement(decision, delivery)
             case _:
                 return [], [delivery]
+
+    def _held_over(self, number: int, delivery: Delivery, settlement: Settlement) -> list[Delivery]:
+        """Its receipts were never written, and the trainer carries it out again: with these it is settled."""
+        applied = self._again[number]
+        if applied is None:
+            self.orders.hold(number, delivery)
+            return []
+        for receipt in applied.receipts:
+            settlement.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
+        return [delivery]
 
     def _disown(self, commit: pb.BarrierCommit, settlement: Settlement) -> None:
         """Answer for an earlier trainer of this name, which was told and ended before its receipts were written."""
@@ -173,15 +197,32 @@ class Beside:
                         await self._settle_applied()
                 case "record":
                     await self._publish("receipts", self._placed(message.record))
+                case "recall":
+                    await self._recall(message.recall)
+                case "begin":
+                    self._begin(message.begin)
                 case "farewell":
                     await self._settle_applied()
                     await self._publish("heartbeats", message.farewell)
                     self.lanes.tell(pb.ToTrainer(report_stored=pb.ReportStored()))
                     await self.lanes.to_trainer.drain()
 
+    async def _recall(self, asked: pb.Recall) -> None:
+        found = [] if self.recaller is None else await self.recaller.recall(asked, entry_id(self.decided))
+        for order in found:
+            self.lanes.tell(pb.ToTrainer(recalled=pb.Recalled(orders=[order])))
+        self.lanes.tell(pb.ToTrainer(recalled=pb.Recalled(is_last=True)))
+
+    def _begin(self, begin: pb.Begin) -> None:
+        self.windows.absorb(begin.windows)
+        self._again = dict.fromkeys(begin.rounds)
+        self._begun.set()
+
     def _note_applied(self, applied: pb.RoundApplied) -> None:
         """Receipts and acks of one round; of a repeat nothing, as its first telling was noted."""
         settled = self.orders.on_applied(applied)
+        if not settled and applied.round in self._again:
+            self._again[applied.round] = applied
         for delivery in settled:
             self._applied.ack(delivery)
         for receipt in applied.receipts if settled else ():

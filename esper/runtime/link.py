@@ -33,6 +33,7 @@ class Link:
         self._rows: socket.socket | None = None
         self._unsent = b""
         self.alive = False
+        self.decided = ""
         self.num_starts = 0
         os.register_at_fork(after_in_child=self._close_sockets)
 
@@ -148,6 +149,7 @@ def await_ready(link: Link, timeout_s: float) -> str:
         for message in link.poll(left):
             match message.WhichOneof("message"):
                 case "ready":
+                    link.decided = message.ready.decided
                     return message.ready.run_id
                 case "failed":
                     raise RuntimeLostError(message.failed.sentence)

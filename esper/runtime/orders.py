@@ -101,6 +101,15 @@ class Orders:
         self._decided = abort.round
         return self._in_turn(abort, delivery)
 
+    @property
+    def num_waiting(self) -> int:
+        """Decisions that wait for a command that one of them names."""
+        return len(self._waiting)
+
+    def hold(self, number: int, delivery: Delivery) -> None:
+        """Have this settled with the round, which the trainer will carry out for another reason than this entry."""
+        self._to_ack.setdefault(number, []).append(delivery)
+
     def oldest_ms(self, default: int) -> int:
         """Stream time of the oldest entry that is held here, not yet acknowledged."""
         held = [at for commands in self._commands.values() for at in commands]
@@ -127,7 +136,7 @@ class Orders:
     def _complete(self) -> Step:
         said: list[pb.ToTrainer] = []
         settled: list[Delivery] = []
-        while self._waiting and (message := self._message(self._waiting[0][0])) is not None:
+        while self._waiting and (message := self._message(*self._waiting[0])) is not None:
             decision, delivery = self._waiting.popleft()
             said.append(message)
             match decision:
@@ -138,7 +147,7 @@ class Orders:
                     settled += [delivery, *self._proposals_through(decision.round)]
         return said, settled
 
-    def _message(self, decision: Decision) -> pb.ToTrainer | None:
+    def _message(self, decision: Decision, delivery: Delivery) -> pb.ToTrainer | None:
         """None: a commit that still waits for a command that it names."""
         match decision:
             case pb.BarrierProposal():
@@ -146,11 +155,11 @@ class Orders:
             case pb.BarrierAbort():
                 return pb.ToTrainer(abort=decision)
             case pb.BarrierCommit():
-                order = self._order(decision)
+                order = self._order(decision, delivery)
                 return None if order is None else pb.ToTrainer(commit=order)
 
-    def _order(self, commit: pb.BarrierCommit) -> pb.CommitOrder | None:
-        order = pb.CommitOrder(commit=commit)
+    def _order(self, commit: pb.BarrierCommit, delivery: Delivery) -> pb.CommitOrder | None:
+        order = pb.CommitOrder(commit=commit, entry_id=delivery.entry_id)
         for ref in commit.commands:
             held = self._commands[ref.stream].get(entry_id(ref.entry_id))
             if held is None:

@@ -53,6 +53,7 @@ class Windows:
         self.num_fallen_back = self.num_restored = 0
         self.outbox, self._turn = outbox, asyncio.Lock()
         self._settled: dict[str, bytes] = {}
+        self._untold: dict[str, bytes] = {}
         self._version: bytes | None = None
         self._holders = [self.holder]
         self._count = 0
@@ -117,6 +118,21 @@ class Windows:
             self._took_effect(changed, version)
             return found
 
+    def tell(self) -> dict[str, bytes]:
+        """What has changed since the last call, and what is noted and not settled: for whoever keeps a copy."""
+        told, self._untold = self._untold, {}
+        unsettled = {name: guard.unsettled() for name, guard in self.guards.items()}
+        return told | {
+            f"{name}/{field}": value for name, fields in unsettled.items() for field, value in fields.items()
+        }
+
+    def absorb(self, fields: Mapping[str, bytes]) -> None:
+        """Take up a copy that somebody kept: what it knows and Redis has lost. Persisted with the next effect."""
+        for name, guard in self.guards.items():
+            absorb(guard, part(fields, name))
+        if not part(self._settled, GAPS):
+            self.missing.load(part(fields, GAPS))
+
     async def _settle_rest(self, settlement: Settlement) -> Found:
         found: Found = "whole"
         while True:
@@ -174,12 +190,14 @@ class Windows:
                 self._settled[name] = value
             else:
                 self._settled.pop(name, None)
+        self._untold |= changed
         self._version, self._whole = version, False
         self.missing.tell()
 
     def _adopt(self, fields: dict[str, bytes]) -> None:
         self._version = fields.pop(VERSION, None)
         self._settled = fields
+        self._untold = {name: value for name, value in fields.items() if name != HOLDERS}
         for log_name, guard in self.guards.items():
             guard.load(part(fields, log_name))
         self.missing.load(part(fields, GAPS))

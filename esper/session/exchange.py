@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +19,7 @@ log = structlog.get_logger()
 FLUSH_STEPS, FLUSH_S = 32, 0.25
 HEARTBEAT_S = 0.5
 LONGEST_BACKOFF_S = 30.0
+RECALL_S = 30.0
 
 
 class Lanes(Protocol):
@@ -25,6 +27,7 @@ class Lanes(Protocol):
 
     alive: bool
     num_starts: int
+    decided: str  # entry of the newest decision when the trainer began, as a runtime told
 
     def start(self) -> None: ...
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]: ...
@@ -45,6 +48,9 @@ class Exchange:
     boundary: Boundary
     rows: Rows
     report_stored: bool = False
+    windows: dict[str, bytes] = field(default_factory=dict)  # of replay: what the runtimes have met, as they told
+    _recalled: list[pb.CommitOrder] = field(default_factory=list)
+    _is_recalled: bool = False
     _introduction: pb.ToRuntime | None = None
     _flush_at: float = 0.0
     _revive_at: float = 0.0
@@ -68,6 +74,31 @@ class Exchange:
         """Say it, and again to each runtime that is started anew: the first may have died before it kept it."""
         self._introduction = message
         self.say(message)
+
+    @property
+    def decided(self) -> str:
+        """Entry of the newest decision when this trainer began; empty where nobody told."""
+        return "" if self.link is None else self.link.decided
+
+    def recall(self, asked: pb.Recall, patience_s: float = RECALL_S) -> list[pb.CommitOrder]:
+        """Orders decided since, as the runtime finds them on the logs; none, and an error told, where it is silent."""
+        deadline = time.monotonic() + patience_s
+        self.say(pb.ToRuntime(recall=asked))
+        while self.link is not None and self.link.alive and not self._is_recalled and time.monotonic() < deadline:
+            for message in self.link.poll(FLUSH_S):
+                self._hear(message)
+        if self.link is not None and not self._is_recalled:
+            log.error("decisions.not_recalled", after=asked.after, why="the runtime gave no answer")
+            return []
+        return self._recalled
+
+    def begin(self) -> None:
+        """Have the runtime read the logs from now on. Said again to each that is started anew."""
+        again = self.boundary.again
+        self.say(pb.ToRuntime(begin=pb.Begin(windows=self.windows, rounds=list(again))))
+        for answer in again.values():
+            if answer is not None:
+                self.say(pb.ToRuntime(applied=answer))
 
     def flush_when_due(self, *, force: bool = False) -> None:
         """Hand over the rows every 32 steps or 250 ms; what the lane has no room for stays and is counted."""
@@ -111,10 +142,22 @@ class Exchange:
                 self.rows.stored(message.rows_stored.through_sequence)
             case "report_stored":
                 self.report_stored = True
+            case "windows":
+                self._keep(message.windows.fields)
+            case "recalled":
+                self._recalled += message.recalled.orders
+                self._is_recalled = message.recalled.is_last
             case "ready":
                 self._backoff_s = FLUSH_S
             case "failed":
                 raise TrainingError(message.failed.sentence)
+
+    def _keep(self, windows: Mapping[str, bytes]) -> None:
+        for name, value in windows.items():
+            if value:
+                self.windows[name] = value
+            else:
+                self.windows.pop(name, None)
 
     def _revive(self, link: Lanes) -> None:
         if time.monotonic() < self._revive_at:
@@ -123,6 +166,7 @@ class Exchange:
         self._backoff_s = min(LONGEST_BACKOFF_S, self._backoff_s * 2)
         self._revive_at = time.monotonic() + self._backoff_s
         link.start()
+        self.begin()
         if self._introduction is not None:
             self.say(self._introduction)
         self.rows.send_again()

@@ -63,6 +63,7 @@ class ReplayLink:
     next_step: Callable[[], int] = lambda: 1
     alive: bool = True
     num_starts: int = 1
+    decided: str = ""
     _said: list[pb.ToTrainer] = field(default_factory=list)
 
     def __post_init__(self) -> None:

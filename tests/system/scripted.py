@@ -56,6 +56,13 @@ class Script:
         self._sealed[stream, entry] = (getattr(message, "command_id", ""), sealed)
         return entry
 
+    def copy(self, stream: str, entry: str) -> str:
+        """Add the same sealed bytes once more, as anybody may who can write to Redis; return the entry id."""
+        known = self._sealed[stream, entry]
+        again = _now(self._add(stream, known[1]))
+        self._sealed[stream, again] = known
+        return again
+
     def commit(
         self, round_: int, effective_step: int, *entries: tuple[str, str], snapshot_step: int = 0, **fields: Any
     ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,8 +51,13 @@ class Checkpoints:
     _step: int = 0
     _epoch: int = 0
     _rolled_back: int = 0  # before which step, last
+    windows: Mapping[str, bytes] = field(default_factory=dict)  # of replay, by field, as the runtime tells of them
+    decided: str = ""  # entry of the newest decision in the state
+    resumed: Log = field(default_factory=Log)  # of the checkpoint that was put back at the start
+    holds_back: Callable[[], bool] = lambda: False  # whether orders older than the newest are yet to be carried out
+    on_kept: Callable[[Mapping[str, str]], None] = lambda positions: None
     _commit: pb.BarrierCommit = field(default_factory=pb.BarrierCommit)
-    _held: dict[int, tuple[Path, bytes]] = field(default_factory=dict)
+    _held: dict[int, tuple[Path, bytes, Log]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.every < 0:
@@ -62,8 +68,12 @@ class Checkpoints:
                 self._note(each)
 
     def note(self, order: pb.CommitOrder) -> None:
-        """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small."""
-        self._commit = order.commit
+        """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small.
+
+        Not while older ones are yet to come, as after a resume: then the logs are behind us up to these.
+        """
+        if not self.holds_back():
+            self._commit, self.decided = order.commit, order.entry_id or self.decided
         for opened in order.commands:
             if opened.adaptation.HasField("emergency_command"):
                 self.in_emergency(opened.adaptation.emergency_command.reason or "emergency command")
@@ -86,7 +96,14 @@ class Checkpoints:
             Manifest(FULL, self._place(step, epoch), tree, marks_of(blob), self._log(), digest.hex()), blob
         )
         self._note(made)
+        self.tell_kept()
         return made.path
+
+    def tell_kept(self) -> None:
+        """Say where the logs stood at the oldest one held: nothing resumes from before. Nothing is said without any."""
+        there = sorted(step for step, (path, _, _) in self._held.items() if path.exists())
+        if there:
+            self.on_kept(self._held[there[0]][2].positions)
 
     def emergency(self, reason: str) -> Path:
         """Save what is small and can't be had again: seeds, alphas, their optimizers. CheckpointError as of `save`."""
@@ -100,7 +117,7 @@ class Checkpoints:
 
     def refs(self) -> list[pb.SnapshotRef]:
         """Steps that a rollback can go back to, with the digests of their parameters."""
-        there = {step: digest for step, (path, digest) in self._held.items() if path.exists()}
+        there = {step: digest for step, (path, digest, _) in self._held.items() if path.exists()}
         return [pb.SnapshotRef(step=step, digest=digest) for step, digest in sorted(there.items())]
 
     def undo(self, to_step: int, step: int) -> None:
@@ -140,7 +157,10 @@ class Checkpoints:
             why = "; ".join(refused) or "no step has one on every rank"
             raise CheckpointError(f"none can be resumed from: {why}", str(self.store.folder))
         put_back = self._agreed(paths[step])
-        place = self.store.manifest(paths[step]).place
+        manifest = self.store.manifest(paths[step])
+        place, self.resumed = manifest.place, manifest.log
+        self.decided = self.resumed.positions.get("decisions", "")
+        self._commit = _commit_of(manifest)
         self._abandon_later(step)
         self._whole_or_never(put_back, place.step, resumes=True)
         return place
@@ -236,12 +256,28 @@ class Checkpoints:
         return made
 
     def _note(self, made: Checkpoint) -> None:
-        self._held[made.step] = made.path, bytes.fromhex(made.manifest.parameter_digest)
+        manifest = made.manifest
+        self._held[made.step] = made.path, bytes.fromhex(manifest.parameter_digest), Log(manifest.log.positions)
 
     def _place(self, step: int, epoch: int) -> Place:
         roster = self._commit.roster_generation
         return Place(self.signer.run_id, step, self.clock_ns(), epoch, self.rank, self.world_size, roster)
 
     def _log(self) -> Log:
-        positions = {"commands": self._commit.commands_position, "optimizer": self._commit.optimizer_position}
-        return Log({stream: position for stream, position in positions.items() if position})
+        positions = {
+            "commands": self._commit.commands_position,
+            "optimizer": self._commit.optimizer_position,
+            "decisions": self.decided,
+        }
+        windows = {name: b64encode(value).decode() for name, value in self.windows.items()}
+        return Log({stream: position for stream, position in positions.items() if position}, windows)
+
+
+def _commit_of(manifest: Manifest) -> pb.BarrierCommit:
+    """As far as the next manifest needs it."""
+    positions, roster_generation = manifest.log.positions, manifest.place.roster_generation
+    return pb.BarrierCommit(
+        roster_generation=roster_generation,
+        commands_position=positions.get("commands", ""),
+        optimizer_position=positions.get("optimizer", ""),
+    )

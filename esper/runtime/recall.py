@@ -1,0 +1,97 @@
+"""What was decided before a trainer began, as orders, for one that resumes from a state older than that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from esper.bus import names, tail
+from esper.bus.connect import Redis, ServerClock
+from esper.bus.delivery import Delivery
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.seal import Opened, Opener
+from esper.leyline.succession import Said
+from esper.runtime.orders import EntryId, Orders, entry_id
+
+NUM_READ = 256
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Recaller:
+    """Reads a run's logs once more, beside the groups: nothing is acknowledged, noted or moved by it.
+
+    `openers` by log, without replay windows: an entry is met here a second time.
+    """
+
+    redis: Redis
+    run_id: str
+    name: str
+    openers: Mapping[str, Opener]
+    clock: ServerClock
+
+    async def recall(self, asked: pb.Recall, past: EntryId) -> list[pb.CommitOrder]:
+        """Orders decided after the entry asked for and up to `past`, in their order, each with its commands.
+
+        The list ends before the first one of which a command is on no log any more. Raises TrainingError where a
+        commit's digest does not cover what it names.
+        """
+        orders, found = Orders(), list[pb.CommitOrder]()
+        async for decision, delivery in self._decisions(asked, past):
+            match decision:
+                case pb.BarrierCommit():
+                    await self._hold(decision, orders)
+                    told, _ = orders.on_commit(decision, delivery)
+                case pb.BarrierAbort():
+                    told, _ = orders.on_abort(decision, delivery)
+                case pb.LeaderAnnouncement():
+                    told, _ = orders.on_announcement(decision, delivery)
+                case _:
+                    continue
+            found += [message.commit for message in told if message.HasField("commit")]
+        if orders.num_waiting:
+            log.error("decisions.not_recalled", num=orders.num_waiting, why="the logs lack a command that is named")
+        return found
+
+    async def _decisions(self, asked: pb.Recall, past: EntryId) -> AsyncIterator[tuple[Said, Delivery]]:
+        async for at, sealed in self._between("decisions", asked.after or "0-0", f"{past[0]}-{past[1]}"):
+            said = opened.message if (opened := self._opened("decisions", at, sealed)) else None
+            if isinstance(said, Said) and not _is_older(said, asked.roster_generation):
+                yield said, self._delivery("decisions", at, sealed)
+
+    async def _hold(self, commit: pb.BarrierCommit, orders: Orders) -> None:
+        for ref in commit.commands:
+            rows = await self.redis.ask(("XRANGE", self._key(ref.stream), ref.entry_id, ref.entry_id))
+            for at, sealed in map(tail.message, rows):
+                if (opened := self._opened(ref.stream, at, sealed)) is not None:
+                    orders.on_command(ref.stream, opened, self._delivery(ref.stream, at, sealed))
+
+    async def _between(self, stream: str, after: str, through: str) -> AsyncIterator[tuple[str, bytes]]:
+        while entry_id(after) < entry_id(through):
+            words = ("XRANGE", self._key(stream), f"({after}", through, "COUNT", NUM_READ)
+            rows = [tail.message(row) for row in await self.redis.ask(words)]
+            for at, sealed in rows:
+                yield at, sealed
+            after = rows[-1][0] if len(rows) == NUM_READ else through
+
+    def _opened(self, stream: str, at: str, sealed: bytes) -> Opened | None:
+        try:
+            return self.openers[stream].open(sealed, at, self.clock.now_ms())
+        except RefusedError as error:
+            log.warning("entry.not_recalled", stream=stream, entry_id=at, why=str(error))
+            return None
+
+    def _delivery(self, stream: str, at: str, sealed: bytes) -> Delivery:
+        return Delivery(self._key(stream), self.name, at, sealed, 1, self.name)
+
+    def _key(self, stream: str) -> str:
+        return names.key(self.run_id, stream)
+
+
+def _is_older(said: Said, roster_generation: int) -> bool:
+    """Whether it is about a roster that was not the newest any more."""
+    return not isinstance(said, pb.LeaderAnnouncement) and said.roster_generation < roster_generation

@@ -1,0 +1,143 @@
+"""A process that resumes carries out again what was decided since its checkpoint, and nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from esper.bus import connect
+from esper.leyline import contracts as pb
+from esper.tolaria.checkpoints.manifest import Manifest
+from tests.seed_kit import Op
+from tests.session_kit import Command, on_seed, own_optimizer
+from tests.system.scripted import Script
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
+
+Seen = dict[str, Any]
+BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
+
+
+@pytest.fixture
+def script(redis_url: str, run_id: str, tmp_path: Path) -> Script:
+    return Script(redis_url, run_id, tmp_path)
+
+
+def start(script: Script, folder: Path, num_orders: int, num_steps: int, how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.system.resumed", str(folder), str(num_orders), str(num_steps), how],
+        env=dict(os.environ) | script.environment() | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(rank: subprocess.Popen[str]) -> Seen:
+    """What it saw; then it is killed."""
+    assert rank.stdout is not None
+    try:
+        line = next((line for line in rank.stdout if line.startswith("{")), "")
+    finally:
+        rank.kill()
+        _, errors = rank.communicate()
+    assert line, errors[-4000:]  # it ended before its time
+    seen: Seen = json.loads(line)
+    return seen
+
+
+def ended(rank: subprocess.Popen[str]) -> str:
+    _, errors = rank.communicate(timeout=50)
+    return errors
+
+
+def wait_until(rank: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
+    while not reached():
+        with suppress(subprocess.TimeoutExpired):
+            rank.wait(0.1)
+        assert rank.poll() is None, ended(rank)[-4000:]
+
+
+def num_heartbeats(script: Script) -> int:
+    return len(script.read("heartbeats"))
+
+
+def decide(script: Script, round_: int, step: int, *commands: Command) -> list[str]:
+    entries = [
+        (stream, script.publish(stream, each))
+        for each in commands
+        for stream in ["commands" if isinstance(each, pb.AdaptationCommand) else "optimizer"]
+    ]
+    script.commit(round_, step, *entries)
+    return [entry for _, entry in entries]
+
+
+def steer(script: Script, rank: subprocess.Popen[str]) -> list[str]:
+    """A seed before the checkpoint, its grafting after it."""
+    wait_until(rank, lambda: num_heartbeats(script) > 0)
+    train = [on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING)]
+    first = decide(script, 1, BEFORE, train[0], own_optimizer("s0", 0.02), train[1])
+    rate = pb.AdaptationCommand(
+        version=1,
+        command_id="rate",
+        command_type=pb.CommandType.COMMAND_OPTIMIZER,
+        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+        optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": 0.003}),
+    )
+    decide(script, 2, AFTER, rate, on_seed(Op.SEED_OP_GERMINATE, "s1", site="head", blueprint_id="lora"))
+    return first
+
+
+def lose_history(script: Script) -> None:
+    """As FLUSHALL does, but for the runs of other tests."""
+
+    async def delete() -> None:
+        async with connect.writer(script.redis_url) as redis:
+            keys = [key async for key in redis.scan_iter(match=f"esper:{{{script.run_id}*", count=1_000)]
+            await redis.delete(*keys)
+
+    asyncio.run(delete())
+
+
+def test_what_was_applied_after_the_checkpoint_is_applied_again_at_its_step(script: Script, tmp_path: Path) -> None:
+    rank = start(script, tmp_path, 2, KILLED, "begin")
+    entries = steer(script, rank)
+    first = said(rank)
+    [kept] = [Manifest.from_bytes(path.read_bytes()) for path in tmp_path.rglob("manifest.json")]
+
+    again = said(start(script, tmp_path, 0, END, "resume"))
+
+    decisions = [opened.entry_id for opened in script.read("decisions")]
+    assert kept.log.positions == {"commands": entries[2], "optimizer": entries[1], "decisions": decisions[0]}
+    assert list(again) == [str(step) for step in range(kept.place.step, END + 1)]
+    assert [again[str(step)] for step in range(9, KILLED + 1)] == [first[str(step)] for step in range(9, KILLED + 1)]
+    assert [set(again[str(step)][1]) for step in (AFTER - 1, AFTER)] == [{"s0"}, {"s0", "s1"}]
+    receipts = [opened.message for opened in script.read("receipts")]
+    told = Counter(each.command_id for each in receipts if isinstance(each, pb.CommandReceipt))
+    assert sorted(told.values()) == [1] * 5
+
+
+def test_after_a_loss_of_history_what_the_checkpoint_had_met_is_refused(script: Script, tmp_path: Path) -> None:
+    rank = start(script, tmp_path, 2, KILLED, "begin")
+    [germinated, *_] = steer(script, rank)
+    said(rank)
+    lose_history(script)
+
+    rank = start(script, tmp_path, 1, END, "resume")
+    wait_until(rank, lambda: num_heartbeats(script) > 0)
+    copied = script.copy("commands", germinated)
+    script.commit(1, 14, ("commands", copied))
+
+    errors = ended(rank)
+    assert f"round 1 names entry {copied} of :commands, refused here" in errors
+    assert f"was met as entry {germinated} and again as {copied}" in errors

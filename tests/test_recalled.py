@@ -1,0 +1,80 @@
+"""What a resumed rank carries out again: neither what its state holds nor what a rollback undid."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from esper.leyline import contracts as pb
+from esper.session.resuming import common_start
+from esper.tolaria.boundary import Boundary
+from esper.tolaria.recalled import still_to_do
+from tests.test_checkpoint_common import Ranks
+
+
+def order(round_: int, step: int, *, back_to: int = 0, snapshot: bool = False) -> pb.CommitOrder:
+    commit = pb.BarrierCommit(round=round_, effective_step=step, snapshot=snapshot)
+    rollback = pb.AdaptationCommand(rollback_command=pb.RollbackCommand())
+    ref = pb.CommittedCommand(snapshot_step=back_to, envelope_digest=bytes([round_]))
+    command = pb.OpenedCommand(ref=ref, adaptation=rollback if back_to else pb.AdaptationCommand())
+    return pb.CommitOrder(commit=commit, commands=[command], entry_id=f"{round_}-0")
+
+
+def rounds(orders: list[pb.CommitOrder]) -> list[int]:
+    return [each.commit.round for each in orders]
+
+
+def test_what_took_effect_by_the_checkpoints_step_is_in_it() -> None:
+    orders = [order(1, 8), order(2, 9), order(3, 10)]
+
+    assert rounds(still_to_do(orders, 9, lambda *_: False)) == [3]
+
+
+@pytest.mark.parametrize(("snapshot", "expected"), [(True, [1, 5]), (False, [1, 2, 5])])
+def test_what_a_rollback_undid_is_not_done_again_nor_is_the_rollback(snapshot: bool, expected: list[int]) -> None:
+    orders = [order(1, 12), order(2, 14, snapshot=snapshot), order(3, 20), order(4, 24, back_to=14), order(5, 30)]
+
+    found = still_to_do(orders, 9, lambda to_step, step: (to_step, step) == (14, 24))
+
+    assert rounds(found) == expected
+
+
+def test_a_rollback_that_did_not_get_so_far_is_carried_out_at_its_step() -> None:
+    orders = [order(1, 12), order(2, 24, back_to=10)]
+
+    assert rounds(still_to_do(orders, 9, lambda *_: False)) == [1, 2]
+
+
+def test_a_boundary_carries_recalled_orders_out_beside_new_ones() -> None:
+    boundary = Boundary()
+    boundary.recall([order(3, 10), order(4, 30)])
+    boundary.on_commit(order(9, 20))
+
+    carried = []
+    for step in range(9, 31):
+        while (due := boundary.due(step)) is not None:
+            boundary.applied(due, [])
+            carried.append((step, due.commit.round, boundary.round_applied, boundary.recalling))
+
+    assert carried == [(10, 3, 0, True), (20, 9, 9, True), (30, 4, 9, False)]
+    assert {number: answer.round for number, answer in boundary.again.items() if answer} == {3: 3, 4: 4}
+
+
+def test_a_pause_that_is_recalled_is_known_to_a_vote() -> None:
+    boundary = Boundary()
+    pause = pb.OpenedCommand(adaptation=pb.AdaptationCommand(pause_command=pb.PauseCommand()))
+    boundary.recall([pb.CommitOrder(commit=pb.BarrierCommit(round=1, effective_step=40), commands=[pause])])
+
+    assert boundary.hold().step == 40
+
+
+@pytest.mark.parametrize("read", [[3, 3], [3, 2], [0, 2], [5, 9, 4]])
+def test_ranks_agree_on_what_all_of_them_have_read(read: list[int]) -> None:
+    log, ranks = [order(number, number) for number in range(1, 10)], Ranks(len(read))
+
+    with ThreadPoolExecutor(len(read)) as pool:
+        agreed = pool.map(lambda rank: common_start(log[: read[rank]], partial(ranks.mean, rank)), range(len(read)))
+
+    assert [rounds(each) for each in agreed] == [rounds(log[: min(read)])] * len(read)

@@ -1,0 +1,331 @@
+"""A teacher is loaded while the training goes on, and taken by all ranks before the same step, or by none."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import esper
+from esper.kernels.teacher.settings import TeacherSettings
+from esper.leyline import contracts as pb
+from esper.session.lessons import Lessons
+from esper.tolaria.optimizers import PENDING, OptimizerOutcome
+from esper.tolaria.teachers import ELSEWHERE, Teachers, TeacherSource
+from tests.rank_kit import Ranks
+from tests.seed_kit import equal, new_host
+from tests.session_kit import order, train, train_bare
+from tests.teacher_kit import Professor, Told, answers, professor, questions, saved
+from tests.test_teacher_session import register
+
+APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
+
+
+class Slow(Professor):
+    """Answers once it may; its sample is tried while it is being loaded."""
+
+    may_answer = threading.Event()
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.may_answer.wait(timeout=30.0)
+        return super().forward(x)
+
+
+def teachers(directory: Path, told: Told | None = None, **fields: object) -> Teachers:
+    source = TeacherSource(**{"directory": directory, "factory": Professor, **fields})  # type: ignore[arg-type]
+    return Teachers(source, tell=told or Told())
+
+
+def settled(of: Teachers, step: int) -> OptimizerOutcome:
+    of.wait()
+    outcome = of.settle(step)
+    assert outcome is not None
+    return outcome
+
+
+def test_training_goes_on_bit_for_bit_while_a_teacher_is_loaded_and_has_it_at_the_next_decision(tmp_path: Path) -> None:
+    Slow.may_answer.clear()
+    _, digest = saved(professor(), tmp_path)
+    host = new_host()
+    twin, optimizer = copy.deepcopy(host), torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9)
+    source = TeacherSource(tmp_path, Slow, sample=questions(4))
+    with esper.attach(host, optimizer=optimizer, sites=["body"], required=False, teachers=source) as run:
+        assert run.teachers is not None
+        order(run, register(digest))
+        train(run, host, 9)
+        order(run)
+        train(run, host, 1)
+        before, counted = run.teachers.current, run.portrait.steering.num_applied
+        Slow.may_answer.set()
+        run.teachers.wait()
+        news = run.teachers.has_news
+        order(run)
+        train(run, host, 1)
+        logits = run.teachers.predict(questions())
+
+    train_bare(twin, torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9), 11)
+    assert before is None and counted == 0 and news
+    assert run.portrait.steering.num_applied == 1
+    assert logits is not None and torch.equal(logits, answers(professor(), questions()))
+    assert equal(dict(host.state_dict()), dict(twin.state_dict()))
+
+
+def test_the_answer_to_a_round_waits_for_its_teachers_and_then_says_what_became_of_each(tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+    of, counted = teachers(tmp_path), list[pb.CommandReceipt]()
+    lessons = Lessons(of, counted.append)
+    other = pb.CommandReceipt(command_id="other", status=APPLIED)
+    receipts = [other, *(pb.CommandReceipt(command_id=name, status=PENDING) for name in ("good", "bad"))]
+    answer = pb.RoundApplied(round=3, receipts=receipts)
+    for each in (digest, "f" * 64):
+        of.begin(each, 5)
+
+    first = lessons.after(answer, receipts, 5)
+    said = [first]
+    while len(counted) < 2:
+        of.wait()
+        step = 10 * len(said)
+        said.append(lessons.after(pb.RoundApplied(round=3 + len(said)), [], step))
+
+    ended = [(each.command_id, each.status) for each in counted]
+    assert ended == [("good", APPLIED), ("bad", FAILED)]
+    assert not first.answers and first.receipts[0].command_id == "other"
+    assert [each.round for each in said[-1].answers].count(3) == 1
+    assert [each.status for each in answer.receipts] == [APPLIED, APPLIED, FAILED]
+    assert [each.status for each in receipts] == [APPLIED, APPLIED, FAILED]
+    assert "there: " in answer.receipts[2].detail and answer.receipts[2].step == step
+
+
+def test_a_run_that_ends_first_says_that_the_teacher_was_not_taken(tmp_path: Path) -> None:
+    Slow.may_answer.clear()
+    _, digest = saved(professor(), tmp_path)
+    of, counted = teachers(tmp_path, factory=Slow, sample=questions(4)), list[pb.CommandReceipt]()
+    lessons = Lessons(of, counted.append)
+    of.begin(digest, 5)
+    receipts = [pb.CommandReceipt(command_id="t", status=PENDING)]
+    held = lessons.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
+
+    said = lessons.end(9)
+    Slow.may_answer.set()
+
+    assert not held.answers and [each.round for each in said.answers] == [1]
+    assert said.answers[0].receipts[0].status == FAILED and "run ended" in said.answers[0].receipts[0].detail
+    assert of.settle(10) is None and of.current is None
+
+
+def test_on_a_replay_a_teacher_is_waited_for_and_taken_at_the_step_of_then(tmp_path: Path) -> None:
+    Slow.may_answer.set()
+    _, digest = saved(professor(), tmp_path)
+    of = teachers(tmp_path)
+    lessons = Lessons(of, lambda receipt: None, {"optimizer/7-0": pb.CommandReceipt(status=APPLIED, step=24)})
+    of.begin(digest, 5)
+    receipts = [pb.CommandReceipt(command_id="t", status=PENDING, entry_id="7-0")]
+    of.wait()
+
+    early = lessons.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
+    between = lessons.after(pb.RoundApplied(round=2), [], 16)
+    then = lessons.after(pb.RoundApplied(round=3), [], 24)
+
+    assert not early.receipts and not between.receipts
+    assert [(each.status, each.step) for each in then.receipts] == [(APPLIED, 24)]
+
+
+def test_the_present_teacher_answers_until_the_next_one_is_taken(tmp_path: Path) -> None:
+    (_, first), (_, second) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
+    told = Told()
+    of = teachers(tmp_path, told)
+    of.begin(first, 1)
+    settled(of, 2)
+    of.begin(second, 3)
+    of.wait()
+    between = of.predict(questions())
+
+    said = settled(of, 4)
+
+    after = of.predict(questions())
+    assert between is not None and torch.equal(between, answers(professor(0), questions()))
+    assert after is not None and torch.equal(after, answers(professor(1), questions()))
+    assert said.status == APPLIED and said.detail.startswith(f"teacher {second[:12]} of 13155 parameters")
+    assert told.names == ["teacher.registered"] * 2 and told.events[1][2]["step"] == "4"
+
+
+def test_a_budget_is_shared_while_two_are_held_and_had_whole_afterwards(tmp_path: Path) -> None:
+    (_, first), (_, second) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
+    told = Told()
+    of = teachers(tmp_path, told, settings=TeacherSettings(budget_bytes=80_000))  # one of them is 52,624
+    of.begin(first, 1)
+    settled(of, 2)
+    of.begin(second, 3)
+
+    settled(of, 4)
+
+    assert of.current is not None and (of.current.digest, of.current.mode) == (second, "full")
+    assert "teacher.mode_skipped" in told.names and of.current.resident_bytes() == 52_624
+
+
+def test_neither_building_nor_loading_draws_a_number_or_makes_weights_twice(tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+    built: list[Professor] = []
+
+    def factory() -> Professor:
+        built.append(Professor())
+        return built[-1]
+
+    of, before = teachers(tmp_path, factory=factory), torch.get_rng_state()
+    of.begin(digest, 1)
+    settled(of, 2)
+
+    assert torch.equal(torch.get_rng_state(), before) and len(built) == 1
+    logits = of.predict(questions())
+    assert logits is not None and torch.equal(logits, answers(professor(), questions()))
+
+
+class Scaled(Professor):
+    """With a tensor that is in no state_dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = [torch.full((), 2.0)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.factors[0]
+
+
+class Hidden(Professor):
+    """With a buffer that is in no state_dict."""
+
+    two: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("two", torch.full((), 2.0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.two
+
+
+class Reading(Professor):
+    """Reads a tensor while it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = float(torch.full((), 2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.factor
+
+
+@pytest.mark.parametrize("factory", [Scaled, Hidden, Reading])
+def test_what_a_model_holds_beside_its_weights_is_there(factory: type[Professor], tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+    of = teachers(tmp_path, factory=factory)
+    of.begin(digest, 1)
+    settled(of, 2)
+
+    logits = of.predict(questions())
+
+    assert logits is not None and torch.equal(logits, 2.0 * answers(professor(), questions()))
+
+
+def test_a_checkpoint_goes_on_with_the_teacher_that_was_on_its_way(tmp_path: Path) -> None:
+    Slow.may_answer.clear()
+    (_, first), (_, second) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
+    of = teachers(tmp_path)
+    of.register(first, 1)
+    slow = teachers(tmp_path, factory=Slow, sample=questions(4))
+    slow.current = of.current
+    slow.begin(second, 3)
+    state = slow.state_dict()
+    slow.close()
+    Slow.may_answer.set()
+
+    resumed = teachers(tmp_path)
+    resumed.load_state_dict(state)
+
+    assert state == {"digest": first, "pending": [second]}
+    assert resumed.current is not None and resumed.current.digest == second
+
+
+def ranks_of(directories: list[Path], told: list[Told], **fields: object) -> tuple[Ranks, list[Teachers]]:
+    ranks = Ranks(len(directories))
+    held = []
+    for rank, directory in enumerate(directories):
+        source = TeacherSource(**{"directory": directory, "factory": Professor, **fields})  # type: ignore[arg-type]
+        held.append(Teachers(source, tell=told[rank], agree=ranks.agree(rank)))
+    return ranks, held
+
+
+def test_two_ranks_take_a_teacher_before_the_same_step_though_one_has_it_earlier(tmp_path: Path) -> None:
+    Slow.may_answer.clear()
+    _, digest = saved(professor(), tmp_path)
+    told = [Told(), Told()]
+    ranks, (quick, slow) = ranks_of([tmp_path, tmp_path], told)
+    slow.source = TeacherSource(tmp_path, Slow, sample=questions(4))
+    for each in (quick, slow):
+        each.begin(digest, 8)
+    quick.wait()
+
+    early = ranks.all([partial(each.settle, 9) for each in (quick, slow)])
+    waiting = quick.has_news, quick.current, slow.current
+    Slow.may_answer.set()
+    slow.wait()
+    late = ranks.all([partial(each.settle, 17) for each in (quick, slow)])
+
+    assert early == [None, None] and waiting == (False, None, None)
+    assert [None if each is None else each.status for each in late] == [APPLIED, APPLIED]
+    assert [each.events[-1][2]["step"] for each in told] == ["17", "17"]
+    assert all(each.current is not None and each.current.digest == digest for each in (quick, slow))
+
+
+def test_where_one_rank_has_no_such_file_none_takes_it_and_each_says_why(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    _, digest = saved(professor(), here)
+    told = [Told(), Told()]
+    ranks, held = ranks_of([here, elsewhere], told)
+    for each in held:
+        each.begin(digest, 8)
+        each.wait()
+
+    found = ranks.all([partial(each.settle, 9) for each in held])
+
+    assert [None if each is None else each.status for each in found] == [FAILED, FAILED]
+    assert found[0] is not None and found[0].detail == ELSEWHERE
+    assert found[1] is not None and "there: none" in found[1].detail
+    assert [each.current for each in held] == [None, None] and [each.names for each in told] == [
+        ["teacher.refused"]
+    ] * 2
+
+
+class Starved(Professor):
+    """Tried with four questions it fits; more are too many for the memory in any mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if len(x) <= 4 else torch.empty(2**60, dtype=torch.uint8)
+
+
+def test_what_one_rank_drops_all_go_on_without_from_the_same_step(tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+    told = [Told(), Told()]
+    ranks, held = ranks_of([tmp_path, tmp_path], told)
+    held[1].source = TeacherSource(tmp_path, Starved)
+    for each in held:
+        each.register(digest, 1)
+    logits = [each.predict(questions()) for each in held]
+    between = held[0].current
+    news = [each.has_news for each in held]
+
+    ranks.all([partial(each.settle, 9) for each in held])
+
+    assert logits[0] is not None and logits[1] is None and between is not None and news[1]
+    assert [each.current for each in held] == [None, None]
+    assert told[0].events[-1][1:] == (
+        "teacher.dropped",
+        {"digest": digest, "reason": "another rank has dropped it"},
+    )

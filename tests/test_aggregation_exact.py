@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import struct
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from esper.bus.connect import Redis
 from esper.bus.faults import LostError
 from esper.bus.names import key
 from esper.leyline import contracts as pb
+from esper.leyline.seal import Opened
 from esper.narset.sketch import read_sketch
 from tests.bus_kit import bodies, num_pending, put
 from tests.tiers import DyingOutbox, PausedOutbox, Tiers
@@ -54,6 +56,27 @@ def framed(
     ]
 
 
+def tables(made: Sequence[pb.TelemetryPacket], source: str, *, most: int = 256) -> list[pb.ColumnarFrame]:
+    """The same packets as tables of up to `most` rows."""
+    return [table(made[start : start + most], source) for start in range(0, len(made), most)]
+
+
+def table(rows: Sequence[pb.TelemetryPacket], source: str) -> pb.ColumnarFrame:
+    names = sorted(rows[0].values)
+    return pb.ColumnarFrame(
+        version=1,
+        source=source,
+        incarnation=1,
+        first_sequence=rows[0].sequence,
+        schema=pb.MetricSchema(version=1, names=names),
+        region="north",
+        level=pb.TelemetryLevel.TELEMETRY_INFO,
+        timestamp_ns=struct.pack(f"<{len(rows)}Q", *(row.timestamp_ns for row in rows)),
+        global_step=struct.pack(f"<{len(rows)}Q", *(row.global_step for row in rows)),
+        values=struct.pack(f"<{len(rows) * len(names)}d", *(row.values[name] for name in names for row in rows)),
+    )
+
+
 def num_packets(aggregates: Sequence[pb.AggregatedTelemetry]) -> int:
     return sum(aggregate.num_packets for aggregate in aggregates)
 
@@ -84,6 +107,27 @@ async def test_the_global_aggregate_equals_a_numpy_reduction_of_all_raw_packets(
     for rank in (0.05, 0.5, 0.95):
         true_rank = np.searchsorted(np.sort(finite), sketch.get_quantile(rank)) / len(finite)
         assert abs(true_rank - rank) <= 2 * sketch.normalized_rank_error(False)  # stated for 99 % of trials
+
+
+async def test_packets_under_their_own_seals_frames_and_tables_come_to_one_exact_total(tiers: Tiers) -> None:
+    alone, framed_, tabled = packets(700, seed=1), packets(700, seed=2), packets(700, seed=3)
+    await tiers.say("north", alone, "worker-1")
+    await tiers.say("north", framed(framed_, source="worker-2"))
+    await tiers.say("north", tables(tabled, "worker-3"))
+    await tiers.say("north", [*tables(tabled, "worker-3", most=300), *framed(framed_, source="worker-2", most=9)])
+
+    await tiers.regional("north").run(until_idle=True)
+    await tiers.global_(["north"]).run(until_idle=True)
+
+    totals, every = await tiers.totals(), [*alone, *framed_, *tabled]
+    loss = np.array([packet.values["loss"] for packet in every])
+    found = totals.aggregate.metrics["loss"]
+    assert (totals.counted, totals.duplicates, totals.gaps) == (2100, 1400, 0)
+    assert (found.count, found.min, found.max) == (2100, loss.min(), loss.max())
+    assert found.sum == pytest.approx(loss.sum(), rel=1e-9)
+    assert found.m2 == pytest.approx(((loss - loss.mean()) ** 2).sum(), rel=1e-9)
+    newest = max(every, key=lambda packet: packet.timestamp_ns)
+    assert found.last == newest.values["loss"]
 
 
 async def test_full_windows_reach_1024_packets_an_aggregate(tiers: Tiers) -> None:
@@ -232,8 +276,8 @@ async def test_told_to_stop_it_settles_what_is_in_hand(tiers: Tiers, redis: Redi
     aggregator = tiers.regional("north")
     fold = aggregator.seam.fold
 
-    def fold_and_tell(frame: pb.TelemetryFrame, now_s: float) -> None:
-        fold(frame, now_s)
+    def fold_and_tell(opened: Opened, now_s: float) -> None:
+        fold(opened, now_s)
         taken_in.set()
 
     aggregator.seam = replace(aggregator.seam, fold=fold_and_tell)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from google.protobuf.message import Message
+
 from esper.bus.connect import Redis, ServerClock
 from esper.bus.faults import LostError
 from esper.bus.inbox import Inbox
@@ -76,9 +78,11 @@ class Tiers:
     def region(self, region: str, name: str) -> str:
         return region_key(self.run_id, region, name)
 
-    async def say(self, region: str, frames: Iterable[pb.TelemetryFrame]) -> None:
-        sealer = Sealer(self.master.derive(self.run_id, [Role.WORKER]), Role.WORKER, "worker-0")
-        await put(self.redis, self.region(region, "telemetry"), *map(sealer.seal, frames))
+    async def say(self, region: str, frames: Iterable[Message], source: str = "worker-0") -> None:
+        """Each under a seal whose target is the region, which a packet alone needs and the others may have."""
+        sealer = Sealer(self.master.derive(self.run_id, [Role.WORKER]), Role.WORKER, source)
+        sealed = [sealer.seal(frame, target=region) for frame in frames]
+        await put(self.redis, self.region(region, "telemetry"), *sealed)
 
     def inbox(self, stream: str, group: str, consumer: str, reclaim_after_ms: int | None) -> Inbox:
         return Inbox(

@@ -103,8 +103,11 @@ def _take(book: Logbook, raw: bytes, number: int, above: str) -> bool:
 
 def read_folder(folder: Path) -> Logbook:
     """All files of a folder together: the export of a finished run, or the archive of what was trimmed."""
+    paths = sorted(folder.glob("*.jsonl"))
+    if len(paths) == 1:  # as it lies there: its order is to be checked, too
+        return read_file(paths[0])
     book = Logbook()
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in paths:
         part = read_file(path)
         book.run_id, book.keys = part.run_id or book.run_id, part.keys or book.keys
         book.flaws += [f"{path.name}: {flaw}" for flaw in part.flaws]

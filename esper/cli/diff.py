@@ -1,0 +1,52 @@
+"""`esper diff`: where the decisions of two runs part."""
+
+from __future__ import annotations
+
+import asyncio
+import json as notation
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esper.cli.dead import printable
+from esper.cli.log import RUNS, RunsDir
+from esper.errors import SettingError
+from esper.runtime import logbook
+from esper.runtime.parting import Decided, Parting, history, parting
+
+PART = 1
+
+
+def diff(
+    one: Annotated[str, typer.Argument(help="A run, live or kept below --runs-dir, or an exported log.")],
+    other: Annotated[str, typer.Argument(help="Another one.")],
+    runs_dir: RunsDir = RUNS,
+    keyring: Annotated[Path | None, typer.Option(help="A keyring of the first; default: beside its log.")] = None,
+    other_keyring: Annotated[Path | None, typer.Option(help="A keyring of the other one.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Compare what two runs decided, step by step. Status 0: alike, digests included; 1: they part somewhere."""
+    left, right = _history(one, runs_dir, keyring), _history(other, runs_dir, other_keyring)
+    found = parting(left, right)
+    if json:
+        typer.echo(notation.dumps({"equal": True, "common": len(left)} if found is None else found.row()))
+    else:
+        typer.echo(printable(f"alike in all {len(left)} decisions") if found is None else told(found, left))
+    if found is not None:
+        raise typer.Exit(PART)
+
+
+def told(found: Parting, left: list[Decided]) -> str:
+    """The last that they have in common, and what each did then."""
+    lines = [f"alike in {found.common} decisions, then they differ in {found.differs_in}"]
+    lines += [f"  both:  {left[found.common - 1]}"] if found.common else []
+    lines += [f"  one:   {found.one or 'has ended'}", f"  other: {found.other or 'has ended'}"]
+    return "\n".join(map(printable, lines))
+
+
+def _history(run: str, runs_dir: Path, keyring: Path | None) -> list[Decided]:
+    book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
+    if keys is None:
+        raise SettingError("--keyring", "", f"a keyring of {run}: what can't be opened can't be compared")
+    return list(history(logbook.opened(book, keys)))

@@ -1,0 +1,62 @@
+"""`esper verify`: whether a log is what the run wrote: seals, signatures, order, gaps, commits."""
+
+from __future__ import annotations
+
+import asyncio
+import json as notation
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esper.cli.dead import printable
+from esper.cli.log import RUNS, RunsDir
+from esper.runtime import logbook
+from esper.runtime.audit import Audit, Finding, audit
+
+FOUND = 1
+
+
+def verify(
+    log: Annotated[str, typer.Argument(metavar="FILE", help="An exported log, or a run whose log was kept.")],
+    keyring: Annotated[
+        Path | None, typer.Option(help="A keyring of the run, or its public keys; default: the one beside the log.")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Check a log, one line for each finding, with its entry id. Status 0: nothing found; 1: something; 2: no log."""
+    book, keys = asyncio.run(logbook.find(log, runs_dir, keyring))
+    result = audit(book, keys)
+    for each in (*result.notes, *result.findings):
+        typer.echo(notation.dumps(asdict(each)) if json else line(each))
+    typer.echo(notation.dumps(row(result)) if json else summary(result))
+    if result.findings:
+        raise typer.Exit(FOUND)
+
+
+def line(finding: Finding) -> str:
+    """One for a person."""
+    word = "note" if finding.is_note else "found"
+    return printable(f"{word:5} {finding.stream:9} {finding.entry_id:20} {finding.kind}: {finding.detail}")
+
+
+def row(result: Audit) -> dict[str, object]:
+    """The last line, for a machine."""
+    return {
+        "run": result.run_id,
+        "entries": result.num_entries,
+        "signatures": result.num_signatures,
+        "seals_checked": result.seals_checked,
+        "findings": len(result.findings),
+        "notes": len(result.notes),
+    }
+
+
+def summary(result: Audit) -> str:
+    """The last line, for a person: what was checked, and what was not."""
+    seals = "every seal" if result.seals_checked else "no seal (there is no secret keyring), structure alone"
+    signatures = f"{result.num_signatures} signatures" if result.num_signatures else "no signature (no public key)"
+    told = f"run {result.run_id}: {result.num_entries} entries, {seals} and {signatures} checked"
+    return printable(f"{told}: {len(result.findings)} findings, {len(result.notes)} notes")

@@ -1,0 +1,286 @@
+"""Checks a run's log: seals, signatures, order, gaps, and that commits, commands and receipts fit one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.archive import Entry
+from esper.leyline.checks import check_context, check_fresh
+from esper.leyline.digest import barrier_digest
+from esper.leyline.envelope import Header, unpack
+from esper.leyline.kinds import Role, type_of
+from esper.leyline.lifecycle import reason_name
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opened, check_signature
+from esper.leyline.validate import validate
+from esper.runtime.logbook import DOMAINS, Logbook, Read, opened, order_of
+
+COMMANDS = ("commands", "optimizer")
+WHOLE = (Role.CONTROLLER, Role.OPTIMIZER, Role.COORDINATOR)
+"""All that these seal lies in the log, so that their sequences have no gaps; workers also seal what is not kept."""
+RETRIED_MS = 60_000
+
+Producer: TypeAlias = tuple[str, str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that an untouched log of a sound run does not show; as a note, something that it may."""
+
+    stream: str
+    entry_id: str
+    kind: str
+    detail: str
+    is_note: bool = False
+
+
+@dataclass
+class Audit:
+    """What was looked at, and what was found, stream by stream."""
+
+    run_id: str
+    num_entries: int = 0
+    num_signatures: int = 0
+    seals_checked: bool = True
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+
+    def take(self, found: Iterable[Finding]) -> None:
+        for each in found:
+            (self.notes if each.is_note else self.findings).append(each)
+
+
+def audit(book: Logbook, keyring: RoleKeyring | None) -> Audit:
+    """Every check. Without a keyring, or with one of public keys alone, seals go unchecked: then it says so."""
+    sealed = keyring is not None and bool(keyring.roles)
+    run_id = book.run_id or (keyring.run_id if keyring else "")
+    result = Audit(run_id, sum(map(len, book.streams.values())), seals_checked=sealed)
+    reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in DOMAINS}
+    answers = Answers.of(reads["receipts"])
+    result.take(Finding("log", "", "unreadable", flaw) for flaw in book.flaws)
+    for name, entries in reads.items():
+        result.take(misordered(name, entries))
+        result.take(answers.excused(refused(name, entries)))
+    if keyring is not None:
+        result.take(unsigned(reads["commands"], keyring))
+        result.num_signatures = sum(read.opened is not None for read in reads["commands"])
+    result.take(answers.excused(Sequences.of(reads).findings()))
+    result.take(Decisions(reads, answers).findings())
+    return result
+
+
+def peeked(book: Logbook, name: str) -> list[Read]:
+    """Entries taken apart and held against all rules but their seals."""
+    return [_peek(entry, book.run_id) for entry in book.streams[name]]
+
+
+def _peek(entry: Entry, run_id: str) -> Read:
+    try:
+        parts = unpack(entry.sealed)
+        header = parts.header
+        check_context(header, run_id or header.run_id, [DOMAINS[entry.stream]], {header.target})
+        check_fresh(header, order_of(entry.entry_id)[0])
+        message = type_of(header.kind).FromString(entry.sealed[parts.body_start : parts.body_end])
+        validate(message)
+        return Read(entry, Opened(header, message, entry.sealed, entry.entry_id, False))
+    except RefusedError as error:
+        return Read(entry, None, error)
+    except DecodeError:
+        return Read(entry, None, RefusedError(pb.ReasonCode.REASON_MALFORMED, "its body can't be parsed"))
+
+
+def misordered(name: str, reads: Sequence[Read]) -> Iterator[Finding]:
+    """Entry ids of a stream only grow."""
+    for before, read in pairwise(reads):
+        if order_of(read.entry.entry_id) <= order_of(before.entry.entry_id):
+            yield Finding(name, read.entry.entry_id, "order", f"follows {before.entry.entry_id}")
+
+
+def refused(name: str, reads: Iterable[Read]) -> Iterator[Finding]:
+    """What its reader would have refused."""
+    for read in reads:
+        if read.refused is not None:
+            yield Finding(name, read.entry.entry_id, reason_name(read.refused.reason), read.refused.detail)
+
+
+def unsigned(reads: Iterable[Read], keyring: RoleKeyring) -> Iterator[Finding]:
+    """Commands without the controller's own signature."""
+    for read in reads:
+        if read.opened is None:
+            continue
+        try:
+            check_signature(read.entry.sealed, keyring)
+        except RefusedError as error:
+            yield Finding("commands", read.entry.entry_id, "signature", error.detail)
+
+
+@dataclass
+class Answers:
+    """What the coordinator answered, by entry of the command; and whether it did so more than once."""
+
+    accepted: dict[str, pb.CommandReceipt] = field(default_factory=dict)
+    rejected: dict[str, set[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, receipts: Iterable[Read]) -> Answers:
+        answers = cls()
+        for read in receipts:
+            if read.opened is None or read.opened.header.role is not Role.COORDINATOR:
+                continue
+            message = read.opened.message
+            if isinstance(message, pb.CommandReceipt):
+                if message.status == pb.ReceiptStatus.RECEIPT_ACCEPTED:
+                    answers.accepted[message.entry_id] = message
+                else:
+                    answers.rejected.setdefault(message.entry_id, set()).add(message.reason)
+        return answers
+
+    def excused(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """A command that was refused for the very same reason when it came is part of a sound log."""
+        for each in findings:
+            reasons = {reason_name(reason) for reason in self.rejected.get(each.entry_id, ())}
+            if each.stream in COMMANDS and each.kind in reasons:
+                yield Finding(each.stream, each.entry_id, each.kind, f"refused then, too: {each.detail}", is_note=True)
+            else:
+                yield each
+
+
+@dataclass
+class Sequences:
+    """Which sequences of each producer were met, and where."""
+
+    met: dict[Producer, dict[int, Read]] = field(default_factory=dict)
+    again: list[tuple[Read, Read]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reads: Mapping[str, Sequence[Read]]) -> Sequences:
+        sequences = cls()
+        for read in (each for entries in reads.values() for each in entries):
+            if read.opened is not None:
+                header = read.opened.header
+                known = sequences.met.setdefault(producer_of(header), {}).setdefault(header.sequence, read)
+                if known is not read:
+                    sequences.again.append((known, read))
+        return sequences
+
+    def findings(self) -> Iterator[Finding]:
+        """Repeats, then gaps."""
+        for first, read in self.again:
+            yield _repeat(first, read)
+        for producer, met in self.met.items():
+            if Role(producer[0]) in WHOLE:
+                yield from _gaps(producer, met)
+
+
+def producer_of(header: Header) -> Producer:
+    """Whose sequences are contiguous."""
+    return header.role.value, header.producer, header.incarnation, header.target
+
+
+def _repeat(first: Read, read: Read) -> Finding:
+    same = first.entry.sealed == read.entry.sealed
+    kind = reason_name(pb.ReasonCode.REASON_REPLAYED if same else pb.ReasonCode.REASON_DUPLICATE)
+    assert read.opened is not None
+    header = read.opened.header
+    detail = f"sequence {header.sequence} of {header.producer} was met as {first.entry.stream} {first.entry.entry_id}"
+    apart_ms = order_of(read.entry.entry_id)[0] - order_of(first.entry.entry_id)[0]
+    retried = header.role is Role.WORKER and first.entry.stream == read.entry.stream and apart_ms <= RETRIED_MS
+    return Finding(read.entry.stream, read.entry.entry_id, kind, detail, is_note=retried)
+
+
+def _gaps(producer: Producer, met: Mapping[int, Read]) -> Iterator[Finding]:
+    """Told at the entry behind each gap. What was sealed and never arrived is a gap as well."""
+    role, name, incarnation, _ = producer
+    expected = 1
+    for sequence in sorted(met):
+        if sequence != expected:
+            entry = met[sequence].entry
+            who = f"{role} {name}, incarnation {incarnation:016x}"
+            lost = f"{expected}" if sequence == expected + 1 else f"{expected} to {sequence - 1}"
+            yield Finding(entry.stream, entry.entry_id, "gap", f"sequence {lost} of {who} is missing before it")
+        expected = sequence + 1
+
+
+class Decisions:
+    """Rounds in their order, commits held against the commands that they name and the receipts that tell of them."""
+
+    def __init__(self, reads: Mapping[str, Sequence[Read]], answers: Answers) -> None:
+        self._decisions = [read.opened for read in reads["decisions"] if read.opened is not None]
+        self._commands = {
+            (name, read.entry.entry_id): read.opened for name in COMMANDS for read in reads[name] if read.opened
+        }
+        self._answers = answers
+        self._proposed: dict[int, int] = {}
+        self._decided: dict[int, pb.BarrierCommit | pb.BarrierAbort] = {}
+        self._generation, self._step, self._newest = 0, 0, 0
+        self._named: set[str] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        for one in self._decisions:
+            message = one.message
+            if not isinstance(message, pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort):
+                continue
+            for kind, detail in self._flaws(message):
+                yield Finding("decisions", one.entry_id, kind, detail, is_note=kind == "repeated")
+        for entry_id, receipt in self._answers.accepted.items():
+            if entry_id not in self._named:
+                detail = f"{receipt.command_id} was accepted in round {receipt.round}, whose commit does not name it"
+                yield Finding("receipts", entry_id, "commit", detail)
+
+    def _flaws(self, message: pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort) -> Iterator[tuple[str, str]]:
+        if message.roster_generation < self._generation:
+            yield "generation", f"round {message.round} is of generation {message.roster_generation}, a past one"
+            return
+        began_anew = message.roster_generation > self._generation
+        self._generation = message.roster_generation
+        if isinstance(message, pb.BarrierProposal):
+            yield from self._of_proposal(message, began_anew)
+        elif (known := self._decided.get(message.round)) is not None:
+            same = known == message
+            yield "repeated" if same else "decision", f"round {message.round} was decided before"
+        else:
+            self._decided[message.round] = message
+            if self._proposed.get(message.round) != message.roster_generation:
+                yield "decision", f"round {message.round} of generation {message.roster_generation} was never proposed"
+            if isinstance(message, pb.BarrierCommit):
+                yield from self._of_commit(message)
+
+    def _of_proposal(self, proposal: pb.BarrierProposal, began_anew: bool) -> Iterator[tuple[str, str]]:
+        if proposal.round != self._newest + 1 and not (began_anew and proposal.round > self._newest):
+            yield "round", f"round {proposal.round} follows round {self._newest}"
+        if began_anew:
+            self._step = 0
+        self._newest = proposal.round
+        self._proposed[proposal.round] = proposal.roster_generation
+
+    def _of_commit(self, commit: pb.BarrierCommit) -> Iterator[tuple[str, str]]:
+        if barrier_digest(commit.effective_step, commit.commands, commit.requests) != commit.digest:
+            yield "digest", f"round {commit.round}: the digest does not cover its step, commands and requests"
+        if commit.effective_step < self._step:
+            yield "step", f"round {commit.round} takes effect at step {commit.effective_step}, before {self._step}"
+        self._step = max(self._step, commit.effective_step)
+        for ref in commit.commands:
+            self._named.add(ref.entry_id)
+            yield from self._of_ref(commit, ref)
+
+    def _of_ref(self, commit: pb.BarrierCommit, ref: pb.CommittedCommand) -> Iterator[tuple[str, str]]:
+        found = self._commands.get((ref.stream, ref.entry_id))
+        what = f"round {commit.round} names {ref.command_id}, entry {ref.entry_id} of {ref.stream}"
+        if found is None:
+            yield "commit", f"{what}, which is not there or does not open"
+        elif found.digest != ref.envelope_digest:
+            yield "commit", f"{what}, which has other bytes"
+        elif getattr(found.message, "command_id", "") != ref.command_id:
+            yield "commit", f"{what}, which is another command"
+        receipt = self._answers.accepted.get(ref.entry_id)
+        if receipt is None:
+            yield "receipt", f"{what}, of whose acceptance there is no receipt"
+        elif (receipt.round, receipt.step) != (commit.round, commit.effective_step):
+            yield "receipt", f"{what}, accepted for round {receipt.round}, step {receipt.step}"

@@ -1,0 +1,47 @@
+"""Two runs are compared by what took effect before which step and what came of it, not by ids and times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from esper.cli.main import app
+from tests.log_kit import Writer, toy
+
+
+def compared(tmp_path: Path, one: Writer, other: Writer, *options: str) -> tuple[int, str]:
+    paths = [run.save(tmp_path / name / "run.jsonl") for name, run in (("one", one), ("other", other))]
+    result = CliRunner().invoke(app, ["diff", *map(str, paths), *options])
+    return result.exit_code, result.output
+
+
+def test_runs_that_decided_the_same_are_alike_whatever_their_ids_and_keys(tmp_path: Path) -> None:
+    assert compared(tmp_path, toy("one-0a1b2c3d"), toy("two-0a1b2c3d")) == (0, "alike in all 4 decisions\n")
+
+
+def test_the_first_step_that_differs_is_named_with_what_came_before(tmp_path: Path) -> None:
+    status, said = compared(tmp_path, toy(), toy(second_step=31))
+
+    assert status == 1
+    assert said.splitlines()[0] == "alike in 1 decisions, then they differ in step"
+    assert "both:  step 10 (round 1): COMMAND_SEED blueprint_id=lora" in said
+    assert "one:   step 30 (round 2): OPTIMIZER_COMMAND_INITIALIZE_HOST" in said
+    assert "other: step 31 (round 2)" in said
+
+
+def test_a_command_that_differs_in_one_figure_is_shown(tmp_path: Path) -> None:
+    status, said = compared(tmp_path, toy(), toy(rank=8), "--json")
+
+    told = json.loads(said)
+    assert (status, told["common"], told["differs_in"]) == (1, 0, "command")
+    assert ("rank=4.0" in told["one"]["what"], "rank=8.0" in told["other"]["what"]) == (True, True)
+
+
+def test_a_run_that_ends_earlier_parts_there(tmp_path: Path) -> None:
+    status, said = compared(tmp_path, toy(), toy(ended=False))
+
+    assert status == 1
+    assert "alike in 2 decisions, then they differ in length" in said
+    assert "other: has ended" in said

@@ -1,0 +1,212 @@
+"""What was done to a log after the run is found, each with its entry; an untouched one is found sound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.cli.main import app
+from esper.leyline import contracts as pb
+from esper.leyline.archive import Entry, decode_line, encode_line
+from esper.leyline.keyring import MasterKeyring, RoleKeyring
+from esper.leyline.kinds import Role
+from esper.runtime.audit import Audit, audit
+from esper.runtime.logbook import read_file
+from tests.log_kit import NOW_MS, WORKERS, Writer, commit, toy
+
+
+def kinds(result: Audit) -> set[str]:
+    return {finding.kind for finding in result.findings}
+
+
+def test_an_untouched_log_is_sound(tmp_path: Path) -> None:
+    run = toy()
+    result = audit(read_file(run.save(tmp_path / "run.jsonl")), run.keyring)
+
+    assert (result.findings, result.notes) == ([], [])
+    assert (result.num_entries, result.num_signatures, result.seals_checked) == (16, 1, True)
+
+
+@pytest.mark.parametrize("position", range(16))
+def test_a_flipped_bit_is_found_in_whichever_entry(position: int) -> None:
+    run = toy()
+    entry = [*run.book.entries][position]
+    at = run.book.streams[entry.stream].index(entry)
+    sealed = bytearray(entry.sealed)
+    sealed[len(sealed) // 2] ^= 4
+    run.book.streams[entry.stream][at] = entry._replace(sealed=bytes(sealed))
+
+    findings = audit(run.book, run.keyring).findings
+
+    assert (entry.stream, entry.entry_id) in {(each.stream, each.entry_id) for each in findings}
+
+
+def remove(lines: list[bytes]) -> None:
+    del lines[3]
+
+
+def swap(lines: list[bytes]) -> None:
+    lines[3], lines[4] = lines[4], lines[3]
+
+
+def truncate(lines: list[bytes]) -> None:
+    lines[:] = [*lines[:-3], lines[-3][:40]]
+
+
+def cut_at_a_line(lines: list[bytes]) -> None:
+    del lines[-2:]
+
+
+def add(lines: list[bytes]) -> None:
+    lines.append(lines[2])
+
+
+def spoil(lines: list[bytes]) -> None:
+    lines[2] = b"not a line\n"
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (remove, "gap"),
+        (remove, "unreadable"),
+        (swap, "order"),
+        (truncate, "unreadable"),
+        (cut_at_a_line, "unreadable"),
+        (add, "unreadable"),
+        (spoil, "unreadable"),
+    ],
+)
+def test_a_file_that_was_changed_is_found_out(tmp_path: Path, damage: Callable[[list[bytes]], None], kind: str) -> None:
+    run = toy()
+    path = run.save(tmp_path / "run.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    damage(lines)
+    path.write_bytes(b"".join(lines))
+
+    assert kind in kinds(audit(read_file(path), run.keyring))
+
+
+def test_an_entry_that_is_removed_with_the_last_line_put_right_leaves_a_gap(tmp_path: Path) -> None:
+    run = toy()
+    del run.book.streams["decisions"][0]
+
+    findings = audit(read_file(run.save(tmp_path / "run.jsonl")), run.keyring).findings
+
+    assert {each.kind for each in findings} == {"gap", "decision", "round"}
+    assert {each.entry_id for each in findings if each.kind == "gap"} == {run.book.streams["decisions"][0].entry_id}
+
+
+def test_a_forged_commit_is_found_by_its_seal_and_without_keys_by_what_it_names() -> None:
+    run, stranger = toy(), Writer(master=MasterKeyring.new(NOW_MS * 1_000_000))
+    entry = run.book.streams["commands"][0]
+    forged = stranger.say("decisions", Role.COORDINATOR, "coordinator", commit(3, entry, "s0-1", 40))
+    run.book.streams["decisions"].append(forged._replace(entry_id=f"{NOW_MS + 99}-0"))
+
+    assert "unknown_key" in kinds(audit(run.book, run.keyring))
+    assert kinds(audit(run.book, None)) == {"decision", "receipt"}
+
+
+def test_a_commit_by_a_holder_of_the_key_that_does_not_cover_what_it_names_is_found() -> None:
+    run = toy()
+    lie = commit(3, run.book.streams["commands"][0], "another", 40)
+    lie.commands[0].envelope_digest = b"x" * 32
+    run.say(
+        "decisions",
+        Role.COORDINATOR,
+        "coordinator",
+        pb.BarrierProposal(version=1, round=3, roster_generation=1, roster=WORKERS),
+    )
+    entry = run.say("decisions", Role.COORDINATOR, "coordinator", lie)
+
+    found = [each for each in audit(run.book, run.keyring).findings if each.entry_id == entry.entry_id]
+
+    assert {each.kind for each in found} == {"digest", "commit", "receipt"}
+
+
+def test_a_second_decision_of_a_round_is_found() -> None:
+    run = toy()
+    second = pb.BarrierAbort(version=1, round=2, roster_generation=1)
+    entry = run.say("decisions", Role.COORDINATOR, "coordinator", second)
+
+    assert [(each.entry_id, each.kind) for each in audit(run.book, run.keyring).findings] == [
+        (entry.entry_id, "decision")
+    ]
+
+
+def test_an_entry_that_is_there_twice_is_a_replay_unless_it_was_refused_as_one() -> None:
+    run = toy()
+    first = run.book.streams["commands"][0]
+    again = Entry("commands", f"{NOW_MS + 50}-0", first.sealed)
+    run.book.streams["commands"].append(again)
+    assert [(each.entry_id, each.kind) for each in audit(run.book, run.keyring).findings] == [
+        (again.entry_id, "replayed")
+    ]
+
+    rejected = pb.CommandReceipt(
+        version=1,
+        entry_id=again.entry_id,
+        status=pb.ReceiptStatus.RECEIPT_REJECTED,
+        reason=pb.ReasonCode.REASON_REPLAYED,
+        worker="coordinator",
+    )
+    run.say("receipts", Role.COORDINATOR, "coordinator", rejected)
+    result = audit(run.book, run.keyring)
+    assert result.findings == []
+    assert [each.kind for each in result.notes] == ["replayed"]
+
+
+def verified(*arguments: str | Path) -> tuple[int, list[str]]:
+    result = CliRunner().invoke(app, ["verify", *map(str, arguments)])
+    return result.exit_code, result.output.splitlines()
+
+
+def test_the_command_line_says_what_was_checked_and_ends_with_one_where_something_is_found(tmp_path: Path) -> None:
+    run = toy()
+    path = run.save(tmp_path / "run.jsonl")
+    assert verified(path) == (
+        0,
+        [f"run {run.book.run_id}: 16 entries, every seal and 1 signatures checked: 0 findings, 0 notes"],
+    )
+
+    (tmp_path / "keyring.json").unlink()
+    status, lines = verified(path, "--json")
+    assert (status, json.loads(lines[-1])["seals_checked"]) == (0, False)
+
+    line = decode_line(path.read_bytes().splitlines(keepends=True)[1], 2)
+    path.write_bytes(path.read_bytes().replace(encode_line(line), b""))
+    status, lines = verified(path)
+    assert status == 1
+    assert lines[-1].endswith("2 findings, 0 notes")
+
+
+def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    status, lines = verified(tmp_path / "none.jsonl", "--runs-dir", tmp_path)
+    assert status == 2
+    assert "a live run" in lines[0]
+
+
+def test_public_keys_alone_check_the_signatures(tmp_path: Path) -> None:
+    run = toy()
+    path = run.save(tmp_path / "run.jsonl")
+    exported = CliRunner().invoke(
+        app, ["log", str(path), "--out", str(tmp_path / "x" / "x.jsonl"), "--public", str(tmp_path / "public.json")]
+    )
+    assert exported.exit_code == 0, exported.output
+
+    status, lines = verified(tmp_path / "x" / "x.jsonl", "--keyring", tmp_path / "public.json")
+    assert (status, lines[-1]) == (
+        0,
+        f"run {run.book.run_id}: 16 entries, no seal (there is no secret keyring), structure alone and 1 signatures "
+        "checked: 0 findings, 0 notes",
+    )
+    assert "key" not in json.loads((tmp_path / "public.json").read_text())["keys"]
+
+    stranger = toy(run.book.run_id).book.streams["commands"][0]
+    run.book.streams["commands"][0] = stranger
+    findings = audit(run.book, RoleKeyring.load(tmp_path / "public.json")).findings
+    assert {each.kind for each in findings if each.entry_id == stranger.entry_id} == {"signature"}

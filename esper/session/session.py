@@ -17,7 +17,7 @@ from esper.errors import RuntimeLostError, TrainingError
 from esper.kasmina.prefetch import Prefetched, Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
-from esper.session import records
+from esper.session import records, resuming
 from esper.session.batches import LoopPosition
 from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
 from esper.session.lessons import Lessons, Said
@@ -83,14 +83,12 @@ class Session:
 
     def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
         """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
-        self.checkpoints = checkpoints
-        if checkpoints is None:
-            return False
-        self.portrait.states.deep = checkpoints
-        place = checkpoints.resume() if resume else None
+        self.checkpoints = self.portrait.states.deep = checkpoints
+        place = checkpoints.resume() if resume and checkpoints is not None else None
         if place is not None:
             self.step_number, self.epoch = place.step, place.epoch
             log.info("run.resumed", step=place.step, epoch=place.epoch)
+        resuming.begin(self.exchange, checkpoints, place)
         return place is not None
 
     def begin(self, *, resumed: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from esper.errors import TrainingError
@@ -39,6 +40,8 @@ class Boundary:
     _vote: pb.BarrierVote | None = None
     unforeseen: list[pb.CommitOrder] = field(default_factory=list)  # what the next call of foreseen() is about
     _orders: deque[pb.CommitOrder] = field(default_factory=deque)
+    _recalled: deque[pb.CommitOrder] = field(default_factory=deque)
+    _again: dict[int, pb.RoundApplied | None] = field(default_factory=dict)
     _decided: int = 0
     _applied: OrderedDict[int, pb.RoundApplied] = field(default_factory=OrderedDict)
     _receipts: OrderedDict[bytes, pb.CommandReceipt] = field(default_factory=OrderedDict)
@@ -52,6 +55,21 @@ class Boundary:
     def queued(self) -> int:
         """Orders that wait for their step."""
         return len(self._orders)
+
+    @property
+    def recalling(self) -> bool:
+        """Whether orders decided before this process began are yet to be carried out again."""
+        return bool(self._recalled)
+
+    @property
+    def again(self) -> Mapping[int, pb.RoundApplied | None]:
+        """Every round that was recalled, with its answer once it was carried out again."""
+        return self._again
+
+    def recall(self, orders: Iterable[pb.CommitOrder]) -> None:
+        """Carry these out again, each before its step, whatever is decided meanwhile. Before the first step."""
+        self._recalled.extend(orders)
+        self._again |= dict.fromkeys(order.commit.round for order in self._recalled)
 
     def on_proposal(self, proposal: pb.BarrierProposal) -> pb.BarrierVote | None:
         """Note that a vote is asked for; return the vote already given when this is a repeat."""
@@ -88,7 +106,7 @@ class Boundary:
     def hold(self) -> Hold:
         """The pause that binds this rank, in force or committed for a step to come."""
         step = self.paused_before
-        for order in self._orders:
+        for order in (*self._recalled, *self._orders):
             change = pause_change(self._not_yet_carried_out(order))
             if change is not None:
                 step = order.commit.effective_step if change else 0
@@ -100,6 +118,8 @@ class Boundary:
 
     def due(self, step: int) -> pb.CommitOrder | None:
         """The next order that takes effect before `step`. Raises TrainingError where its step has gone by."""
+        if self._recalled and self._recalled[0].commit.effective_step <= step:
+            return self._not_yet_carried_out(self._recalled.popleft())
         if not self._orders or self._orders[0].commit.effective_step > step:
             return None
         order = self._orders.popleft()
@@ -123,7 +143,10 @@ class Boundary:
         known = [ref.envelope_digest for ref in order.commit.commands if ref.envelope_digest in self._receipts]
         earlier = [self._receipts[digest] for digest in known]
         answer = pb.RoundApplied(round=order.commit.round, receipts=[*receipts, *earlier])
-        self._applied[order.commit.round] = answer
+        if order.commit.round in self._again:  # the newest round that has taken effect may be a later one
+            self._again[order.commit.round] = answer
+        else:
+            self._applied[order.commit.round] = answer
         while len(self._applied) > _REMEMBERED_ROUNDS:
             self._applied.popitem(last=False)
         for opened, receipt in zip(order.commands, receipts, strict=False):

@@ -28,7 +28,7 @@ TELEMETRY, REGIONAL = (names.region_key(RUN, REGION, name) for name in ("telemet
 GROUP = "workers"
 RECLAIM_MS = 500
 TIERS = {"regional": Role.REGIONAL, "global_": Role.GLOBAL}
-ROLES = ("publisher", "worker", "witness", "aggregator", "reader")
+ROLES = ("publisher", "metrics", "worker", "witness", "aggregator", "reader")
 MODULES = [f"tests.faults.roles.{role}" for role in ROLES] + [f"esper.workers.{tier}" for tier in TIERS]
 
 

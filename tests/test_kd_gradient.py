@@ -67,10 +67,12 @@ def test_rows_left_out_of_a_large_batch_count_nothing() -> None:
     student.requires_grad_()
 
     loss = StaticKDLoss()(student, teacher, mask=kept)
+    narrow = StaticKDLoss()(student.detach().float(), teacher.float(), mask=kept)
     (gradient,) = torch.autograd.grad(loss, student)
 
     assert math.isclose(loss.item(), alone.item(), rel_tol=1e-12)
     assert not gradient[~kept].any() and gradient[kept].any(-1).all()
+    assert narrow.dtype == torch.float32
 
 
 def test_a_class_that_the_teacher_rules_out_counts_nothing_and_still_has_its_gradient() -> None:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
@@ -51,11 +52,16 @@ class Breaker:
     of the coordinator, or agreed on by a collective, and never carried out by this rank for itself.
     """
 
-    __slots__ = ("_clock", "_failures", "_opened_at", "_successes", "settings")
+    __slots__ = ("_clock", "_failures", "_opened_at", "_successes", "opened", "settings")
 
-    def __init__(self, settings: BreakerSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds and never goes back."""
-        self.settings = settings
+    def __init__(
+        self,
+        settings: BreakerSettings,
+        clock: Callable[[], float] = time.monotonic,
+        opened: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`clock` gives seconds and never goes back; `opened` is called whenever it opens, also out of half-open."""
+        self.settings, self.opened = settings, opened
         self._clock = clock
         self._failures: deque[float] = deque(maxlen=settings.threshold)
         self._opened_at: float | None = None
@@ -68,11 +74,13 @@ class Breaker:
         return OPEN if self._clock() < self._opened_at + self.settings.open_s else HALF_OPEN
 
     def fail(self) -> None:
-        now = self._clock()
+        now, before = self._clock(), self.state
         self._failures.append(now)
         crowded = len(self._failures) == self.settings.threshold and self._failures[0] > now - self.settings.window_s
-        if crowded or self.state == HALF_OPEN:
+        if crowded or before == HALF_OPEN:
             self._opened_at, self._successes = now, 0
+            if before != OPEN:
+                self.opened()
 
     def succeed(self) -> None:
         """Count towards closing while half-open; closed or open it changes nothing, failures included."""
@@ -87,6 +95,8 @@ class Breaker:
         self._opened_at, self._successes = None, 0
 
 
-def breakers_of(clock: Callable[[], float] = time.monotonic) -> dict[str, Breaker]:
-    """One closed breaker of each name."""
-    return {name: Breaker(settings, clock) for name, settings in BREAKERS.items()}
+def breakers_of(
+    clock: Callable[[], float] = time.monotonic, opened: Callable[[str], object] = lambda name: None
+) -> dict[str, Breaker]:
+    """One closed breaker of each name; `opened` is told which one opens."""
+    return {name: Breaker(settings, clock, partial(opened, name)) for name, settings in BREAKERS.items()}

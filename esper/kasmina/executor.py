@@ -19,6 +19,7 @@ from esper.kasmina.evidence import Witness
 from esper.kasmina.feedback import feed_back
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.graph import batched_norms
+from esper.kasmina.guards import StepFault
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
 from esper.kasmina.meter import GraphCounts, Ring
@@ -128,6 +129,10 @@ class Executor:
     def reports(self) -> list[pb.SeedReport]:
         return [seed.report() for seed in self._known.values()]
 
+    def on_breaker(self, opened: Callable[[str], object]) -> None:
+        """Have it called with the name of a breaker of this rank that opens."""
+        self._moves.guards.opened = opened
+
     # -- what a step brings ------------------------------------------------------------------------------------------
 
     def begin_step(self, step: int, epoch: int) -> None:
@@ -162,6 +167,16 @@ class Executor:
         host_norm, *norms = batched_norms(groups).double().unbind()
         for seed, norm, own in zip(learning.values(), norms, groups[1:], strict=True):
             seed.meter.close_step(host_norm, norm if own else None)
+
+    def note_steps(self, faults: Sequence[StepFault]) -> None:
+        """What the seeds' optimizers could not do in this step. Asks for a cull at once, or at the third in a row."""
+        for fault in faults:
+            self._moves.guards.note("optimizer", failed=True)
+            if fault.raised or fault.num_in_row >= self.settings.circuit_breaker_threshold:
+                reason = pb.ReasonCode.REASON_BREAKER_OPEN if fault.raised else pb.ReasonCode.REASON_NON_FINITE
+                self._known[fault.seed_id].complain(reason, fault.detail)
+        if not faults:
+            self._moves.guards.note("optimizer", failed=False)
 
     def bypassed(self) -> list[str]:
         """Sites whose slots the last backward's forwards went past; call once per optimizer step, gradients present."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
@@ -17,6 +18,22 @@ from esper.leyline import contracts as pb
 COPIES = 4  # of each parameter: itself, its gradient, and two moments of its optimizer
 
 
+class StepFault(Protocol):
+    """A step that the optimizer of a seed could not take."""
+
+    @property
+    def seed_id(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def num_in_row(self) -> int:
+        """Of this seed's, this one included."""
+
+    @property
+    def raised(self) -> bool:
+        """Else its gradient was not finite."""
+
+
 @dataclass
 class Guards:
     """One rank's breakers and budget. Whether an operation is refused is agreed on by all ranks."""
@@ -24,9 +41,10 @@ class Guards:
     witness: Witness
     breakers: Mapping[str, Breaker] = field(init=False)
     budget: Budget = field(init=False)
+    opened: Callable[[str], object] = lambda name: None  # a breaker did: tell of it
 
     def __post_init__(self) -> None:
-        self.breakers = breakers_of(self.witness.clock)
+        self.breakers = breakers_of(self.witness.clock, lambda name: self.opened(name))
         self.budget = Budget(self.witness.config.seeds_memory_bytes)
         self.budget.watch(lambda: 0, _hand_back_to_device)
 

@@ -222,6 +222,7 @@ class Moves:
         if not seed.trainable():
             detail = f"seed {seed.seed_id!r} of blueprint {seed.blueprint_id} has no parameters to train; cull it"
             raise RefusedError(Reason.REASON_NOT_SUPPORTED, detail)
+        self.rulings.admit("optimizer")
         return self._enter(seed, TRAINING, now)
 
     def _graft(self, seed: Seed, command: pb.SeedCommand, now: Moment) -> Outcome:
@@ -274,7 +275,9 @@ class Moves:
             detail = f"epoch is {now.epoch}; the embargo ends at epoch {seed.embargo_until_epoch}"
             raise RefusedError(Reason.REASON_EMBARGOED, detail)
         evidence = self.witness.reset(self.slots[seed.site], seed)
-        if self.rulings.verdict(evidence, self.witness.config).passed:  # else it stays EMBARGOED, from where RESET can be tried again
+        if self.rulings.verdict(
+            evidence, self.witness.config
+        ).passed:  # else it stays EMBARGOED, from where RESET can be tried again
             seed.record(RESETTING, now.step)
         return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
 

@@ -77,7 +77,7 @@ def fused(soft: Soft, *, learns: bool) -> tuple[Tensor, Tensor | None]:
             total, gradient = _block(soft, num if learns else None)
         else:
             total, gradient = _blocks(soft, rows, num if learns else None)
-        return total * (soft.weight * soft.temperature**2 / num), gradient
+        return total.mul_(soft.weight * soft.temperature**2 / num), gradient
 
 
 def _blocks(soft: Soft, rows: int, num: float | Tensor | None) -> tuple[Tensor, Tensor | None]:

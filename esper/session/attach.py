@@ -26,6 +26,7 @@ from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.installed import installed_blueprints
 from esper.runtime.link import Link, await_ready
 from esper.session.batches import LoopPosition
+from esper.session.breakers import tell_opened
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
 from esper.session.lessons import Lessons
@@ -93,6 +94,7 @@ def attach(
             holdout=Holdout(tuple(holdout[0]), holdout[1]) if holdout else None,
             blueprints=blueprints,
         )
+        executor.on_breaker(partial(tell_opened, rows))
         around = Surroundings(
             model=lambda: ((bare_name(name), parameter) for name, parameter in model.named_parameters()),
             clips=partial(seed_clips, executor) if chosen.settings.gradient_clip_adaptive else dict,

@@ -321,7 +321,7 @@ class Session:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.optimizers.reduce(learning)
         self.executor.observe(gradients, self.step_number)
-        self.optimizers.step(self.step_number)
+        self.executor.note_steps(self.optimizers.step(self.step_number))
 
     def _require_slots_fired(self) -> None:
         if sites := self.executor.bypassed():

@@ -22,6 +22,25 @@ class Due:
     limit: float
 
 
+@dataclass(frozen=True, slots=True)
+class StepFault:
+    """A step that a seed did not take: its gradient was not finite, or the optimizer of its kind raised."""
+
+    seed_id: str
+    detail: str
+    num_in_row: int
+    raised: bool
+
+    @classmethod
+    def of(cls, seed: SeedOptimizer, detail: str, *, raised: bool) -> StepFault:
+        seed.num_in_row += 1
+        return cls(seed.optimizer_id, detail, seed.num_in_row, raised)
+
+
+# What torch and torchao raise where a state is torn, a type has no kernel or memory has run out.
+STEP_FAULTS = (RuntimeError, TypeError, ValueError)
+
+
 class JointStep:
     """Steps many seeds with torch's own code, one batch per kind and set of values, however many seeds share it.
 
@@ -31,13 +50,25 @@ class JointStep:
     def __init__(self) -> None:
         self._joint: dict[str, torch.optim.Optimizer] = {}
 
-    def step(self, due: Sequence[Due]) -> None:
-        """Step those whose gradients are finite, after clipping; the others are counted. Reads the device once."""
-        sound = _clipped(due)
+    def step(self, due: Sequence[Due]) -> list[StepFault]:
+        """Step those whose gradients are finite, after clipping; the others are returned. Reads the device once.
+
+        Where the step of a kind raises, all seeds of that kind may have been stepped in part.
+        """
+        faults: list[StepFault] = []
+        sound = _clipped(due, faults)
         for kind in {seed.kind.name: seed.kind for seed in sound}.values():
-            self._step(kind, [seed for seed in sound if seed.kind is kind])
-        for seed in sound:
-            seed.num_taken += 1
+            seeds = [seed for seed in sound if seed.kind is kind]
+            try:
+                self._step(kind, seeds)
+            except STEP_FAULTS as error:
+                detail = f"the step of {kind.name} raised {type(error).__name__}: {str(error)[:200]}"
+                faults += [StepFault.of(seed, detail, raised=True) for seed in seeds]
+                continue
+            for seed in seeds:
+                seed.num_taken += 1
+                seed.num_in_row = 0
+        return faults
 
     def _step(self, kind: Kind, seeds: Iterable[SeedOptimizer]) -> None:
         joint = self._optimizer(kind)
@@ -68,7 +99,7 @@ def strictest(limits: Iterable[float]) -> float:
     return min((limit for limit in limits if limit), default=0.0)
 
 
-def _clipped(due: Sequence[Due]) -> list[SeedOptimizer]:
+def _clipped(due: Sequence[Due], faults: list[StepFault]) -> list[SeedOptimizer]:
     """Scale the gradients beyond their limit, as torch's clip_grad_norm_ does, and leave out what is not finite."""
     sound: list[SeedOptimizer] = []
     long: list[torch.Tensor] = []
@@ -76,6 +107,7 @@ def _clipped(due: Sequence[Due]) -> list[SeedOptimizer]:
     for each, norm in zip(due, _norms([each.gradients for each in due]), strict=True):
         if not math.isfinite(norm):  # of reduced gradients, hence judged alike on every rank
             each.seed.num_non_finite += 1
+            faults.append(StepFault.of(each.seed, f"its reduced gradient has norm {norm}", raised=False))
             continue
         sound.append(each.seed)
         if each.limit and norm + 1e-6 > each.limit:

@@ -13,6 +13,7 @@ from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank
 from esper.tolaria.gate import HostGate
 from esper.tolaria.host import HostOptimizer, KeptHost
+from esper.tolaria.joint import StepFault
 from esper.tolaria.kinds import require_bounds, require_known
 from esper.tolaria.leases import DEFAULT, Lease, Leases
 from esper.tolaria.overrides import Overrides, write
@@ -199,9 +200,12 @@ class Optimizers:
         for parameter in parameters_of(seeds):
             parameter.grad = None
 
-    def step(self, step: int) -> None:
-        """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once."""
-        self._ensemble.step(step)
+    def step(self, step: int) -> list[StepFault]:
+        """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once.
+
+        Returns what kept a seed from its step; the host and the others have had theirs.
+        """
+        return self._ensemble.step(step)
 
     def snapshot(self, bank: Bank) -> KeptOptimizers:
         return KeptOptimizers(self._host.snapshot(bank), self.snapshot_seeds(bank))

@@ -33,6 +33,7 @@ class SeedOptimizer:
 
     def __init__(self, optimizer_id: str, named: Named, given: Mapping[str, float]) -> None:
         """RefusedError where a hyperparameter does not fit. `given` also chooses the kind: see kind_of."""
+        self.optimizer_id = optimizer_id
         self.kind: Kind = kind_of(optimizer_id, given)
         self.values = self.kind.complete(optimizer_id, given)
         self.warmup_steps = int(self.values.pop("warmup_steps"))
@@ -42,6 +43,7 @@ class SeedOptimizer:
         self.overrides = Overrides(self.torch)
         self.leases = Leases()
         self.num_taken = self.num_dropped = self.num_non_finite = 0
+        self.num_in_row = 0  # steps that it could not take, since the last that it took
 
     def gradients(self) -> list[torch.Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank
-from esper.tolaria.joint import Due, JointStep, strictest
+from esper.tolaria.joint import Due, JointStep, StepFault, strictest
 from esper.tolaria.owners import Owners
 from esper.tolaria.reduce import Trainee
 from esper.tolaria.seed_optimizer import KeptSeedOptimizer, SeedOptimizer
@@ -39,8 +39,11 @@ class SeedOptimizers:
         self._owners.release(seed_id)
         return self.held.pop(seed_id, None)
 
-    def step(self, step: int) -> None:
-        """Step all that have gradients and a lease, then clear all their gradients. Reads the device once."""
+    def step(self, step: int) -> list[StepFault]:
+        """Step all that have gradients and a lease, then clear all their gradients. Reads the device once.
+
+        Returns those that could not, with the reason; none of them keeps the others, or the host, from theirs.
+        """
         due, clips = [], self._clips() if self.held else {}
         for seed_id, seed in self.held.items():
             if not (gradients := seed.gradients()):
@@ -49,9 +52,10 @@ class SeedOptimizers:
                 seed.num_dropped += 1
             else:
                 due.append(Due(seed, gradients, strictest((lease.grad_clip_norm, clips.get(seed_id, 0.0)))))
-        self._joint.step(due)
+        faults = self._joint.step(due)
         for seed in self.held.values():
             seed.forget_gradients()
+        return faults
 
     def keep(self, bank: Bank) -> dict[str, KeptSeedOptimizer]:
         return {name: seed.keep(bank) for name, seed in self.held.items()}

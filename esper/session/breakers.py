@@ -1,0 +1,19 @@
+"""Tells of a rank's breaker that opens: in the log, and as a critical event of the next packet."""
+
+from __future__ import annotations
+
+import structlog
+
+from esper.kasmina.breaker import BREAKERS
+from esper.leyline import contracts as pb
+from esper.tolaria.rows import Rows
+
+log = structlog.get_logger()
+
+
+def tell_opened(rows: Rows, name: str) -> None:
+    """What it keeps from happening is decided for all ranks, by who asks it."""
+    settings = BREAKERS[name]
+    reason = f"the {name} breaker is open after {settings.threshold} failures, for {settings.open_s:g} s"
+    rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened", breaker=name, reason=reason)
+    log.error("breaker.opened", breaker=name, reason=reason)

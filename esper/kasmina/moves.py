@@ -275,9 +275,8 @@ class Moves:
             detail = f"epoch is {now.epoch}; the embargo ends at epoch {seed.embargo_until_epoch}"
             raise RefusedError(Reason.REASON_EMBARGOED, detail)
         evidence = self.witness.reset(self.slots[seed.site], seed)
-        if self.rulings.verdict(
-            evidence, self.witness.config
-        ).passed:  # else it stays EMBARGOED, from where RESET can be tried again
+        # Else it stays EMBARGOED, from where RESET can be tried again.
+        if self.rulings.verdict(evidence, self.witness.config).passed:
             seed.record(RESETTING, now.step)
         return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
 

@@ -6,6 +6,7 @@ from esper.leyline import bounds, contracts as pb
 from esper.leyline.validate_rounds import receipt, worker_report
 
 NUM_ARGUMENTS = 256
+NUM_ROUNDS = 65_536
 
 
 def run_record(message: pb.RunRecord) -> None:
@@ -37,6 +38,7 @@ def run_began(began: pb.RunBegan) -> None:
     bounds.count("script", began.script, NUM_ARGUMENTS)
     for argument in began.script:
         bounds.text("script", argument, bounds.SENTENCE_BYTES)
+    bounds.count("rounds_again", began.rounds_again, NUM_ROUNDS)
 
 
 def round_judged(judged: pb.RoundJudged) -> None:

@@ -19,6 +19,7 @@ from esper.leyline.kinds import Role, type_of
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
+from esper.leyline.succession import Decision, Said, Succession
 from esper.leyline.validate import validate
 from esper.runtime.logbook import DOMAINS, Logbook, Read, opened, order_of
 
@@ -221,20 +222,25 @@ class Decisions:
         self._decided: dict[int, pb.BarrierCommit | pb.BarrierAbort] = {}
         self._generation, self._step, self._newest = 0, 0, 0
         self._named: set[str] = set()
+        self._succession = Succession()
 
     def findings(self) -> Iterator[Finding]:
         for one in self._decisions:
             message = one.message
-            if not isinstance(message, pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort):
+            if not isinstance(message, Said):
                 continue
-            for kind, detail in self._flaws(message):
-                yield Finding("decisions", one.entry_id, kind, detail, is_note=kind == "repeated")
+            if not self._succession.holds(message):
+                detail = f"said under lease token {message.lease_token}, after {self._succession.token} was announced"
+                yield Finding("decisions", one.entry_id, "void", detail, is_note=True)
+            elif not isinstance(message, pb.LeaderAnnouncement):
+                for kind, detail in self._flaws(message):
+                    yield Finding("decisions", one.entry_id, kind, detail, is_note=kind == "repeated")
         for entry_id, receipt in self._answers.accepted.items():
             if entry_id not in self._named:
                 detail = f"{receipt.command_id} was accepted in round {receipt.round}, whose commit does not name it"
                 yield Finding("receipts", entry_id, "commit", detail)
 
-    def _flaws(self, message: pb.BarrierProposal | pb.BarrierCommit | pb.BarrierAbort) -> Iterator[tuple[str, str]]:
+    def _flaws(self, message: Decision) -> Iterator[tuple[str, str]]:
         if message.roster_generation < self._generation:
             yield "generation", f"round {message.round} is of generation {message.roster_generation}, a past one"
             return

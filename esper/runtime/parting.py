@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.lifecycle import gate_name, reason_name, short
+from esper.leyline.succession import Said, Succession, in_force
 from esper.runtime.logbook import Read, messages
 
 OWN = ("version", "command_id", "issued_by", "annotations", "priority", "timeout_ms")
@@ -70,8 +71,8 @@ def history(reads: Mapping[str, Sequence[Read]]) -> Iterator[Decided]:
     """All that was decided, in the order of its effect, and last what each rank came to."""
     commands = {(name, each.entry_id): each.message for name in ("commands", "optimizer") for each in _of(reads, name)}
     verdicts, judged, ended = _answers(reads)
-    for opened in _of(reads, "decisions"):
-        commit = opened.message
+    said = (opened.message for opened in _of(reads, "decisions") if isinstance(opened.message, Said))
+    for commit in in_force(said, Succession()):
         if not isinstance(commit, pb.BarrierCommit):
             continue
         for ref in commit.commands:

@@ -117,22 +117,29 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
 def _timeline(lives: Sequence[Life], reads: Mapping[str, Sequence[Read]]) -> list[pb.CommitOrder]:
     """Orders behind the state that the last process ended with.
 
-    What a process did after the checkpoint that the next one went on from died with it; that checkpoint was made
-    behind the orders of its own step. One that began anew knows nothing of those before.
+    What a process did after the checkpoint that the next one went on from died with it, but for what that one says
+    that it carries out again; the checkpoint was made behind the orders of its own step. One that began anew knows
+    nothing of those before.
     """
-    kept: list[pb.CommitOrder] = []
+    known: dict[int, pb.CommitOrder] = {}
+    kept: dict[int, pb.CommitOrder] = {}
     for life in lives:
-        first = life.began.first_step
-        kept = [order for order in kept if life.began.resumed and order.commit.effective_step <= first]
-        kept += _carried_out(life, reads)
-    last = lives[-1].ended
-    assert last is not None
-    if last.round_applied:
-        kept = [order for order in kept if order.commit.round <= last.round_applied]
-    else:
-        first = lives[-1].began.first_step
-        kept = [order for order in kept if order.commit.effective_step <= first and lives[-1].began.resumed]
-    return [steering for order in kept if (steering := _without_pauses(order)) is not None]
+        began, own = life.began, _carried_out(life, reads)
+        kept = {number: order for number, order in kept.items() if began.resumed and _is_behind(order, began)}
+        kept |= {number: known[number] for number in began.rounds_again if number in known}
+        if life is lives[-1]:
+            assert life.ended is not None
+            own = [order for order in own if order.commit.round <= life.ended.round_applied]
+        for order in own:
+            kept.setdefault(order.commit.round, order)
+        known |= {order.commit.round: order for order in own}
+    ordered = sorted(kept.values(), key=lambda order: (order.commit.effective_step, order.commit.round))
+    return [steering for order in ordered if (steering := _without_pauses(order)) is not None]
+
+
+def _is_behind(order: pb.CommitOrder, began: pb.RunBegan) -> bool:
+    """Whether the state that a process went on from was made after the order."""
+    return order.commit.effective_step <= began.first_step
 
 
 def _carried_out(life: Life, reads: Mapping[str, Sequence[Read]]) -> list[pb.CommitOrder]:
@@ -148,6 +155,8 @@ def _carried_out(life: Life, reads: Mapping[str, Sequence[Read]]) -> list[pb.Com
 
 def _decided(orders: Orders, opened: Opened) -> list[pb.ToTrainer]:
     decision, delivery = opened.message, _delivery("decisions", opened)
+    if isinstance(decision, pb.LeaderAnnouncement):
+        return orders.on_announcement(decision, delivery)[0]
     if not isinstance(decision, Decision) or orders.is_past(decision, delivery):
         return []
     match decision:

@@ -22,6 +22,9 @@ UNKNOWN_BATCHES = (
 )
 
 
+ITS_TEACHERS = "it distils from a teacher, which arrives when its file is read, and not at a step"
+
+
 def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.RunRecord:
     """Before `step`, the first of this process; `resumed`: from a checkpoint."""
     device = next((parameter.device.type for parameter in portrait.model.parameters()), "cpu")
@@ -38,6 +41,7 @@ def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.Run
             machine=f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             device=device,
             script=sys.orig_argv[1:],
+            rounds_again=sorted(portrait.boundary.again),
         ),
     )
 

@@ -10,7 +10,7 @@ from esper.errors import RefusedError
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kasmina.pruning.schedule import Ramp
-from esper.kasmina.pruning.units import CHANNEL, HEAD
+from esper.kasmina.pruning.units import CHANNEL, HEAD, LAYER, WEIGHT
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
 from tests.pruning_kit import APPLIED, FAILED, HEADS, mask, new_zoo, response
@@ -107,7 +107,8 @@ REFUSED: list[tuple[list[pb.PruningMask], str, str]] = [
     ([mask("head.weight", [0], 5, HEAD, 1)], "unknown_parameter", "'head.weight' has no heads"),
     ([mask("mix.weight", range(5), 8)], "out_of_range", "prunes 0.625 of its channels; expected at most 0.5"),
     ([mask("mix.weight", [0], 8), mask("mix.weight", [1], 8)], "out_of_range", "two masks of 'mix.weight'"),
-    ([mask("mix.weight", [0], 8, pb.PruningMaskType.PRUNING_MASK_LAYER)], "not_supported", "PRUNING_MASK_LAYER"),
+    ([mask("mix", [0], 1, LAYER)], "unknown_parameter", "'mix' has no layers that can be pruned; expected one that"),
+    ([mask("mix.weight", [0], 96, WEIGHT)], "unknown_parameter", "expected one that the setting weights names"),
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from esper.errors import SettingError
@@ -26,6 +26,8 @@ class KasminaCheckpointPruningConfig:
     check_every: int = 8  # steps between two looks at what is watched, each of which waits for the device
     max_consecutive_failures: int = 3  # changes undone in a row, after which pruning is disabled
     heads: Mapping[str, int] = field(default_factory=dict)  # output projection of an attention: number of its heads
+    layers: Sequence[str] = ()  # modules that may be pruned whole; safety_margin is then a share of these
+    weights: Sequence[str] = ()  # parameters that are pruned by single weights, and not by channels
 
     def __post_init__(self) -> None:
         """Raises SettingError for a value that can't be meant."""
@@ -41,6 +43,9 @@ class KasminaCheckpointPruningConfig:
             _whole(name, getattr(self, name), 1)
         for name in ("ramp_steps", "importance_every"):
             _whole(name, getattr(self, name), 0)
+        for name in ("layers", "weights"):
+            if isinstance(getattr(self, name), str):
+                raise SettingError(name, getattr(self, name), "a list of names")
         for site, num_heads in self.heads.items():
             _whole(f"heads[{site!r}]", num_heads, 2)
 

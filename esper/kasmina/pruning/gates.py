@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from esper.kasmina.pruning.units import CHANNEL, Unit
+from esper.kasmina.outputs import joinable, with_tensor
+from esper.kasmina.pruning.units import CHANNEL, LAYER, WEIGHT, Unit
 
 
 class ChannelGate:
@@ -35,8 +36,21 @@ class HeadGate:
         return torch.where(self.kept.to(args[0].device), args[0], 0), *args[1:]
 
 
-class AttentionGate:
-    """Zeroes the weights themselves: nn.MultiheadAttention calls no submodule whose output could be held at zero.
+class LayerGate:
+    """Zeroes the first tensor of what a module gives, and so all that flows back into it."""
+
+    def __init__(self, kept: Tensor) -> None:
+        self.kept = kept
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+        if (found := joinable(output)) is None:
+            return output
+        path, tensor = found
+        return with_tensor(output, path, torch.where(self.kept.to(tensor.device), tensor, 0))
+
+
+class WeightGate:
+    """Zeroes the weights themselves. nn.MultiheadAttention calls no submodule whose output could be held at zero.
 
     With a head's value rows and output columns at zero every gradient of the head is exactly zero. Written through
     `.data`: values that are zero already stay what autograd has saved, also where the module is used twice.
@@ -59,7 +73,11 @@ class Gate:
     def __init__(self, unit: Unit, kept: Tensor) -> None:
         self._unit = unit
         self._masks = [(part, part.broadcast(kept, p.ndim).to(p.device)) for part, p in unit.tensors()]
-        self._handle = self._register(kept)
+        self._handles = [self._register(kept)]
+        if unit.mask_type == WEIGHT:
+            self._handles += [
+                self._stop(p, mask) for (_, p), (_, mask) in zip(unit.tensors(), self._masks, strict=True)
+            ]
 
     def factors(self) -> list[tuple[nn.Parameter, Tensor]]:
         """Every parameter of the unit with 1 where it is kept and 0 where it is pruned, ready to be multiplied."""
@@ -70,7 +88,7 @@ class Gate:
         for part, mask in self._masks:
             mask.copy_(part.broadcast(kept, mask.ndim))
         hook = self._hook
-        if isinstance(hook, ChannelGate):
+        if isinstance(hook, ChannelGate | LayerGate):
             hook.kept.copy_(kept.reshape(hook.kept.shape))
         elif isinstance(hook, HeadGate):
             hook.kept.copy_(self._unit.parts[0].spread(kept))
@@ -79,16 +97,27 @@ class Gate:
                 where.copy_(~mask)
 
     def remove(self) -> None:
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+
+    @staticmethod
+    def _stop(parameter: nn.Parameter, mask: Tensor) -> RemovableHandle:
+        """Single weights at zero have gradients all the same, which momentum and the user's clipping would see."""
+        if not parameter.requires_grad:
+            return RemovableHandle({})
+        return parameter.register_hook(lambda gradient: torch.where(mask, gradient, 0))  # type: ignore[no-untyped-call,no-any-return]
 
     def _register(self, kept: Tensor) -> RemovableHandle:
         unit, device = self._unit, self._masks[0][1].device
-        self._hook: ChannelGate | HeadGate | AttentionGate
+        self._hook: ChannelGate | HeadGate | LayerGate | WeightGate
         if unit.mask_type == CHANNEL:  # before a seed's slot, whose seed joins what the host still gives
             self._hook = ChannelGate(kept.to(device, copy=True), unit.trailing)
             return unit.module.register_forward_hook(self._hook, prepend=True)
-        if isinstance(unit.module, nn.MultiheadAttention):
-            self._hook = AttentionGate([(part.name, ~mask) for part, mask in self._masks])
+        if unit.mask_type == LAYER:
+            self._hook = LayerGate(kept.to(device, copy=True))
+            return unit.module.register_forward_hook(self._hook, prepend=True)
+        if unit.mask_type == WEIGHT or isinstance(unit.module, nn.MultiheadAttention):
+            self._hook = WeightGate([(part.name, ~mask) for part, mask in self._masks])
         else:
             self._hook = HeadGate(unit.parts[0].spread(kept).to(device))
         return unit.module.register_forward_pre_hook(self._hook)

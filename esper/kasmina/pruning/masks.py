@@ -10,11 +10,11 @@ from torch import Tensor
 from esper.errors import RefusedError
 from esper.kasmina.pruning.gates import Gate
 from esper.kasmina.pruning.undo import Change
-from esper.kasmina.pruning.units import CHANNEL, HEAD, Key, Unit, near
+from esper.kasmina.pruning.units import CHANNEL, HEAD, LAYER, WEIGHT, Key, Unit, near
 from esper.leyline import contracts as pb
 
 Reason = pb.ReasonCode
-NAMES: Mapping[int, str] = {CHANNEL: "channels", HEAD: "heads"}
+NAMES: Mapping[int, str] = {CHANNEL: "channels", HEAD: "heads", LAYER: "layers", WEIGHT: "weights"}
 
 
 class Masks:
@@ -61,7 +61,7 @@ class Masks:
                 torch._foreach_mul_(parameters, factors)
 
     def num_pruned(self) -> int:
-        """Channels and heads, of all units."""
+        """Channels, heads, layers and single weights, of all units."""
         return sum(int((~kept).sum()) for kept in self._kept.values())
 
     def _set(self, key: Key, kept: Tensor | None) -> None:
@@ -82,28 +82,42 @@ class Masks:
         self.hold()
 
 
-def checked(key: Key, kept: Tensor, masks: Masks, max_ratio: float) -> Tensor:
-    """A mask that fits its unit and stays, with what is pruned already, within the ratio. Raises RefusedError."""
+def checked(key: Key, kept: Tensor, masks: Masks) -> Tensor:
+    """A mask that fits its unit. Raises RefusedError."""
     parameter, mask_type = key
     unit = masks.units.get(key)
     if mask_type not in NAMES:
         kind = pb.PruningMaskType.Name(mask_type)
-        raise RefusedError(
-            Reason.REASON_NOT_SUPPORTED, f"mask of {parameter!r} is {kind}; expected CHANNEL or ATTENTION_HEAD"
-        )
+        raise RefusedError(Reason.REASON_NOT_SUPPORTED, f"mask of {parameter!r} is {kind}; expected another kind")
     if unit is None:
-        known = [name for name, kind in masks.units if kind == mask_type]
-        raise RefusedError(
-            Reason.REASON_UNKNOWN_PARAMETER,
-            f"{parameter!r} has no {NAMES[mask_type]} that can be pruned; expected a weight that no other layer "
-            f"shares{near(parameter, known)}",
-        )
+        raise RefusedError(Reason.REASON_UNKNOWN_PARAMETER, _unknown(key, masks))
     if len(kept) != unit.num_channels:
         raise _out_of_range(parameter, f"covers {len(kept)} {NAMES[mask_type]}", f"{unit.num_channels}")
-    ratio = 1.0 - float((masks.kept(key) & kept).double().mean())
-    if ratio > max_ratio:
-        raise _out_of_range(parameter, f"prunes {ratio:.4g} of its {NAMES[mask_type]}", f"at most {max_ratio:g}")
     return kept
+
+
+def require_margin(wanted: Mapping[Key, Tensor], masks: Masks, max_ratio: float) -> None:
+    """RefusedError where, with what is pruned already, more than this share of a unit, or of the layers, would go."""
+    for (parameter, mask_type), kept in wanted.items():
+        if mask_type == LAYER:
+            layers = [key for key in masks.units if key[1] == LAYER]
+            after = [masks.kept(key) & wanted.get(key, torch.ones(1, dtype=torch.bool)) for key in layers]
+            share = torch.cat(after)
+        else:
+            share = masks.kept((parameter, mask_type)) & kept
+        if (ratio := 1.0 - float(share.double().mean())) > max_ratio:
+            of = "the" if mask_type == LAYER else "its"
+            raise _out_of_range(parameter, f"prunes {ratio:.4g} of {of} {NAMES[mask_type]}", f"at most {max_ratio:g}")
+
+
+def _unknown(key: Key, masks: Masks) -> str:
+    parameter, mask_type = key
+    known = [name for name, kind in masks.units if kind == mask_type]
+    if mask_type in (CHANNEL, HEAD):
+        expected = f"a weight that no other layer shares{near(parameter, known)}"
+    else:
+        expected = f"one that the setting {NAMES[mask_type]} names{near(parameter, known)}"
+    return f"{parameter!r} has no {NAMES[mask_type]} that can be pruned; expected {expected}"
 
 
 def _out_of_range(parameter: str, met: str, expected: str) -> RefusedError:

@@ -26,8 +26,12 @@ def bits_of(kept: Tensor) -> bytes:
 
 def mask_of(mask: pb.PruningMask) -> Tensor:
     """The mask of a message that is in range: bool, shape [num_channels]."""
-    values = torch.tensor(list(mask.kept), dtype=torch.int64)[:, None]
-    return ((values >> torch.arange(8)) & 1).flatten()[: mask.num_channels].bool()
+    return kept_in(torch.tensor(list(mask.kept)), mask.num_channels)
+
+
+def kept_in(bits: Tensor, num_channels: int) -> Tensor:
+    """The inverse of `bits_of`, of bytes in a tensor: bool, shape [num_channels]."""
+    return ((bits.long()[:, None] >> torch.arange(8)) & 1).flatten()[:num_channels].bool()
 
 
 def masks_in(response: pb.StructuralPruningResponse, units: Mapping[Key, Unit]) -> dict[Key, Tensor]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from esper.errors import RefusedError
 from esper.kasmina.moves import Outcome
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.leyline import contracts as pb
 
 
@@ -29,3 +30,10 @@ def failed(error: RefusedError) -> Outcome:
 def told(phase: int) -> str:
     """A phase in words."""
     return pb.PruningPhase.Name(phase).removeprefix("PRUNING_PHASE_").lower()
+
+
+def told_things(settings: KasminaCheckpointPruningConfig) -> str:
+    """What a run with these settings prunes, in words."""
+    more = [name for name in ("layers", "weights") if getattr(settings, name)]
+    *first, last = ["channels", "heads", *more]
+    return f"{', '.join(first)} and {last}"

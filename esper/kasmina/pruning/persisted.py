@@ -10,22 +10,24 @@ from torch import Tensor
 from esper.errors import RefusedError
 from esper.kasmina.pruning.importance import ImportanceTracker
 from esper.kasmina.pruning.masks import Masks, checked
+from esper.kasmina.pruning.messages import bits_of, kept_in
 from esper.kasmina.pruning.schedule import Ramp
-from esper.kasmina.pruning.units import CHANNEL, HEAD, Key
+from esper.kasmina.pruning.units import CHANNEL, HEAD, LAYER, WEIGHT, Key
 from esper.leyline import contracts as pb
 
-KINDS: Mapping[str, int] = {"channels": CHANNEL, "heads": HEAD}
+KINDS: Mapping[str, int] = {"channels": CHANNEL, "heads": HEAD, "layers": LAYER, "weights": WEIGHT}
 IMPORTANCE, ORDER, RAMP = "importance.", "order.", "ramp"
 
 
 def state(
     masks: Mapping[Key, Tensor], ramp: Ramp | None, order: Mapping[Key, Tensor], importance: ImportanceTracker
 ) -> dict[str, Tensor]:
-    """`channels:PARAMETER` and `heads:PARAMETER`: uint8, 1 where kept; `importance.*`: the sums.
+    """`channels:`, `heads:` and `layers:` with a name: uint8, 1 where kept; `weights:PARAMETER`: eight to a byte.
 
-    While masks are watched also `ramp`: its start, length and jump; and `order.*`: channels to be pruned, int64.
+    `importance.*`: the sums. While masks are watched also `ramp`: its start, length and jump; and `order.*`: what is to
+    be pruned, int64.
     """
-    found = {_name(key): kept.to(torch.uint8) for key, kept in masks.items()}
+    found = {_name(key): _packed(key, kept) for key, kept in masks.items()}
     if ramp is not None:
         found[RAMP] = torch.tensor([ramp.start, ramp.num_steps, ramp.every])
         found |= {ORDER + _name(key): channels.clone() for key, channels in order.items()}
@@ -35,7 +37,7 @@ def state(
 def masks_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
     """The masks of a state, each found fit for the model. Raises RefusedError otherwise."""
     plain = {name: each for name, each in tensors.items() if name != RAMP and not name.startswith((IMPORTANCE, ORDER))}
-    return {key: checked(key, values.cpu().bool(), masks, max_ratio=1.0) for key, values in _keyed(plain)}
+    return {key: checked(key, _unpacked(key, values.cpu(), masks), masks) for key, values in _keyed(plain)}
 
 
 def order_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
@@ -46,7 +48,7 @@ def order_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
     order = {key: channels.cpu() for key, channels in _keyed(named)}
     for key, channels in order.items():
         known = masks.units[key].num_channels if key in masks.units else 0
-        checked(key, torch.ones(max([known, *(channels + 1).tolist()]), dtype=torch.bool), masks, max_ratio=1.0)
+        checked(key, torch.ones(max([known, *(channels + 1).tolist()]), dtype=torch.bool), masks)
     return order
 
 
@@ -59,6 +61,18 @@ def load_importance(tensors: Mapping[str, Tensor], importance: ImportanceTracker
     sums = {name.removeprefix(IMPORTANCE): value for name, value in tensors.items() if name.startswith(IMPORTANCE)}
     if sums.keys() == importance.state().keys():
         importance.load_state(sums)
+
+
+def _packed(key: Key, kept: Tensor) -> Tensor:
+    return torch.tensor(list(bits_of(kept)), dtype=torch.uint8) if key[1] == WEIGHT else kept.to(torch.uint8)
+
+
+def _unpacked(key: Key, values: Tensor, masks: Masks) -> Tensor:
+    if key[1] != WEIGHT:
+        return values.bool()
+    num_weights = masks.units[key].num_channels if key in masks.units else 0
+    fits = len(values) == -(-num_weights // 8)
+    return kept_in(values, num_weights if fits else 8 * len(values))
 
 
 def _name(key: Key) -> str:

@@ -14,12 +14,13 @@ from esper.kasmina.moves import Outcome
 from esper.kasmina.pruning import persisted
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.importance import ImportanceTracker, scaled_by
-from esper.kasmina.pruning.masks import Masks, checked
+from esper.kasmina.pruning.masks import Masks, checked, require_margin
 from esper.kasmina.pruning.messages import importance_requests, masks_in
-from esper.kasmina.pruning.outcome import PruningEvent, applied, failed, told
+from esper.kasmina.pruning.outcome import PruningEvent, applied, failed, told, told_things
 from esper.kasmina.pruning.schedule import Ramp
 from esper.kasmina.pruning.undo import Change, Watch
-from esper.kasmina.pruning.units import Key, units_of
+from esper.kasmina.pruning.units import Key
+from esper.kasmina.pruning.whole import all_units
 from esper.leyline import contracts as pb
 
 Phase = pb.PruningPhase
@@ -52,10 +53,11 @@ class Pruning:
         reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> None:
         """`reduce` makes a tensor its mean over ranks. Where it is not `enabled`, masks are refused until a request
-        switches to ACTIVE. Raises SettingError for heads that the model does not have."""
+        switches to ACTIVE. Raises SettingError for heads, layers or weights that the model does not have."""
         self.settings = settings or KasminaCheckpointPruningConfig()
         self.phase = Phase.PRUNING_PHASE_ACTIVE if enabled else Phase.PRUNING_PHASE_DISABLED
-        units = units_of(model, self.settings.heads)
+        units = all_units(model, self.settings)
+        self._things = told_things(self.settings)
         self.masks, self._reduce = Masks(units), reduce
         self.importance = ImportanceTracker(units if self.settings.importance_every else {}, reduce=reduce)
         self._watch = Watch(
@@ -199,7 +201,8 @@ class Pruning:
             raise RefusedError(Reason.REASON_BREAKER_OPEN, detail)
         wanted = masks_in(response, self.masks.units)
         for key, kept in wanted.items():
-            checked(key, kept, self.masks, self.settings.safety_margin)
+            checked(key, kept, self.masks)
+        require_margin(wanted, self.masks, self.settings.safety_margin)
         num_steps = self.settings.ramp_steps if self.settings.schedule == "cubic" else 0
         self._ramp = Ramp(step, num_steps, self.settings.ramp_every)
         pruned = {key: (~kept).nonzero().flatten() for key, kept in wanted.items()}
@@ -209,7 +212,7 @@ class Pruning:
         self._advance(self._change, self._ramp, step)
         num = sum(map(len, self._order.values()))
         return applied(
-            f"{num} channels and heads to be pruned by step {self._ramp.end}",
+            f"{num} {self._things} to be pruned by step {self._ramp.end}",
             {"num_pruned": self.masks.num_pruned(), "kept_bytes": self.kept_bytes()},
         )
 
@@ -243,7 +246,7 @@ class Pruning:
         self._forget_change()
         num -= self.masks.num_pruned()
         self._tell("pruning.undone", step=str(step), reason=why, channels=str(num))
-        return applied(f"{num} channels and heads restored: {why}", {"num_pruned": self.masks.num_pruned()})
+        return applied(f"{num} {self._things} restored: {why}", {"num_pruned": self.masks.num_pruned()})
 
     def _fail(self, step: int, why: str) -> None:
         self._lift(step, why)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from esper.kasmina.meter import norm_of
 from esper.kasmina.pruning.units import Key, Unit
+from esper.kasmina.pruning.whole import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,34 @@ class KeptRows:
         self.parameter.index_copy_(self.dim, self.positions, self.values)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """Some elements of one parameter, and a copy of what was there; `positions`: bool, of the parameter's shape."""
+
+    parameter: nn.Parameter
+    positions: Tensor
+    values: Tensor
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Bit for bit."""
+        self.parameter.masked_scatter_(self.positions, self.values)
+
+
 @dataclass
 class Change:
     """What one command has pruned so far: which masks were in force before it, and copies of the weights."""
 
     before: dict[Key, Tensor]
-    rows: list[KeptRows] = field(default_factory=list)
+    rows: list[KeptRows | KeptWeights] = field(default_factory=list)
 
     def keep(self, unit: Unit, fresh: Tensor) -> None:
         """Copy the weights of the channels that are about to be pruned: `fresh`, bool, shape [num_channels]."""
         for part, parameter in unit.tensors():
+            if isinstance(part, Weights):
+                where = part.broadcast(fresh, parameter.ndim).to(parameter.device)
+                self.rows.append(KeptWeights(parameter, where, parameter.detach().masked_select(where)))
+                continue
             positions = part.spread(fresh.cpu()).nonzero().flatten().to(parameter.device)
             values = parameter.detach().index_select(part.dim, positions)
             self.rows.append(KeptRows(parameter, part.dim, positions, values))

@@ -1,4 +1,4 @@
-"""What of a model can be pruned: output channels of layers, and heads of attentions."""
+"""What of a model can be pruned by itself: output channels of layers, and heads of attentions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from esper.kasmina.naming import bare_name
 from esper.leyline import contracts as pb
 
 CHANNEL, HEAD = pb.PruningMaskType.PRUNING_MASK_CHANNEL, pb.PruningMaskType.PRUNING_MASK_ATTENTION_HEAD
+LAYER, WEIGHT = pb.PruningMaskType.PRUNING_MASK_LAYER, pb.PruningMaskType.PRUNING_MASK_UNSTRUCTURED
 CONVOLUTIONS: Mapping[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2}  # spatial dimensions behind the channels
 
 Key = tuple[str, int]  # parameter as the wire names it, PruningMaskType
@@ -46,7 +47,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The channels, or heads, of one layer. `parameter` and `dim` are how the wire names them."""
+    """What one mask covers: the channels, or heads, of one layer, a whole module, or the single weights of a parameter.
+
+    `parameter` and `dim` are how the wire names it; of a whole module it is the module's name.
+    """
 
     parameter: str
     mask_type: int
@@ -65,13 +69,12 @@ class Unit:
 
 
 def units_of(model: nn.Module, heads: Mapping[str, int]) -> dict[Key, Unit]:
-    """Every unit by its key. Layers whose parameters another module shares have none: both would change.
+    """Channels and heads, by their keys. Layers whose parameters another module shares have none: both would change.
 
     `heads` names output projections of attentions that are not nn.MultiheadAttention, with their numbers of heads.
     Raises SettingError for a name that is no such layer, or a number that does not divide its inputs.
     """
-    modules = {bare_name(name): module for name, module in model.named_modules()}
-    owners = Counter(id(p) for module in modules.values() for p in module.parameters(recurse=False))
+    modules, owners = named(model), owners_in(model)
     inside = {id(module.out_proj) for module in modules.values() if isinstance(module, nn.MultiheadAttention)}
     found = [
         unit
@@ -81,6 +84,16 @@ def units_of(model: nn.Module, heads: Mapping[str, int]) -> dict[Key, Unit]:
     ]
     found += [_split(name, modules, num_heads) for name, num_heads in heads.items()]
     return {unit.key: unit for unit in found}
+
+
+def named(model: nn.Module) -> dict[str, nn.Module]:
+    """Modules by the names that the wire uses."""
+    return {bare_name(name): module for name, module in model.named_modules()}
+
+
+def owners_in(model: nn.Module) -> Counter[int]:
+    """By a parameter's id, how many modules hold it."""
+    return Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
 
 
 def _units(name: str, module: nn.Module) -> Iterator[Unit]:

@@ -10,9 +10,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from esper.kernels.teacher import int8
+from esper.kernels.teacher.settings import MODES, Mode, TeacherSettings
+from esper.kernels.teacher.teacher import CheckpointedTeacher
 from esper.leyline import contracts as pb
 
 torch.set_num_threads(1)
+
+
+AVAILABLE: list[Mode] = [mode for mode in MODES if mode != "int8" or int8.available()]
 
 
 class Block(nn.Module):
@@ -84,3 +90,21 @@ class Told:
     @property
     def names(self) -> list[str]:
         return [name for _, name, _ in self.events]
+
+
+def teacher_of(model: nn.Module, directory: Path, told: Told | None = None, **settings: object) -> CheckpointedTeacher:
+    """From the model's file; the wrapped one is a copy whose own weights are others."""
+    path, digest = saved(model, directory)
+    fresh = type(model)()
+    chosen = TeacherSettings(**settings)  # type: ignore[arg-type]
+    return CheckpointedTeacher(fresh, path, digest=digest, settings=chosen, tell=told or Told())
+
+
+def state_of(tensors: dict[str, Tensor]) -> nn.Module:
+    """Something whose state_dict is this."""
+
+    class State(nn.Module):
+        def state_dict(self, *args: object, **kwargs: object) -> dict[str, Tensor]:  # type: ignore[override]
+            return tensors
+
+    return State()

@@ -1,0 +1,49 @@
+"""A teacher computes in a precision of its own, and says how far that is from float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from esper.kernels.teacher.divergence import DivergenceMonitor, relative_error
+from tests.teacher_kit import Told, answers, professor, questions, teacher_of
+
+
+def test_it_computes_in_its_own_precision_whatever_the_students_is(tmp_path: Path) -> None:
+    inputs, model = questions(), professor()
+    plain, low = (teacher_of(model, tmp_path, amp_dtype=dtype) for dtype in (None, torch.bfloat16))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        from_plain = plain(inputs)
+
+    assert torch.equal(from_plain, answers(model, inputs))
+    assert low(inputs).dtype == torch.bfloat16
+
+
+def test_lower_precision_is_compared_with_float32_and_told_of_past_its_bound(tmp_path: Path) -> None:
+    model, inputs, told = professor(), questions(), Told()
+    exact = teacher_of(model, tmp_path, told)
+    fine, coarse = (
+        teacher_of(model, tmp_path, told, amp_dtype=torch.bfloat16, max_relative_error=bound) for bound in (0.05, 1e-6)
+    )
+
+    errors = [DivergenceMonitor(teacher, told).measure(inputs) for teacher in (exact, fine, coarse)]
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = answers(model, inputs)
+    expected = relative_error(low, answers(model, inputs))
+    assert errors == [0.0, expected, expected] and 0 < expected < 0.05
+    assert [(name, facts["bound"]) for _, name, facts in told.events] == [("teacher.diverged", "1e-06")]
+
+
+def test_weights_may_be_held_in_half_the_bytes(tmp_path: Path) -> None:
+    model = professor()
+    teacher = teacher_of(model, tmp_path, dtype=torch.bfloat16)
+
+    logits = teacher(questions().bfloat16())
+
+    assert logits.dtype == torch.bfloat16
+    assert teacher.resident_bytes() == sum(p.nbytes for p in model.parameters()) // 2 + 4
+    assert torch.equal(teacher.reference(questions()).isfinite(), torch.ones(12, 3, dtype=torch.bool))
+    assert teacher(questions().bfloat16()).equal(logits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from pydantic import Field
 
@@ -27,6 +28,8 @@ SWEEP_S = 1.0
 class CoordinatorSettings(settings.Settings):
     name: settings.Name = "coordinator"
     snapshot_every: int = 1000
+    archive: Path | None = None
+    """A folder for what is trimmed from the logs; without one they are kept whole."""
     lease_s: float = Field(LEASE_S, ge=0.5, le=60.0)
     """Of several coordinators one leads; another takes over when nothing was heard of it for so long."""
 
@@ -62,7 +65,7 @@ async def main(stopping: asyncio.Event) -> None:
         if not await Standby(redis_writer, coordinating.windows.hash_key, chosen.lease_s).until_free(stopping):
             return
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
-        duties = Duties(retained=[names.key(found.run_id, "dead")], surveys=True)
+        duties = Duties(retained=[names.key(found.run_id, "dead")], surveys=True, archive=chosen.archive)
         async with found.kept_current(), kept_up(chosen, found.run_id, inboxes, refusals, duties) as registry:
             registry.register(metrics.MissingMetrics(coordinating.missing))
             await coordinating.serve(stopping)

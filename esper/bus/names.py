@@ -24,19 +24,27 @@ class Stream:
     group: str
     trimming: str
 
+    @property
+    def positioned(self) -> bool:
+        """Whether a checkpoint knows how far it had been read."""
+        return self.name in POSITIONED
+
 
 SETTLED = "what every group has settled, after two minutes"
 BOUNDED = "after seven days, or beyond the newest 100,000"
-WHOLE = "kept whole, until there are checkpoints to trim below"
+LOGGED = "below every rank's oldest checkpoint, once archived"
+JUDGE = "coordinator"
+POSITIONED = ("commands", "optimizer", "decisions")
+"""Logs of which a checkpoint knows how far they had been read."""
 
 STREAMS = (
-    Stream("commands", False, "controller", "coordinator, worker", "coordinator; one per worker", WHOLE),
-    Stream("optimizer", False, "optimizer", "coordinator, worker", "coordinator; one per worker", WHOLE),
-    Stream("receipts", False, "coordinator, worker", "controller, observer", "none (plain read)", WHOLE),
+    Stream("commands", False, "controller", "coordinator, worker", "coordinator; one per worker", LOGGED),
+    Stream("optimizer", False, "optimizer", "coordinator, worker", "coordinator; one per worker", LOGGED),
+    Stream("receipts", False, "coordinator, worker", "controller, observer", "none (plain read)", LOGGED),
     Stream("votes", False, "worker", "coordinator", "coordinator", SETTLED),
-    Stream("decisions", False, "coordinator", "worker, observer", "one per worker", WHOLE),
+    Stream("decisions", False, "coordinator", "worker, observer", "one per worker", LOGGED),
     Stream("heartbeats", False, "worker", "coordinator, observer", "coordinator", SETTLED),
-    Stream("emergency", False, "worker", "controller, observer", "one per worker", WHOLE),
+    Stream("emergency", False, "worker", "controller, observer", "one per worker", LOGGED),
     Stream("telemetry", True, "worker", "regional", "regional", SETTLED),
     Stream("regional", True, "regional", "global", "global", SETTLED),
     Stream("global", False, "global", "controller, observer", "none (plain read)", BOUNDED),

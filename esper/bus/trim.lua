@@ -2,7 +2,8 @@
 -- KEYS[1]  the stream
 -- ARGV     ~ or =: by whole nodes or exactly
 --          an id below which entries are too old, or nothing
---          how many entries are kept at most, ignored where there are groups; or nothing: trimmed only with groups
+--          how many entries are kept at most, ignored where there are groups; `any`: however many; or nothing: trimmed
+--          only with groups
 --          names of groups that must exist, else nothing is trimmed
 local how, floor, most = ARGV[1], ARGV[2], ARGV[3]
 
@@ -32,5 +33,5 @@ end
 if most == '' and not needed then return 0 end
 if floor == '' or (needed and before(needed, floor)) then floor = needed end
 local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', how, floor)
-if not needed then trimmed = trimmed + redis.call('XTRIM', KEYS[1], 'MAXLEN', how, most) end
+if not needed and most ~= 'any' then trimmed = trimmed + redis.call('XTRIM', KEYS[1], 'MAXLEN', how, most) end
 return trimmed

@@ -30,6 +30,14 @@ async def trim(redis: Redis, stream: str, groups: Collection[str] = (), *, befor
     return await _trim(redis, stream, floor, "", groups)
 
 
+async def cut(redis: Redis, stream: str, below: str, groups: Collection[str] = ()) -> int:
+    """Trim what lies below an entry, also where nobody reads by group; nothing unread or pending in any group.
+
+    Returns how many went. Nothing goes while one of `groups` is missing.
+    """
+    return await _trim(redis, stream, below, "any", groups)
+
+
 async def retain(redis: Redis, stream: str, kept: Retention, now_ms: int) -> int:
     """Trim what is too old or too much; where somebody does read by group, nothing unread or pending in it."""
     oldest_ms = max(0, now_ms - int(kept.max_age_s * 1000))

@@ -57,7 +57,8 @@ class Fleet:
 
     async def start_servers(self) -> None:
         """Coordinator and aggregators."""
-        await self._start("coordinator", "esper.workers.coordinator", "coordinator", SNAPSHOT_EVERY=SNAPSHOT_EVERY)
+        kept = {"SNAPSHOT_EVERY": SNAPSHOT_EVERY, "ARCHIVE": str(self.directory / logbook.LOG)}
+        await self._start("coordinator", "esper.workers.coordinator", "coordinator", **kept)
         for region in REGIONS:
             await self._start(f"regional-{region}", "esper.workers.regional", "regional", REGION=region)
         await self._start("global", "esper.workers.global_", "global", REGIONS=",".join(REGIONS))

@@ -14,6 +14,7 @@ from esper.bus import names
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
 from esper.bus.faults import UnavailableError
+from esper.bus.floors import encoded, kept_key
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
@@ -201,6 +202,8 @@ class Beside:
                     await self._recall(message.recall)
                 case "begin":
                     self._begin(message.begin)
+                case "kept":
+                    await self._note_kept(message.kept)
                 case "farewell":
                     await self._settle_applied()
                     await self._publish("heartbeats", message.farewell)
@@ -212,6 +215,12 @@ class Beside:
         for order in found:
             self.lanes.tell(pb.ToTrainer(recalled=pb.Recalled(orders=[order])))
         self.lanes.tell(pb.ToTrainer(recalled=pb.Recalled(is_last=True)))
+
+    async def _note_kept(self, kept: pb.Kept) -> None:
+        """The logs are needed from there on, as far as this rank's checkpoints go."""
+        settlement = Settlement()
+        settlement.put(kept_key(self.run_id), {self.origin.source: encoded(kept.positions)})
+        await self._settle(settlement)
 
     def _begin(self, begin: pb.Begin) -> None:
         self.windows.absorb(begin.windows)

@@ -20,6 +20,7 @@ from esper.bus.trim import Retention, retain, trim
 from esper.errors import BusError
 from esper.runtime.ending import end
 from esper.runtime.figures import StreamGauges, counts_of
+from esper.runtime.trimming import Trimmer
 
 LOOK_EVERY_S = 1.0
 TRIM_EVERY_S = 5.0
@@ -48,6 +49,7 @@ class Charge:
     inboxes: Sequence[Inbox] = ()
     retained: Sequence[str] = ()
     gauges: StreamGauges | None = None
+    logs: Trimmer | None = None
     kept: Retention = KEPT
     settled_ms: int = SETTLED_MS
     most_settled: int = MOST_SETTLED
@@ -79,6 +81,8 @@ class Charge:
             await trim(self.redis, stream, [group], before_ms=now_ms - self.settled_ms)
         for stream in self.retained:
             await retain(self.redis, stream, self.kept, now_ms)
+        if self.logs is not None:
+            await self.logs.shorten()
 
     async def drop(self) -> None:
         """Take away consumers that read no more and hold nothing, and what processes said that are gone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from secrets import token_hex
 
 from prometheus_client import CollectorRegistry
@@ -12,10 +13,12 @@ from prometheus_client import CollectorRegistry
 from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
 from esper.runtime import metrics
+from esper.runtime.archive import Archive
 from esper.runtime.figures import Repeats, StreamGauges
 from esper.runtime.refusals import Refusals
 from esper.runtime.settings import Settings
 from esper.runtime.tidying import Charge, kept_tidy
+from esper.runtime.trimming import Trimmer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Duties:
     retained: Sequence[str] = ()
     repeats: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     surveys: bool = False
+    archive: Path | None = None  # where logs go before they are trimmed; none: they are kept whole
 
 
 @asynccontextmanager
@@ -44,6 +48,7 @@ async def kept_up(
         inboxes,
         duties.retained,
         StreamGauges(registry) if duties.surveys else None,
+        None if duties.archive is None else Trimmer(inboxes[0].writer, run_id, Archive(duties.archive)),
     )
     async with metrics.endpoint(chosen, registry, health):
         await announce(charge.redis, chosen.durability)  # once bound: a start that fails says so in one line

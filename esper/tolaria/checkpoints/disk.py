@@ -27,6 +27,7 @@ def put_folder(parent: Path, name: str, files: Mapping[str, bytes]) -> Path:
         _sync(parent)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
+        drop_folder(whole)  # where it was only the renaming that could not be made durable
         raise CheckpointError(f"it can't be written: {error.strerror}", str(whole)) from error
     return whole
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,9 +56,17 @@ class Store:
         kind = "emergency" if manifest.kind == EMERGENCY else "step"
         name = f"{kind}-{manifest.place.step:012d}-{manifest.place.made_ns & (2**64 - 1):016x}"
         files = {TENSORS: blob, MANIFEST: text, SIGNATURE: signature.to_bytes()}
-        made = Checkpoint(disk.put_folder(self.folder, name, files), self.manifest(self.folder / name))
-        if kind == "step":
-            disk.put_file(self.folder / LATEST, name.encode())
+        before, path = self._latest(), disk.put_folder(self.folder, name, files)
+        try:
+            made = Checkpoint(path, self.manifest(path))
+            if kind == "step":
+                disk.put_file(self.folder / LATEST, name.encode())
+        except CheckpointError:
+            disk.drop_folder(path)  # told as none, it must not be the newest one that somebody resumes from
+            if before:
+                with suppress(CheckpointError):
+                    disk.put_file(self.folder / LATEST, before)
+            raise
         self._let_go(kind)
         return made
 
@@ -152,6 +161,10 @@ class Store:
         kind = "emergency" if manifest.kind == EMERGENCY else "step"
         if path.name != f"{kind}-{place.step:012d}-{place.made_ns & (2**64 - 1):016x}":
             raise CheckpointError(f"its manifest is of {manifest.kind} step {place.step}, made at {place.made_ns} ns")
+
+    def _latest(self) -> bytes:
+        path = self.folder / LATEST
+        return disk.read_file(path, 1024) if path.is_file() else b""
 
     def _let_go(self, kind: str) -> None:
         """Of those that count, and of those that don't, the newest `keep` stay: junk displaces no good one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,7 +17,7 @@ from transformers import Trainer, TrainerCallback
 
 import esper
 from esper.client import Controller
-from esper.examples import digits, hf_trainer, lightning_loop
+from esper.examples import digits, hf_trainer, lightning_loop, plain_loop
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.plan import plan
 from esper.leyline import contracts as pb
@@ -136,7 +138,12 @@ def test_a_controller_grows_and_prunes_in_a_plain_loop(steered: Steered) -> None
     data, model = digits.Digits.load(torch.device("cpu")), digits.host()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     holdout = ([data.holdout], torch.nn.CrossEntropyLoss(reduction="none"))
-    options: dict[str, Any] = {"settings": SETTINGS, "pruning": PRUNING, "environment": steered.worker, "holdout": holdout}
+    options: dict[str, Any] = {
+        "settings": SETTINGS,
+        "pruning": PRUNING,
+        "environment": steered.worker,
+        "holdout": holdout,
+    }
     story = partial(grown, site="head", elsewhere="hidden", pruned="head.weight")
 
     with (
@@ -158,3 +165,32 @@ def test_a_controller_grows_and_prunes_in_a_plain_loop(steered: Steered) -> None
     check(steered.told, run.close())
     check_pruned(model.get_parameter("head.weight"))
     assert list(hooks(model, optimizer)) == []
+
+
+async def tried(run: Controller) -> Answers:
+    """A seed that is let go again; then somebody presses Ctrl-C where the training runs."""
+    try:
+        told = {
+            "germinate": await (await run.germinate("s0", site="head", blueprint="lora")).applied(),
+            "create": await (await run.create_seed_optimizer("s0", lr=0.01)).applied(),
+            "train": await (await run.start_training("s0")).applied(),
+            "rate": await (await run.adjust_optimizer(lr=0.02)).applied(),
+            "cull": await (await run.cull("s0")).applied(),
+        }
+        await run.reaches("s0", "EMBARGOED")
+        return told
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_plain_loop_of_the_examples_is_steered_and_may_be_interrupted(
+    steered: Steered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in steered.worker.items():
+        monkeypatch.setenv(name, value)
+
+    with steered.controlled(tried), pytest.raises(KeyboardInterrupt):
+        plain_loop.train(100_000)
+
+    receipts = [receipt for answers in steered.told.values() for receipt in answers]
+    assert [(each.worker, each.status) for each in receipts] == [(WORKER, pb.ReceiptStatus.RECEIPT_APPLIED)] * 5

@@ -1,0 +1,81 @@
+"""Two coordinators and some ranks on a real server, each started again with the next point to die at."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from tests.faults.history import Record, records
+from tests.faults.nursery import Nursery
+from tests.faults.processes import Child
+from tests.faults.server import UNKEPT, Server
+
+RUN = "barriers-0a1b2c3d"
+LEASE_S = 1.0
+STEP_S, EPOCH_STEPS = 0.004, 20
+
+
+class Council:
+    """Processes by name. Knows nothing of which of them are to die."""
+
+    def __init__(self, directory: Path, server: Server, nursery: Nursery, stack: ExitStack, world_size: int) -> None:
+        self.directory, self.server, self.world_size = directory, server, world_size
+        self._nursery, self._stack, self._numbers = nursery, stack, itertools.count()
+        master = MasterKeyring.new(time.time_ns() - 1_000_000_000)
+        for role in (Role.COORDINATOR, Role.WORKER):
+            master.derive(RUN, [role]).save(directory / f"{role}.json")
+
+    def lead(self, point: str = "", after: int = 0, *, stops: bool = False) -> Child:
+        """One more coordinator, which stands by while another leads."""
+        name = f"coordinator-{next(self._numbers)}"
+        told = {"lease_s": LEASE_S, "point": point, "after": after, "stops": stops}
+        return self._start("leader", name, told)
+
+    def train(self, rank: int, point: str = "", after: int = 0, *, step: int = 1) -> Child:
+        """A rank, which begins with this step."""
+        told = {
+            "run": RUN,
+            "rank": rank,
+            "world_size": self.world_size,
+            "step": step,
+            "step_s": STEP_S,
+            "epoch_steps": EPOCH_STEPS,
+            "point": point,
+            "after": after,
+        }
+        return self._start("rank", f"worker-{rank}", told)
+
+    def history(self) -> list[Record]:
+        """All that ranks wrote down, of one process after the other."""
+        return list(records(self.directory / "history"))
+
+    def lives(self) -> list[list[Record]]:
+        """The same, of each process by itself."""
+        lives: dict[int, list[Record]] = defaultdict(list)
+        for record in self.history():
+            lives[record["incarnation"]].append(record)
+        return list(lives.values())
+
+    def _start(self, role: str, name: str, told: dict[str, object]) -> Child:
+        common = {"directory": str(self.directory), "url": self.server.url, "name": name}
+        log = self.directory / "logs" / f"{name}.log"
+        child = self._nursery.role(f"tests.faults.roles.{role}", {**common, **told}, log)
+        return self._stack.enter_context(child)
+
+
+@contextmanager
+def council(directory: Path, world_size: int) -> Iterator[Council]:
+    """Everything that is started ends with the block."""
+    modules = [f"tests.faults.roles.{role}" for role in ("leader", "rank")]
+    with (
+        Server(directory / "redis", options=UNKEPT) as server,
+        Nursery(directory, modules) as nursery,
+        ExitStack() as stack,
+    ):
+        yield Council(directory, server, nursery, stack, world_size)

@@ -47,10 +47,11 @@ def measure(report: Report, quick: bool) -> None:
         for teacher, (widths, batch) in SHAPES.items():
             forward(report, directory, f"teacher forward, {teacher}", mlp(widths), torch.randn(batch, widths[0]), quick)
         memory(report, directory, mlp(LARGE), torch.randn(32, 1024))
-        loading(report, directory, 2 if quick else 10)
-    checkpointing(report, "large", mlp(LARGE), torch.randn(32, 1024), 3 if quick else 40)
+        loading(report, directory, 1 if quick else 10, warm=0 if quick else WARM)
+    num, warm = (2, 1) if quick else (40, WARM)
+    checkpointing(report, "large", mlp(LARGE), torch.randn(32, 1024), num, warm)
     blocks = nn.Sequential(*[Block(256) for _ in range(12)])
-    checkpointing(report, "12 blocks", blocks, torch.randn(512, 256), 3 if quick else 40)
+    checkpointing(report, "12 blocks", blocks, torch.randn(512, 256), num, warm)
 
 
 def mlp(widths: tuple[int, ...]) -> nn.Sequential:
@@ -63,19 +64,37 @@ def forward(report: Report, directory: Path, row: str, model: nn.Module, inputs:
     path = written(model, directory)
     arms: dict[str, Callable[[], object]] = {"model alone": lambda: alone(model, inputs)}
     arms["model alone, again"] = arms["model alone"]
-    settings = {mode: TeacherSettings(mode=mode) for mode in MODES if mode != "int8" or int8.available()}
-    settings["full, bfloat16 autocast"] = TeacherSettings(amp_dtype=torch.bfloat16)  # type: ignore[index]
+    arms |= limits(model, len(inputs))
+    low = torch.bfloat16
+    settings: dict[str, TeacherSettings] = {
+        mode: TeacherSettings(mode=mode) for mode in MODES if mode != "int8" or int8.available()
+    }
+    settings["full, bfloat16 autocast"] = TeacherSettings(amp_dtype=low)
+    settings["full, held in bfloat16"] = TeacherSettings(dtype=low, amp_dtype=low)
     for arm, chosen in settings.items():
         teacher = CheckpointedTeacher(mlp(widths_of(model)), path, settings=chosen)
         error = relative_error(teacher(inputs), alone(model, inputs))
         report.put(Figure(f"{row}, relative error", arm, "count", error, "", 1))
         arms[arm] = lambda teacher=teacher: teacher(inputs)  # type: ignore[misc]
     large = sum(parameter.numel() for parameter in model.parameters()) > 10**7
-    samples = turns(arms, (4 if quick else 100) if large else (40 if quick else 600), warm=WARM, per_s=1e3)
+    num = (3 if quick else 100) if large else (30 if quick else 600)
+    samples = turns(arms, num, warm=1 if quick else WARM, per_s=1e3)
     add(report, row, samples, "model alone")
     report.add_target(row, "p50", 8.0, "ms")
     if "int8" not in arms:
         report.add_missing(row, "int8", "ms", NO_TORCHAO)
+
+
+def limits(model: nn.Module, batch: int) -> dict[str, Callable[[], object]]:
+    """The same products alone, in both precisions, and every weight read once: what no forward goes below."""
+    weights = [module.weight.detach() for module in model.modules() if isinstance(module, nn.Linear)]
+    inputs = [torch.randn(batch, weight.shape[1]) for weight in weights]
+    low = [(x.bfloat16(), weight.bfloat16()) for x, weight in zip(inputs, weights, strict=True)]
+    return {
+        "its products alone": lambda: [torch.mm(x, w.t()) for x, w in zip(inputs, weights, strict=True)],
+        "its products, bfloat16": lambda: [torch.mm(x, w.t()) for x, w in low],
+        "its weights read once": lambda: [weight.sum() for weight in weights],
+    }
 
 
 def memory(report: Report, directory: Path, model: nn.Module, inputs: Tensor) -> None:
@@ -94,7 +113,7 @@ def memory(report: Report, directory: Path, model: nn.Module, inputs: Tensor) ->
     report.put(Figure(f"{row}, of float16", "int8, as the documents say", "count", 0.25, "x", label="target"))
 
 
-def loading(report: Report, directory: Path, num: int) -> None:
+def loading(report: Report, directory: Path, num: int, warm: int) -> None:
     model = mlp(LARGE)
     path = written(model, directory)
     megabytes = path.stat().st_size / MEGA
@@ -102,14 +121,14 @@ def loading(report: Report, directory: Path, num: int) -> None:
         "read and hashed": lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
         "loaded": lambda: CheckpointedTeacher(model, path),
     }
-    samples = turns(arms, num, warm=WARM, per_s=1e3)
+    samples = turns(arms, num, warm=warm, per_s=1e3)
     add(report, f"teacher load, {megabytes:.0f} MB", samples, "read and hashed")
     seconds = quantile(samples["loaded"], 0.5) / 1e3 * 14_000 / megabytes
     report.put(Figure("teacher load, 14 GB", "loaded", "p50", seconds, "s", num, "derived"))
     report.add_target("teacher load, 14 GB", "p50", 5.0, "s")
 
 
-def checkpointing(report: Report, name: str, model: nn.Module, inputs: Tensor, num: int) -> None:
+def checkpointing(report: Report, name: str, model: nn.Module, inputs: Tensor, num: int, warm: int) -> None:
     """Under no_grad, as teachers run, and where a gradient flows through to the inputs."""
     teacher = CheckpointedTeacher(model)
     flowing = inputs.clone().requires_grad_()
@@ -125,7 +144,7 @@ def checkpointing(report: Report, name: str, model: nn.Module, inputs: Tensor, n
         arm: lambda way=way: torch.autograd.grad(way(flowing).sum(), flowing)  # type: ignore[misc]
         for arm, way in {**ways, "plain, again": teacher.unchecked}.items()
     }
-    add(report, f"gradients flow, {name}, time", turns(arms, num, warm=WARM, per_s=1e3), "plain")
+    add(report, f"gradients flow, {name}, time", turns(arms, num, warm=warm, per_s=1e3), "plain")
     report.put(Figure(f"gradients flow, {name}, time", "checkpointed", "p50", 1.2, "x", label="target"))
 
 

@@ -21,7 +21,7 @@ WORKERS = ("worker-0", "worker-1")
 RUN = "toy-0a1b2c3d"
 GERMINATE = seed_command(pb.SeedOperation.SEED_OP_GERMINATE, site="head", blueprint="lora", parameters={"rank": 4})
 ADOPT = optimizer(pb.OptimizerCommandType.OPTIMIZER_COMMAND_INITIALIZE_HOST)
-REPORT = pb.WorkerReport(steps=40, parameter_digest=b"p" * 32)
+REPORT = pb.WorkerReport(worker="worker-0", steps=40, parameter_digest=b"p" * 32)
 
 
 class Writer:

@@ -1,0 +1,157 @@
+"""What each rank of a replay is told follows from the log alone, through deaths and resumes; or it says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+from typer.testing import CliRunner
+
+from esper.cli.main import app
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.runtime.logbook import opened
+from esper.runtime.retrace import NotReplayableError, plans
+from tests.log_kit import ADOPT, REPORT, Writer, began, toy
+from tests.rounds import seed_command
+
+PAUSE = pb.AdaptationCommand(
+    version=1, command_id="pause", command_type=pb.CommandType.COMMAND_PAUSE, pause_command=pb.PauseCommand()
+)
+
+
+def planned(writer: Writer) -> list[pb.ReplayPlan]:
+    return plans(writer.book.run_id, opened(writer.book, writer.keyring))
+
+
+def rounds(plan: pb.ReplayPlan) -> list[tuple[int, int]]:
+    return [(order.commit.round, order.commit.effective_step) for order in plan.orders]
+
+
+def ended(**fields: object) -> pb.RunEnded:
+    return pb.RunEnded(**{"report": REPORT, "round_applied": 9, **fields})  # type: ignore[arg-type]
+
+
+def both(writer: Writer, incarnation: int, **said: Message) -> None:
+    for rank in range(2):
+        writer.record(rank, incarnation, **said)
+
+
+def decide(writer: Writer, number: int, step: int, command: pb.AdaptationCommand | None = None) -> None:
+    """A command that changes something, unless another one is given."""
+    told = command or seed_command(pb.SeedOperation.SEED_OP_CULL, f"s{number}")
+    writer.decide(number, writer.say("commands", Role.CONTROLLER, "controller", told), told.command_id, step)
+
+
+def newest_decision(writer: Writer) -> str:
+    return writer.book.streams["decisions"][-1].entry_id
+
+
+def test_every_rank_is_told_its_orders_and_what_it_answered_then() -> None:
+    made = planned(toy())
+
+    assert [(plan.worker, plan.rank, plan.world_size, plan.last_step) for plan in made] == [
+        ("worker-0", 0, 2, 40),
+        ("worker-1", 1, 2, 40),
+    ]
+    assert [rounds(plan) for plan in made] == [[(1, 10), (2, 30)]] * 2
+    assert [opened.optimizer.command_id for opened in made[1].orders[1].commands] == [ADOPT.command_id]
+    assert {receipt.worker for receipt in made[1].verdicts.values()} == {"worker-1"}
+
+
+def test_what_died_with_a_process_is_left_out_but_for_what_the_next_one_carried_out_again() -> None:
+    writer = Writer()
+    both(writer, 1, began=began())
+    for number, step in enumerate((10, 17, 25, 33), 1):
+        decide(writer, number, step)
+    resumed = began(first_step=17, resumed=True, rounds_again=[4], decisions_after=newest_decision(writer))
+    both(writer, 2, began=resumed)
+    decide(writer, 5, 40)
+    both(writer, 2, ended=ended())
+
+    assert [rounds(plan) for plan in planned(writer)] == [[(1, 10), (2, 17), (4, 33), (5, 40)]] * 2
+
+
+def test_a_process_that_began_anew_knows_nothing_of_those_before() -> None:
+    writer = Writer()
+    both(writer, 1, began=began())
+    decide(writer, 1, 10)
+    both(writer, 2, began=began(decisions_after=newest_decision(writer)))
+    decide(writer, 2, 20)
+    both(writer, 2, ended=ended())
+
+    assert [rounds(plan) for plan in planned(writer)] == [[(2, 20)]] * 2
+
+
+def test_pauses_and_what_no_rank_lived_to_see_are_left_out() -> None:
+    writer = Writer()
+    both(writer, 1, began=began())
+    decide(writer, 1, 10)
+    decide(writer, 2, 20, PAUSE)
+    decide(writer, 3, 50)
+    both(writer, 1, ended=ended(round_applied=2))
+
+    assert [rounds(plan) for plan in planned(writer)] == [[(1, 10)]] * 2
+
+
+def test_a_repeated_beginning_counts_once() -> None:
+    writer = Writer()
+    both(writer, 1, began=began())
+    decide(writer, 1, 10)
+    both(writer, 1, began=began())
+    both(writer, 1, ended=ended())
+
+    assert [rounds(plan) for plan in planned(writer)] == [[(1, 10)]] * 2
+
+
+def without_beginnings() -> Writer:
+    writer = Writer()
+    decide(writer, 1, 10)
+    return writer
+
+
+def of_one_rank() -> Writer:
+    writer = Writer()
+    writer.record(0, began=began())
+    return writer
+
+
+def resumed_first() -> Writer:
+    writer = Writer()
+    both(writer, 1, began=began(first_step=9, resumed=True))
+    both(writer, 1, ended=ended())
+    return writer
+
+
+def parted() -> Writer:
+    writer = toy(ended=False)
+    writer.record(0, ended=ended(round_applied=2))
+    writer.record(1, ended=ended(round_applied=1))
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("writer", "why"),
+    [
+        (without_beginnings(), "does not say that a trainer began"),
+        (of_one_rank(), "does not say that rank 1 of 2 began"),
+        (toy(ended=False), "worker-0 did not end in order"),
+        (toy(why="its loader draws"), "its loader draws"),
+        (resumed_first(), "older than this log"),
+        (parted(), "did not carry out the same"),
+    ],
+)
+def test_a_run_that_can_not_be_replayed_says_why(writer: Writer, why: str) -> None:
+    with pytest.raises(NotReplayableError, match=why):
+        planned(writer)
+
+
+def test_the_command_line_says_so_in_one_line_with_status_two(tmp_path: Path) -> None:
+    path = toy(why="its loader draws").save(tmp_path / "run.jsonl")
+    result = CliRunner().invoke(app, ["replay", str(path)])
+    assert (result.exit_code, result.output) == (2, "esper: the run can't be replayed: its loader draws\n")
+
+    path = toy().save(tmp_path / "run.jsonl")
+    result = CliRunner().invoke(app, ["replay", str(path), "--dry-run"])
+    assert (result.exit_code, result.output.split(":")[1]) == (0, " 2 ranks, 40 steps, 2 rounds\n")

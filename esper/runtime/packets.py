@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, TypeAlias
@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from esper.leyline import contracts as pb
+from esper.leyline.levels import INFO, highest
 
 PACKETS_PER_FRAME = 32
 Format: TypeAlias = Literal["frames", "columnar"]
@@ -33,12 +34,18 @@ def telemetry(rows: pb.TelemetryRows, origin: Origin) -> Iterator[tuple[pb.Telem
         yield from _framed(rows, origin, range(len(rows.timestamp_ns)))
         return
     eventful = {event.row for event in rows.events}
-    for is_eventful, run in groupby(range(len(rows.timestamp_ns)), key=eventful.__contains__):
+    for key, run in groupby(range(len(rows.timestamp_ns)), key=lambda row: (row in eventful, level_of(rows, row, ()))):
         indices = list(run)
-        if is_eventful:
+        if key[0]:
             yield from _framed(rows, origin, indices)
         else:
             yield _table(rows, origin, indices[0], indices[-1] + 1), rows.first_sequence + indices[-1]
+
+
+def level_of(rows: pb.TelemetryRows, row: int, events: Iterable[pb.RowEvent]) -> pb.TelemetryLevel:
+    """Of one row: its own, or that of an event which tells more."""
+    own = rows.level[row] if rows.level else INFO
+    return highest([own, *(event.level for event in events)])
 
 
 def _framed(rows: pb.TelemetryRows, origin: Origin, indices: Sequence[int]) -> Iterator[tuple[pb.TelemetryFrame, int]]:
@@ -67,7 +74,7 @@ def _table(rows: pb.TelemetryRows, origin: Origin, first: int, end: int) -> pb.C
         first_sequence=rows.first_sequence + first,
         schema=pb.MetricSchema(version=1, names=rows.names),
         region=origin.region,
-        level=pb.TelemetryLevel.TELEMETRY_INFO,
+        level=level_of(rows, first, ()),
         shed=rows.shed,
         timestamp_ns=np.array(rows.timestamp_ns[first:end], dtype="<u8").tobytes(),
         global_step=np.array(rows.global_step[first:end], dtype="<u8").tobytes(),
@@ -102,7 +109,7 @@ def _packets(rows: pb.TelemetryRows, indices: Sequence[int]) -> Iterator[pb.Tele
         yield pb.TelemetryPacket(
             version=1,
             timestamp_ns=rows.timestamp_ns[index],
-            level=max((event.level for event in own), default=pb.TelemetryLevel.TELEMETRY_INFO),
+            level=level_of(rows, index, own),
             sequence=rows.first_sequence + index,
             global_step=rows.global_step[index],
             values=dict(cells),

@@ -3,76 +3,124 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 
 from esper.leyline import contracts as pb
+from esper.leyline.levels import CRITICAL, INFO, highest, rank
 
 Value = float | torch.Tensor
 
 
+IN_FLIGHT = 1024
+"""Rows handed over and not stored yet; more of them wait here, where they can be shed by their level."""
+LOOK_EVERY = 32  # rows that wait: to read a tensor is to wait for the device
+
+
 @dataclass(slots=True)
 class _Row:
-    sequence: int
     timestamp_ns: int
     step: int
     values: Mapping[str, Value]
     events: list[pb.RowEvent]
+    level: pb.TelemetryLevel
+    sequence: int = 0  # once it is handed over
+    is_shed: bool = False
 
 
 @dataclass
 class Rows:
-    """One row a step, numbered from 1 without a gap, kept until Redis has acknowledged it.
+    """One row a step, numbered from 1 without a gap as they are handed over, kept until Redis has acknowledged them.
 
-    A row refused because `capacity` rows wait is counted as shed and gets no number, so that the numbers given stay
-    contiguous. Tensors are read in one transfer at `table`, never before.
+    Where `capacity` rows wait, one of the lowest level among those not handed over is shed, the oldest of these first,
+    and counted: made = handed over + waiting + shed. What it told of goes on with the next row. Tensors are read in one
+    transfer for many rows, never one by one.
     """
 
     incarnation: int
     capacity: int = 8192
     shed: int = 0
+    shed_by_level: Counter[pb.TelemetryLevel] = field(default_factory=Counter)
     made: int = 0
     non_finite: int = 0
     last: dict[str, float] = field(default_factory=dict)
+    _numbered: int = 0
     _fresh: deque[_Row] = field(default_factory=deque)
+    _again: deque[_Row] = field(default_factory=deque)  # numbered before, by a runtime that was lost
     _sent: deque[_Row] = field(default_factory=deque)
+    _waiting: dict[pb.TelemetryLevel, deque[_Row]] = field(
+        default_factory=dict
+    )  # those of _fresh that are not shed, by level
+    _unread: list[_Row] = field(default_factory=list)
 
     _events: list[pb.RowEvent] = field(default_factory=list)
     _bad: frozenset[str] = frozenset()
+    _is_urgent: bool = False
 
     def note(self, level: pb.TelemetryLevel, description: str, **attributes: str) -> None:
         """Tell of something that happened; it travels with the next row."""
         self._events.append(pb.RowEvent(level=level, description=description, attributes=attributes))
 
-    def add(self, step: int, timestamp_ns: int, values: Mapping[str, Value]) -> None:
-        """Keep a row; `values` are 0-dim tensors or floats by metric name."""
+    def add(self, step: int, timestamp_ns: int, values: Mapping[str, Value], level: pb.TelemetryLevel = INFO) -> None:
+        """Keep a row; `values` are 0-dim tensors or floats by metric name. What it tells of may raise its level."""
         self.made += 1
+        row = _Row(timestamp_ns, step, values, self._events, level)
+        self._rate(row)
         if self.unstored >= self.capacity:
-            self.shed += 1
-            return
-        self._fresh.append(_Row(self.made - self.shed, timestamp_ns, step, values, self._events))
+            victim = self._victim(row.level)
+            self._shed(victim or row)
+            if victim is None:
+                return
+            row.events[:0] = victim.events
+            self._rate(row)
         self._events = []
+        self._fresh.append(row)
+        self._unread.append(row)
+        self._waiting.setdefault(row.level, deque()).append(row)
+
+    def _rate(self, row: _Row) -> None:
+        row.level = highest([row.level, *(event.level for event in row.events)])
+        self._is_urgent |= row.level == CRITICAL
+
+    def _victim(self, level: pb.TelemetryLevel) -> _Row | None:
+        """The oldest row of the lowest level up to this one."""
+        met = [each for each, rows in self._waiting.items() if rows and rank(each) <= rank(level)]
+        return self._waiting[min(met, key=rank)].popleft() if met else None
+
+    def _shed(self, row: _Row) -> None:
+        row.is_shed = True
+        self.shed += 1
+        self.shed_by_level[row.level] += 1
+        if len(self._fresh) > 2 * self.capacity:
+            self._fresh = deque(each for each in self._fresh if not each.is_shed)
+            self._unread = [each for each in self._unread if not each.is_shed]
 
     @property
     def num_fresh(self) -> int:
-        return len(self._fresh)
+        return sum(map(len, self._waiting.values())) + len(self._again)
 
     @property
     def unstored(self) -> int:
         """Rows not known to be on the stream."""
-        return len(self._fresh) + len(self._sent)
+        return self.num_fresh + len(self._sent)
 
     def table(self) -> pb.TelemetryRows | None:
-        """Rows not yet sent, as one message; None where there are none."""
-        rows = _alike(self._fresh)
-        if not rows:
+        """Rows not yet sent, as one message; None where there are none, or enough are under way and none is urgent."""
+        is_held = len(self._sent) >= IN_FLIGHT
+        if not is_held or len(self._unread) >= LOOK_EVERY:
+            self._read()
+        if is_held and not self._is_urgent:
             return None
-        read_tensors(rows)
-        self.last = {name: float(value) for name, value in rows[-1].values.items()}
-        self._note_non_finite(rows)
+        rows = _alike(self._again)
+        if not self._again:
+            rows += [self._number(row) for row in _alike(self._fresh, rows)]
+        if not rows:
+            self._is_urgent = False
+            return None
         self._sent.extend(rows)
         names = sorted(rows[0].values)
         return pb.TelemetryRows(
@@ -83,8 +131,24 @@ class Rows:
             global_step=[row.step for row in rows],
             values=[float(row.values[name]) for row in rows for name in names],
             shed=self.shed,
+            level=[row.level for row in rows] if any(row.level != INFO for row in rows) else [],
             events=[_placed(event, index) for index, row in enumerate(rows) for event in row.events],
         )
+
+    def _number(self, row: _Row) -> _Row:
+        self._waiting[row.level].popleft()  # which is this row: both are in the order in which they came
+        self._numbered += 1
+        row.sequence = self._numbered
+        return row
+
+    def _read(self) -> None:
+        """Read what the rows have measured, in one transfer, and look at it."""
+        rows = [row for row in self._unread if not row.is_shed]
+        self._unread.clear()
+        if rows:
+            read_tensors(rows)
+            self.last = {name: float(value) for name, value in rows[-1].values.items()}
+            self._note_non_finite(rows)
 
     def _note_non_finite(self, rows: list[_Row]) -> None:
         """Count every such row, but tell of a metric only where it ceases to be finite: a lost run stays lost."""
@@ -92,9 +156,13 @@ class Rows:
             bad = {name: str(float(value)) for name, value in row.values.items() if not math.isfinite(float(value))}
             self.non_finite += bool(bad)
             if fresh := {name: value for name, value in bad.items() if name not in self._bad}:
-                level = pb.TelemetryLevel.TELEMETRY_CRITICAL
-                row.events.append(pb.RowEvent(level=level, description="value.non_finite", attributes=fresh))
+                self._raise(row, pb.RowEvent(level=CRITICAL, description="value.non_finite", attributes=fresh))
             self._bad = frozenset(bad)
+
+    def _raise(self, row: _Row, event: pb.RowEvent) -> None:
+        """Tell of an event with a row that waits already, and keeps its place among those of its level."""
+        row.events.append(event)
+        self._is_urgent = True
 
     def stored(self, through_sequence: int) -> None:
         """Let go of the rows up to this number."""
@@ -103,7 +171,7 @@ class Rows:
 
     def send_again(self) -> None:
         """After the runtime was lost: everything not known to be stored goes out anew, under the same numbers."""
-        self._fresh.extendleft(reversed(self._sent))
+        self._again.extendleft(reversed(self._sent))
         self._sent.clear()
 
 
@@ -114,11 +182,16 @@ def _placed(event: pb.RowEvent, index: int) -> pb.RowEvent:
     return placed
 
 
-def _alike(fresh: deque[_Row]) -> list[_Row]:
-    """Take the first rows that have the same columns, so that a table has no empty cell."""
-    rows = [fresh.popleft()] if fresh else []
-    while fresh and fresh[0].values.keys() == rows[0].values.keys():
-        rows.append(fresh.popleft())
+def _alike(waiting: deque[_Row], before: Sequence[_Row] = ()) -> list[_Row]:
+    """Take the first rows that have the same columns, so that a table has no empty cell; those of `before`, if any."""
+    rows: list[_Row] = []
+    while waiting:
+        first = next(chain(before, rows), waiting[0])
+        if not waiting[0].is_shed and waiting[0].values.keys() != first.values.keys():
+            break
+        row = waiting.popleft()
+        if not row.is_shed:
+            rows.append(row)
     return rows
 
 

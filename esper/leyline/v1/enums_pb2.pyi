@@ -104,6 +104,7 @@ class TelemetryLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TELEMETRY_WARNING: _ClassVar[TelemetryLevel]
     TELEMETRY_ERROR: _ClassVar[TelemetryLevel]
     TELEMETRY_CRITICAL: _ClassVar[TelemetryLevel]
+    TELEMETRY_DEBUG: _ClassVar[TelemetryLevel]
 
 class MetricType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -274,6 +275,7 @@ TELEMETRY_INFO: TelemetryLevel
 TELEMETRY_WARNING: TelemetryLevel
 TELEMETRY_ERROR: TelemetryLevel
 TELEMETRY_CRITICAL: TelemetryLevel
+TELEMETRY_DEBUG: TelemetryLevel
 METRIC_UNKNOWN: MetricType
 METRIC_GAUGE: MetricType
 METRIC_COUNTER: MetricType

@@ -164,7 +164,7 @@ class RoundApplied(_message.Message):
     def __init__(self, round: _Optional[int] = ..., receipts: _Optional[_Iterable[_Union[_commands_pb2.CommandReceipt, _Mapping]]] = ...) -> None: ...
 
 class TelemetryRows(_message.Message):
-    __slots__ = ("incarnation", "first_sequence", "names", "timestamp_ns", "global_step", "values", "shed", "events")
+    __slots__ = ("incarnation", "first_sequence", "names", "timestamp_ns", "global_step", "values", "shed", "events", "level")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class TelemetryRows(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     SHED_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     first_sequence: int
     names: _containers.RepeatedScalarFieldContainer[str]
@@ -181,7 +182,8 @@ class TelemetryRows(_message.Message):
     values: _containers.RepeatedScalarFieldContainer[float]
     shed: int
     events: _containers.RepeatedCompositeFieldContainer[RowEvent]
-    def __init__(self, incarnation: _Optional[int] = ..., first_sequence: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., timestamp_ns: _Optional[_Iterable[int]] = ..., global_step: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ..., shed: _Optional[int] = ..., events: _Optional[_Iterable[_Union[RowEvent, _Mapping]]] = ...) -> None: ...
+    level: _containers.RepeatedScalarFieldContainer[_enums_pb2.TelemetryLevel]
+    def __init__(self, incarnation: _Optional[int] = ..., first_sequence: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., timestamp_ns: _Optional[_Iterable[int]] = ..., global_step: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ..., shed: _Optional[int] = ..., events: _Optional[_Iterable[_Union[RowEvent, _Mapping]]] = ..., level: _Optional[_Iterable[_Union[_enums_pb2.TelemetryLevel, str]]] = ...) -> None: ...
 
 class RowEvent(_message.Message):
     __slots__ = ("row", "level", "description", "attributes")

@@ -18,6 +18,7 @@ from esper.bus.inbox import Inbox
 from esper.bus.names import beside
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
+from esper.bus.turns import Turns
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened, Opener
@@ -89,6 +90,7 @@ class Aggregator:
         self._queue: asyncio.Queue[tuple[int, list[Delivery]]] = asyncio.Queue(NUM_QUEUED)
         self._generation = 0
         self._slot = beside(place.record, "")
+        self.turns = Turns(outbox.redis, place.record)
 
     async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
         """Fold until told to stop, or until nothing is left.
@@ -192,14 +194,23 @@ class Aggregator:
     async def _settle_target(self, acks: Settlement) -> None:
         """Where only the record has moved, the same deliveries are folded again on top of what it holds by now."""
         while True:
-            try:
-                await self.outbox.settle(self._with_aggregates(acks))
-                return
-            except StaleLeaseError as error:
-                if error.stream != self.place.record:
-                    raise
-                log.info("record.moved", record=error.stream)
-                await self._refold()
+            async with self.turns.mine():
+                if self.turns.is_shared:
+                    await self._keep_up()
+                try:
+                    await self.outbox.settle(self._with_aggregates(acks))
+                    return
+                except StaleLeaseError as error:
+                    if error.stream != self.place.record:
+                        raise
+            log.info("record.moved", record=self.place.record)
+            self.turns.met()
+
+    async def _keep_up(self) -> None:
+        """Fold again what is in hand, if the record has moved."""
+        fields = await self.outbox.recall(self.place.record)
+        if fields.get(VERSION.encode()) != self.tier.state.expected:
+            self._fold_on(fields)
 
     def _with_aggregates(self, acks: Settlement) -> Settlement:
         expected = self.tier.state.expected
@@ -228,16 +239,16 @@ class Aggregator:
                 streams[delivery.stream].ack(delivery)
         return slots
 
-    async def _refold(self) -> None:
-        self.tier.load(await self.outbox.recall(self.place.record))
-        for _, message in self._hand:
-            self.seam.fold(message, self.clock())
+    def _fold_on(self, fields: Mapping[bytes, bytes]) -> None:
+        self.tier.load(fields)
+        for _, opened in self._hand:
+            self.seam.fold(opened, self.clock())
 
     async def _load(self) -> None:
         """Begin again from the record, with nothing in hand."""
         self._hand.clear()
         self._refused.clear()
-        await self._refold()
+        self._fold_on(await self.outbox.recall(self.place.record))
 
 
 def opening(opener: Opener, clock: ServerClock, *wanted: type[Message]) -> Callable[[Delivery], Opened]:

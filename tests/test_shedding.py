@@ -124,4 +124,4 @@ class Buffer(RuleBasedStateMachine):
 
 
 TestBuffer = Buffer.TestCase
-TestBuffer.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBuffer.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

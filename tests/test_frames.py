@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.frames import FrameDecoder, encode
+from esper.leyline.frames import FrameDecoder, encode, in_parts
 
 MESSAGES = [
     pb.ToTrainer(ready=pb.RuntimeReady(run_id="digits-0a1b2c3d")),
@@ -56,3 +56,12 @@ def test_a_frame_that_is_no_message_is_malformed() -> None:
         FrameDecoder(pb.ToRuntime).feed(struct.pack(">I", 2) + b"\xff\xff")
 
     assert refused.value.reason == pb.ReasonCode.REASON_MALFORMED
+
+
+@given(st.dictionaries(st.text(max_size=8), st.binary(max_size=40), max_size=20), st.integers(1, 100))
+def test_parts_of_many_fields_hold_all_of_them_once_and_fit(fields: dict[str, bytes], most_bytes: int) -> None:
+    parts = list(in_parts(fields, most_bytes))
+
+    assert [item for part in parts for item in part.items()] == list(fields.items())
+    assert all(parts)
+    assert all(len(part) == 1 or sum(len(n) + len(v) for n, v in part.items()) <= most_bytes for part in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -11,6 +12,7 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 
 MAX_FRAME_BYTES = 16 << 20
+MAX_PART_BYTES = 1 << 20
 
 _LENGTH = struct.Struct(">I")
 _Spoken = TypeVar("_Spoken", bound=Message)
@@ -21,6 +23,20 @@ def encode(message: pb.ToTrainer | pb.ToRuntime) -> bytes:
     body = message.SerializeToString()
     _check_length(len(body))
     return _LENGTH.pack(len(body)) + body
+
+
+def in_parts(fields: Mapping[str, bytes], most_bytes: int = MAX_PART_BYTES) -> Iterator[dict[str, bytes]]:
+    """The same fields, so many at a time that a frame holds them; nothing where there are none."""
+    part: dict[str, bytes] = {}
+    size = 0
+    for name, value in fields.items():
+        if part and size + len(name) + len(value) > most_bytes:
+            yield part
+            part, size = {}, 0
+        part[name] = value
+        size += len(name) + len(value)
+    if part:
+        yield part
 
 
 class FrameDecoder(Generic[_Spoken]):

@@ -21,6 +21,7 @@ from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.frames import in_parts
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.lanes import Lanes, messages
@@ -124,7 +125,8 @@ class Beside:
             messages, settled = self.orders.on_command(name, opened, delivery)
         for message in messages:
             if message.HasField("commit"):  # first: whoever keeps the state that it leads to keeps this with it
-                self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=self.windows.tell())))
+                for fields in in_parts(self.windows.tell()):
+                    self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=fields)))
             self.lanes.tell(message)
         for done in settled:
             settlement.ack(done)
@@ -223,7 +225,9 @@ class Beside:
         await self._settle(settlement)
 
     def _begin(self, begin: pb.Begin) -> None:
-        self.windows.absorb(begin.windows)
+        if begin.windows:
+            self.windows.absorb(begin.windows)
+            return  # more may follow; the last has none
         self._again = dict.fromkeys(begin.rounds)
         self._begun.set()
 

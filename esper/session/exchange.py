@@ -11,6 +11,7 @@ import structlog
 
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
+from esper.leyline.frames import in_parts
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.rows import Rows
 
@@ -95,7 +96,9 @@ class Exchange:
     def begin(self) -> None:
         """Have the runtime read the logs from now on. Said again to each that is started anew."""
         again = self.boundary.again
-        self.say(pb.ToRuntime(begin=pb.Begin(windows=self.windows, rounds=list(again))))
+        for windows in in_parts(self.windows):
+            self.say(pb.ToRuntime(begin=pb.Begin(windows=windows)))
+        self.say(pb.ToRuntime(begin=pb.Begin(rounds=list(again))))
         for answer in again.values():
             if answer is not None:
                 self.say(pb.ToRuntime(applied=answer))

@@ -102,18 +102,11 @@ def _take(book: Logbook, raw: bytes, number: int, above: str) -> bool:
 
 
 def read_folder(folder: Path) -> Logbook:
-    """All files of a folder together: the export of a finished run, or the archive of what was trimmed."""
-    paths = sorted(folder.glob("*.jsonl"))
-    if len(paths) == 1:  # as it lies there: its order is to be checked, too
-        return read_file(paths[0])
+    """The archive of what was trimmed, one file a stream. A last line that is being written is still in Redis, too."""
     book = Logbook()
-    for path in paths:
-        part = read_file(path)
-        book.run_id, book.keys = part.run_id or book.run_id, part.keys or book.keys
-        book.flaws += [f"{path.name}: {flaw}" for flaw in part.flaws]
-        for name, entries in part.streams.items():
+    for path in sorted(folder.glob("*.jsonl")):
+        for name, entries in read_file(path).streams.items() if path.name != EXPORT else ():
             book.streams[name] += entries
-    book.sort()
     return book
 
 
@@ -165,10 +158,9 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path) -> None
 async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> tuple[Logbook, RoleKeyring | None]:
     """Of a file, of a finished run below `runs_directory`, or of a live run; and what opens it, if there is any."""
     if (path := Path(run)).is_file():
-        beside = path.parent / KEYRING
-        return read_file(path), _loaded(keyring or (beside if beside.is_file() else None))
+        return read_file(path), _loaded(keyring, path.parent)
     if (folder := _finished(run, runs_directory)) is not None:
-        return read_folder(folder), _loaded(keyring or (folder / KEYRING if (folder / KEYRING).is_file() else None))
+        return read_file(folder / EXPORT), _loaded(keyring, folder)
     try:
         found = await access.find(run, keyring=keyring, role=Role.OBSERVER)
     except UnknownRunError as error:
@@ -188,8 +180,10 @@ def _is_called(directory: Path, run: str) -> bool:
     return run in (directory.name, directory.name.rpartition("-")[0])
 
 
-def _loaded(path: Path | None) -> RoleKeyring | None:
-    return None if path is None else RoleKeyring.load(path)
+def _loaded(given: Path | None, folder: Path) -> RoleKeyring | None:
+    """The one given, else the one beside the log, if there is any."""
+    path = given or folder / KEYRING
+    return RoleKeyring.load(path) if given or path.is_file() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class Demo:
     logs: dict[str, str]
     processes: dict[int, str]
     runs: list[str]
+    place: Path
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def demo() -> Iterator[Demo]:
         wall_s = time.monotonic() - began
         [path] = place.glob("runs/*/summary.json")
         summary = json.loads(path.read_text())
-        yield Demo(status, wall_s, command.text, summary, logs_of(place), processes(place), runs_of(place))
+        yield Demo(status, wall_s, command.text, summary, logs_of(place), processes(place), runs_of(place), place)
     finally:
         command.kill()
         shutil.rmtree(place, ignore_errors=True)
@@ -158,6 +159,22 @@ def test_nothing_it_says_is_a_traceback(demo: Demo) -> None:
 def test_it_shows_the_run_as_it_goes(demo: Demo) -> None:
     for word in ("waiting for the workers", "growing seeds", "refusing hostile commands", "mlp=TRAINING", "accuracy"):
         assert word in demo.said
+
+
+def test_its_log_is_sound_and_replayed_comes_to_the_same_parameters(demo: Demo) -> None:
+    told = []
+    for command in ("verify", "replay"):
+        done = Esper(demo.place, command, "demo", "--runs-dir", demo.place / "runs", "--json")
+        try:
+            assert done.ended() == 0, done.text
+        finally:
+            done.kill()
+        told.append(json.loads(done.said[-1]))
+
+    assert told[0]["findings"] == 0
+    assert told[0]["seals_checked"] is True
+    assert told[1]["replayed"] == [demo.summary["parameter_digest"]] * 2
+    assert (told[1]["differences"], told[1]["warnings"]) == ([], [])
 
 
 def walked(seed: dict[str, Any]) -> list[str]:

@@ -1,0 +1,286 @@
+"""Random short runs, some of whose trainers are killed, run again from their logs to the same parameters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from esper.bus import connect, names, tail
+from esper.bus.publisher import Publisher
+from esper.cli.fleet import free_port
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener, Sealer
+from esper.runtime import logbook
+from esper.runtime.audit import audit
+from tests.faults.processes import ROOT, Child, wait_until
+from tests.faults.roles.grower import STOP
+from tests.faults.row import Amounts, Result, Row
+from tests.faults.server import UNKEPT, Server
+
+Op, Kind = pb.SeedOperation, pb.OptimizerCommandType
+SEEDS, SITES, BLUEPRINTS = ("s0", "s1", "s2"), ("body", "head"), {"lora": {"rank": 2.0}, "mlp": {"hidden": 4.0}}
+STEPWISE = (
+    Op.SEED_OP_START_TRAINING,
+    Op.SEED_OP_START_GRAFTING,
+    Op.SEED_OP_STABILIZE,
+    Op.SEED_OP_EVALUATE,
+    Op.SEED_OP_FOSSILIZE,
+)
+ANSWERED_S, REPLAYED_S, ATTEMPTS = 60.0, 180.0, 3
+ACCEPTED = pb.ReceiptStatus.RECEIPT_ACCEPTED
+Command = pb.AdaptationCommand | pb.OptimizerCommand
+
+
+def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+    result = Result()
+    with Server(directory / "redis", options=UNKEPT) as server:
+        for number in range(amounts["runs"]):
+            draw = random.Random(f"{seed}/{number}")
+            dies = number < amounts["deaths"]
+            ranks = 2 if number < amounts["pairs"] else 1
+            with Garden(directory / f"run-{number}", server, ranks, draw.choice(("adamw", "sgd"))) as garden:
+                garden.tend(draw, amounts["commands"], result, dies=dies)
+                replayed(garden, result)
+    return result
+
+
+def replayed(garden: Garden, result: Result) -> None:
+    """What the tools say of the log that the run has left."""
+    asyncio.run(logbook.keep(garden.server.url, garden.run_id, garden.keyring("observer"), garden.folder / "log"))
+    path = garden.folder / "log" / logbook.EXPORT
+    found = audit(logbook.read_file(path), garden.master.derive(garden.run_id, [Role.OBSERVER]))
+    result.expect(not found.findings, f"{garden.run_id}: its log is not sound: {found.findings[:3]}")
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "esper.cli.main", "replay", str(path), "--json"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=REPLAYED_S,
+        check=False,
+    )
+    result.sample("replay_s", time.monotonic() - began)
+    result.count("runs")
+    if done.returncode:
+        result.expect(False, f"{garden.run_id} came to something else: {(done.stdout + done.stderr)[-1500:]}")
+        return
+    told = json.loads(done.stdout)
+    result.count("steps", told["steps"])
+    result.expect(not told["differences"], f"{garden.run_id}: {told['differences']}")
+
+
+class Trainer(Child):
+    """One rank."""
+
+    def __init__(self, garden: Garden, rank: int, environment: Mapping[str, str]) -> None:
+        super().__init__(garden.folder / f"trainer-{rank}.log")
+        self._command = [sys.executable, "-m", "tests.faults.roles.grower", str(garden.folder), garden.kind]
+        self._environment = dict(environment)
+
+    def command(self) -> Sequence[str]:
+        return self._command
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self._environment
+
+
+class Coordinator(Child):
+    """As a run has it."""
+
+    def __init__(self, garden: Garden) -> None:
+        super().__init__(garden.folder / "coordinator.log")
+        self._environment = garden.environment(Role.COORDINATOR, "coordinator", SNAPSHOT_EVERY="40")
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "esper.workers.coordinator"]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self._environment
+
+
+@dataclass
+class Garden:
+    """One run: its processes, and the controller that is this one."""
+
+    folder: Path
+    server: Server
+    num_ranks: int
+    kind: str
+    master: MasterKeyring = field(default_factory=lambda: MasterKeyring.new(time.time_ns()))
+    _trainers: list[Trainer] = field(default_factory=list)
+    _num_commands: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        self.run_id, self._stop_file = names.new_run_id("rerun"), self.folder / "stop"
+        self._coordinator = Coordinator(self)
+        keys = self.master.derive(self.run_id, [Role.CONTROLLER, Role.OPTIMIZER])
+        self._sealers = {role: Sealer(keys, role, "gardener") for role in (Role.CONTROLLER, Role.OPTIMIZER)}
+        observer = self.master.derive(self.run_id, [Role.OBSERVER])
+        self._opener = Opener(observer, guard=None, accept=list(Domain))
+
+    def __enter__(self) -> Garden:
+        self._coordinator.start()
+        self.start_trainers()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in (*self._trainers, self._coordinator):
+            child.discard()
+
+    def keyring(self, role: str) -> Path:
+        path = self.folder / f"{role}.json"
+        if not path.exists():
+            self.master.derive(self.run_id, [Role(role)]).save(path)
+        return path
+
+    def environment(self, role: Role, name: str, **settings: str) -> dict[str, str]:
+        common = {"RUN": self.run_id, "REDIS_URL": self.server.url, "KEYRING": str(self.keyring(role)), "NAME": name}
+        told = {f"ESPER_{key}": value for key, value in {**common, **settings}.items()}
+        return {**os.environ, **told, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+    def start_trainers(self) -> None:
+        port = str(free_port())
+        self._trainers = []
+        for rank in range(self.num_ranks):
+            environment = self.environment(Role.WORKER, f"worker-{rank}") | {STOP: str(self._stop_file)}
+            if self.num_ranks > 1:
+                environment |= {"RANK": str(rank), "WORLD_SIZE": str(self.num_ranks), "GLOO_SOCKET_IFNAME": "lo"}
+                environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            self._trainers.append(Trainer(self, rank, environment).start())
+
+    def tend(self, draw: random.Random, num_commands: int, result: Result, *, dies: bool) -> None:
+        """Publish what is drawn, each answered before the next; let the trainers die half-way; end in order."""
+        death = draw.randrange(num_commands // 3, num_commands) if dies else -1
+        for number, command in enumerate(drawn(draw, num_commands)):
+            if number == death:
+                self._die()
+                result.count("deaths")
+            self._persist(command, result)
+        self._stop_file.touch()
+        for trainer in self._trainers:
+            wait_until(lambda trainer=trainer: not trainer.alive, "the trainers end", ANSWERED_S)  # type: ignore[misc]
+            assert trainer.process is not None
+            result.expect(trainer.process.poll() == 0, f"{self.run_id}: {trainer.last_words()}")
+
+    def _persist(self, command: Command, result: Result) -> None:
+        """Publish it until every rank has applied it or a reason is given that is not a gate's; thrice at most."""
+        for _ in range(ATTEMPTS):
+            entry_id = self._publish(command)
+            wait_until(lambda entry_id=entry_id: bool(self._answers(entry_id)), f"{entry_id} is answered", ANSWERED_S)  # type: ignore[misc]
+            answer = self._answers(entry_id)[0]
+            result.count("applied" if answer.status == pb.ReceiptStatus.RECEIPT_APPLIED else "not_applied")
+            if answer.reason != pb.ReasonCode.REASON_GATE_FAILED:
+                return
+
+    def _die(self) -> None:
+        for trainer in self._trainers:
+            trainer.discard()
+        self.start_trainers()
+
+    def _publish(self, command: Command) -> str:
+        self._num_commands += 1
+        command.command_id = f"c{self._num_commands}"
+        of_optimizer = isinstance(command, pb.OptimizerCommand)
+        sealed = self._sealers[Role.OPTIMIZER if of_optimizer else Role.CONTROLLER].seal(command)
+        return asyncio.run(self._add("optimizer" if of_optimizer else "commands", sealed))
+
+    async def _add(self, stream: str, sealed: bytes) -> str:
+        async with connect.writer(self.server.url) as redis:
+            return await Publisher(redis).add(names.key(self.run_id, stream), sealed)
+
+    def _answers(self, entry_id: str) -> list[pb.CommandReceipt]:
+        """A refusal, or what every rank says that became of it."""
+        said = [each for each in self._receipts() if each.entry_id == entry_id and each.status != ACCEPTED]
+        refused = any(each.status == pb.ReceiptStatus.RECEIPT_REJECTED for each in said)
+        return said if refused or len({each.worker for each in said}) == self.num_ranks else []
+
+    def _receipts(self) -> Iterator[pb.CommandReceipt]:
+        for entry_id, sealed in asyncio.run(self._newest()):
+            message = self._opener.open(sealed, entry_id, int(time.time() * 1000)).message
+            if isinstance(message, pb.CommandReceipt):
+                yield message
+
+    async def _newest(self) -> list[tuple[str, bytes]]:
+        async with connect.writer(self.server.url) as redis:
+            return await tail.last(redis, names.key(self.run_id, "receipts"), 20)
+
+
+def drawn(draw: random.Random, num: int) -> Iterator[Command]:
+    """Commands that a run can mean, though not all of them when they come."""
+    yield pb.OptimizerCommand(version=1, command_type=Kind.OPTIMIZER_COMMAND_INITIALIZE_HOST, optimizer_id="host")
+    yield germinate(draw, "s0")
+    yield on_seed(Op.SEED_OP_START_TRAINING, "s0")
+    pending: list[Command] = []
+    for _ in range(num - 3):
+        if not pending:
+            pending = list(thought_of(draw))
+        yield pending.pop(0)
+    yield from (each for each in pending if each.command_type == pb.CommandType.COMMAND_PAUSE)  # none stays paused
+
+
+def thought_of(draw: random.Random) -> Iterator[Command]:
+    """One thing to try: a seed's next stages most of the time."""
+    seed = draw.choice(SEEDS)
+    match draw.randrange(12):
+        case 0 | 1 | 2:
+            yield germinate(draw, seed)
+            yield on_seed(Op.SEED_OP_START_TRAINING, seed)
+        case 3 | 4 | 5 | 6:
+            for operation in STEPWISE[draw.randrange(3) :]:
+                steps = {"steps": float(draw.randrange(3, 20)), "alpha": draw.choice((0.5, 1.0))}
+                yield on_seed(operation, seed, parameters=steps if operation == Op.SEED_OP_START_GRAFTING else {})
+        case 7:
+            yield on_seed(Op.SEED_OP_CULL, seed)
+        case 8:
+            back = pb.RollbackCommand(reason="drawn")
+            yield of_kind(pb.CommandType.COMMAND_ROLLBACK, rollback_command=back)
+        case 9:
+            adjusted = pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": draw.uniform(0.001, 0.05)})
+            yield of_kind(pb.CommandType.COMMAND_OPTIMIZER, optimizer_adjustment=adjusted)
+        case 10:
+            yield of_kind(pb.CommandType.COMMAND_PAUSE, pause_command=pb.PauseCommand())
+            yield of_kind(pb.CommandType.COMMAND_PAUSE, pause_command=pb.PauseCommand(resume=True))
+        case _:
+            yield on_seed(Op.SEED_OP_RESET, seed)
+
+
+def germinate(draw: random.Random, seed: str) -> pb.AdaptationCommand:
+    blueprint = draw.choice(list(BLUEPRINTS))
+    parameters = {**BLUEPRINTS[blueprint], "auto": float(draw.random() < 0.5)}
+    site = draw.choice(SITES)
+    return on_seed(Op.SEED_OP_GERMINATE, seed, site=site, blueprint_id=blueprint, parameters=parameters)
+
+
+def on_seed(operation: pb.SeedOperation, seed: str, **fields: object) -> pb.AdaptationCommand:
+    command = pb.SeedCommand(operation=operation, seed_id=seed, **fields)  # type: ignore[arg-type]
+    return of_kind(pb.CommandType.COMMAND_SEED, seed_command=command)
+
+
+def of_kind(kind: pb.CommandType, **body: Message) -> pb.AdaptationCommand:
+    priority = pb.MessagePriority.MESSAGE_PRIORITY_NORMAL
+    return pb.AdaptationCommand(version=1, command_type=kind, priority=priority, **body)  # type: ignore[arg-type]
+
+
+ROW = Row(
+    "rerun",
+    run,
+    ci={"runs": 3, "deaths": 1, "pairs": 0, "commands": 20},
+    chunk={"runs": 10, "deaths": 5, "pairs": 3, "commands": 40},
+    num_chunks=10,
+)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
 from google.protobuf.message import Message
 
 from esper.bus import names
+from esper.bus.backlog import Backlog
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
 from esper.bus.faults import UnavailableError
@@ -26,9 +28,10 @@ from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
 from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Decision, Orders, Step, entry_id
-from esper.runtime.packets import Origin, signals, telemetry
+from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
 from esper.runtime.refusals import Refusals
+from esper.runtime.reporting import Reporting
 from esper.runtime.windows import Windows
 
 PATIENCE_S = 30.0
@@ -255,14 +258,15 @@ class Beside:
 
     async def _carry_rows(self) -> None:
         stream = names.region_key(self.run_id, self.origin.region, "telemetry")
-        async for message in messages(self.lanes.rows):
-            rows = message.rows
-            for signal in signals(rows, self.origin):  # first: once its row counts as stored, it is not told again
-                log.error("training.critical", reason=signal.reason, step=signal.global_step, **signal.attributes)
-                await self._publish("emergency", signal)
-            for made, last in telemetry(rows, self.origin):
-                await self._add(stream, self.sealer.seal(made))
-                self.lanes.tell(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
+        reporting = Reporting(
+            self.origin,
+            self.sealer,
+            Backlog(self.outbox.redis, stream, "regional"),
+            add=partial(self._add, stream),
+            warn=partial(self._publish, "emergency"),
+            tell=self.lanes.tell,
+        )
+        await reporting.serve(messages(self.lanes.rows))
 
     async def _publish(self, stream: str, message: Message, *, keep: bool = True) -> None:
         sealed = self.sealer.seal(message)

@@ -1,0 +1,85 @@
+"""What waits to be folded holds producers back, but for what is critical."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from esper.bus.backlog import Backlog
+from esper.bus.connect import Redis
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Sealer
+from esper.runtime.packets import Origin
+from esper.runtime.reporting import Reporting
+from tests.bus_kit import put
+
+CRITICAL = pb.TelemetryLevel.TELEMETRY_CRITICAL
+
+
+async def test_too_much_unread_or_unsettled_is_unbearable_until_half_of_it_is_settled(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    stream = f"{run_id}:telemetry"
+    backlog = Backlog(redis, stream, "regional", most=4)
+    found = []
+
+    async def look() -> None:
+        await backlog.look()
+        found.append(backlog.bearable.is_set())
+
+    await look()
+    await redis.xgroup_create(stream, "regional", id="0", mkstream=True)
+    ids = await put(redis, stream, *[b"m"] * 5)
+    await look()
+    await redis_reader.execute_command("XREADGROUP", "GROUP", "regional", "a", "STREAMS", stream, ">")
+    await look()
+    for settled in (2, 3):
+        await redis.xack(stream, "regional", *ids[:settled])
+        await look()
+
+    assert found == [True, False, False, False, True]
+
+
+async def test_while_it_holds_back_only_signals_of_critical_rows_go_out(redis: Redis, run_id: str) -> None:
+    sealer = Sealer(MasterKeyring.new(time.time_ns()).derive(run_id, [Role.WORKER]), Role.WORKER, "worker-0")
+    backlog = Backlog(redis, f"{run_id}:telemetry", "regional")
+    backlog.bearable.clear()
+    added: list[bytes] = []
+    warned = asyncio.Event()
+    stored: list[int] = []
+
+    async def add(sealed: bytes) -> None:
+        added.append(sealed)
+
+    async def warn(signal: pb.EmergencySignal) -> None:
+        assert (signal.reason, signal.packet_sequence) == ("value.non_finite", 34)
+        warned.set()
+
+    async def lane() -> AsyncIterator[pb.ToRuntime]:
+        events = [pb.RowEvent(row=33, level=CRITICAL, description="value.non_finite")]
+        rows = pb.TelemetryRows(
+            incarnation=1,
+            first_sequence=1,
+            names=["loss"],
+            timestamp_ns=[1] * 40,
+            global_step=range(40),
+            values=[0.5] * 40,
+            events=events,
+        )
+        yield pb.ToRuntime(rows=rows)
+
+    def tell(message: pb.ToTrainer) -> None:
+        stored.append(message.rows_stored.through_sequence)
+
+    reporting = Reporting(Origin("worker-0", "north"), sealer, backlog, add, warn, tell)
+    serving = asyncio.create_task(reporting._carry())
+    await reporting._hear(lane())
+    held = (warned.is_set(), list(added), list(stored))
+    backlog.bearable.set()
+    await serving
+
+    assert held == (True, [], [])
+    assert (len(added), stored) == (2, [32, 40])

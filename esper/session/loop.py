@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
 
 from esper.session.attach import attach
 from esper.session.session import Session, Step
+
+MOST_FIGURES = 48  # of one evaluation; a report has room for 64
 
 
 class SteeredLoop:
@@ -48,19 +51,26 @@ class SteeredLoop:
         step.__exit__(None, None, None)
 
     def measured(self, figures: Mapping[str, Any]) -> None:
-        """Numbers among what an evaluation gave; `eval_accuracy` and `val_accuracy` count as accuracy too."""
+        """Numbers among what an evaluation gave; `eval_accuracy` and `val_accuracy` count as accuracy too.
+
+        Of more than 48 the first ones: a report with too many notes would be refused as a whole.
+        """
         if self.run is None:
             return
-        numbers = {
-            name: float(value) for name, value in figures.items() if isinstance(value, int | float | torch.Tensor)
-        }
-        for name in ("eval_accuracy", "val_accuracy"):
-            if name in numbers:
-                numbers["accuracy"] = numbers[name]
-        self.run.note(**numbers)
+        every = dict(_numbers(figures))
+        known = [every[name] for name in ("eval_accuracy", "val_accuracy") if name in every]
+        noted = dict(islice(every.items(), MOST_FIGURES)) | ({"accuracy": known[-1]} if known else {})
+        self.run.note(**noted)
 
     def close(self) -> None:
         """Leave the model to itself. May be called twice."""
         self._step, self._losses = None, []
         if self.run is not None:
             self.run.close()
+
+
+def _numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Those that are one number each."""
+    for name, value in figures.items():
+        if isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
+            yield name, float(value)

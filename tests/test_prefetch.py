@@ -11,10 +11,10 @@ from torch._dynamo.utils import counters
 
 from esper.errors import RefusedError
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.prefetch import Wanted
+from esper.kasmina.prefetch import MOST_UNJUDGED, Wanted
 from esper.leyline import contracts as pb
 from esper.session import Session
-from tests.seed_kit import SETTINGS, Bench, Host, Op, equal, optimizer_of
+from tests.seed_kit import APPLIED, SETTINGS, Bench, Host, Op, equal, optimizer_of
 from tests.session_kit import on_seed, order, train, unsteered
 
 AHEAD = 5  # steps between a commit and its effect
@@ -195,3 +195,33 @@ def test_a_kernel_is_made_once_for_what_is_wanted_twice() -> None:
             assert not prefetch.make(wanted).detail
 
     assert (len(pool), pool.stats.misses) == (1, 1)
+
+
+def test_a_command_that_has_come_is_prepared_for_before_it_is_judged() -> None:
+    host, run = begun()
+    run.exchange._hear(pb.ToTrainer(foreseen=germinate().seed_command))
+
+    train(run, host, 1)
+    made = len(run.executor.kernels.pool)
+    order(run, germinate())
+    train(run, host, 1)
+
+    assert made == 1
+    assert run.executor.kernels.pool.stats.hits == 1
+    assert [event for event, _ in told(run)].count("kernel.prefetched") == 1
+
+
+def test_commands_that_nobody_has_judged_take_no_more_than_their_share() -> None:
+    bench = Bench()
+    bench.train(1)
+    prefetch = bench.executor.prefetch
+    assert bench.germinate("head", "noop").status == APPLIED
+
+    for rank in range(1, 40):
+        for site in ("body", "head"):
+            prefetch.foresee(
+                on_seed(Op.SEED_OP_GERMINATE, site=site, blueprint_id="lora", parameters={"rank": rank}).seed_command
+            )
+
+    assert len(prefetch) == MOST_UNJUDGED
+    assert {wanted.site for wanted in prefetch.take_due(2)} == {"body"}

@@ -13,6 +13,8 @@ from esper.kernels.budget import Budget, Level
 from esper.leyline import contracts as pb
 
 WHENEVER = math.inf
+MOST_UNJUDGED = 16
+"""Wanted at a time of what no coordinator has judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,10 @@ class Wanted:
     blueprint_id: str
     parameters: Mapping[str, float]
     due: float = WHENEVER
+
+    @property
+    def kernel(self) -> tuple[str, str, Mapping[str, float]]:
+        return self.site, self.blueprint_id, self.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +57,24 @@ class Prefetch:
         return len(self._wanted)
 
     def want(self, wanted: Wanted) -> None:
-        """RefusedError where a name or a value is unknown."""
-        self.kernels.next_id(wanted.site, wanted.blueprint_id, wanted.parameters)
-        if wanted not in self._wanted:
-            self._wanted.append(wanted)
+        """Once, by the earlier step. RefusedError where a name or a value is unknown."""
+        if self.kernels.next_id(*wanted.kernel) in self.kernels.pool:
+            return
+        alike = [each for each in self._wanted if each.kernel == wanted.kernel]
+        if not alike or wanted.due < alike[0].due:
+            self._wanted = [each for each in self._wanted if each not in alike] + [wanted]
 
-    def foresee(self, command: pb.SeedCommand, due: int) -> None:
-        """Want what a committed command will; one that will be refused is answered when it takes effect."""
-        if command.operation != Op.SEED_OP_GERMINATE:
+    def foresee(self, command: pb.SeedCommand, due: float = WHENEVER) -> None:
+        """Want what a command will that has come, or was committed for step `due`.
+
+        What will be refused is answered when it is judged or takes effect. Nothing is made for a site that is taken.
+        """
+        if command.operation != Op.SEED_OP_GERMINATE or (due == WHENEVER and len(self) >= MOST_UNJUDGED):
             return
         try:
             command, _ = without_auto(command)
-            self.want(Wanted(command.site, command.blueprint_id, dict(command.parameters), due))
+            if self.kernels.slot(command.site).seed is None:
+                self.want(Wanted(command.site, command.blueprint_id, dict(command.parameters), due))
         except RefusedError:
             return
 
@@ -79,10 +91,10 @@ class Prefetch:
         """Build and compile it, unless that was done already, and keep it where the pool and the budget let it be."""
         clock = self.kernels.witness.clock
         begun, detail = clock(), ""
-        kernel_id = self.kernels.next_id(wanted.site, wanted.blueprint_id, wanted.parameters)
+        kernel_id = self.kernels.next_id(*wanted.kernel)
         if kernel_id not in self.kernels.pool:
             try:
-                self.kernels.prepare(wanted.site, wanted.blueprint_id, wanted.parameters)
+                self.kernels.prepare(*wanted.kernel)
                 detail = "" if kernel_id in self.kernels.pool else "the pool has no room for it"
             except RefusedError as error:
                 detail = error.detail

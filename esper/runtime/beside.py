@@ -26,6 +26,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.frames import in_parts
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end
+from esper.runtime.foresight import foresight
 from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Decision, Orders, Step, entry_id
 from esper.runtime.packets import Origin
@@ -126,6 +127,7 @@ class Beside:
             messages, settled = self._decide(opened, delivery, settlement)
         else:
             messages, settled = self.orders.on_command(name, opened, delivery)
+            messages = [*foresight(opened), *messages]
         for message in messages:
             if message.HasField("commit"):  # first: whoever keeps the state that it leads to keeps this with it
                 for fields in in_parts(self.windows.tell()):

@@ -48,6 +48,7 @@ class Exchange:
     link: Lanes | None
     boundary: Boundary
     rows: Rows
+    foreseen: list[pb.SeedCommand] = field(default_factory=list)  # germinations not judged yet
     report_stored: bool = False
     windows: dict[str, bytes] = field(default_factory=dict)  # of replay: what the runtimes have met, as they told
     _recalled: list[pb.CommitOrder] = field(default_factory=list)
@@ -145,6 +146,8 @@ class Exchange:
                 self.rows.stored(message.rows_stored.through_sequence)
             case "report_stored":
                 self.report_stored = True
+            case "foreseen":
+                self.foreseen.append(message.foreseen)
             case "windows":
                 self._keep(message.windows.fields)
             case "recalled":

@@ -205,8 +205,10 @@ class Session:
     def _prefetch(self) -> None:
         """Make kernels ready for the germinations to come. A compiler takes its time, in which no round is to fail."""
         prefetch, boundary = self.executor.prefetch, self.exchange.boundary
-        if not (prefetch or boundary.unforeseen):
+        if not (prefetch or boundary.unforeseen or self.exchange.foreseen):
             return
+        while self.exchange.foreseen:
+            prefetch.foresee(self.exchange.foreseen.pop(0))
         for order in boundary.foreseen(self.step_number):
             for opened in order.commands:
                 prefetch.foresee(opened.adaptation.seed_command, order.commit.effective_step)

@@ -31,7 +31,7 @@ class CommitOrder(_message.Message):
     def __init__(self, commit: _Optional[_Union[_barrier_pb2.BarrierCommit, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[OpenedCommand, _Mapping]]] = ..., entry_id: _Optional[str] = ...) -> None: ...
 
 class ToTrainer(_message.Message):
-    __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored", "windows", "recalled")
+    __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored", "windows", "recalled", "foreseen")
     READY_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class ToTrainer(_message.Message):
     REPORT_STORED_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     RECALLED_FIELD_NUMBER: _ClassVar[int]
+    FORESEEN_FIELD_NUMBER: _ClassVar[int]
     ready: RuntimeReady
     proposal: _barrier_pb2.BarrierProposal
     commit: CommitOrder
@@ -50,7 +51,8 @@ class ToTrainer(_message.Message):
     report_stored: ReportStored
     windows: WindowsChanged
     recalled: Recalled
-    def __init__(self, ready: _Optional[_Union[RuntimeReady, _Mapping]] = ..., proposal: _Optional[_Union[_barrier_pb2.BarrierProposal, _Mapping]] = ..., commit: _Optional[_Union[CommitOrder, _Mapping]] = ..., abort: _Optional[_Union[_barrier_pb2.BarrierAbort, _Mapping]] = ..., rows_stored: _Optional[_Union[RowsStored, _Mapping]] = ..., failed: _Optional[_Union[RuntimeFailed, _Mapping]] = ..., report_stored: _Optional[_Union[ReportStored, _Mapping]] = ..., windows: _Optional[_Union[WindowsChanged, _Mapping]] = ..., recalled: _Optional[_Union[Recalled, _Mapping]] = ...) -> None: ...
+    foreseen: _commands_pb2.SeedCommand
+    def __init__(self, ready: _Optional[_Union[RuntimeReady, _Mapping]] = ..., proposal: _Optional[_Union[_barrier_pb2.BarrierProposal, _Mapping]] = ..., commit: _Optional[_Union[CommitOrder, _Mapping]] = ..., abort: _Optional[_Union[_barrier_pb2.BarrierAbort, _Mapping]] = ..., rows_stored: _Optional[_Union[RowsStored, _Mapping]] = ..., failed: _Optional[_Union[RuntimeFailed, _Mapping]] = ..., report_stored: _Optional[_Union[ReportStored, _Mapping]] = ..., windows: _Optional[_Union[WindowsChanged, _Mapping]] = ..., recalled: _Optional[_Union[Recalled, _Mapping]] = ..., foreseen: _Optional[_Union[_commands_pb2.SeedCommand, _Mapping]] = ...) -> None: ...
 
 class RuntimeReady(_message.Message):
     __slots__ = ("run_id", "decided")

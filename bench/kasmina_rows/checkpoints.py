@@ -92,7 +92,7 @@ def measure(report: Report, quick: bool) -> None:
             "rollback": rank.roll_back,
         }
         rank.snapshot()
-        _add(report, "snapshot, 5 M", turns(arms, 60 if quick else 400, warm=WARM, per_s=1e3), "copy alone")
+        _add(report, "snapshot, 5 M", turns(arms, 20 if quick else 400, warm=WARM, per_s=1e3), "copy alone")
         report.add_target("snapshot, 5 M", "p50", 20.0, "ms")
         blob = bytes(sum(each.numel() * each.element_size() for each in rank.live))
         arms = {
@@ -102,7 +102,7 @@ def measure(report: Report, quick: bool) -> None:
             "restore": lambda: rank.checkpoints.restore(rank.step + 1, rank.step + 2),
         }
         rank.checkpoints.save(rank.step + 1)
-        _add(report, "checkpoint, 5 M", turns(arms, 6 if quick else 40, warm=WARM, per_s=1e3), "write, fsync")
+        _add(report, "checkpoint, 5 M", turns(arms, 4 if quick else 40, warm=WARM, per_s=1e3), "write, fsync")
         _emergency(report, rank, Path(name), quick)
 
 
@@ -113,7 +113,7 @@ def _emergency(report: Report, rank: Rank, folder: Path, quick: bool) -> None:
         "write, fsync, again": lambda: _write(folder / "plain", newest),
         "emergency": rank.emergency,
     }
-    samples = turns(arms, 30 if quick else 300, warm=WARM, per_s=1e3)
+    samples = turns(arms, 15 if quick else 300, warm=WARM, per_s=1e3)
     _add(report, "emergency", samples, "write, fsync")
     spent = samples["emergency"]
     report.put(Figure("emergency", "emergency", "rate", 1e3 * len(spent) / sum(spent), "1/s", len(spent)))

@@ -33,7 +33,7 @@ def measure(report: Report, quick: bool) -> None:
         "GERMINATE, built": bench.built,
     }
     order, names = random.Random(0), list(arms)
-    for at in range((200 if quick else 2_000) + WARM):
+    for at in range((60 if quick else 2_000) + WARM):
         order.shuffle(names)
         for name in names:
             samples.setdefault(name, []).append(arms[name](str(at % NUM_SITES)))

@@ -21,7 +21,7 @@ NUM_SEEDS = 64
 
 
 def measure(report: Report, quick: bool) -> None:
-    num = 400 if quick else 4_000
+    num = 200 if quick else 4_000
     for name, num_layers in HOSTS.items():
         watch(report, name, num_layers, num)
     norms(report, num)

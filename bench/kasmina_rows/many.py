@@ -24,7 +24,7 @@ Turn = Callable[[int], None]
 
 
 def measure(report: Report, quick: bool) -> None:
-    num = 60 if quick else 2_000
+    num = 40 if quick else 2_000
     ours = Ours()
     arms: dict[str, Turn] = {
         "host alone": Arm(host()).turn,
@@ -41,7 +41,7 @@ def measure(report: Report, quick: bool) -> None:
     for name, values in ours.parts.items():
         for stat, level in (("p50", 0.5), ("p99", 0.99)):
             report.add("of which", name, stat, quantile(values[WARM:], level), "ms", len(values) - WARM)
-    moves(report, 200 if quick else 2_000)
+    moves(report, 60 if quick else 2_000)
 
 
 def host() -> nn.Sequential:

@@ -34,7 +34,7 @@ class Planted:
 
 
 def measure(report: Report, quick: bool) -> None:
-    num = 120 if quick else 1_200
+    num = 40 if quick else 1_200
     step_all(report, num)
     commands(report, num * 10)
 

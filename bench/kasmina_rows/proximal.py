@@ -42,7 +42,7 @@ def without_pull(h: Tensor, delta: Tensor) -> Tensor:
 
 
 def measure(report: Report, quick: bool) -> None:
-    num = 3 if quick else 20
+    num = 2 if quick else 20
     for arm, join in (("with the pull", with_pull), ("without it", without_pull)):
         runs = [Trial(number, join).run() for number in range(num)]
         for at, mark in enumerate(MARKS):

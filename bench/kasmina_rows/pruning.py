@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -19,6 +20,7 @@ from report import Figure, Report, quantile
 
 WIDTH, NUM_LAYERS, BATCH, WARM = 512, 4, 128, 20
 CHANNEL = pb.PruningMaskType.PRUNING_MASK_CHANNEL
+LAYER, WEIGHT = pb.PruningMaskType.PRUNING_MASK_LAYER, pb.PruningMaskType.PRUNING_MASK_UNSTRUCTURED
 KEPT = torch.arange(WIDTH) % 4 > 0  # a quarter is pruned
 BARE = "bare step"
 
@@ -26,11 +28,13 @@ Turn = Callable[[int], None]
 
 
 def measure(report: Report, quick: bool) -> None:
-    num = 200 if quick else 2_000
+    num = 40 if quick else 2_000
     arms: dict[str, Turn] = {
         BARE: Arm().turn,
         "bare step, again": Arm().turn,
-        "gates on outputs": Gated().turn,
+        "gates on outputs": Gated(masks()).turn,
+        "a whole layer": Gated(whole_layer(), layers=["0", "1"]).turn,
+        "5,120 single weights": Gated(single_weights(), weights=["4.weight"]).turn,
         "weights in place": InPlace().turn,
         "parametrize": Parametrized().turn,
     }
@@ -43,7 +47,7 @@ def measure(report: Report, quick: bool) -> None:
     over = quantile(samples["importance every 1"], 0.5) - quantile(samples[BARE], 0.5)
     report.put(Figure("importance of 1 M weights", "update", "p50", over, "ms", num, label="derived"))
     report.put(Figure("importance of 1 M weights", "reading them once", "p50", reading_ms(), "ms", num))
-    change(report, 50 if quick else 500)
+    change(report, 40 if quick else 500)
 
 
 def model() -> nn.Sequential:
@@ -79,11 +83,12 @@ class Arm:
 class Gated(Arm):
     """Ours: outputs gated, weights held at zero after each optimizer step."""
 
-    def __init__(self, prune: bool = True, every: int = 0) -> None:
+    def __init__(self, command: pb.StructuralPruningResponse | None, every: int = 0, **named: Sequence[str]) -> None:
         super().__init__()
-        self.pruning = Pruning(self.host, KasminaCheckpointPruningConfig(importance_every=every, watch_steps=1))
-        if prune:
-            assert self.pruning.apply(masks(), 0).status == pb.ReceiptStatus.RECEIPT_APPLIED
+        settings = replace(KasminaCheckpointPruningConfig(importance_every=every, watch_steps=1), **named)
+        self.pruning = Pruning(self.host, settings)
+        if command is not None:
+            assert self.pruning.apply(command, 0).status == pb.ReceiptStatus.RECEIPT_APPLIED
             self.pruning.begin_step(1)  # the watch ends: what stays is what a pruned run pays for good
 
     def before(self) -> None:
@@ -97,7 +102,7 @@ class Measuring(Gated):
     """Nothing pruned, importance measured every so many steps."""
 
     def __init__(self, every: int) -> None:
-        super().__init__(prune=False, every=every)
+        super().__init__(None, every=every)
 
 
 class InPlace(Arm):
@@ -143,7 +148,22 @@ def masks() -> pb.StructuralPruningResponse:
         pb.PruningMask(parameter=f"{at}.0.weight", mask_type=CHANNEL, kept=bits_of(KEPT), num_channels=WIDTH)
         for at in range(NUM_LAYERS)
     ]
-    return pb.StructuralPruningResponse(request_id="bench", validation_passed=True, pruning_masks=every)
+    return commanded(*every)
+
+
+def whole_layer() -> pb.StructuralPruningResponse:
+    return commanded(pb.PruningMask(parameter="1", mask_type=LAYER, kept=b"\0", num_channels=1))
+
+
+def single_weights() -> pb.StructuralPruningResponse:
+    """A quarter of the last layer's."""
+    kept = torch.arange(10 * WIDTH) % 4 > 0
+    mask = pb.PruningMask(parameter="4.weight", mask_type=WEIGHT, kept=bits_of(kept), num_channels=len(kept))
+    return commanded(mask)
+
+
+def commanded(*pruned: pb.PruningMask) -> pb.StructuralPruningResponse:
+    return pb.StructuralPruningResponse(request_id="bench", validation_passed=True, pruning_masks=pruned)
 
 
 def change(report: Report, num: int) -> None:

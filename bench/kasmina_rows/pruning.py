@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +84,7 @@ class Arm:
 class Gated(Arm):
     """Ours: outputs gated, weights held at zero after each optimizer step."""
 
-    def __init__(self, command: pb.StructuralPruningResponse | None, every: int = 0, **named: Sequence[str]) -> None:
+    def __init__(self, command: pb.StructuralPruningResponse | None, every: int = 0, **named: Any) -> None:
         super().__init__()
         settings = replace(KasminaCheckpointPruningConfig(importance_every=every, watch_steps=1), **named)
         self.pruning = Pruning(self.host, settings)

@@ -26,14 +26,14 @@ class Noisy(Host):
     """Draws from the global generator, which checkpoints and rollbacks put back."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(nn.functional.dropout(x, 0.1, self.training))
+        return super().forward(nn.functional.dropout(x, 0.01, self.training))
 
 
 def batches(epoch: int, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
     """A function of both alone."""
     for number in range(BATCHES):
         generator = torch.Generator().manual_seed(epoch * 10_000 + number * 10 + rank)
-        x = torch.randn(32, 8, generator=generator)
+        x = torch.randn(64, 8, generator=generator)
         yield x, (x[:, 0] * x[:, 1] > 0).long() + (x[:, 2] > 0).long()
 
 

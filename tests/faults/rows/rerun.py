@@ -38,7 +38,7 @@ STEPWISE = (
     Op.SEED_OP_EVALUATE,
     Op.SEED_OP_FOSSILIZE,
 )
-ANSWERED_S, REPLAYED_S, ATTEMPTS = 60.0, 180.0, 3
+ANSWERED_S, REPLAYED_S, ATTEMPTS = 60.0, 180.0, 5
 ACCEPTED = pb.ReceiptStatus.RECEIPT_ACCEPTED
 Command = pb.AdaptationCommand | pb.OptimizerCommand
 
@@ -179,7 +179,7 @@ class Garden:
             result.expect(trainer.process.poll() == 0, f"{self.run_id}: {trainer.last_words()}")
 
     def _persist(self, command: Command, result: Result) -> None:
-        """Publish it until every rank has applied it or a reason is given that is not a gate's; thrice at most."""
+        """Publish it until every rank has applied it, or a reason is given that is not a gate's; not for ever."""
         for _ in range(ATTEMPTS):
             entry_id = self._publish(command)
             wait_until(lambda entry_id=entry_id: bool(self._answers(entry_id)), f"{entry_id} is answered", ANSWERED_S)  # type: ignore[misc]
@@ -224,10 +224,10 @@ class Garden:
 def drawn(draw: random.Random, num: int) -> Iterator[Command]:
     """Commands that a run can mean, though not all of them when they come."""
     yield pb.OptimizerCommand(version=1, command_type=Kind.OPTIMIZER_COMMAND_INITIALIZE_HOST, optimizer_id="host")
-    yield germinate(draw, "s0")
-    yield on_seed(Op.SEED_OP_START_TRAINING, "s0")
+    yield from begun(draw, "s0")
+    yield of_kind(pb.CommandType.COMMAND_ROLLBACK, rollback_command=pb.RollbackCommand(reason="early"))
     pending: list[Command] = []
-    for _ in range(num - 3):
+    for _ in range(num - 5):
         if not pending:
             pending = list(thought_of(draw))
         yield pending.pop(0)
@@ -239,8 +239,7 @@ def thought_of(draw: random.Random) -> Iterator[Command]:
     seed = draw.choice(SEEDS)
     match draw.randrange(12):
         case 0 | 1 | 2:
-            yield germinate(draw, seed)
-            yield on_seed(Op.SEED_OP_START_TRAINING, seed)
+            yield from begun(draw, seed)
         case 3 | 4 | 5 | 6:
             for operation in STEPWISE[draw.randrange(3) :]:
                 steps = {"steps": float(draw.randrange(3, 20)), "alpha": draw.choice((0.5, 1.0))}
@@ -258,6 +257,14 @@ def thought_of(draw: random.Random) -> Iterator[Command]:
             yield of_kind(pb.CommandType.COMMAND_PAUSE, pause_command=pb.PauseCommand(resume=True))
         case _:
             yield on_seed(Op.SEED_OP_RESET, seed)
+
+
+def begun(draw: random.Random, seed: str) -> Iterator[Command]:
+    """A seed that learns fast enough for its gates."""
+    yield germinate(draw, seed)
+    create, rate = Kind.OPTIMIZER_COMMAND_CREATE_SEED, {"lr": 0.03}
+    yield pb.OptimizerCommand(version=1, command_type=create, optimizer_id=seed, hyperparameters=rate)
+    yield on_seed(Op.SEED_OP_START_TRAINING, seed)
 
 
 def germinate(draw: random.Random, seed: str) -> pb.AdaptationCommand:

@@ -1,0 +1,139 @@
+"""A replay's session takes orders and verdicts from its plan, and says what it came to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import esper
+from esper.errors import SettingError
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.tolaria.digest import strong_digest
+from tests.seed_kit import APPLIED, FAILED, SETTINGS, Host, Op, new_host, optimizer_of
+from tests.session_kit import Command, on_seed, train, train_bare
+
+RUN, LAST_STEP = "replayed-0a1b2c3d", 9
+Gate, Reason, Stage = pb.SeedLifecycleGate, pb.ReasonCode, pb.SeedLifecycleStage
+
+
+def ordered(number: int, step: int, command: Command) -> pb.CommitOrder:
+    ref = pb.CommittedCommand(stream="commands", entry_id=f"{number}-0", command_id=command.command_id)
+    ref.envelope_digest = bytes([number]) * 32
+    commit = pb.BarrierCommit(version=1, round=number, effective_step=step, commands=[ref])
+    return pb.CommitOrder(commit=commit, commands=[pb.OpenedCommand(ref=ref, adaptation=command)])  # type: ignore[arg-type]
+
+
+def plan(*verdicts: pb.CommandReceipt, world_size: int = 1) -> pb.ReplayPlan:
+    """A seed that germinates, trains, and is to be grafted long before its gate has seen enough."""
+    commands = [
+        on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"),
+        on_seed(Op.SEED_OP_START_TRAINING),
+        on_seed(Op.SEED_OP_START_GRAFTING),
+    ]
+    orders = [ordered(number, 2 * number, command) for number, command in enumerate(commands, 1)]
+    return pb.ReplayPlan(
+        run_id=RUN,
+        worker="worker-0",
+        world_size=world_size,
+        num_threads=1,
+        last_step=LAST_STEP,
+        orders=orders,
+        verdicts={f"commands/{receipt.entry_id}": receipt for receipt in verdicts},
+    )
+
+
+def receipt(number: int, status: int, step: int, **fields: object) -> pb.CommandReceipt:
+    names = {1: "s0-SEED_OP_GERMINATE", 2: "s0-SEED_OP_START_TRAINING", 3: "s0-SEED_OP_START_GRAFTING"}
+    said = pb.CommandReceipt(version=1, command_id=names[number], entry_id=f"{number}-0", step=step, **fields)  # type: ignore[arg-type]
+    said.status = status  # type: ignore[assignment]
+    return said
+
+
+def replayed(folder: Path, patch: pytest.MonkeyPatch, told: pb.ReplayPlan) -> tuple[pb.ReplayReport, Host]:
+    """What attach() and a loop without an end make of a plan."""
+    (folder / "plan-0.bin").write_bytes(told.SerializeToString())
+    MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(folder / "keyring.json")
+    patch.setenv("ESPER_REPLAY", str(folder))
+    host = new_host()
+    optimizer = optimizer_of("sgd", list(host.parameters()))
+    run = esper.attach(host, optimizer=optimizer, sites=["body"], settings=SETTINGS, run="live-11111111")
+    assert run.run_id == RUN
+    with pytest.raises(SystemExit) as ended:
+        train(run, host, 10_000)
+    assert ended.value.code == 0
+    return pb.ReplayReport.FromString((folder / "report-0.bin").read_bytes()), host
+
+
+def stages(report: pb.ReplayReport) -> list[str]:
+    return [Stage.Name(record.stage).removeprefix("SEED_STAGE_") for record in report.report.seeds[0].history]
+
+
+def test_it_ends_after_the_last_step_of_the_run_and_says_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = plan()
+    del told.orders[:]
+    report, host = replayed(tmp_path, monkeypatch, told)
+
+    alone = new_host()
+    optimizer = optimizer_of("sgd", list(alone.parameters()))
+    begins = strong_digest(alone.named_parameters())
+    train_bare(alone, optimizer, LAST_STEP)
+    assert report.report.steps == LAST_STEP
+    assert report.began.parameter_digest == begins
+    assert report.report.parameter_digest == strong_digest(alone.named_parameters())
+    assert same(host, alone)
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_a_gate_lets_through_what_it_let_through_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    through = receipt(3, APPLIED, 6, stage=Stage.SEED_STAGE_BLENDING, gate=Gate.SEED_GATE_G1_GRADIENT_HEALTH)
+    report, _ = replayed(tmp_path, monkeypatch, plan(receipt(1, APPLIED, 2), receipt(2, APPLIED, 4), through))
+
+    assert stages(report) == ["GERMINATED", "TRAINING", "BLENDING"]
+    assert (list(report.differences), report.judged_anew) == ([], 0)
+
+
+def test_what_was_kept_out_then_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaker = receipt(1, FAILED, 2, reason=Reason.REASON_BREAKER_OPEN, detail="the kernel breaker is open")
+    report, _ = replayed(tmp_path, monkeypatch, plan(breaker))
+
+    assert list(report.report.seeds) == []
+    assert list(report.differences) == []
+
+
+def test_without_a_verdict_a_gate_is_judged_anew_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, _ = replayed(tmp_path, monkeypatch, plan())
+
+    assert stages(report) == ["GERMINATED", "TRAINING", "TRAINING"]
+    assert report.judged_anew == 2
+
+
+def test_what_goes_otherwise_is_told_with_both_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missed = receipt(2, FAILED, 4, detail="the dog ate it")
+    report, _ = replayed(tmp_path, monkeypatch, plan(receipt(1, APPLIED, 2), missed))
+
+    [difference] = report.differences
+    assert "round 2, step 4, s0-SEED_OP_START_TRAINING: failed (the dog ate it)" in difference
+    assert difference.endswith("applied at step 4 now")
+
+
+def test_another_number_of_ranks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match="number of ranks is 1; expected 2"):
+        replayed(tmp_path, monkeypatch, plan(world_size=2))
+
+
+def test_a_folder_without_a_plan_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESPER_REPLAY", str(tmp_path / "none"))
+    host = new_host()
+    with pytest.raises(SettingError, match="a folder that `esper replay` made"):
+        esper.attach(host, optimizer=optimizer_of("sgd", list(host.parameters())), sites=["body"])

@@ -1,0 +1,76 @@
+"""run.batches() goes on where a resumed run stands in its epoch, and says that the run can be replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from esper.session.batches import LoopPosition
+from tests.seed_kit import new_host, optimizer_of
+from tests.session_kit import train, unsteered
+
+
+class Loader:
+    """Counts what it has handed out."""
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.position = state["position"]
+
+
+def numbers(epoch: int) -> range:
+    return range(10 * epoch, 10 * epoch + 10)
+
+
+def test_an_epoch_has_its_own_batches_and_the_next_one_others() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    assert "neither from run.batches() nor" in run.not_replayable
+
+    seen = []
+    for _ in range(2):
+        for number in run.batches(numbers):
+            seen.append(number)
+            train(run, host, 1)
+        run.epoch_end()
+
+    assert seen == [*numbers(0), *numbers(1)]
+    assert run.not_replayable == ""
+
+
+def test_a_resumed_run_goes_on_behind_what_it_has_trained_on() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    run.step_number, run.epoch = 37, 3
+    run.position.load_state_dict({"epoch_began": 31, "loader": None})
+
+    assert list(run.batches(numbers)) == [36, 37, 38, 39]
+
+
+def test_a_loaders_state_goes_with_the_position_and_one_of_old_alone_comes_back() -> None:
+    position, loader = LoopPosition(Loader(7)), Loader()
+    position.epoch_began = 5
+
+    again = LoopPosition(loader)
+    again.load_state_dict(position.state_dict())
+    assert (again.epoch_began, loader.position) == (5, 7)
+
+    again.load_state_dict({"position": 9})
+    assert (again.epoch_began, loader.position) == (5, 9)
+
+
+def test_a_run_with_a_stateful_loader_can_be_replayed_and_one_whose_loop_fails_can_not() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body", loader=Loader())
+    assert run.not_replayable == ""
+
+    try:
+        with run:
+            train(run, host, 1)
+            raise KeyError("a bug in the loop")
+    except KeyError:
+        assert "ended by KeyError" in run.not_replayable

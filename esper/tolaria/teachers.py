@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ from esper.kernels.teacher.teacher import INFO, WARNING, CheckpointedTeacher, Te
 from esper.leyline import contracts as pb
 from esper.tolaria.arrivals import Arrival, Loaded, Relay
 from esper.tolaria.optimizers import OptimizerOutcome
+from esper.tolaria.registrations import Registrations, load
 from esper.tolaria.teacher_faults import Breaker, TeacherFaults, Unbreakable
 from esper.tolaria.teacher_source import TeacherSource as TeacherSource
 
@@ -46,23 +45,20 @@ class Teachers:
         agree: Agree = _alone,
         breaker: Breaker | None = None,
     ) -> None:
-        self.source, self._tell, self._taken, self._agree = source, tell, taken, agree
+        self.source, self._tell, self._agree = source, tell, agree
         self.current: CheckpointedTeacher | None = None
         self.faults = TeacherFaults(breaker or Unbreakable(), tell)
         self._lost = False  # dropped by this rank; the others still have theirs
         self._measured: dict[str, float] = {}
-        self._prepared: tuple[CheckpointedTeacher, Relay] | None = None
-        self._waiting: deque[str] = deque()  # digests, the first of them on its way
-        self._arrival: Arrival | None = None
+        self._registrations = Registrations(taken)
         self._known: tuple[bool, ...] = ()
 
     # -- registration ------------------------------------------------------------------------------------------------
 
     def prepare(self, digest: str) -> None:
         """Read and check a file before training, so that its registration need only load it; RefusedError as there."""
-        relay = Relay()
         try:
-            self._prepared = self.source.opened(digest, self.source.built(self._taken()), relay), relay
+            self._registrations.prepare(self.source, digest)
         except SettingError as error:
             raise _refused(error) from error
 
@@ -76,7 +72,7 @@ class Teachers:
         if self._has(digest):
             return _already(digest)
         try:
-            opened, relay = self._opening(digest)
+            opened, relay = self._registrations.opening(self.source, digest)
             return self._replace(opened(), relay, step)
         except SettingError as error:
             raise _refused(error) from error
@@ -86,9 +82,7 @@ class Teachers:
 
         Returns nothing to say. All ranks call it before the same step.
         """
-        self._waiting.append(digest)
-        if self._arrival is None:
-            self._start()
+        self._registrations.add(digest, self.source, self.current)
         return ""
 
     @property
@@ -102,7 +96,7 @@ class Teachers:
         All ranks call it before the same step, at each decision of the run. Waits for the device.
         """
         self.faults.look(self.current)
-        arrival = self._arrival
+        arrival = self._registrations.arrival
         here, failed = arrival is not None and arrival.is_here, arrival is not None and arrival.error is not None
         flags = torch.tensor([here, failed, self.faults.is_open, self._lost], dtype=torch.float64)
         all_here, any_failed, any_open, any_lost = self._agree(flags).tolist()
@@ -111,21 +105,18 @@ class Teachers:
         self.faults.agreed(any_open > 0, self.current)
         outcome = None
         if arrival is not None and (any_failed or all_here > 1 - 1e-6):  # a mean may be a rounding error below 1
-            outcome = self._decided(arrival, step, refused=bool(any_failed))
+            outcome = self._decided(step, refused=bool(any_failed))
         self._known = self._news()
         return outcome
 
     def wait(self) -> None:
         """Until what is on its way is here or refused on this rank; it is taken at the next `settle`."""
-        if self._arrival is not None:
-            self._arrival.wait()
+        if self._registrations.arrival is not None:
+            self._registrations.arrival.wait()
 
     def close(self) -> None:
         """Take nothing that is still on its way."""
-        if self._arrival is not None:
-            self._arrival.abandon()
-        self._arrival = None
-        self._waiting.clear()
+        self._registrations.close()
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -177,7 +168,10 @@ class Teachers:
 
     def state_dict(self) -> dict[str, Any]:
         """Which teacher a checkpoint goes on with, and which were on their way: weights lie in their own files."""
-        return {"digest": self.current.digest if self.current is not None else "", "pending": list(self._waiting)}
+        return {
+            "digest": self.current.digest if self.current is not None else "",
+            "pending": list(self._registrations.waiting),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Back to the teacher of a checkpoint; one that was on its way has arrived.
@@ -197,42 +191,17 @@ class Teachers:
     # -- how -----------------------------------------------------------------------------------------------------------
 
     def _news(self) -> tuple[bool, ...]:
-        arrival = self._arrival
+        arrival = self._registrations.arrival
         return arrival is not None and arrival.result.done(), self.faults.is_open, self._lost
 
     def _has(self, digest: str) -> bool:
         return self.current is not None and self.current.digest == digest
 
-    def _start(self) -> None:
-        """Set the oldest registration on its way. Its model is made here: other threads draw no random numbers."""
-        digest = self._waiting[0]
-        if self.current is not None and self._has(digest):
-            self._arrival = Arrival.settled(digest, Loaded(self.current))
-            return
-        beside = 0 if self.current is None else self.current.resident_bytes()
-        try:
-            opened, relay = self._opening(digest)
-        except SettingError as error:
-            self._arrival = Arrival.settled(digest, error)
-            return
-        self._arrival = Arrival.begin(digest, relay, partial(_load, self.source, opened, beside, relay))
-
-    def _opening(self, digest: str) -> tuple[Callable[[], CheckpointedTeacher], Relay]:
-        """How another thread gets it, with its model made here."""
-        if (prepared := self._take_prepared(digest)) is not None:
-            teacher, relay = prepared
-            return lambda: teacher, relay
-        relay = Relay()
-        return partial(self.source.opened, digest, self.source.built(self._taken()), relay), relay
-
-    def _decided(self, arrival: Arrival, step: int, *, refused: bool) -> OptimizerOutcome:
-        self._waiting.popleft()
-        self._arrival = None
-        try:
-            return self._refuse(arrival) if refused else self._take(arrival, step)
-        finally:
-            if self._waiting:
-                self._start()
+    def _decided(self, step: int, *, refused: bool) -> OptimizerOutcome:
+        arrival = self._registrations.decide()
+        outcome = self._refuse(arrival) if refused else self._take(arrival, step)
+        self._registrations.go_on(self.source, self.current)
+        return outcome
 
     def _refuse(self, arrival: Arrival) -> OptimizerOutcome:
         reason = ELSEWHERE if arrival.error is None else str(arrival.error)
@@ -262,17 +231,13 @@ class Teachers:
             except SettingError as error:
                 self._drop(teacher.digest, str(error))
 
-    def _take_prepared(self, digest: str) -> tuple[CheckpointedTeacher, Relay] | None:
-        prepared, self._prepared = self._prepared, None
-        return prepared if prepared is not None and prepared[0].digest == digest else None
-
     def _replace(self, teacher: CheckpointedTeacher, relay: Relay, step: int) -> str:
         """The old one's memory is given back first, as both at once may be more than there is."""
         previous, self.current = self.current, None
         if previous is not None:
             previous.release()
         try:
-            loaded = _load(self.source, lambda: teacher, 0, relay)
+            loaded = load(self.source, lambda: teacher, 0, relay)
             self.current = teacher
         finally:
             if self.current is None:
@@ -316,17 +281,6 @@ class Teachers:
         if self.current is not None:
             self.current.release()
         self.current = None
-
-
-def _load(source: TeacherSource, opened: Callable[[], CheckpointedTeacher], beside: int, relay: Relay) -> Loaded:
-    """In whichever thread: touches nothing but the new teacher. `beside` are bytes that another one holds meanwhile."""
-    teacher = opened()
-    teacher.beside_bytes = beside
-    try:
-        return Loaded(teacher, source.loaded(teacher, relay))
-    except SettingError:
-        teacher.release()
-        raise
 
 
 def _already(digest: str) -> str:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from esper.bus import connect, names, tail
-from esper.bus.publisher import Publisher
+from esper.bus import names
 from esper.cli.fleet import free_port
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
@@ -124,6 +123,8 @@ class Garden:
     master: MasterKeyring = field(default_factory=lambda: MasterKeyring.new(time.time_ns()))
     _trainers: list[Trainer] = field(default_factory=list)
     _num_commands: int = 0
+    _heard: str = "0"
+    _receipts: dict[str, list[pb.CommandReceipt]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
@@ -198,27 +199,26 @@ class Garden:
         command.command_id = f"c{self._num_commands}"
         of_optimizer = isinstance(command, pb.OptimizerCommand)
         sealed = self._sealers[Role.OPTIMIZER if of_optimizer else Role.CONTROLLER].seal(command)
-        return asyncio.run(self._add("optimizer" if of_optimizer else "commands", sealed))
-
-    async def _add(self, stream: str, sealed: bytes) -> str:
-        async with connect.writer(self.server.url) as redis:
-            return await Publisher(redis).add(names.key(self.run_id, stream), sealed)
+        stream = names.key(self.run_id, "optimizer" if of_optimizer else "commands")
+        entry_id: bytes = self.server.ask("XADD", stream, "*", "m", sealed)
+        return entry_id.decode()
 
     def _answers(self, entry_id: str) -> list[pb.CommandReceipt]:
         """A refusal, or what every rank says that became of it."""
-        said = [each for each in self._receipts() if each.entry_id == entry_id and each.status != ACCEPTED]
+        self._hear()
+        said = [each for each in self._receipts.get(entry_id, ()) if each.status != ACCEPTED]
         refused = any(each.status == pb.ReceiptStatus.RECEIPT_REJECTED for each in said)
         return said if refused or len({each.worker for each in said}) == self.num_ranks else []
 
-    def _receipts(self) -> Iterator[pb.CommandReceipt]:
-        for entry_id, sealed in asyncio.run(self._newest()):
-            message = self._opener.open(sealed, entry_id, int(time.time() * 1000)).message
+    def _hear(self) -> None:
+        """Receipts since the last call, waiting a moment for the first."""
+        stream = names.key(self.run_id, "receipts")
+        read = self.server.ask("XREAD", "COUNT", 256, "BLOCK", 100, "STREAMS", stream, self._heard)
+        for entry_id, fields in read[0][1] if read else ():
+            self._heard = entry_id.decode()
+            message = self._opener.open(fields[b"m"], self._heard, int(time.time() * 1000)).message
             if isinstance(message, pb.CommandReceipt):
-                yield message
-
-    async def _newest(self) -> list[tuple[str, bytes]]:
-        async with connect.writer(self.server.url) as redis:
-            return await tail.last(redis, names.key(self.run_id, "receipts"), 20)
+                self._receipts.setdefault(message.entry_id, []).append(message)
 
 
 def drawn(draw: random.Random, num: int) -> Iterator[Command]:
@@ -227,7 +227,9 @@ def drawn(draw: random.Random, num: int) -> Iterator[Command]:
     yield from begun(draw, "s0")
     yield of_kind(pb.CommandType.COMMAND_ROLLBACK, rollback_command=pb.RollbackCommand(reason="early"))
     pending: list[Command] = []
-    for _ in range(num - 5):
+    for number in range(num - 6):
+        if number == num // 2:
+            yield on_seed(Op.SEED_OP_CULL, "s0")
         if not pending:
             pending = list(thought_of(draw))
         yield pending.pop(0)
@@ -287,7 +289,7 @@ def of_kind(kind: pb.CommandType, **body: Message) -> pb.AdaptationCommand:
 ROW = Row(
     "rerun",
     run,
-    ci={"runs": 3, "deaths": 1, "pairs": 0, "commands": 20},
+    ci={"runs": 3, "deaths": 1, "pairs": 0, "commands": 14},
     chunk={"runs": 10, "deaths": 5, "pairs": 3, "commands": 40},
     num_chunks=10,
 )

@@ -24,6 +24,7 @@ def one_form(session: Session, form: str, num: int) -> None:
     row, unit = f"tier 1, {form}", UNITS[form]
     asked = {
         "ours": (TIERS, "fold"),
+        "ours, processor": (TIERS, "fold_alone"),
         "bare": (LIMITS, "bare"),
         "bare again": (LIMITS, "bare"),
         "numpy": (LIMITS, "reduce"),

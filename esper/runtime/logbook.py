@@ -151,7 +151,7 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path) -> None
             book = await read_live(redis, run_id, folder)
         write(book, folder / EXPORT)
         RoleKeyring.load(keyring).save(folder / KEYRING)
-    except EsperError as error:
+    except (EsperError, OSError) as error:  # the run has ended all the same
         log.warning("log.not_kept", run=run_id, why=str(error))
 
 

@@ -1,0 +1,99 @@
+"""`esper log` exports what the streams of a run hold, and the archive of what was trimmed of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect, names
+from esper.cli.main import app
+from esper.leyline.archive import encode_line
+from esper.leyline.keyring import RoleKeyring
+from esper.leyline.kinds import Role
+from esper.runtime import logbook
+from tests.log_kit import Writer, toy
+
+
+async def put(redis: connect.Redis, run: Writer) -> None:
+    """The run's entries under ids of their own, on the streams of a real server."""
+    for entry in run.book.entries:
+        key = names.key(run.book.run_id, entry.stream)
+        await redis.execute_command("XADD", key, entry.entry_id, "m", entry.sealed)
+
+
+def exported(folder: Path, run: Writer, redis_url: str, patch: pytest.MonkeyPatch) -> logbook.Logbook:
+    """What the command writes of a run on an outside server."""
+    keyring = folder / "observer.json"
+    run.master.derive(run.book.run_id, [Role.OBSERVER]).save(keyring)
+    patch.setenv("ESPER_REDIS_URL", redis_url)
+    patch.setenv("ESPER_KEYRING", str(keyring))
+    out = folder / "out" / "run.jsonl"
+    said = CliRunner().invoke(app, ["log", run.book.run_id, "--out", str(out), "--runs-dir", str(folder)])
+    assert said.exit_code == 0, said.output
+    assert f"run {run.book.run_id}, 1 commands, 1 optimizer, 4 decisions, 10 receipts, 0 emergency" in said.output
+    return logbook.read_file(out)
+
+
+async def test_a_live_run_is_exported_with_every_entry_of_its_streams(
+    redis: connect.Redis, redis_url: str, run_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = toy(run_id)
+    await put(redis, run)
+
+    book = await asyncio.to_thread(exported, tmp_path, run, redis_url, monkeypatch)
+
+    assert (book.run_id, book.flaws) == (run_id, [])
+    assert list(book.entries) == list(run.book.entries)
+    assert book.keys == logbook.key_ids(run.book.entries)
+
+
+async def test_what_was_trimmed_comes_from_the_archive_and_what_is_in_both_comes_once(
+    redis: connect.Redis, redis_url: str, run_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = toy(run_id)
+    await put(redis, run)
+    archive = tmp_path / run_id / logbook.LOG
+    archive.mkdir(parents=True)
+    decisions = run.book.streams["decisions"]
+    (archive / "decisions.jsonl").write_bytes(b"".join(map(encode_line, decisions[:3])) + b'{"stream":"deci')
+    await redis.execute_command("XTRIM", names.key(run_id, "decisions"), "MINID", decisions[2].entry_id)
+
+    book = await asyncio.to_thread(exported, tmp_path, run, redis_url, monkeypatch)
+
+    assert list(book.entries) == list(run.book.entries)
+
+
+async def test_the_end_of_a_run_leaves_its_log_and_what_opens_it(
+    redis: connect.Redis, redis_url: str, run_id: str, tmp_path: Path
+) -> None:
+    run = toy(run_id)
+    await put(redis, run)
+    run.keyring.save(tmp_path / "observer.json")
+
+    await logbook.keep(redis_url, run_id, tmp_path / "observer.json", tmp_path / run_id / "log")
+
+    for name in (run_id, run_id.rpartition("-")[0]):
+        book, keys = await logbook.find(name, tmp_path)
+        assert isinstance(keys, RoleKeyring)
+        assert all(read.opened for reads in logbook.opened(book, keys).values() for read in reads)
+        assert list(book.entries) == list(run.book.entries)
+
+
+async def test_a_redis_that_is_gone_costs_the_log_and_not_the_end(tmp_path: Path) -> None:
+    began = time.monotonic()
+    await logbook.keep("unix:///nonexistent/redis.sock", "gone-0a1b2c3d", tmp_path / "none.json", tmp_path / "log")
+
+    assert not (tmp_path / "log").exists()
+    assert time.monotonic() - began < 60
+
+
+def test_a_file_is_exported_as_it_is(tmp_path: Path) -> None:
+    path = toy().save(tmp_path / "run.jsonl")
+    said = CliRunner().invoke(app, ["log", str(path)])
+
+    assert said.exit_code == 0
+    assert said.stdout_bytes == path.read_bytes()

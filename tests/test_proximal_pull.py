@@ -6,15 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from esper.kasmina.config import KasminaConfig
 from esper.kasmina.isolation import norm, shadow
-from esper.kasmina.meter import NUM_FIGURES
+from esper.kasmina.ledger import Ledger
 from esper.kernels.blueprints import BLUEPRINTS
 from tests.seed_kit import batch, new_host
 
+LEDGER = Ledger(KasminaConfig(rho=0.1), torch.device("cpu"), 1)
+
 
 def joined(h: Tensor, delta: Tensor, *, pull: bool) -> Tensor:
-    figures = torch.zeros(NUM_FIGURES, dtype=torch.float64)
-    return shadow(h, delta, 0.1, figures, figures.clone().requires_grad_()) if pull else h + (delta - delta.detach())
+    return shadow(h, delta, LEDGER, 0) if pull else h + (delta - delta.detach())
 
 
 def trained(*, pull: bool) -> tuple[float, float]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from esper.errors import SettingError
-from esper.kasmina.meter import Meter
-from esper.kasmina.state_tensor import Column, GPUStateTensor, read_figures
+from esper.kasmina.state_tensor import Column, GPUStateTensor
 
 
 def test_the_ten_columns_stand_where_the_documents_put_them() -> None:
@@ -65,17 +62,3 @@ def test_a_write_out_of_bounds_is_refused_with_nothing_written() -> None:
 def test_a_tensor_for_no_seeds_is_refused() -> None:
     with pytest.raises(SettingError, match="num_seeds is 0"):
         GPUStateTensor(0)
-
-
-def test_figures_of_all_seeds_are_read_together_and_tell_the_unmeasured_apart() -> None:
-    fresh, measured = (Meter(2, torch.device("cpu")) for _ in range(2))
-    for gradient in (3.0, 5.0):
-        measured.fitting.grad = torch.tensor([0.25 * gradient, 1, 2 * gradient, 1, 1, 4, 0], dtype=torch.float64)
-        measured.close_step(*torch.tensor([10.0, gradient], dtype=torch.float64))
-
-    none, some = read_figures([fresh, measured])
-
-    assert none.gradient_norm == none.non_finite == 0.0
-    assert all(math.isnan(value) for value in (none.fit, none.size, none.ratio))
-    assert some == pytest.approx((5.0, 1.0, 8.0, 0.4, 8.0, 2.0))  # means over the two steps; counts are sums
-    assert read_figures([]) == []

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.isolation import Shadow, norm
-from esper.kasmina.meter import NUM_FIGURES
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.isolation import norm, shadow
+from esper.kasmina.ledger import Ledger
 from esper.kernels.blueprints import BLUEPRINTS
 from report import Figure, Report
 
@@ -31,9 +32,8 @@ class OpenLoop(torch.autograd.Function):
 
 
 def with_pull(h: Tensor, delta: Tensor) -> Tensor:
-    figures = torch.zeros(NUM_FIGURES, dtype=torch.float64)
-    value: Tensor = Shadow.apply(h, delta, RHO, figures, figures.clone().requires_grad_())  # type: ignore[no-untyped-call]
-    return value
+    ledger = Ledger(KasminaConfig(rho=RHO), h.device, 1)
+    return shadow(h, delta, ledger, 0)
 
 
 def without_pull(h: Tensor, delta: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from esper.kasmina.fossil import Fossils
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.kept import withdraw
 from esper.kasmina.kernels import warmed
-from esper.kasmina.meter import Ring
 from esper.kasmina.moves import Moment, Moves
 from esper.kasmina.paired import cuda_devices
+from esper.kasmina.ring import Ring
 from esper.kasmina.seed import Seed
 from esper.kasmina.seed_data import (
     alive,

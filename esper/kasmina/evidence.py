@@ -18,8 +18,8 @@ from esper.kasmina.gates import (
     ResetEvidence,
     StabilityEvidence,
 )
-from esper.kasmina.meter import GraphCounts, Ring
 from esper.kasmina.paired import Holdout, cuda_devices, gains, paired_gain, undisturbed
+from esper.kasmina.ring import GraphCounts, Ring
 from esper.kasmina.seed import Seed, compiled_graphs
 from esper.kasmina.sites import absent
 from esper.kasmina.slot import SiteShape, Slot, delta_of

@@ -22,12 +22,12 @@ from esper.kasmina.graph import batched_norms
 from esper.kasmina.guards import StepFault
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
-from esper.kasmina.meter import GraphCounts, Ring
 from esper.kasmina.monitor import HostTensors
 from esper.kasmina.moves import Moment, Moves, Outcome, Rulings, applied
 from esper.kasmina.naming import undistributed
 from esper.kasmina.paired import Holdout
 from esper.kasmina.prefetch import Prefetch
+from esper.kasmina.ring import GraphCounts, Ring
 from esper.kasmina.seed import Seed, compiled_graphs
 from esper.kasmina.sites import slots_at
 from esper.kasmina.state_tensor import read_figures
@@ -141,6 +141,8 @@ class Executor:
         living = [slot.seed for slot in self._slots.values() if slot.seed is not None]
         if step % self.settings.walk_every == 0:
             self._watched.look()
+            for seed in living:
+                seed.look()
         for slot in self._slots.values():
             slot.step = step
             slot.look_back()
@@ -160,13 +162,15 @@ class Executor:
     def observe(self, host_gradients: Iterable[Tensor], step: int) -> None:
         """Once per optimizer step, after the seeds' gradients were averaged and before the seeds step."""
         learning = self.learning()
+        seeds = list(learning.values())
         gradients = list(host_gradients) if learning else []
         if not gradients:
             return
-        groups = [gradients, *(seed.gradients() for seed in learning.values())]
-        host_norm, *norms = batched_norms(groups).double().unbind()
-        for seed, norm, own in zip(learning.values(), norms, groups[1:], strict=True):
-            seed.meter.close_step(host_norm, norm if own else None)
+        groups = [gradients, *(seed.gradients() for seed in seeds)]
+        host_norm, *norms = batched_norms(groups).unbind()
+        for ledger in self._moves.meters.ledgers:
+            here = {seed.meter.row: at for at, seed in enumerate(seeds) if seed.meter.ledger is ledger}
+            ledger.close_step(host_norm, here, {row: norms[at] for row, at in here.items() if groups[at + 1]})
 
     def note_steps(self, faults: Sequence[StepFault]) -> None:
         """What the seeds' optimizers could not do in this step. Asks for a cull at once, or at the third in a row."""
@@ -193,9 +197,9 @@ class Executor:
             seed.graphs_seen = compiled_graphs()
 
     def _read_strikes(self, living: Sequence[Seed]) -> None:
-        counters = torch.stack([torch.stack((seed.meter.strikes, seed.meter.num_non_finite)) for seed in living])
         limit = self.settings.circuit_breaker_threshold
-        for seed, (strikes, non_finite) in zip(living, counters.tolist(), strict=True):
+        for seed, figures in zip(living, read_figures([seed.meter for seed in living]), strict=True):
+            strikes, non_finite = figures.strikes, figures.non_finite
             if strikes > limit:
                 reason = pb.ReasonCode.REASON_NON_FINITE if non_finite else pb.ReasonCode.REASON_BREAKER_OPEN
                 size = f"{non_finite:g} samples not finite, the rest beyond {10 * self.settings.rho_max:g} * norm(h)"

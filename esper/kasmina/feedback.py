@@ -10,7 +10,7 @@ from torch import Tensor
 from esper.kasmina.blend import fed_back
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.evidence import Witness
-from esper.kasmina.meter import LossLevel
+from esper.kasmina.ring import LossLevel
 from esper.kasmina.seed import Seed
 from esper.leyline.lifecycle import BLENDING
 

@@ -29,10 +29,10 @@ def walk(delta: Tensor, own: Collection[int]) -> Walk:
     num_stray = 0
     while stack:
         node = stack.pop()
-        if isinstance(node, ACCUMULATE_GRAD):
+        parents = node.next_functions
+        if not parents and isinstance(node, ACCUMULATE_GRAD):
             num_stray += id(node.variable) not in own
-            continue
-        for parent, _ in node.next_functions:
+        for parent, _ in parents:
             if parent is not None and parent not in seen:
                 seen.add(parent)
                 stack.append(parent)
@@ -40,9 +40,15 @@ def walk(delta: Tensor, own: Collection[int]) -> Walk:
 
 
 def batched_norms(groups: Sequence[Sequence[Tensor]]) -> Tensor:
-    """L2 norm of each group of tensors, shape [groups], in float32 at least; 0 for an empty group."""
+    """L2 norm of each group of tensors, float64 [groups]; 0 for an empty group."""
     tensors = [tensor for group in groups for tensor in group]
     dtype = reduce(torch.promote_types, {tensor.dtype for tensor in tensors}, torch.float32)
-    single = torch._foreach_norm(tensors, 2, dtype=dtype)
-    chunks = torch.split(torch.stack(single), [len(group) for group in groups])
-    return torch.stack(torch._foreach_norm(list(chunks)))
+    squares = torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype)).double().square_()
+    of_group = sent([at for at, group in enumerate(groups) for _ in group], squares.device)
+    return squares.new_zeros(len(groups)).index_add_(0, of_group, squares).sqrt_()
+
+
+def sent(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """As int64 on the device, without waiting for it: a copy from pageable memory would."""
+    made = torch.tensor(numbers, dtype=torch.int64)
+    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made

@@ -1,80 +1,107 @@
-"""Autograd functions that keep a seed's loss out of the host."""
+"""Autograd functions that keep a seed's loss out of the host, and weigh each call of a seed beside it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-TINY = 1e-30
+from esper.kasmina.ledger import INF, TINY, Blended, Call, Fitted, Ledger
 
-# Places in the row of figures that a backward adds to a seed's sink: the relative fit, and whether there was one.
-FIT, FITS = 0, 1
+WIDE = (torch.float32, torch.float64)
 
 
 def norm(tensor: Tensor) -> Tensor:
     """L2 norm of all elements, in float32 at least: half precision overflows at 65504."""
-    value: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+    value: Tensor = torch.linalg.vector_norm(tensor, dtype=None if tensor.dtype in WIDE else torch.float32)
     return value
 
 
 def sample_norms(tensor: Tensor) -> Tensor:
     """L2 norm per sample (first dimension), shaped to broadcast against the tensor."""
+    dtype = tensor.dtype if tensor.dtype in WIDE else torch.float32
     if tensor.ndim < 2:
-        return tensor.abs().to(torch.promote_types(tensor.dtype, torch.float32))
-    dims = tuple(range(1, tensor.ndim))
-    dtype = torch.promote_types(tensor.dtype, torch.float32)
-    value: Tensor = torch.linalg.vector_norm(tensor, dim=dims, keepdim=True, dtype=dtype)
+        return tensor.abs().to(dtype)
+    value: Tensor = torch.linalg.vector_norm(tensor, dim=tuple(range(1, tensor.ndim)), keepdim=True, dtype=dtype)
     return value
+
+
+class Weighed(NamedTuple):
+    """One call of a blended seed beside its host; nothing of it is read from the device."""
+
+    value: Tensor  # h + weights * delta; h itself in samples that are gated away
+    weights: Tensor  # per sample, shaped to broadcast against h: alpha, or 0 where the sample is gated away
+    of_host: Tensor  # norms per sample, as in Call
+    of_delta: Tensor
+
+
+def weigh(h: Tensor, delta: Tensor, alpha: Tensor, limit: float) -> Weighed:
+    """A sample takes its share where h + alpha * delta is finite, and norm(delta) <= limit * norm(h).
+
+    A norm is finite only if every element is; one whose squares overflow (beyond 1e19) counts as not finite. With
+    both norms finite the sum can overflow in float16 alone. What is not finite in the host itself stays so.
+    """
+    of_host, of_delta = sample_norms(h), sample_norms(delta)
+    # A product with 0 in place of a choice, which takes four times as long; 0 * inf would be NaN.
+    clean = delta.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    if h.dtype == torch.float16:
+        whole = sample_norms(torch.addcmul(h, clean, alpha.to(h.dtype)))
+        of_delta = torch.where((whole < INF) | ~(of_host < INF), of_delta, INF)
+    # With both norms infinite their difference is not a number, and no sample sound.
+    weights = ((torch.sub(of_delta, of_host, alpha=limit) <= 0.0) * alpha).to(h.dtype)
+    value = torch.addcmul(h, clean, weights, out=clean if clean.stride() == h.stride() else None)
+    return Weighed(value, weights, of_host, of_delta)
 
 
 class Shadow(torch.autograd.Function):
     """TRAINING: the host's value and gradient, untouched; delta learns to be -mu * g, mu = rho * norm(h) / norm(g).
 
-    A copy is returned because code downstream may change its input in place. `figures` is what the forward measured;
-    it becomes the gradient of `sink`, with the fit in it, so that autograd itself sums up over calls and counts each
-    once: a forward that checkpointing runs again has no backward of its own, or else the first one had none.
+    A copy is returned because code downstream may change its input in place. What a call measured is noted in its
+    backward, so that each is counted once: a forward that checkpointing runs again has no backward of its own, or else
+    the first one had none.
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, delta: Tensor, rho: float, figures: Tensor, sink: Tensor) -> Tensor:
-        ctx.save_for_backward(delta, (rho * norm(h)).clamp_min(TINY), figures)
+    def forward(ctx: Any, h: Tensor, delta: Tensor, ledger: Ledger, row: int) -> Tensor:
+        ctx.save_for_backward(delta)
+        ctx.ledger, ctx.call = ledger, Call(row, sample_norms(h), sample_norms(delta))
         return h.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (g,) = grads
-        delta, reach, figures = ctx.saved_tensors
-        size = norm(g)
-        aim = delta + (g * (reach / size.clamp_min(TINY))).to(delta.dtype)
-        fit, finite = (norm(aim) / reach).square(), torch.isfinite(size)
-        row = figures.clone()
-        row[FIT], row[FITS] = torch.where(finite, fit, torch.zeros_like(fit)), finite
-        return g, g + (delta * (size / reach)).to(g.dtype), None, None, row
+        (delta,) = ctx.saved_tensors
+        size, reach = norm(g), norm(ctx.call.of_host).clamp_min_(TINY)  # reach / mu = size / rho
+        towards = torch.addcmul(g, delta, size / reach, value=1.0 / ctx.ledger.rho)  # g + delta / mu
+        ctx.ledger.calls.append(Fitted(ctx.call, size, norm(towards)))
+        return g, towards, None, None
 
 
 class Blend(torch.autograd.Function):
-    """`value`, which is h + alpha * delta, where `sound`, else h. The host sees delta as a constant.
+    """h + alpha * delta, or h in samples that are gated away. The host sees delta as a constant.
 
-    delta gets alpha * dL/dy. `figures` becomes the gradient of `sink`, as in Shadow.
+    delta gets alpha * dL/dy. What a call measured is noted in its backward, as in Shadow.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, delta: Tensor, value: Tensor, alpha: Tensor, sound: Tensor, figures: Tensor, sink: Tensor
-    ) -> Tensor:
-        ctx.save_for_backward(alpha, sound, figures)
-        # where, not a product: 0 * inf is NaN.
-        return torch.where(sound, value, h)
+    def forward(ctx: Any, h: Tensor, delta: Tensor, alpha: Tensor, ledger: Ledger, row: int, shadowing: bool) -> Tensor:
+        value, ctx.weights, of_host, of_delta = weigh(h, delta, alpha, ledger.limit)
+        ctx.ledger, ctx.note = ledger, Blended(Call(row, of_host, of_delta), norm(value), shadowing)
+        return value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         (g,) = grads
-        alpha, sound, figures = ctx.saved_tensors
-        return g, g * torch.where(sound, alpha.to(g.dtype), 0.0), None, None, None, None, figures
+        ctx.ledger.calls.append(ctx.note)
+        return g, g * ctx.weights, None, None, None, None
 
 
-def shadow(h: Tensor, delta: Tensor, rho: float, figures: Tensor, sink: Tensor) -> Tensor:
-    value: Tensor = Shadow.apply(h, delta, rho, figures, sink)  # type: ignore[no-untyped-call]
+def shadow(h: Tensor, delta: Tensor, ledger: Ledger, row: int) -> Tensor:
+    value: Tensor = Shadow.apply(h, delta, ledger, row)  # type: ignore[no-untyped-call]
+    return value
+
+
+def blend(h: Tensor, delta: Tensor, alpha: Tensor, ledger: Ledger, row: int, *, shadowing: bool) -> Tensor:
+    value: Tensor = Blend.apply(h, delta, alpha, ledger, row, shadowing)  # type: ignore[no-untyped-call]
     return value

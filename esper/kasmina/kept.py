@@ -91,7 +91,8 @@ def _revive(seed: Seed, then: KeptSeed, slot: Slot, fossils: Fossils, step: int)
     for name in RESTORED:
         setattr(seed, name, getattr(was, name))
     seed.schedule = was.schedule.resumed(then.step, step)
-    seed.meter, seed.complaint, seed.fault = copy.deepcopy(was.meter), None, was.fault
+    seed.complaint, seed.fault = None, was.fault
+    seed.meter.fill(was.meter)
     _write(module, then.tensors)
     seed.alpha.copy_(then.alpha)
     seed.record(was.stage, step, detail="rolled back")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -24,7 +23,6 @@ Result = TypeVar("Result")
 PLAIN = (Tensor, nn.Parameter)
 
 _version = attrgetter("_version")
-_UNGUARDED = nullcontext()
 
 
 class IsolationError(EsperError):
@@ -87,17 +85,25 @@ class GradientIsolationMonitor:
         was written stays written.
         """
         start, tensors = self._host.watched()
-        given = [] if h.is_inference() or x.is_inference() else [x, h]
-        before, before_given = list(map(_version, tensors)), list(map(_version, given))
-        guard = self._guard(x, h) if closely else None
-        with _UNGUARDED if guard is None else _close_look(guard):
+        if not (h.is_inference() or x.is_inference()):
+            tensors = [*tensors, x, h]
+        before = list(map(_version, tensors))
+        if closely:
+            result, refused = self._stopped(call, x, h)
+            if refused:
+                return result, refused
+        else:
             result = call(self.module, x, h)
-        if guard is not None and guard.refused:
-            return result, guard.refused
-        if list(map(_version, tensors)) != before or list(map(_version, given)) != before_given:
-            names = [*self._host.names[start : start + len(tensors)], *GIVEN]
-            return result, _put_back(names, [*tensors, *given], [*before, *before_given])
+        if list(map(_version, tensors)) != before:
+            names = [*self._host.names[start : start + WATCHED], *GIVEN]
+            return result, _put_back(names, tensors, before)
         return result, self._strayed(result, closely) if isinstance(result, Tensor) else ""
+
+    def _stopped(self, call: Callable[[nn.Module, Tensor, Tensor], Result], x: Tensor, h: Tensor) -> tuple[Result, str]:
+        guard = self._guard(x, h)
+        # A function that torch.compile first meets below a dispatch mode would run in eager mode for ever.
+        with torch.compiler.set_stance("force_eager"), guard:
+            return call(self.module, x, h), guard.refused
 
     def _guard(self, x: Tensor, h: Tensor) -> WriteGuard:
         given = {address: name for name, tensor in zip(GIVEN, (x, h), strict=True) for address in addresses(tensor)}
@@ -137,19 +143,19 @@ def _written(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ite
         yield from (each for each in values if isinstance(each, Tensor))
 
 
-@contextmanager
-def _close_look(guard: WriteGuard) -> Iterator[None]:
-    # A function that torch.compile first meets below a dispatch mode would run in eager mode for ever.
-    with torch.compiler.set_stance("force_eager"), guard:
-        yield
-
-
 def _put_back(names: Sequence[str], tensors: Sequence[Tensor], before: Sequence[int]) -> str:
     """Set moved counters back; the sentence that names what was written to."""
     moved = [index for index, tensor in enumerate(tensors) if tensor._version != before[index]]
     set_counters = torch._C._autograd._unsafe_set_version_counter
     set_counters(tuple(tensors[index] for index in moved), tuple(before[index] for index in moved))
     return f"the seed wrote to {', '.join(names[index] for index in moved)} in place"
+
+
+def shared(a: Tensor, b: Tensor) -> bool:
+    """Whether some of their memory begins at the same place."""
+    if type(a) is type(b) is Tensor and a.layout == b.layout == torch.strided:
+        return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() != 0
+    return not addresses(a).isdisjoint(addresses(b))
 
 
 def addresses(tensor: Tensor) -> set[int]:

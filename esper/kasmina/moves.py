@@ -21,7 +21,8 @@ from esper.kasmina.germination import Findings, agreed
 from esper.kasmina.guards import Guards
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.kernels import Kernels
-from esper.kasmina.meter import LossLevel, Meter
+from esper.kasmina.meter import Meters
+from esper.kasmina.ring import LossLevel
 from esper.kasmina.seed import Seed
 from esper.kasmina.sites import neighbours, put_in_order
 from esper.kasmina.slot import Slot
@@ -103,9 +104,10 @@ class Moves:
     fossils: Fossils
     guards: Guards = field(init=False)
     rulings: Rulings = field(init=False)
+    meters: Meters = field(init=False)
 
     def __post_init__(self) -> None:
-        self.guards = Guards(self.witness)
+        self.guards, self.meters = Guards(self.witness), Meters(self.witness.config)
         self.rulings = FreshRulings(self.guards)
         pool = self.kernels.pool
         self.guards.budget.watch(lambda: pool.num_bytes, pool.clear)
@@ -205,7 +207,7 @@ class Moves:
             stage=DORMANT,
             generation=generation,
             alpha=torch.zeros((), device=device),
-            meter=Meter(config.window, device),
+            meter=self.meters.new(device),
             breaker=Breaker(
                 replace(BREAKERS["isolation"], threshold=config.circuit_breaker_threshold), self.witness.clock
             ),

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import Breaker
 from esper.kasmina.hooks import HookCensus, Remains
-from esper.kasmina.meter import LossLevel, Meter
+from esper.kasmina.meter import Meter
+from esper.kasmina.ring import LossLevel
 from esper.kasmina.state_tensor import Figures
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import BLENDED_STAGES, FOSSILIZED, GERMINATED, LEARNING_STAGES
+from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, FOSSILIZED, LEARNING_STAGES
 
 
 @dataclass(eq=False)
@@ -56,6 +57,7 @@ class Seed:
     census: HookCensus | None = None  # of the site, once the seed was in it
     remains: Remains | None = None  # of the module that was culled
     graphs_seen: int | None = None  # compiled by the process, once this seed had settled into blending
+    seen: list[nn.Parameter] = field(default_factory=list)  # the module's, at the last look
 
     @property
     def learns(self) -> bool:
@@ -72,12 +74,18 @@ class Seed:
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Parameters that the seed's own optimizer steps, or will; none outside GERMINATED..PROBATIONARY."""
-        if self.module is None or self.stage not in (GERMINATED, *LEARNING_STAGES):
+        if self.module is None or self.stage not in ACTIVE_STAGES:
             return []
         return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
 
+    def look(self) -> None:
+        """Find the module's parameters anew: a walk through its names takes longer than their norms."""
+        self.seen = [] if self.module is None else list(self.module.parameters())
+
     def gradients(self) -> list[Tensor]:
-        return [p.grad for _, p in self.trainable() if p.grad is not None]
+        if self.module is None or self.stage not in ACTIVE_STAGES:
+            return []
+        return [p.grad for p in self.seen if p.grad is not None and p.requires_grad]
 
     def set_alpha(self, step: int) -> None:
         """Move alpha along its schedule; in place, so that compiled code keeps the tensor it was traced with."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from esper.errors import CheckpointError
 from esper.kasmina.blend import AlphaSchedule, Phase
-from esper.kasmina.meter import LossLevel, Meter, Ring
+from esper.kasmina.ring import LossLevel, Ring
 from esper.kasmina.seed import Seed
 from esper.kasmina.slot import SiteShape
 from esper.leyline import contracts as pb
@@ -41,7 +41,7 @@ def row_of(seed: Seed, shape: SiteShape | None, digest: str) -> dict[str, Any]:
         "paired_gain": _bytes(seed.paired_gain),
         "complaint": _bytes(seed.complaint),
         "history": [each.SerializeToString(deterministic=True) for each in seed.history],
-        "meter": {name: ring_of(each) if isinstance(each, Ring) else each for name, each in _metered(seed.meter)},
+        "meter": seed.meter.as_row(),
         "tensors": None if seed.module is None else tensors_of(seed.module),
     }
 
@@ -58,12 +58,7 @@ def fill(seed: Seed, row: Mapping[str, Any]) -> None:
     seed.complaint = _message(pb.SeedRequest, row["complaint"])
     seed.graphs_seen = None
     seed.alpha.copy_(row["alpha"])
-    for name, value in _metered(seed.meter):
-        kept = row["meter"][name]
-        if isinstance(value, Ring):
-            fill_ring(value, kept)
-        else:
-            setattr(seed.meter, name, kept if not isinstance(value, Tensor) else _like(kept, value))
+    seed.meter.fill_from(row["meter"])
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -94,19 +89,6 @@ def copy_into(source: Mapping[str, Tensor], into: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, each in into.items():
             each.copy_(source[name])
-
-
-_COUNTED = (Ring, Tensor, int)
-
-
-def _metered(meter: Meter) -> list[tuple[str, Any]]:
-    """What a meter has counted; the rest is what it was built with."""
-    return [(name, each) for name, each in vars(meter).items() if name != "window" and isinstance(each, _COUNTED)]
-
-
-def _like(kept: Tensor, value: Tensor) -> Tensor:
-    made = kept.to(value.device, value.dtype)
-    return made.requires_grad_(value.requires_grad)
 
 
 def ring_of(ring: Ring) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.utils.checkpoint import _StopRecomputationError
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.gauge import Gauge, gauge
-from esper.kasmina.isolation import Blend, shadow
-from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, addresses
+from esper.kasmina.isolation import blend, shadow, weigh
+from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, shared
 from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.seed import Seed
 from esper.kernels.regional import Forward, Regions
@@ -118,7 +118,11 @@ class Slot:
     def settle(self, seed: Seed | None, prepared: Prepared | None = None) -> None:
         """Let the seed in, or with None out; `prepared` for its module, here, where that was done in advance."""
         self.look_back()
+        if self.seed is not None:
+            self.seed.seen = []  # they may have to be given back now
         self.seed, self.walk_due = seed, True
+        if seed is not None:
+            seed.look()
         module = seed.module if seed is not None else None
         if module is None:
             self.region = self.monitor = None
@@ -169,24 +173,16 @@ class Slot:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        return shadow(h, delta, self.config.rho, self._gauged(seed, h, delta).figures, seed.meter.fitting)
+        return shadow(h, delta, seed.meter.ledger, seed.meter.row)
 
     def _blended(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        found = self._gauged(seed, h, delta)
-        if torch.is_grad_enabled():
-            seed.meter.note_drift(found.drift)
-        value: Tensor = Blend.apply(  # type: ignore[no-untyped-call]
-            h, delta, found.value, seed.alpha, found.sound, found.figures, seed.meter.blending
-        )
-        return value
-
-    def _gauged(self, seed: Seed, h: Tensor, delta: Tensor) -> Gauge:
-        with torch.no_grad():
-            limit = 10.0 * self.config.rho_max
-            return gauge(h, delta, seed.alpha, limit, seed.meter, shadowing=seed.stage == SHADOWING)
+        ledger, row = seed.meter.ledger, seed.meter.row
+        if not torch.is_grad_enabled():
+            return weigh(h, delta, seed.alpha, ledger.limit).value
+        return blend(h, delta, seed.alpha, ledger, row, shadowing=seed.stage == SHADOWING)
 
     def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         if module.training != self.module.training:
@@ -209,7 +205,7 @@ class Slot:
 
         What the host writes to in place of h is the slot's value, never h itself, unless the two share their memory.
         """
-        same = not addresses(x).isdisjoint(addresses(h))
+        same = shared(x, h)
         held, output = x.detach().contiguous(), h.detach().contiguous()
         return held.clone() if same or self.reused else held, output.clone() if same else output
 
@@ -219,7 +215,8 @@ class Slot:
         closely = self.walk_due
         call = delta_of if self.region is None else partial(regional_delta, self.region)
         delta, violation = self.monitor.run(call, x, h, closely=closely)
-        self._judge(seed, violation, closely and torch.is_grad_enabled())
+        if violation or closely:
+            self._judge(seed, violation, closely and torch.is_grad_enabled())
         return None if violation else delta
 
     def _judge(self, seed: Seed, violation: str, closely: bool) -> None:
@@ -260,7 +257,9 @@ class Hook:
             return None
         slot.fired = True
         if slot.seed is not None:
-            return beside_the_graph(output, args, kwargs, slot.joined)
+            # In tracing the first of these is a constant; where no compiler looks on, leaving its sight takes time.
+            compiled = torch.compiler.is_compiling() or get_eval_frame_callback() is not None
+            return (beside_the_graph if compiled else replaced)(output, args, kwargs, slot.joined)
         if slot.shape is not None:
             return None  # dormant: the one path that every step of every site takes
         return replaced(output, args, kwargs, slot.joined)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from esper.errors import SettingError
+from esper.kasmina.graph import sent
+from esper.kasmina.ledger import GRADIENT_NORM, NON_FINITE, STRIKES, Ledger
 from esper.kasmina.meter import Meter
 
 INT32 = torch.iinfo(torch.int32)
@@ -62,7 +64,7 @@ class GPUStateTensor:
             if not INT32.min <= value <= INT32.max:
                 raise SettingError(Column(column).name, value, "a number of 32 bits")
         if cells:
-            seeds, columns, values = (self._sent(numbers) for numbers in zip(*cells, strict=True))
+            seeds, columns, values = (sent(numbers, self.device) for numbers in zip(*cells, strict=True))
             self.state_tensor[seeds, columns] = values.to(torch.int32)
 
     def update_seed_state(self, seed_idx: int, columns: Mapping[Column, int]) -> None:
@@ -76,24 +78,14 @@ class GPUStateTensor:
         """Every seed's columns. Waits for the device: for flush points only."""
         return [dict(zip(Column, row, strict=True)) for row in self.state_tensor.tolist()]
 
-    def _sent(self, numbers: Sequence[int]) -> Tensor:
-        made = torch.tensor(numbers)
-        # A copy from pageable memory waits for the device.
-        return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
-
 
 def read_figures(meters: Sequence[Meter]) -> list[Figures]:
     """What each seed is measured by. Waits for each device once, however many seeds it has: for flush points only."""
-    rows: dict[int, Figures] = {}
-    for device in {meter.device for meter in meters}:
-        there = [index for index, meter in enumerate(meters) if meter.device == device]
-        read = torch.stack([_figures(meters[index]) for index in there]).tolist()
-        rows |= {index: Figures(*row) for index, row in zip(there, read, strict=True)}
-    return [rows[index] for index in range(len(meters))]
+    read = {ledger: _figures(ledger).tolist() for ledger in {meter.ledger for meter in meters}}
+    return [Figures(*read[meter.ledger][meter.row]) for meter in meters]
 
 
-def _figures(meter: Meter) -> Tensor:
-    rings = [ring.window() for ring in (meter.fits, meter.sizes, meter.ratios)]
-    unmeasured = torch.full_like(meter.gradient_norm, torch.nan)
-    means = [unmeasured if window is None else window.mean() for window in rings]
-    return torch.stack([meter.gradient_norm, *means, meter.num_non_finite, meter.strikes])
+def _figures(ledger: Ledger) -> Tensor:
+    """A row of Figures for each row of the ledger, float64."""
+    totals, means = ledger.totals(), ledger.means()
+    return torch.cat([ledger.levels[:, [GRADIENT_NORM]], means, totals[:, [NON_FINITE, STRIKES]]], 1)

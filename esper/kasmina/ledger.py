@@ -1,0 +1,270 @@
+"""What the seeds of one device are measured by: a row for each, written and summed up for all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.graph import sent
+from esper.kasmina.ring import Ring
+
+TINY = 1e-30
+INF = float("inf")
+NUM_ROWS = 64
+STEPS = 8  # that wait at most
+MOST_CALLS = 256  # that wait for their step to end
+
+# Sums over calls: relative fit, calls that have one, norm(delta) / norm(h), calls, calls in which the seed was gated
+# away, samples that were not finite, calls while SHADOWING.
+FIT, FITS, SIZE, CALLS, STRIKES, NON_FINITE, SHADOWED = range(7)
+NUM_FIGURES = SHADOWED + 1
+# Rings of one value a step, and single values.
+RING_FITS, RING_SIZES, RING_RATIOS = range(3)
+FIRST_FITS, GRADIENT_NORM, DRIFT = range(3)
+
+
+class Call(NamedTuple):
+    """One call of a seed: norms per sample, of the host's output and of delta."""
+
+    row: int
+    of_host: Tensor
+    of_delta: Tensor
+
+
+class Fitted(NamedTuple):
+    """A call in TRAINING, noted in its backward: norms of the host's gradient g, and of g + delta / mu."""
+
+    call: Call
+    gradient: Tensor
+    towards: Tensor
+
+
+class Blended(NamedTuple):
+    """A call in a blended stage, noted in its backward: the norm of the value that took the output's place."""
+
+    call: Call
+    value: Tensor
+    shadowing: bool
+
+
+Note = Fitted | Blended
+
+
+class Step(NamedTuple):
+    """An optimizer step that is over: what its calls noted, and norms of gradients, float64, the seeds' by row."""
+
+    notes: Sequence[Note]
+    of_host: Tensor
+    rows: Sequence[int]
+    norms: Sequence[Tensor]
+
+
+class Ledger:
+    """A row for each of up to `num_rows` seeds. Judges nothing, and waits for the device nowhere.
+
+    Calls leave notes, a module used twice in a forward two of them. The notes of several steps are summed up together,
+    when someone reads or `STEPS` of them wait: a tensor operation costs as much for 500 numbers as for one. What is
+    written does not depend on when that is. Fits, sizes and ratios become means over the calls of one optimizer step,
+    so that a window counts steps; the rest is summed over calls.
+    """
+
+    def __init__(self, config: KasminaConfig, device: torch.device, num_rows: int = NUM_ROWS) -> None:
+        self.config, self.device = config, device
+        self.window, self.rho, self.limit = config.window, config.rho, 10.0 * config.rho_max
+        self.calls: list[Note] = []  # of the step under way
+        self._steps: list[Step] = []  # that are over, and not written yet
+        self.sums, self.levels = self._zeros(num_rows, NUM_FIGURES), self._zeros(num_rows, 3)
+        self.values = self._zeros(num_rows, 3, self.window)
+        self.rings = [[Ring(self.window, device, values) for values in row] for row in self.values]
+        self._free = [*reversed(range(num_rows))]
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64, device=self.device)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return not self._free
+
+    def take(self) -> int:
+        """A row of zeros, the caller's until it gives it back."""
+        return self._free.pop()
+
+    def give_back(self, row: int) -> None:
+        self.clear(row)
+        self._free.append(row)
+
+    def clear(self, row: int) -> None:
+        self.write()
+        self.forget_calls(row)
+        for tensor in (self.sums, self.levels, self.values):
+            tensor[row].zero_()
+        for ring in self.rings[row]:
+            ring.total = 0
+
+    def forget_calls(self, row: int) -> None:
+        """What calls noted and no step has taken."""
+        self.calls[:] = [note for note in self.calls if note.call.row != row]
+
+    def copy(self, row: int, source: Ledger, at: int) -> None:
+        """Let `row` be what row `at` of `source` is."""
+        source.write()
+        self.clear(row)
+        for ours, theirs in ((self.sums, source.sums), (self.levels, source.levels), (self.values, source.values)):
+            ours[row].copy_(theirs[at])
+        for ring, other in zip(self.rings[row], source.rings[at], strict=True):
+            ring.total = other.total
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def close_step(self, of_host: Tensor, rows: Collection[int], norms: Mapping[int, Tensor]) -> None:
+        """End the step of these rows, once the seeds' gradients were averaged; `norms` are theirs, by row.
+
+        Norms are float64.
+        """
+        taken = [note for note in self.calls if note.call.row in rows]
+        # In place: backwards append to this very list.
+        self.calls[:] = [note for note in self.calls if note.call.row not in rows]
+        self._steps.append(Step(taken, of_host, [*norms], [*norms.values()]))
+        if len(self._steps) >= min(STEPS, self.window):
+            self.write()
+
+    def totals(self) -> Tensor:
+        """Sums over all calls, those of the step under way too, [rows, NUM_FIGURES]."""
+        self.write()
+        if len(self.calls) > MOST_CALLS:  # of an optimizer that does not step: they enter no window
+            self.sums += self._by_row(self.calls)
+            self.calls.clear()
+        return self.sums + self._by_row(self.calls) if self.calls else self.sums
+
+    def _by_row(self, notes: Sequence[Note]) -> Tensor:
+        with torch.no_grad():
+            return self._summed(notes, [note.call.row for note in notes], len(self.sums))
+
+    def means(self) -> Tensor:
+        """Of each ring, in the order of RING_*, [rows, 3]; NaN where one is not full."""
+        self.write()
+        full = sent([ring.total >= self.window for row in self.rings for ring in row], self.device)
+        return torch.where(full.view(-1, 3).bool(), self.values.mean(2), torch.nan)
+
+    def write(self) -> None:
+        """Write what steps have left; every reader calls it first."""
+        if not self._steps:
+            return
+        steps, self._steps = self._steps, []
+        with torch.no_grad():
+            values, places = list[Tensor](), list[int]()
+            for written, where in (self._write_calls(steps), self._write_norms(steps)):
+                values += written
+                places += where
+            if values:
+                self.values.view(-1).index_copy_(0, sent(places, self.device), torch.cat(values))
+
+    def _write_calls(self, steps: Sequence[Step]) -> tuple[list[Tensor], list[int]]:
+        """Sizes and fits, and their places in the rings. A sum for each row in each step."""
+        keys: dict[tuple[int, int, bool], int] = {}
+        for number, step in enumerate(steps):
+            for note in step.notes:
+                keys.setdefault((number, note.call.row, isinstance(note, Fitted)), len(keys))
+        if not keys:
+            return [], []
+        notes = [(number, note) for number, step in enumerate(steps) for note in step.notes]
+        where = [keys[number, note.call.row, isinstance(note, Fitted)] for number, note in notes]
+        sums = self._summed([note for _, note in notes], where, len(keys))
+        self.sums.index_add_(0, sent([row for _, row, _ in keys], self.device), sums)
+        sizes, places = sums[:, SIZE] / sums[:, CALLS], [self._place(row, RING_SIZES) for _, row, _ in keys]
+        fits, where_fits = self._fits(sums, [(at, row) for at, (_, row, fitted) in enumerate(keys) if fitted])
+        return [sizes, *fits], places + where_fits
+
+    def _fits(self, sums: Tensor, fitted: Sequence[tuple[int, int]]) -> tuple[list[Tensor], list[int]]:
+        """Of each step, by its place in the sums and its row, and their places in the rings.
+
+        Backward passes in which the host's own gradient overflowed were left out.
+        """
+        if not fitted:
+            return [], []
+        chosen = sums[sent([at for at, _ in fitted], self.device)]
+        fits = chosen[:, FIT] / chosen[:, FITS].clamp_min(1.0)
+        early, places = list[tuple[int, int]](), list[int]()
+        for at, (_, row) in enumerate(fitted):
+            if self.rings[row][RING_FITS].total < self.window:
+                early.append((at, 3 * row + FIRST_FITS))
+            places.append(self._place(row, RING_FITS))
+        if early:
+            first = sent([place for _, place in early], self.device)
+            self.levels.view(-1).index_add_(0, first, fits[sent([at for at, _ in early], self.device)])
+        return [fits], places
+
+    def _write_norms(self, steps: Sequence[Step]) -> tuple[list[Tensor], list[int]]:
+        """Ratios of the seeds' gradients to the host's, and their places in the rings."""
+        rows, norms = [row for step in steps for row in step.rows], [norm for step in steps for norm in step.norms]
+        if not rows:
+            return [], []
+        of_seeds, of_hosts = torch.stack(norms), torch.stack([step.of_host for step in steps]).clamp_min_(TINY)
+        number = sent([number for number, step in enumerate(steps) for _ in step.rows], self.device)
+        newest = {3 * row + GRADIENT_NORM: at for at, row in enumerate(rows)}
+        self.levels.view(-1)[sent([*newest], self.device)] = of_seeds[sent([*newest.values()], self.device)]
+        return [of_seeds / of_hosts[number]], [self._place(row, RING_RATIOS) for row in rows]
+
+    def _place(self, row: int, ring: int) -> int:
+        return (3 * row + ring) * self.window + self.rings[row][ring].next_place()
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def _summed(self, notes: Sequence[Note], where: Sequence[int], num: int) -> Tensor:
+        """Sums of the notes that go to the same place, [num, NUM_FIGURES]. Notes the drifts."""
+        sums = self._zeros(num, NUM_FIGURES)
+        groups: dict[object, list[int]] = {}
+        for at, note in enumerate(notes):
+            groups.setdefault((note.call.of_host.shape, note.call.of_host.dtype, type(note)), []).append(at)
+        for group in groups.values():
+            figures = self._figures([notes[at] for at in group])
+            sums.index_add_(0, sent([where[at] for at in group], self.device), figures)
+        return sums
+
+    def _figures(self, notes: Sequence[Note]) -> Tensor:
+        """Rows of figures, of calls of one kind with as many samples each.
+
+        A strike is a call with any value that is not finite, or with most samples out of size.
+        """
+        num = len(notes)
+        norms = torch.stack([note.call.of_host for note in notes] + [note.call.of_delta for note in notes]).flatten(1)
+        host, delta = norms[:num], norms[num:]
+        whole = torch.linalg.vector_norm(norms, dim=1, dtype=torch.float64)
+        of_host, of_delta = whole[:num].clamp_min(TINY), whole[num:]
+        there = host < INF
+        lost = (there & ~(delta < INF)).sum(1)
+        small = ((delta <= self.limit * host) | ~there).sum(1)
+        strikes = (lost > 0) | (small <= (host.shape[1] - 1) // 2)
+        sizes, one = of_delta / of_host, torch.ones_like(of_host)
+        fitted = [note for note in notes if isinstance(note, Fitted)]
+        blended = [note for note in notes if isinstance(note, Blended)]
+        fits, there = _fits(fitted, sizes / self.rho) if fitted else (one - one, one - one)
+        shadowed = sent([note.shadowing for note in blended], self.device) if blended else one - one
+        if blended:
+            self._note_drifts(blended, of_host)
+        return torch.stack([each.double() for each in (fits, there, sizes, one, strikes, lost, shadowed)], 1)
+
+    def _note_drifts(self, notes: Sequence[Blended], of_host: Tensor) -> None:
+        of_value = torch.stack([note.value for note in notes]).double()
+        drifts = (of_value / of_host - 1.0).abs_()
+        drifts = torch.where(of_host < INF, drifts, 0.0)  # a host that is not finite is not the seed's doing
+        places = sent([3 * note.call.row + DRIFT for note in notes], self.device)
+        self.levels.view(-1).scatter_reduce_(0, places, drifts, "amax")
+
+
+def _fits(notes: Sequence[Fitted], lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """norm(delta + mu * g) over norm(mu * g), squared, and whether there is one: the host's gradient may overflow.
+
+    `lengths`, norm(delta) over norm(mu * g), are what is left of it where g is zero.
+    """
+    norms = torch.stack([note.gradient for note in notes] + [note.towards for note in notes]).double()
+    gradient, towards = norms[: len(notes)], norms[len(notes) :]
+    there = gradient.isfinite()
+    fits = torch.where(gradient > 0.0, towards / gradient.clamp_min(TINY), lengths).square_()
+    return torch.where(there, fits, 0.0), there

@@ -1,0 +1,81 @@
+"""The newest values of a run, kept on the device and read at flush points only."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class Ring:
+    """The last `size` scalars, on the device. Adding one never waits for the device."""
+
+    def __init__(self, size: int, device: torch.device, values: Tensor | None = None) -> None:
+        """`values` is the memory to keep them in, float64 [size]; None means memory of its own."""
+        self._values = torch.zeros(size, dtype=torch.float64, device=device) if values is None else values
+        self._size, self.total = size, 0
+
+    @property
+    def device(self) -> torch.device:
+        return self._values.device
+
+    @property
+    def values(self) -> Tensor:
+        """All places, also those that were never written."""
+        return self._values
+
+    def add(self, value: Tensor) -> None:
+        self._values[self.next_place()].copy_(value.detach() if value.requires_grad else value)
+
+    def next_place(self) -> int:
+        """Count one more value; where it belongs, for the caller to write it there."""
+        self.total += 1
+        return (self.total - 1) % self._size
+
+    def window(self) -> Tensor | None:
+        """The values held once the ring is full; None before."""
+        return self._values if self.total >= self._size else None
+
+    def newest(self, num: int) -> Tensor | None:
+        """The last `num` values, in no order; None where fewer were added, or are held."""
+        if num > min(self.total, self._size):
+            return None
+        end = self.total % self._size
+        return (
+            self._values[end - num : end] if end >= num else torch.cat((self._values[:end], self._values[end - num :]))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LossLevel:
+    """Mean of some losses and the square of its standard error, on the device. The losses are taken as independent."""
+
+    mean: Tensor
+    error: Tensor
+
+    @staticmethod
+    def of(losses: Tensor | None) -> LossLevel | None:
+        if losses is None or len(losses) < 2:
+            return None
+        mean = losses.mean()
+        return LossLevel(mean, losses.var() / len(losses))
+
+    @staticmethod
+    def newest(losses: Ring, num: int) -> LossLevel | None:
+        return LossLevel.of(losses.newest(num))
+
+
+class GraphCounts:
+    """How many graphs the process had compiled, looked up by step; the newest `num` notes are kept."""
+
+    def __init__(self, num: int) -> None:
+        self._notes: deque[tuple[int, int]] = deque(maxlen=num)
+
+    def note(self, step: int, count: int) -> None:
+        self._notes.append((step, count))
+
+    def before(self, step: int) -> int:
+        """At the last note up to `step`, or at the oldest one; 0 without any."""
+        return max((count for at, count in self._notes if at <= step), default=self._notes[0][1] if self._notes else 0)

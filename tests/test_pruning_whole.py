@@ -199,7 +199,7 @@ def test_a_deep_copy_has_masks_of_its_own_and_closing_leaves_zeros_and_no_hook()
 
 def test_more_of_them_under_compile_are_seen_and_compile_nothing_anew() -> None:
     torch.compiler.reset()
-    model, counter = new_zoo(), CompileCounterWithBackend("aot_eager")
+    model, counter = new_zoo(), CompileCounterWithBackend("eager")
     pruning = Pruning(model, SETTINGS)
     pruning.apply(response(mask("mix.weight", [0], 96, WEIGHT), OF_ATTENTION), 1)
     compiled: Any = torch.compile(model, backend=counter)

@@ -17,11 +17,12 @@ import torch
 from esper.errors import CheckpointError
 from esper.tolaria.checkpoints.store import Store
 from esper.tolaria.checkpoints.tree import unpack
-from tests.checkpoint_kit import put, store_at
+from tests.checkpoint_kit import Training, put, store_at
 from tests.hostile_files import malicious
 
 FILES = ("tensors.safetensors", "manifest.json", "manifest.sig")
 NUM_VALUES = 500_000
+ROLLBACK_S = 0.08  # what a rollback and the checkpoint after it take
 TAIL_S = 0.05  # what follows the last byte: fsyncs, renames, reading back, letting go of the oldest
 
 
@@ -72,6 +73,56 @@ def forgeries(num: int, seed: int) -> Counter[str]:
             file.write_bytes(whole)
             met[file.name] += 1
     return met
+
+
+def rollbacks(num: int, seed: int) -> Counter[str]:
+    """Kill a process around a rollback; whoever resumes must not stand where it undid, once it was told of.
+
+    Half of them go back to a checkpoint, half to a snapshot that only memory held.
+    """
+    draw, met = random.Random(seed), Counter[str]()
+    for trial in range(num):
+        with TemporaryDirectory(prefix="rollbacks-") as name:
+            met += _kill_in_rollback(Path(name), random.Random(draw.random()), trial)
+    return met
+
+
+def _kill_in_rollback(folder: Path, draw: random.Random, trial: int) -> Counter[str]:
+    from_disk, delay_s = trial % 2 == 0, draw.random() * ROLLBACK_S
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _roll_back(folder, from_disk, tell)
+    os.close(tell)
+    with open(told, "rb", buffering=0) as pipe:
+        pipe.read(1)  # it is about to begin
+        _spin(delay_s)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        was_told = bool(pipe.read(1))
+    again = Training(folder)
+    place = again.checkpoints.resume()
+    at = 0 if place is None else place.step
+    restored = {5, 12}  # the checkpoint that it went back to, or that stood before the snapshot; the one made after it
+    if at not in restored | (set() if was_told else {9}):
+        raise BrokenError(f"rollback {trial}: resumed at {at} after {'it' if was_told else 'a part of it'}")
+    return Counter({"trials": 1, "told of": int(was_told), "resumed after it": int(at == 12), "undone": int(at == 9)})
+
+
+def _roll_back(folder: Path, from_disk: bool, tell: int) -> None:
+    """In the child: checkpoints before steps 5 and 9, a snapshot before 7; before 12 back to 5 or 7, and a new one."""
+    try:
+        run = Training(folder, every=4)
+        run.train(6)
+        run.states.take(7)
+        run.train(5)
+        os.write(tell, b"!")
+        run.roll_back(5 if from_disk else 7)
+        os.write(tell, b"!")
+        run.checkpoints.at_boundary(12, 0)
+        signal.pause()
+    finally:
+        os._exit(3)
 
 
 def _kill(folder: Path, draw: random.Random, trial: int) -> Counter[str]:

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import structlog
+from prometheus_client import CollectorRegistry
 
 from esper.bus.connect import Redis
 from esper.bus.floors import encoded, kept_key
 from esper.bus.names import key
 from esper.leyline.archive import Entry, decode_line, encode_line
 from esper.runtime.archive import Archive, ArchiveError
+from esper.runtime.tidying import Charge
 from esper.runtime.trimming import Trimmer
 
 LOGS = ("commands", "optimizer", "decisions", "receipts", "emergency")
@@ -178,6 +180,16 @@ async def test_what_can_not_be_archived_stays_and_is_told_once(logs: Logs) -> No
     assert trimmed == [0, 0, 0]
     assert [line["event"] for line in lines] == ["log.not_archived"]
     assert all(len(numbers) == NUM for numbers in (await logs.left()).values())
+
+
+async def test_a_process_in_charge_trims_with_the_rest(logs: Logs) -> None:
+    await logs.settle()
+    for worker in WORKERS:
+        await logs.keep(worker, commands=5, optimizer=5, decisions=5)
+
+    await Charge(logs.run_id, "coordinator", logs.redis, CollectorRegistry(), logs=logs.trimmer).trim()
+
+    assert (await logs.left())["commands"][0] == 5
 
 
 async def test_one_process_archives_at_a_time(logs: Logs) -> None:

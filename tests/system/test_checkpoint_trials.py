@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SHORT = ("--kills", "20", "--flips", "200", "--forgeries", "40", "--seed", "5")
+SHORT = ("--kills", "20", "--flips", "200", "--forgeries", "40", "--rollbacks", "6", "--seed", "5")
 ON_A_FULL_DISK = """
 import sys
 from pathlib import Path
@@ -34,6 +34,7 @@ print("refused after", len(made))
 
 
 @pytest.mark.system
+@pytest.mark.timeout(120)
 def test_no_kill_flip_or_forgery_breaks_a_promise() -> None:
     memory = Path("/dev/shm")  # what is fsynced there is there at once
     environment = os.environ | ({"TMPDIR": str(memory)} if os.access(memory, os.W_OK) else {})
@@ -42,13 +43,14 @@ def test_no_kill_flip_or_forgery_breaks_a_promise() -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
         check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["trial"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert [rows[name]["n"] for name in ("kills", "flips", "forgeries")] == [20, 200, 40]
+    assert rows["rollbacks"]["trials"] == 6
     assert rows["kills"]["in the middle of a write"] > 0
 
 

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from esper.bus import connect
+from esper.bus.floors import kept_key
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.manifest import Manifest
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.scripted import Script
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 Seen = dict[str, Any]
 BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
@@ -98,6 +99,13 @@ def steer(script: Script, rank: subprocess.Popen[str]) -> list[str]:
     return first
 
 
+async def needed_from(script: Script) -> dict[str, str]:
+    """Where the worker says that the logs are needed from."""
+    async with connect.writer(script.redis_url) as redis:
+        told: bytes | None = await redis.execute_command("HGET", kept_key(script.run_id), "worker-0")
+    return dict(json.loads(told or b"{}"))
+
+
 def lose_history(script: Script) -> None:
     """As FLUSHALL does, but for the runs of other tests."""
 
@@ -114,11 +122,12 @@ def test_what_was_applied_after_the_checkpoint_is_applied_again_at_its_step(scri
     entries = steer(script, rank)
     first = said(rank)
     [kept] = [Manifest.from_bytes(path.read_bytes()) for path in tmp_path.rglob("manifest.json")]
+    needed = asyncio.run(needed_from(script))
 
     again = said(start(script, tmp_path, 0, END, "resume"))
 
     decisions = [opened.entry_id for opened in script.read("decisions")]
-    assert kept.log.positions == {"commands": entries[2], "optimizer": entries[1], "decisions": decisions[0]}
+    assert kept.log.positions == {"commands": entries[2], "optimizer": entries[1], "decisions": decisions[0]} == needed
     assert list(again) == [str(step) for step in range(kept.place.step, END + 1)]
     assert [again[str(step)] for step in range(9, KILLED + 1)] == [first[str(step)] for step in range(9, KILLED + 1)]
     assert [set(again[str(step)][1]) for step in (AFTER - 1, AFTER)] == [{"s0"}, {"s0", "s1"}]

@@ -81,6 +81,8 @@ def _said(message: Message) -> str:
     match message:
         case pb.CommandReceipt():
             return f"{message.command_id or '(unread)'}  {receipt_line(message)}"
+        case pb.RunRecord():
+            return f"{message.worker}  {_record(message)}"
         case pb.TelemetryFrame():
             return f"{message.source}  {_frame(message)}"
         case pb.AggregatedTelemetry():
@@ -91,6 +93,17 @@ def _said(message: Message) -> str:
             return f"{place} #{message.sequence}  {size}  step {message.max_step}  {_values(means)}"
         case _:
             return f"{type(message).__name__}  {json.dumps(as_dict(message))}"
+
+
+def _record(record: pb.RunRecord) -> str:
+    match record.WhichOneof("said"):
+        case "began":
+            how = "resumed" if record.began.resumed else "began"
+            return f"{how} before step {record.began.first_step}"
+        case "ended":
+            return f"ended after step {record.ended.report.steps}"
+        case _:
+            return f"judged {len(record.judged.outcomes)} requests of round {record.judged.round}"
 
 
 def _frame(frame: pb.TelemetryFrame) -> str:

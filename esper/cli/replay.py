@@ -28,8 +28,8 @@ from esper.runtime.retrace import NotReplayableError, ends, plans
 
 DIFFERS = 1
 LAST_LINES = 5
-SECRETS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING", "ESPER_STOP_FILE")
-"""Of whoever starts the replay: the processes of it are told of no live run."""
+OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING", "ESPER_STOP_FILE")
+"""Settings of whoever starts the replay that its processes are not told: they know of no live run."""
 
 
 class ReplayFailedError(EsperError):
@@ -208,7 +208,7 @@ class _Rank:
 
 
 def _start(folder: Path, plan: pb.ReplayPlan, arguments: Sequence[str], port: int, path: Path) -> _Rank:
-    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    environment = {name: value for name, value in os.environ.items() if name not in OF_LIVE_RUNS}
     environment |= {
         "ESPER_REPLAY": str(folder),
         "ESPER_NAME": plan.worker,

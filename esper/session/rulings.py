@@ -89,6 +89,9 @@ class ReplayedSteering(Steering):
     replayed: ReplayedExecutor = field(kw_only=True)
     link: ReplayLink = field(kw_only=True)
 
+    def __post_init__(self) -> None:
+        self._judged = {each.round: each.outcomes for each in self.link.plan.judged}
+
     def carry_out(self, order: pb.CommitOrder, step: int, epoch: int) -> list[pb.CommandReceipt]:
         plan = self.link.plan
         then = [plan.verdicts.get(verdict_key(opened.ref)) for opened in order.commands]
@@ -97,8 +100,7 @@ class ReplayedSteering(Steering):
             for opened, receipt in zip(order.commands, then, strict=True)
             if opened.adaptation.HasField("seed_command")
         ]
-        requests = next((each.outcomes for each in plan.judged if each.round == order.commit.round), ())
-        self.replayed.expect(of_seeds, requests)
+        self.replayed.expect(of_seeds, self._judged.get(order.commit.round, ()))
         receipts = super().carry_out(order, step, epoch)
         for met, expected in zip(receipts, then, strict=True):
             self._compare(met, expected)

@@ -69,9 +69,12 @@ class SequenceWindow:
         if first == self.mark + 1 and not self._stretches:
             self.mark = last
             return run
-        if first > self.highest + 1:
-            self._stretches.append([first, last])
-            self._bound()
+        if first > self.highest:
+            if self._stretches and self._stretches[-1][1] == first - 1:
+                self._stretches[-1][1] = last
+            else:
+                self._stretches.append([first, last])
+                self._bound()
             return run
         return [number for number in run if self.admit(number)]
 

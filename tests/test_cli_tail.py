@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,26 @@ async def test_frames_of_workers_show_the_newest_values(run: ScriptedRun) -> Non
     _, out, _ = await tailed(run, "--tier", "worker", "--since", "0", "--count", "1")
 
     assert out == f"{entry_id}  worker-0  1 packets  step 7  loss 0.25\n"
+
+
+async def test_tables_of_workers_show_their_last_row(run: ScriptedRun) -> None:
+    await run.beat(1)
+    table = pb.ColumnarFrame(
+        version=1,
+        source="worker-0",
+        incarnation=1,
+        region="region-0",
+        first_sequence=1,
+        schema=pb.MetricSchema(version=1, names=["loss", "lr"]),
+        timestamp_ns=struct.pack("<2Q", 1, 2),
+        global_step=struct.pack("<2Q", 7, 8),
+        values=struct.pack("<4d", 0.5, 0.25, 0.1, 0.2),
+    )
+    entry_id = await run.say("region-0/telemetry", Role.WORKER, "worker-0", table)
+
+    _, out, _ = await tailed(run, "--tier", "worker", "--since", "0", "--count", "1")
+
+    assert out == f"{entry_id}  worker-0  2 rows  step 8  loss 0.25  lr 0.2\n"
 
 
 async def test_json_is_one_object_a_line_with_the_sealing_role(run: ScriptedRun) -> None:

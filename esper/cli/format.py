@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Mapping
 
 from google.protobuf.json_format import MessageToDict
@@ -85,6 +86,8 @@ def _said(message: Message) -> str:
             return f"{message.worker}  {_record(message)}"
         case pb.TelemetryFrame():
             return f"{message.source}  {_frame(message)}"
+        case pb.ColumnarFrame():
+            return f"{message.source}  {_table(message)}"
         case pb.AggregatedTelemetry():
             means = {name: statistics.mean for name, statistics in message.metrics.items()}
             part = " (partial)" if message.partial else ""
@@ -113,6 +116,15 @@ def _frame(frame: pb.TelemetryFrame) -> str:
     events = " ".join(event.description for packet in frame.packets for event in packet.events)
     text = f"{len(frame.packets)} packets  step {newest.global_step}  {_values(newest.values)}"
     return f"{text}  {events}" if events else text
+
+
+def _table(table: pb.ColumnarFrame) -> str:
+    """Its last row; cells are eight bytes, one column after the other."""
+    num_rows = len(table.timestamp_ns) // 8
+    cells = struct.unpack(f"<{num_rows * len(table.schema.names)}d", table.values)
+    newest = dict(zip(table.schema.names, cells[num_rows - 1 :: num_rows], strict=True))
+    [step] = struct.unpack("<Q", table.global_step[-8:])
+    return f"{num_rows} rows  step {step}  {_values(newest)}"
 
 
 def _values(values: Mapping[str, float]) -> str:

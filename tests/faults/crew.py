@@ -63,7 +63,7 @@ class Crew:
         self.start("worker", name, **{"reclaim_after_ms": RECLAIM_MS, **told})
         return name
 
-    def aggregate(self, tier: str) -> str:
+    def aggregate(self, tier: str, reclaim_after_ms: int = RECLAIM_MS) -> str:
         """Start the next incarnation of an aggregator; its name."""
         self._incarnations += 1
         name = f"{tier.strip('_')}-{self._incarnations}"
@@ -77,7 +77,7 @@ class Crew:
             "LOG": "json",
         }
         environment = {f"ESPER_{variable}": value for variable, value in settings.items()}
-        self._start("aggregator", name, {"tier": tier, "reclaim_after_ms": RECLAIM_MS}, environment)
+        self._start("aggregator", name, {"tier": tier, "reclaim_after_ms": reclaim_after_ms}, environment)
         return name
 
     def _start(

@@ -44,7 +44,8 @@ class Reporting:
     async def _hear(self, lane: AsyncIterator[pb.ToRuntime]) -> None:
         async for message in lane:
             for signal in signals(message.rows, self.origin):  # first: once its row is stored, it is not told again
-                log.error("training.critical", reason=signal.reason, step=signal.global_step, **signal.attributes)
+                told = dict(signal.attributes)  # apart: an opened breaker's attributes have a `reason` of their own
+                log.error("training.critical", reason=signal.reason, step=signal.global_step, attributes=told)
                 await self.warn(signal)
             self._rows.put_nowait(message.rows)
         self._rows.put_nowait(None)

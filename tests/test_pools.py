@@ -35,6 +35,21 @@ def test_what_was_given_is_taken_once_newest_first_and_only_under_its_key() -> N
     assert (shelf.stats, shelf.num_bytes) == (PoolStats(hits=2, misses=2), 0)
 
 
+def test_a_key_is_in_it_for_as_long_as_something_can_be_taken() -> None:
+    clock = Clock()
+    shelf = pool(100, clock, ttl_s=60.0)
+    shelf.give("a", "a1")
+    shelf.give("b", "b1")
+    shelf.take("b")
+
+    held = [key in shelf for key in "ab"]
+    clock.now = 61.0
+
+    assert held == [True, False]
+    assert "a" not in shelf
+    assert shelf.stats == PoolStats(hits=1, expired=1)
+
+
 def test_the_least_recently_given_leaves_when_bytes_run_out() -> None:
     shelf = pool(10, Clock())
     for key, item in (("a", "aaaa"), ("b", "bbbb"), ("c", "cccccc")):

@@ -84,6 +84,19 @@ def test_outputs_that_are_not_finite_count_nothing() -> None:
     assert distillation.loss(logits).isfinite()
 
 
+def test_positions_where_the_teacher_is_not_finite_count_nothing() -> None:
+    bench, distillation, logits = taught("TRAINING")
+    logits = logits.clone()
+    logits[::2] = torch.nan
+    bench.host(batch(bench.step + 1)[0])
+
+    loss = distillation.loss(logits)
+    torch.autograd.backward(loss)
+
+    assert loss.isfinite() and loss > 0
+    assert all(gradient.isfinite().all() for gradient in seed_gradients(bench).values())
+
+
 def test_logits_of_another_shape_and_a_site_that_does_not_exist_are_refused() -> None:
     bench, distillation, _ = taught("TRAINING")
     bench.host(batch(1)[0])

@@ -14,6 +14,9 @@ import esper
 from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
 from esper.session import Session
+from esper.session.teaching import open_teachers
+from esper.tolaria.rows import Rows
+from esper.tolaria.teacher_faults import Unbreakable
 from esper.tolaria.teachers import TeacherSource
 from tests.seed_kit import Host, batch, equal, loss_of, new_host
 from tests.session_kit import order, train, train_bare
@@ -146,6 +149,13 @@ def test_without_a_source_the_command_is_refused_with_a_reason(tmp_path: Path) -
 
     assert run.teachers is None
     assert "no teacher can be registered here" in told["command.failed"]["detail"]
+
+
+def test_teachers_on_some_ranks_only_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    host = new_host()
+    optimizer, rows = torch.optim.SGD(host.parameters(), lr=0.1), Rows(incarnation=1)
+    with pytest.raises(SettingError, match="teachers is 'given to 50% of the ranks'; expected given to all of them"):
+        open_teachers(None, host, optimizer, rows, lambda flag: flag + 0.5, Unbreakable())
 
 
 def test_an_option_of_another_name_is_refused(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ class SeedDistillation:
     def loss(self, teacher_logits: Tensor | None, targets: Tensor | None = None) -> Tensor:
         """To be added to the host's loss before its backward; 0 where no seed learns here, or there is no teacher.
 
-        Positions where the seed's output is not finite count nothing. SettingError where shapes differ.
+        Positions where the seed's output or the teacher's is not finite count nothing; SettingError where shapes
+        differ.
         """
         seed, seen = self._seed(), self._seen
         self._seen = None
@@ -56,7 +57,8 @@ class SeedDistillation:
         if h.shape != teacher_logits.shape:
             raise SettingError("shape of teacher_logits", tuple(teacher_logits.shape), f"the site's, {tuple(h.shape)}")
         student = h + delta.to(h.dtype)
-        sound = torch.isfinite(student).all(self.kd_loss.dim)
+        dim = self.kd_loss.dim
+        sound = torch.isfinite(student).all(dim) & torch.isfinite(teacher_logits.amax(dim))  # -inf rules a class out
         value: Tensor = self.kd_loss(student, teacher_logits, targets, mask=sound)
         return value
 

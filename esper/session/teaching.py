@@ -8,6 +8,7 @@ from dataclasses import replace
 import structlog
 import torch
 
+from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.tolaria.rows import Rows
 from esper.tolaria.surroundings import Surroundings
@@ -25,7 +26,13 @@ def open_teachers(
     agree: Agree,
     breaker: Breaker,
 ) -> Teachers | None:
-    """None where attach() was given no source. A teacher lies where the model does unless its settings say where."""
+    """None where attach() was given no source. A teacher lies where the model does unless its settings say where.
+
+    All ranks call it alike; SettingError where only some were given one, as they agree on each step of theirs.
+    """
+    share = float(agree(torch.tensor(float(source is not None))))
+    if 0 < share < 1:
+        raise SettingError("teachers", f"given to {share:.0%} of the ranks", "given to all of them, or to none")
     if source is None:
         return None
 

@@ -51,7 +51,7 @@ class Teachers:
         self._lost = False  # dropped by this rank; the others still have theirs
         self._measured: dict[str, float] = {}
         self._registrations = Registrations(taken)
-        self._known: tuple[bool, ...] = ()
+        self._known = self._news()
 
     # -- registration ------------------------------------------------------------------------------------------------
 

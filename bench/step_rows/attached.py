@@ -26,9 +26,11 @@ def measure(report: Report, num: int, seed: int) -> None:
             report.add(row, "machine", "load", os.getloadavg()[0], "", 1)
             arms = {"bare": Bare(size).step, "bare again": Bare(size).step, "attached": step}
             samples = in_turns(arms, each, seed, size.num_warm)
-            report.add_arms(row, samples, "ms", against="bare")
+            report.add_arms(row, samples.passed, "ms", against="bare")
+            report.add_arms(f"{row}, processor", samples.worked, "ms", against="bare")
             _tell_of_surroundings(report, row, run, around)
             _alone(report, row, run, step, each // ALONE_SHARE)
+        report.add_target(row, "rate", PER_S, "msg/s")
         report.add_target(row, "p50", 1.01, "x bare")
         report.add_target(row, "p99", 1.05, "x bare")
 

@@ -50,5 +50,5 @@ def batched_norms(groups: Sequence[Sequence[Tensor]]) -> Tensor:
 
 def sent(numbers: Sequence[int], device: torch.device) -> Tensor:
     """As int64 on the device, without waiting for it: a copy from pageable memory would."""
-    made = torch.tensor(numbers, dtype=torch.int64)
+    made = torch.tensor(numbers, dtype=torch.int64, device="cpu")
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made

@@ -93,10 +93,12 @@ class Ledger:
 
     def take(self) -> int:
         """A row of zeros, the caller's until it gives it back."""
-        return self._free.pop()
+        row = self._free.pop()
+        self.clear(row)
+        return row
 
     def give_back(self, row: int) -> None:
-        self.clear(row)
+        """Touches no tensor: garbage is collected anywhere, in the midst of a tracing or below a mode of torch's."""
         self._free.append(row)
 
     def clear(self, row: int) -> None:

@@ -30,6 +30,8 @@ class CoordinatorSettings(settings.Settings):
     snapshot_every: int = 1000
     archive: Path | None = None
     """A folder for what is trimmed from the logs; without one they are kept whole."""
+    quarantine_from: int = Field(100, ge=0)
+    """Epoch from which on a rank is sent away whose weights or gradients are not those of most; before, it is told."""
     lease_s: float = Field(LEASE_S, ge=0.5, le=60.0)
     """Of several coordinators one leads; another takes over when nothing was heard of it for so long."""
 
@@ -39,7 +41,7 @@ def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, re
     guards = {log: ReplayGuard() for log in LOGS}
     return Desk(
         keys.run_id,
-        Coordinator(chosen.name, snapshot_every=chosen.snapshot_every),
+        Coordinator(chosen.name, snapshot_every=chosen.snapshot_every, quarantine_from=chosen.quarantine_from),
         {
             log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, sweep_every_s=SWEEP_S)
             for log in LOGS

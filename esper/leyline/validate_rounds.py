@@ -39,6 +39,7 @@ def barrier_vote(message: pb.BarrierVote) -> None:
     _round(message.round)
     bounds.name("worker", message.worker)
     bounds.digest("parameter_digest", message.parameter_digest, optional=True)
+    bounds.digest("gradient_digest", message.gradient_digest, optional=True)
     seed_states(message.seeds)
     bounds.count("snapshots", message.snapshots, bounds.NUM_SEEDS)
     for snapshot in message.snapshots:
@@ -67,8 +68,9 @@ def barrier_commit(message: pb.BarrierCommit) -> None:
     bounds.text("commands_position", message.commands_position)
     bounds.text("optimizer_position", message.optimizer_position)
     _requests(message.requests)
-    bounds.count("deviating", message.deviating, NUM_WORKERS)
-    bounds.names("deviating", message.deviating)
+    for name in ("deviating", "deviating_gradients", "quarantined"):
+        bounds.count(name, getattr(message, name), NUM_WORKERS)
+        bounds.names(name, getattr(message, name))
     bounds.finite("latency_ms", message.latency_ms)
 
 

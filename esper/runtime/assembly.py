@@ -59,7 +59,7 @@ async def assemble(
         publisher=Publisher(redis),
         sealer=Sealer(access.keyring, Role.WORKER, name),
         clock=clock,
-        orders=Orders(past=entry_id(decided)),
+        orders=Orders(past=entry_id(decided), worker=name),
         recaller=Recaller(redis, access.run_id, name, again, clock) if waits else None,
         decided=decided,
     )

@@ -304,7 +304,13 @@ def tell(decision: Decision) -> None:
             num_commands=len(decision.commands),
             latency_ms=round(decision.latency_ms, 3),
         )
-        if decision.deviating:
-            log.error("replicas.deviated", round=decision.round, workers=list(decision.deviating))
+        if decision.deviating or decision.deviating_gradients:
+            log.error(
+                "replicas.deviated",
+                round=decision.round,
+                workers=list(decision.deviating),
+                in_gradients=list(decision.deviating_gradients),
+                quarantined=list(decision.quarantined),
+            )
     elif isinstance(decision, pb.BarrierAbort):
         log.warning("round.aborted", round=decision.round, why=decision.detail, missing=list(decision.missing))

@@ -38,6 +38,7 @@ class Orders:
     """
 
     past: EntryId = (0, 0)
+    worker: str = ""
     _commands: dict[str, dict[EntryId, _Command]] = field(default_factory=lambda: {"commands": {}, "optimizer": {}})
     _waiting: deque[tuple[Decision, Delivery]] = field(default_factory=deque)
     _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
@@ -87,6 +88,10 @@ class Orders:
         self._decided = commit.round
         if barrier_digest(commit.effective_step, commit.commands, commit.requests) != commit.digest:
             raise TrainingError(f"the digest of round {commit.round} does not cover the commands that it names")
+        if self.worker in commit.quarantined:
+            raise TrainingError(
+                f"round {commit.round}: {self.worker} is quarantined, as its replica is not that of most"
+            )
         return self._in_turn(commit, delivery)
 
     def on_announcement(self, announcement: pb.LeaderAnnouncement, delivery: Delivery) -> Step:

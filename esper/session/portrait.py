@@ -13,6 +13,7 @@ from esper.leyline import contracts as pb
 from esper.session.options import Place
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.digest import parameter_digest, strong_digest
+from esper.tolaria.gradients import GradientSample
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.rows import Rows
 from esper.tolaria.states import TrainingStates
@@ -35,6 +36,7 @@ class Portrait:
     rows: Rows
     notes: dict[str, float] = field(default_factory=dict)
     steps_waited: int = 0
+    gradients: GradientSample = field(default_factory=GradientSample)
 
     def __post_init__(self) -> None:
         self._manifests = [blueprint.manifest() for blueprint in self.executor.kernels.blueprints.values()]
@@ -83,6 +85,8 @@ class Portrait:
             requests=self.executor.requests(),
             optimizers=self.optimizers.generations,
             own_host=self.optimizers.own_host,
+            gradient_digest=self.gradients.digest,
+            gradient_step=self.gradients.step,
         )
 
     def report(self, steps: int, epochs: int) -> pb.WorkerReport:

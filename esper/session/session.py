@@ -263,6 +263,7 @@ class Session:
         boundary = self.exchange.boundary
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
+            self.portrait.gradients.ask(order.commit.round, self.step_number)
             self._answer(self._lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
             self._keep_outcomes(order)
             if self.checkpoints is not None:
@@ -316,6 +317,7 @@ class Session:
 
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._stepped = True
+        self.portrait.gradients.take((p for group in optimizer.param_groups for p in group["params"]), self.step_number)
         self.pruning.after_optimizer_step()
         self._require_slots_fired()
         learning = self.executor.learning()

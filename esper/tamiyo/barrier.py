@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from esper.leyline import contracts as pb
@@ -23,6 +23,7 @@ class Released:
     epoch: int
     digests_compared: bool
     deviating: tuple[str, ...]
+    deviating_gradients: tuple[str, ...]
     latency_ms: float
 
 
@@ -107,7 +108,8 @@ class Barrier:
             effective_step=effective_step(votes),
             epoch=max(vote.epoch for vote in votes),
             digests_compared=compared,
-            deviating=deviating(votes) if compared else (),
+            deviating=unlike_most({vote.worker: vote.parameter_digest for vote in votes}) if compared else (),
+            deviating_gradients=unlike_most(gradients_of(votes)),
             latency_ms=max(now_ns - self.proposed_ns, 0) / 1e6,
         )
 
@@ -120,12 +122,27 @@ def effective_step(votes: Sequence[pb.BarrierVote]) -> int:
     return max(vote.step for vote in votes) + PROMISE_STEPS
 
 
-def deviating(votes: Sequence[pb.BarrierVote]) -> tuple[str, ...]:
+def gradients_of(votes: Sequence[pb.BarrierVote]) -> dict[str, bytes]:
+    """Digests of gradients, by worker; none unless all are of one step."""
+    steps = {vote.gradient_step for vote in votes}
+    return {vote.worker: vote.gradient_digest for vote in votes} if len(steps) == 1 and 0 not in steps else {}
+
+
+def unlike_most(digests: Mapping[str, bytes]) -> tuple[str, ...]:
     """Workers whose digest is not that of most. Without a majority all are named: detected, not attributed."""
-    counts = Counter(vote.parameter_digest for vote in votes)
-    if len(counts) == 1:
+    counts = Counter(digests.values())
+    if len(counts) <= 1:
         return ()
     [(digest, most)] = counts.most_common(1)
-    if 2 * most <= len(votes):
-        return tuple(vote.worker for vote in votes)
-    return tuple(vote.worker for vote in votes if vote.parameter_digest != digest)
+    if 2 * most <= len(digests):
+        return tuple(digests)
+    return tuple(worker for worker, each in digests.items() if each != digest)
+
+
+def to_quarantine(released: Released, from_epoch: int) -> tuple[str, ...]:
+    """Workers that a majority names, from this epoch on; before it, evidence is only told."""
+    if released.epoch < from_epoch:
+        return ()
+    named = {*released.deviating, *released.deviating_gradients}
+    roster = [vote.worker for vote in released.votes]
+    return tuple(worker for worker in roster if worker in named) if 2 * len(named) < len(roster) else ()

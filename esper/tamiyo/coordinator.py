@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Decision
-from esper.tamiyo.barrier import Barrier, Released
+from esper.tamiyo.barrier import Barrier, Released, to_quarantine
 from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
 from esper.tamiyo.outcome import Entry, Outcome, refuse
@@ -32,10 +33,11 @@ class Coordinator:
     meets them again.
     """
 
-    def __init__(self, name: str, *, snapshot_every: int = 1000) -> None:
+    def __init__(self, name: str, *, snapshot_every: int = 1000, quarantine_from: int = 100) -> None:
+        """`quarantine_from`: the first epoch in which a rank that a majority calls different is sent away."""
         self.name = name
         self.barrier: Barrier | None = None
-        self._snapshot_every = snapshot_every
+        self._snapshot_every, self._quarantine_from = snapshot_every, quarantine_from
         self._roster = Roster()
         self._docket = Docket()
         self._votes: list[Entry] = []
@@ -234,6 +236,8 @@ class Coordinator:
         self._must_be_applied = False
         commands = self._judge_waiting(judge, released, outcome)
         self._docket.pass_refused()
+        if carried is not None:  # one rank may have changed its weights just before its vote, another just after it
+            released = replace(released, deviating=(), digests_compared=False)
         requests = self._requests(judge, released)
         commit = pb.BarrierCommit(
             version=1,
@@ -246,8 +250,10 @@ class Coordinator:
             optimizer_position=self._docket.positions[OPTIMIZER],
             requests=requests,
             snapshot=released.effective_step >= self._next_snapshot,
-            deviating=released.deviating if carried is None else (),
-            digests_compared=released.digests_compared and carried is None,
+            deviating=released.deviating,
+            digests_compared=released.digests_compared,
+            deviating_gradients=released.deviating_gradients,
+            quarantined=to_quarantine(released, self._quarantine_from),
             latency_ms=released.latency_ms,
             epoch=released.epoch,
         )

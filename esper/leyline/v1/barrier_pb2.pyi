@@ -116,7 +116,7 @@ class SeedRequest(_message.Message):
     def __init__(self, seed_id: _Optional[str] = ..., operation: _Optional[_Union[_enums_pb2.SeedOperation, str]] = ..., reason: _Optional[_Union[_enums_pb2.ReasonCode, str]] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class BarrierVote(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "worker", "step", "epoch", "held", "held_step", "parameter_digest", "seeds", "snapshots", "requests", "optimizers", "own_host")
+    __slots__ = ("version", "round", "roster_generation", "worker", "step", "epoch", "held", "held_step", "parameter_digest", "seeds", "snapshots", "requests", "optimizers", "own_host", "gradient_digest", "gradient_step")
     class OptimizersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,8 @@ class BarrierVote(_message.Message):
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
     OWN_HOST_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_STEP_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
@@ -152,7 +154,9 @@ class BarrierVote(_message.Message):
     requests: _containers.RepeatedCompositeFieldContainer[SeedRequest]
     optimizers: _containers.ScalarMap[str, int]
     own_host: bool
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., worker: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., held: _Optional[bool] = ..., held_step: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[SnapshotRef, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., optimizers: _Optional[_Mapping[str, int]] = ..., own_host: _Optional[bool] = ...) -> None: ...
+    gradient_digest: bytes
+    gradient_step: int
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., worker: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., held: _Optional[bool] = ..., held_step: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[SnapshotRef, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., optimizers: _Optional[_Mapping[str, int]] = ..., own_host: _Optional[bool] = ..., gradient_digest: _Optional[bytes] = ..., gradient_step: _Optional[int] = ...) -> None: ...
 
 class CommittedCommand(_message.Message):
     __slots__ = ("stream", "entry_id", "command_id", "envelope_digest", "snapshot_step")
@@ -169,7 +173,7 @@ class CommittedCommand(_message.Message):
     def __init__(self, stream: _Optional[str] = ..., entry_id: _Optional[str] = ..., command_id: _Optional[str] = ..., envelope_digest: _Optional[bytes] = ..., snapshot_step: _Optional[int] = ...) -> None: ...
 
 class BarrierCommit(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "effective_step", "commands", "digest", "commands_position", "optimizer_position", "requests", "snapshot", "deviating", "digests_compared", "latency_ms", "epoch", "lease_token")
+    __slots__ = ("version", "round", "roster_generation", "effective_step", "commands", "digest", "commands_position", "optimizer_position", "requests", "snapshot", "deviating", "digests_compared", "latency_ms", "epoch", "lease_token", "deviating_gradients", "quarantined")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +189,8 @@ class BarrierCommit(_message.Message):
     LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DEVIATING_GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
@@ -200,7 +206,9 @@ class BarrierCommit(_message.Message):
     latency_ms: float
     epoch: int
     lease_token: int
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., effective_step: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[CommittedCommand, _Mapping]]] = ..., digest: _Optional[bytes] = ..., commands_position: _Optional[str] = ..., optimizer_position: _Optional[str] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., snapshot: _Optional[bool] = ..., deviating: _Optional[_Iterable[str]] = ..., digests_compared: _Optional[bool] = ..., latency_ms: _Optional[float] = ..., epoch: _Optional[int] = ..., lease_token: _Optional[int] = ...) -> None: ...
+    deviating_gradients: _containers.RepeatedScalarFieldContainer[str]
+    quarantined: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., effective_step: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[CommittedCommand, _Mapping]]] = ..., digest: _Optional[bytes] = ..., commands_position: _Optional[str] = ..., optimizer_position: _Optional[str] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., snapshot: _Optional[bool] = ..., deviating: _Optional[_Iterable[str]] = ..., digests_compared: _Optional[bool] = ..., latency_ms: _Optional[float] = ..., epoch: _Optional[int] = ..., lease_token: _Optional[int] = ..., deviating_gradients: _Optional[_Iterable[str]] = ..., quarantined: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BarrierAbort(_message.Message):
     __slots__ = ("version", "round", "roster_generation", "reason", "detail", "missing", "lease_token")

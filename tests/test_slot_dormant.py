@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from esper.errors import SettingError
 from esper.kasmina.executor import Executor
-from tests.seed_kit import Bench, Host, Op, TupleHost, batch, equal, loss_of, new_host, optimizer_of
+from tests.seed_kit import SETTINGS, Bench, Host, Op, TupleHost, batch, equal, loss_of, new_host, optimizer_of
 
 
 def bare_steps(kind: type[Host], optimizer_name: str, num_steps: int) -> Host:
@@ -50,6 +51,30 @@ def test_a_dormant_slot_hands_on_the_very_output_object() -> None:
     value = host(torch.ones(2, 2))
 
     assert value is host[0].given
+
+
+def test_a_dormant_slot_hangs_on_the_host_until_it_was_seen_and_again_with_a_seed() -> None:
+    bench, hooks = Bench(), list[int]()
+    table = bench.host.body._forward_hooks
+    for act in (lambda: bench.train(1), lambda: bench.train(1), bench.germinate, lambda: bench.do(Op.SEED_OP_CULL)):
+        hooks.append(len(table))
+        act()
+    bench.train(1)
+
+    assert [*hooks, len(table)] == [1, 1, 0, 1, 0]
+
+
+def test_a_slot_comes_back_to_its_place_among_the_hooks() -> None:
+    bench = Bench(settings=replace(SETTINGS, seeds_per_site=3))
+    table = bench.host.body._forward_hooks
+    first = list(table)
+    bench.train(2)
+    later = bench.host.body.register_forward_hook(lambda *_: None)
+
+    for site in ("body#3", "body", "body#2"):
+        bench.germinate(site, seed_id=site)
+
+    assert list(table) == [*first, later.id]
 
 
 def test_a_deep_copy_of_the_host_is_inert() -> None:

@@ -146,6 +146,7 @@ class Executor:
         for slot in self._slots.values():
             slot.step = step
             slot.look_back()
+            slot.rest()
             slot.walk_due |= step % self.settings.walk_every == 0
         for seed in living:
             seed.set_alpha(step)

@@ -32,6 +32,9 @@ def neighbours(slots: Mapping[str, Slot], slot: Slot) -> list[Slot]:
 @contextmanager
 def absent(slot: Slot) -> Iterator[None]:
     """Without the slot's hook, which comes back to its place among the module's hooks."""
+    if not slot.hooked:
+        yield
+        return
     hooks = slot.module._forward_hooks
     order = list(hooks)
     slot.detach()

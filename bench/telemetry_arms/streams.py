@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,8 @@ from esper.leyline.envelope import unpack
 from telemetry_arms.traffic import DEAD, GLOBAL, REGIONAL, TELEMETRY, TOTALS, WINDOWS
 
 CHUNK_BYTES = 1 << 20
+STOP = "bench:stop"
+LOOK_EVERY_S = 0.02
 KEYS = (TELEMETRY, REGIONAL, WINDOWS, GLOBAL, TOTALS, DEAD)
 
 
@@ -27,9 +31,24 @@ async def fill(url: str, stream: str, bodies: Sequence[bytes], group: str) -> No
 async def prepare(url: str, directory: str) -> None:
     """Empty streams, each with its group."""
     async with plain(url) as redis:
-        await redis.unlink(*KEYS)
+        await redis.unlink(*KEYS, STOP)
         for stream, group in ((TELEMETRY, "regional"), (REGIONAL, "global")):
             await redis.xgroup_create(stream, group, id="0", mkstream=True)
+
+
+async def stop(url: str, directory: str, num: int) -> None:
+    """Tell so many tiers to stop."""
+    async with plain(url) as redis:
+        await redis.rpush(STOP, *["now"] * num)
+
+
+async def counted(url: str, directory: str, num: int, patience_s: float) -> float:
+    """Seconds until the global tier has counted so many packets, or until patience ends."""
+    began = time.monotonic()
+    async with plain(url) as redis:
+        while time.monotonic() < began + patience_s and int(await redis.hget(TOTALS, "counted") or 0) < num:
+            await asyncio.sleep(LOOK_EVERY_S)
+    return time.monotonic() - began
 
 
 async def check_folded(url: str, stream: str, num: int) -> None:

@@ -18,7 +18,7 @@ from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
 from esper.narset.regional import Regional
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
-from telemetry_arms.streams import check_folded, fill
+from telemetry_arms.streams import STOP, check_folded, fill
 from telemetry_arms.traffic import GLOBAL, REGION, REGIONAL, TELEMETRY, TOTALS, WINDOWS, sealed
 
 FORMS = (pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame)
@@ -78,14 +78,21 @@ async def prepare_global(url: str, directory: str, form: str, num: int) -> int:
         return int(await redis.xlen(REGIONAL))
 
 
-async def serve(url: str, directory: str, tier: str, seconds: float) -> float:
-    """Run a tier for so long; the processor seconds that it used."""
+async def serve(url: str, directory: str, tier: str) -> float:
+    """Run a tier until streams.stop(); the processor seconds that it used of each second."""
     stopping = asyncio.Event()
-    asyncio.get_running_loop().call_later(seconds, stopping.set)
     async with (regional if tier == "regional" else global_)(url, directory) as aggregator:
-        began = time.process_time()
+        began, began_s = time.perf_counter(), time.process_time()
+        watching = asyncio.create_task(told_to_stop(url, stopping))
         await aggregator.run(stopping)
-        return time.process_time() - began
+        await watching
+        return (time.process_time() - began_s) / (time.perf_counter() - began)
+
+
+async def told_to_stop(url: str, stopping: asyncio.Event) -> None:
+    async with plain(url) as redis:
+        await redis.blpop([STOP], timeout=0)
+    stopping.set()
 
 
 async def fold_globally(url: str, directory: str, num: int) -> float:

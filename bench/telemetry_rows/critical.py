@@ -14,7 +14,7 @@ LEAD_S = 1.0
 def measure(session: Session, quick: bool) -> None:
     seconds = session.amounts.seconds / 2
     num = int(seconds * CRITICAL_PER_S)
-    with tiers(session, 2 * seconds + 6.0):
+    with tiers(session, ROW):
         session.tell("telemetry_arms.flow:made", "send_made", per_s=PER_S, seconds=seconds + LEAD_S)
         session.tell("telemetry_arms.flow:watch", "watch_critical", num=num, seconds=2 * seconds + 6.0)
         session.ask("telemetry_arms.flow:send", "send_critical", num=num, seconds=2 * seconds)

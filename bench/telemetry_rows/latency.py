@@ -12,7 +12,7 @@ ROW = "XADD to global, oldest packet of each aggregate"
 
 def measure(session: Session, quick: bool) -> None:
     seconds = session.amounts.seconds
-    with tiers(session, seconds + 2.0):
+    with tiers(session, ROW):
         session.tell("telemetry_arms.flow:watch", "watch_global", seconds=seconds + 1.0)
         num = int(session.ask("telemetry_arms.flow:send", "send_frames", per_s=PER_S, seconds=seconds))
         taken = [float(each) for each in session.answer("telemetry_arms.flow:watch", "watch_global")]

@@ -7,16 +7,17 @@ from contextlib import contextmanager
 
 from bus_rows.session import Session
 
-TIERS = "telemetry_arms.tiers"
+TIERS = ("regional", "global")
 
 
 @contextmanager
-def tiers(session: Session, seconds: float) -> Iterator[None]:
-    """The block is to end before these seconds do; what the tiers used of the processor goes into the report."""
+def tiers(session: Session, row: str) -> Iterator[None]:
+    """For as long as the block runs; what the tiers used of the processor goes into the report."""
     session.ask("telemetry_arms.streams", "prepare")
-    for tier in ("regional", "global"):
-        session.tell(f"{TIERS}:{tier}", "serve", tier=tier, seconds=seconds)
+    for tier in TIERS:
+        session.tell(f"telemetry_arms.tiers:{tier}", "serve", tier=tier)
     yield
-    for tier in ("regional", "global"):
-        used_s = float(session.answer(f"{TIERS}:{tier}", "serve"))
-        session.report.add("processor", f"{tier} tier", "mean", used_s / seconds, "cores", 1)
+    session.ask("telemetry_arms.streams", "stop", num=len(TIERS))
+    for tier in TIERS:
+        used = float(session.answer(f"telemetry_arms.tiers:{tier}", "serve"))
+        session.report.add(row, f"{tier} tier", "mean", used, "cores", 1)

@@ -196,9 +196,7 @@ def test_a_round_ends_five_seconds_after_a_missing_worker_was_last_heard() -> No
     proposed(coordinator)
     coordinator.on_vote(vote(0), ("votes", "1-0"), 1 * S)
 
-    busy = heartbeat(1)
-    busy.busy = pb.BusyWith.BUSY_COMPILE
-    coordinator.on_heartbeat(busy, 3 * S)
+    coordinator.on_heartbeat(heartbeat(1), 3 * S)
     still_open = coordinator.tick(8 * S - 1)
     ended = coordinator.tick(8 * S)
 
@@ -209,6 +207,38 @@ def test_a_round_ends_five_seconds_after_a_missing_worker_was_last_heard() -> No
     assert ended.done == [("votes", "1-0")]
     assert isinstance(retry, pb.BarrierProposal)
     assert retry.round == 2
+
+
+def test_a_worker_that_compiles_for_longer_is_waited_for_and_votes_when_it_comes_back() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    busy = heartbeat(1)
+    busy.busy = pb.BusyWith.BUSY_COMPILE
+    coordinator.on_heartbeat(busy, 1 * S)
+    coordinator.on_vote(vote(0), ("votes", "9-0"), 1 * S)
+
+    meanwhile = coordinator.tick(19 * S)
+    coordinator.on_heartbeat(heartbeat(1), 19 * S)
+    commit, _ = commit_of(coordinator, vote(1), now_ns=19 * S)
+
+    assert meanwhile.decisions == []
+    assert [each.entry_id for each in commit.commands] == ["1-0"]
+
+
+def test_a_paused_worker_that_falls_silent_is_not_waited_for() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    paused = heartbeat(1)
+    paused.busy = pb.BusyWith.BUSY_PAUSED
+    coordinator.on_heartbeat(heartbeat(0), 5 * S)
+    coordinator.on_heartbeat(paused, 1 * S)
+
+    [abort, _] = coordinator.tick(6 * S).decisions
+
+    assert isinstance(abort, pb.BarrierAbort)
+    assert list(abort.missing) == ["worker-0", "worker-1"]
 
 
 def test_a_round_ends_before_those_that_voted_give_up() -> None:

@@ -20,6 +20,11 @@ class Member:
     catalogue: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     has_left: bool = False
 
+    @property
+    def is_away(self) -> bool:
+        """Whether it said that it leaves its boundary for a while; a paused one stays there, and goes on beating."""
+        return self.heartbeat.busy not in (pb.BusyWith.BUSY_NONE, pb.BusyWith.BUSY_PAUSED)
+
     def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> None:
         self.heartbeat, self.heard_ns = heartbeat, now_ns
         self.has_left |= heartbeat.HasField("report")
@@ -78,6 +83,11 @@ class Roster:
         return Catalogue.of([member.catalogue for member in self._members.values()])
 
     def silent(self, workers: Collection[str], since_ns: int, timeout_ns: int, now_ns: int) -> list[str]:
-        """Those of the workers that were last heard, or asked, longer ago than the timeout."""
+        """Those of the workers that were last heard, or asked, longer ago than the timeout.
+
+        Not who said that it would be away, to compile or to evaluate: a round ends for it by its own limit.
+        """
         heard = {member.worker: member.heard_ns for member in self._members.values()}
+        away = {member.worker for member in self._members.values() if member.is_away}
+        workers = [worker for worker in workers if worker not in away]
         return [worker for worker in workers if now_ns - max(heard.get(worker, 0), since_ns) >= timeout_ns]

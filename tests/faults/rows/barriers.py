@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Tail
 
 MOST_PASSED = 3
+STOPPED_S = 6.0
 ANY_MOMENT = "at_any_moment"
 DEADLINE_S = 5.0 + LEASE_S + 2.0
 """A worker is given up 5 s after its last heartbeat, a leader after its lease; two for those that start anew."""
@@ -68,6 +70,16 @@ class Fates:
         self.ranks[at] = self.town.train(at, step=self._step())
         self.result.count(f"rank_{point}")
 
+    def stop_rank(self) -> None:
+        """One rank stands still for longer than a round waits for it, and goes on as if nothing had been."""
+        victim = self.chance.choice(self.ranks)
+        victim.pause()
+        asleep_until = time.monotonic() + STOPPED_S
+        wait_until(lambda: time.monotonic() >= asleep_until, "it was away for long enough")
+        victim.resume()
+        self.go_on(2)
+        self.result.count("rank_stops")
+
     def _step(self) -> int:
         return max((record["step"] for record in self._tail.records()["committed"]), default=1)
 
@@ -85,6 +97,8 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
             wait_until(partial(leads, heir), "the one that stands by takes over")
         for point in rank_points(amounts, chance):
             fates.kill_rank(point)
+        for _ in range(amounts["rank_stops"]):
+            fates.stop_rank()
         fates.go_on(max(1, amounts["epochs"] - fates.num_committed()))
         result.expect(all(each.alive for each in (current, *fates.ranks)), "a process ended by itself")
         result.count("epochs", fates.num_committed())
@@ -133,7 +147,7 @@ def judge(town: Council, result: Result) -> None:
 ROW = Row(
     "barriers",
     run,
-    ci={"workers": 4, "epochs": 30, "kills": 1, "stops": 1},
-    chunk={"workers": 8, "epochs": 50, "kills": 3, "stops": 2},
+    ci={"workers": 4, "epochs": 30, "kills": 1, "stops": 1, "rank_stops": 0},
+    chunk={"workers": 8, "epochs": 50, "kills": 3, "stops": 2, "rank_stops": 1},
     num_chunks=20,
 )

@@ -14,7 +14,7 @@ from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.tolaria.digest import strong_digest
+from esper.tolaria.digest import parameter_digest, strong_digest
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Host, Op, new_host, optimizer_of
 from tests.session_kit import Command, on_seed, train, train_bare
 
@@ -83,7 +83,7 @@ def test_it_ends_after_the_last_step_of_the_run_and_says_what_it_holds(
 
     alone = new_host()
     optimizer = optimizer_of("sgd", list(alone.parameters()))
-    begins = strong_digest(alone.named_parameters())
+    begins = parameter_digest(alone.named_parameters())
     train_bare(alone, optimizer, LAST_STEP)
     assert report.report.steps == LAST_STEP
     assert report.began.parameter_digest == begins

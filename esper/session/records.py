@@ -14,7 +14,7 @@ from esper.kasmina.moves import Outcome
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.session.portrait import Portrait
-from esper.tolaria.digest import strong_digest
+from esper.tolaria.digest import parameter_digest
 
 UNKNOWN_BATCHES = (
     "its batches are not known to be a function of the step: "
@@ -34,7 +34,7 @@ def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.Run
             first_step=step,
             epoch=epoch,
             resumed=resumed,
-            parameter_digest=strong_digest(portrait.weights()),
+            parameter_digest=parameter_digest(portrait.weights()),
             num_threads=torch.get_num_threads(),
             torch_version=torch.__version__,
             python_version=platform.python_version(),

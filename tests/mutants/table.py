@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 SETTLE, CONSUMER, PENDING = "esper/bus/settle.lua", "esper/bus/consumer.py", "esper/bus/pending.py"
 INBOX_TESTS, SETTLEMENT_TESTS = "tests/test_bus_inbox.py", "tests/test_bus_settlement.py"
+RETRACE, AUDIT = "esper/runtime/retrace.py", "esper/runtime/audit.py"
+REPLAY_TESTS, VERIFY_TESTS = "tests/test_replay_plan.py", "tests/test_verify.py"
 
 MUTANTS = (
     # -- how entries are read ----------------------------------------------------------------------------------------
@@ -434,5 +436,41 @@ MUTANTS = (
         "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end",
         "redis.call('DEL', KEYS[1])",
         ("tests/test_turns.py::test_a_turn_that_another_has_by_now_is_left_to_it",),
+    ),
+    # -- how a run is run again ------------------------------------------------------------------------------------
+    Mutant(
+        "what_died_with_a_process_is_replayed",
+        RETRACE,
+        "order.commit.effective_step <= began.first_step",
+        "order.commit.effective_step > 0",
+        (f"{REPLAY_TESTS}::test_what_died_with_a_process_is_left_out_but_for_what_the_next_one_carried_out_again",),
+    ),
+    Mutant(
+        "a_pause_is_replayed",
+        RETRACE,
+        "if not _holds_run(opened)]",
+        "]",
+        (f"{REPLAY_TESTS}::test_pauses_and_what_no_rank_lived_to_see_are_left_out",),
+    ),
+    Mutant(
+        "gates_are_judged_anew_on_a_replay",
+        "esper/session/rulings.py",
+        "passed = receipt.status == APPLIED",
+        "passed = result.passed",
+        ("tests/test_replay_session.py::test_a_gate_lets_through_what_it_let_through_then",),
+    ),
+    Mutant(
+        "a_commits_digest_goes_unchecked",
+        AUDIT,
+        "commit.requests) != commit.digest:",
+        'commit.requests) == b"":',
+        (f"{VERIFY_TESTS}::test_a_commit_by_a_holder_of_the_key_that_does_not_cover_what_it_names_is_found",),
+    ),
+    Mutant(
+        "gaps_go_unseen",
+        AUDIT,
+        "        if sequence != expected:",
+        "        if sequence < expected:",
+        (f"{VERIFY_TESTS}::test_an_entry_that_is_removed_with_the_last_line_put_right_leaves_a_gap",),
     ),
 )

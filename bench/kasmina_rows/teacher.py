@@ -60,6 +60,12 @@ def mlp(widths: tuple[int, ...]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1]).eval()
 
 
+def outlined(widths: tuple[int, ...]) -> nn.Sequential:
+    """Without weights of its own: the file brings them."""
+    with torch.device("meta"):
+        return mlp(widths)
+
+
 def forward(report: Report, directory: Path, row: str, model: nn.Module, inputs: Tensor, quick: bool) -> None:
     path = written(model, directory)
     arms: dict[str, Callable[[], object]] = {"model alone": lambda: alone(model, inputs)}
@@ -72,7 +78,7 @@ def forward(report: Report, directory: Path, row: str, model: nn.Module, inputs:
     settings["full, bfloat16 autocast"] = TeacherSettings(amp_dtype=low)
     settings["full, held in bfloat16"] = TeacherSettings(dtype=low, amp_dtype=low)
     for arm, chosen in settings.items():
-        teacher = CheckpointedTeacher(mlp(widths_of(model)), path, settings=chosen)
+        teacher = CheckpointedTeacher(outlined(widths_of(model)), path, settings=chosen)
         error = relative_error(teacher(inputs), alone(model, inputs))
         report.put(Figure(f"{row}, relative error", arm, "count", error, "", 1))
         arms[arm] = lambda teacher=teacher: teacher(inputs)  # type: ignore[misc]
@@ -105,7 +111,7 @@ def memory(report: Report, directory: Path, model: nn.Module, inputs: Tensor) ->
         if mode == "int8" and not int8.available():
             report.add_missing(row, mode, "MB", NO_TORCHAO)
             continue
-        teacher = CheckpointedTeacher(mlp(LARGE), path, settings=TeacherSettings(mode=mode))
+        teacher = CheckpointedTeacher(outlined(LARGE), path, settings=TeacherSettings(mode=mode))
         report.add(f"{row}, held", mode, "count", teacher.resident_bytes() / MEGA, "MB", 1)
         report.add(f"{row}, at most", mode, "count", teacher.expected_bytes(mode) / MEGA, "MB", 1)
         report.put(Figure(f"{row}, of float32", mode, "count", teacher.expected_bytes(mode) / full, "x", 1, "derived"))

@@ -409,34 +409,6 @@ MUTANTS = (
         "redis.call('DEL', KEYS[1])",
         ("tests/test_turns.py::test_a_turn_that_another_has_by_now_is_left_to_it",),
     ),
-    Mutant(
-        "rows_of_a_table_met_before_are_folded_again",
-        "esper/narset/regional.py",
-        "table = table_of(frame, new)",
-        "table = table_of(frame, range(frame.first_sequence, frame.first_sequence + num_rows))",
-        ("tests/test_disorder.py::test_a_table_sent_again_with_more_rows_counts_only_those",),
-    ),
-    Mutant(
-        "a_packet_is_folded_in_whatever_region_it_is_met",
-        "esper/narset/regional.py",
-        "self._check(header.target)",
-        "pass",
-        ("tests/test_disorder.py::test_a_packet_sealed_for_another_region_is_refused",),
-    ),
-    Mutant(
-        "the_newest_row_of_a_level_is_shed",
-        "esper/tolaria/rows.py",
-        "return self._waiting[min(met, key=rank)].popleft() if met else None",
-        "return self._waiting[min(met, key=rank)].pop() if met else None",
-        ("tests/test_shedding.py::test_the_oldest_debug_row_goes_first_then_the_oldest_of_the_next_level",),
-    ),
-    Mutant(
-        "a_turn_that_another_has_is_given_back",
-        "esper/bus/turns.py",
-        "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end",
-        "redis.call('DEL', KEYS[1])",
-        ("tests/test_turns.py::test_a_turn_that_another_has_by_now_is_left_to_it",),
-    ),
     # -- how a run is run again ------------------------------------------------------------------------------------
     Mutant(
         "what_died_with_a_process_is_replayed",

@@ -117,7 +117,7 @@ def attach(
         )
         session = Session(portrait, Exchange(link, boundary, rows), optimizer, run_id, pruning, chosen.steps_per_epoch)
         recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
-        session.teach(Lessons(teachers, steering.count, recorded))
+        session.lessons = Lessons(teachers, steering.count, recorded)
         session.requested = requested
         session.position = LoopPosition(chosen.loader)
         if chosen.loader is not None:

@@ -56,7 +56,7 @@ class Session:
         self._stepped = False  # the host's optimizer, since this step began
         self.executor.in_emergency = self._in_emergency
         self._barrier_due = False
-        self._lessons = Lessons(None, self.portrait.steering.count)
+        self.lessons = Lessons(None, self.portrait.steering.count)
         self._report: pb.WorkerReport | None = None
         self.requested: records.Requested | None = None  # the executor as Steering sees it
         self.position = LoopPosition()
@@ -75,11 +75,7 @@ class Session:
     @property
     def teachers(self) -> Teachers | None:
         """To distil from, where attach() was given a source of them."""
-        return self._lessons.teachers
-
-    def teach(self, lessons: Lessons) -> None:
-        """Have teachers registered from now on."""
-        self._lessons = lessons
+        return self.lessons.teachers
 
     def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
         """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
@@ -147,7 +143,7 @@ class Session:
         if self._report is None:
             for hook in self._hooks:
                 hook.remove()
-            self._answer(self._lessons.end(self.step_number))
+            self._answer(self.lessons.end(self.step_number))
             self.pruning.close()
             self.optimizers.close()
             self.exchange.store_rows()
@@ -264,7 +260,7 @@ class Session:
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.portrait.gradients.ask(order.commit.round, self.step_number)
-            self._answer(self._lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
+            self._answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
             self._keep_outcomes(order)
             if self.checkpoints is not None:
                 self.checkpoints.note(order)

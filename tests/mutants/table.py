@@ -194,9 +194,30 @@ MUTANTS = (
     Mutant(
         "a_later_decision_of_a_round_counts_too",
         "esper/runtime/orders.py",
-        "return number <= self._decided or",
-        "return number < self._decided or",
+        "return decision.round <= self._decided or",
+        "return decision.round < self._decided or",
         ("tests/test_orders.py::test_the_first_decision_of_a_round_counts",),
+    ),
+    Mutant(
+        "a_leader_that_was_replaced_is_obeyed",
+        "esper/leyline/succession.py",
+        "if said.lease_token < self.token:",
+        "if said.lease_token < 0:",
+        ("tests/test_leader_lease.py::test_a_worker_obeys_no_leader_that_was_replaced",),
+    ),
+    Mutant(
+        "a_lease_runs_out_though_its_leader_is_at_work",
+        "esper/runtime/lease.py",
+        "if version != self._seen or now_s - began_s > LOOK_S:",
+        "if self._seen is None:",
+        ("tests/test_leader_lease.py::test_a_leader_that_renews_its_lease_keeps_it_and_a_silent_one_loses_it",),
+    ),
+    Mutant(
+        "what_a_replaced_leader_has_read_is_lost",
+        "esper/bus/consumer.py",
+        "if not self._sweeps_at_s and self.pace.sweep_every_s is not None:",
+        "if False:",
+        ("tests/test_leader_lease.py::test_what_a_replaced_leader_has_read_meanwhile_comes_to_the_new_one",),
     ),
     Mutant(
         "entries_are_acknowledged_before_the_round_is_applied",

@@ -18,6 +18,9 @@ from esper.leyline.lifecycle import BLENDING, SHADOWING
 
 pytestmark = pytest.mark.system
 
+# Tensors this small gain nothing from threads, which spin for milliseconds each where cores are shared.
+torch.set_num_threads(1)
+
 BLUEPRINTS = ("lora", "mlp", "norm", "conv1x1")
 STEPS = 1000
 STAGE_STEPS = STEPS // 4  # germinated, TRAINING, BLENDING, SHADOWING

@@ -4,134 +4,103 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
-import redis.asyncio as library
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from esper.bus.faults import FAILURES, LostError, translated, without_password
+from esper.bus.addresses import Address, Node, address
+from esper.bus.cluster import ClusterRedis
+from esper.bus.faults import LostError, without_password
 from esper.bus.outage import Outage
-from esper.bus.packing import packed
-from esper.bus.protocol import Argument
+from esper.bus.sentinel import WatchedRedis
+from esper.bus.server import Redis, as_it_came, in_time
 from esper.errors import BusError, SettingError
 
-SCHEMES = ("redis://", "rediss://", "unix://")
+__all__ = ["Redis", "ServerClock", "check_server", "client", "in_time", "reader", "server_ms", "wait_ready", "writer"]
+
 CONNECT_S = 5.0
 WRITE_S = 10.0
+LOOK_S = 1.0
+"""How long a Sentinel, or a node of a Cluster that is asked who holds what, has to answer before the next is asked."""
 OLDEST_SERVER = (6, 2)
-LAST_LOOK_S = 0.1
-
-T = TypeVar("T")
-
-
-def as_it_came(reply: Any, **_: Any) -> Any:
-    """The library drops XAUTOCLAIM's cursor when it parses the reply."""
-    return reply
-
-
-class Holder(Protocol):
-    """Remembers which entries are in hand."""
-
-    def forget(self, entry_ids: Iterable[str]) -> None: ...
-
-
-class Redis(library.Redis):
-    """The library's client; every failure of a command is a BusError, the URL is known, and a deadline is ours.
-
-    The library's own timeout of a socket is left off: on Python 3.11 it goes through wait_for, which may swallow a
-    cancellation, and costs a task for each command.
-    """
-
-    url: str = ""
-    outage: Outage
-    deadline_s: float | None = None
-    holders: WeakValueDictionary[tuple[str, str, str], Holder]
-    """Who has entries of a stream, a group and a consumer in hand, and hears what was settled of them."""
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Run one command, once."""
-        return await self._in_time(super().execute_command(*args, **options))  # type: ignore[no-untyped-call]
-
-    async def ask(self, words: Sequence[Argument]) -> Any:
-        """Run one command, once; the reply as it came."""
-        return (await self.ask_all([words]))[0]
-
-    async def ask_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Run these in one round trip, once; the replies as they came. After an error any of them may have run."""
-        return await self._in_time(self._exchange(commands)) if commands else []
-
-    async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        pool: Any = self.connection_pool
-        connection = await pool.get_connection()
-        try:
-            return await exchanged(connection, commands)
-        finally:
-            await pool.release(connection)
-
-    async def _in_time(self, exchange: Awaitable[T]) -> T:
-        try:
-            return await in_time(self.deadline_s, exchange)
-        except FAILURES as error:
-            raise translated(error, self.url) from error
-
-
-async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
-    """What the server answers; TimeoutError where it does not in that time.
-
-    A process that was held up itself, by a signal, a busy machine or a long handler, finds the answer in its socket:
-    a loop looks at timers before it looks at sockets, so that the first timer to run out only begins a last look.
-    """
-    if seconds is None:
-        return await exchange
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + LAST_LOOK_S))
-        try:
-            return await exchange
-        finally:
-            timer.cancel()
-
-
-async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    """The replies to these commands. Where one is an error, those behind it go down with the connection."""
-    await connection.send_packed_command(packed(commands, connection))
-    replies: list[Any] = []
-    try:
-        for _ in commands:
-            replies.append(await connection.read_response())
-    finally:
-        if len(replies) < len(commands):
-            await connection.disconnect()
-    return replies
 
 
 def client(url: str, deadline_s: float | None) -> Redis:
     """A client with the library's retries off: with them one XADD through a paused server became two entries.
 
     RESP2 unless the URL says `?protocol=3`: its replies have one shape in every version of the library and the server.
+    SettingError: the URL is none of those in `addresses`.
     """
-    if not url.startswith(SCHEMES):
-        raise SettingError("ESPER_REDIS_URL", without_password(url), f"a URL that begins with {', '.join(SCHEMES)}")
-    options: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    at = address(url)
     try:
-        made: Any = Redis.from_url(
-            url,
-            decode_responses=False,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=None,
-            socket_connect_timeout=CONNECT_S,
-            health_check_interval=0,
-            **options,
-        )
+        if at is None:
+            made: Any = Redis.from_url(url, **options(CONNECT_S), **kept_alive(url))
+        elif at.service:
+            made = watched(at)
+        else:
+            made = routed(at, deadline_s)
     except ValueError as error:
         raise SettingError("ESPER_REDIS_URL", without_password(url), f"a Redis URL ({error})") from error
     made.url, made.outage, made.deadline_s, made.holders = url, Outage(), deadline_s, WeakValueDictionary()
     made.set_response_callback("XAUTOCLAIM", as_it_came)
     return cast(Redis, made)
+
+
+def options(connect_s: float, answer_s: float | None = None) -> dict[str, Any]:
+    """Of any connection; what a URL says goes before."""
+    return {
+        "decode_responses": False,
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": answer_s,
+        "socket_connect_timeout": connect_s,
+        "health_check_interval": 0,
+    }
+
+
+def kept_alive(url: str) -> dict[str, Any]:
+    """For whatever goes over TCP."""
+    return {} if url.startswith("unix:") else {"socket_keepalive": True}
+
+
+def watched(at: Address) -> WatchedRedis:
+    """A client of whoever the Sentinels say is in charge."""
+    given = connecting(at)
+    # Sentinels have users of their own, or none.
+    own = {name: given.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in given}
+    asked = {**options(LOOK_S, LOOK_S), **own, **({"ssl": True} if given.get("ssl") else {})}
+    return WatchedRedis.behind(at.nodes, at.service, given, asked)
+
+
+def routed(at: Address, deadline_s: float | None) -> ClusterRedis:
+    """A client of a Cluster, which asks these nodes first."""
+    given = {name: value for name, value in connecting(at).items() if name != "db"}
+    nodes = [ClusterNode(host, port) for host, port in at.nodes]
+    topology: Any = RedisCluster(
+        startup_nodes=nodes, require_full_coverage=False, **{**given, **options(LOOK_S, LOOK_S), "protocol": 2}
+    )
+    made = cast(ClusterRedis, ClusterRedis.from_url(at.of(*at.nodes[0]), **options(CONNECT_S), **kept_alive("")))
+    made.join(topology, partial(one_of, at, deadline_s))
+    return made
+
+
+def one_of(at: Address, deadline_s: float | None, node: Node) -> Redis:
+    """A client of one node of several."""
+    return client(at.of(*node), deadline_s)
+
+
+def connecting(at: Address) -> dict[str, Any]:
+    """What the URL and we ask of a connection, wherever it leads."""
+    told: dict[str, Any] = dict(parse_url(at.of(*at.nodes[0])))
+    is_tls = told.pop("connection_class", None) is not None
+    given = {**options(CONNECT_S), **kept_alive(""), **told, **({"ssl": True} if is_tls else {})}
+    return {name: value for name, value in given.items() if name not in ("host", "port")}
 
 
 def reader(url: str) -> Redis:
@@ -158,8 +127,13 @@ async def wait_ready(redis: Redis, patience_s: float = 10.0) -> None:
 
 
 async def check_server(redis: Redis) -> None:
-    """Refuse a server that is too old, read-only, or that may evict what was acknowledged."""
-    facts = await redis.info()
+    """Refuse a server that is too old, read-only, or that may evict what was acknowledged; of several each."""
+    for server in await redis.servers():
+        check_facts(server, await server.info())
+
+
+def check_facts(redis: Redis, facts: Mapping[str, Any]) -> None:
+    """The same, of what one server said."""
     at, version = without_password(redis.url), str(facts["redis_version"])
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SERVER:
         raise BusError(f"Redis at {at} is version {version}; expected 6.2 or newer")

@@ -136,7 +136,13 @@ def without_log(facts: Facts) -> str:
 
 
 async def ask(redis: Redis) -> Durability:
-    """The mode that the server is in now."""
+    """The mode that the server is in now; of several servers the weakest."""
+    modes = [await ask_one(server) for server in await redis.servers()]
+    return min(modes, key=lambda mode: (mode.durable, -len(mode.confirm), mode.confirm[1:]))
+
+
+async def ask_one(redis: Redis) -> Durability:
+    """The mode of one server."""
     config: dict[str, str] = {}
     for setting in SETTINGS:
         try:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -49,8 +50,16 @@ class EmbeddedRedis:
     The thread that calls start() must outlive the server: the kernel ties the server's life to that thread.
     """
 
-    def __init__(self, directory: Path, *, appendfsync: str = "everysec", binary: Path | None = None) -> None:
-        self.directory, self.appendfsync, self.binary = directory, appendfsync, binary
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        appendfsync: str = "everysec",
+        binary: Path | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """`options` are settings of redis.conf, and go before ours: a port, or the part in a Cluster."""
+        self.directory, self.appendfsync, self.binary, self.options = directory, appendfsync, binary, options or {}
         self.socket = directory.absolute() / "redis.sock"
         self.log = directory / "redis.log"
         self.url = f"unix://{self.socket}"
@@ -65,13 +74,7 @@ class EmbeddedRedis:
         if answers(self.socket):
             raise BusError(f"another server already listens on {self.socket}")
         said_before = self.log.stat().st_size if self.log.exists() else 0
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *self.command()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in a terminal must not reach it before those that still write to it
-        )
+        self.process = launched(self.command())
         self.wait_until_it_answers(self.process)
         if TORN in self.log.read_bytes()[said_before:]:
             self.rewrite()
@@ -100,6 +103,7 @@ class EmbeddedRedis:
             "appendfsync": self.appendfsync,
             "save": "",
             "maxmemory-policy": "noeviction",
+            **self.options,
         }
         return [
             str(self.binary or find_server()),
@@ -156,6 +160,17 @@ class EmbeddedRedis:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def launched(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A process that says nothing and ends with the thread that starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal must not reach it before those that still write to it
+    )
 
 
 def answers(path: Path) -> bool:

@@ -41,6 +41,16 @@ class NoReplicasError(UnavailableError):
     """The server refuses writes because too few replicas would have them."""
 
 
+class ElsewhereError(UnavailableError):
+    """The node does not hold the slot, and did nothing: another one does. `once`: only for the command at hand."""
+
+    def __init__(self, at: str, host: str, port: int, *, once: bool) -> None:
+        self.host, self.port, self.once = host, port, once
+        super().__init__(
+            f"Redis at {at} is a node of a Cluster, and {host}:{port} holds this key; expected redis+cluster://"
+        )
+
+
 FATAL = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.MaxConnectionsError)
 LOST = (
     exceptions.ConnectionError,
@@ -74,6 +84,8 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
         error.__cause__, FATAL
     ):  # the library wraps what it meets while connecting
         return BusError(f"Redis at {at} refuses us: {said}")
+    if isinstance(error, exceptions.AskError):
+        return ElsewhereError(at, error.host, error.port, once=not isinstance(error, exceptions.MovedError))
     if isinstance(error, exceptions.BusyLoadingError):
         return LostError(f"Redis at {at} is still loading its data")
     if isinstance(error, LOST):

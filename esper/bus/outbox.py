@@ -34,14 +34,18 @@ class Outbox:
         if settlement.empty:
             return []
         async with self._turn:
-            self._count += 1
-            memory = beside(settlement.first_key, f"settled:{self._name}")
-            steps = settle(settlement, memory, f"{self._count}:", self.patience)
-            written = await drive(steps, self.redis, self.redis, self._never)
+            for call in settlement.by_slot() if self.redis.by_slot else [settlement]:
+                written = await self._carry_out(call)
         for lease, ids in settlement.acks.items():
             if holder := self.redis.holders.get(lease):
                 holder.forget(ids)
         return written
+
+    async def _carry_out(self, settlement: Settlement) -> list[str]:
+        self._count += 1
+        memory = beside(settlement.first_key, f"settled:{self._name}")
+        steps = settle(settlement, memory, f"{self._count}:", self.patience)
+        return await drive(steps, self.redis, self.redis, self._never)
 
     async def recall(self, hash_key: str) -> dict[bytes, bytes]:
         """Every field of a record, with the same patience."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from esper.bus.delivery import FIELD, Delivery
-from esper.bus.names import dead_of
+from esper.bus.names import beside, dead_of
 from esper.errors import EsperError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 
@@ -118,6 +118,14 @@ class Settlement:
         dropped.pop(error.entry_id, None)
         if not dropped:
             self.drops.pop(error.stream, None)
+
+    def by_slot(self) -> list[Settlement]:
+        """In calls of one cluster slot each. Letters to another one go first: told twice at worst, and not lost."""
+        home = beside(self.first_key, "")
+        away = [write for write in self.dead if beside(write.stream, "") != home]
+        if not away:
+            return [self]
+        return [Settlement(writes=away), replace(self, dead=[each for each in self.dead if each not in away])]
 
     @property
     def empty(self) -> bool:

@@ -1,0 +1,106 @@
+"""A client of one server: every failure of a command is an error of ours, and none is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+import redis.asyncio as library
+
+from esper.bus.faults import FAILURES, translated
+from esper.bus.outage import Outage
+from esper.bus.packing import packed
+from esper.bus.protocol import Argument
+
+LAST_LOOK_S = 0.1
+
+T = TypeVar("T")
+
+
+def as_it_came(reply: Any, **_: Any) -> Any:
+    """The library drops XAUTOCLAIM's cursor when it parses the reply."""
+    return reply
+
+
+class Holder(Protocol):
+    """Remembers which entries are in hand."""
+
+    def forget(self, entry_ids: Iterable[str]) -> None: ...
+
+
+class Redis(library.Redis):
+    """The library's client; every failure of a command is a BusError, the URL is known, and a deadline is ours.
+
+    The library's own timeout of a socket is left off: on Python 3.11 it goes through wait_for, which may swallow a
+    cancellation, and costs a task for each command.
+    """
+
+    url: str = ""
+    outage: Outage
+    deadline_s: float | None = None
+    holders: WeakValueDictionary[tuple[str, str, str], Holder]
+    """Who has entries of a stream, a group and a consumer in hand, and hears what was settled of them."""
+    by_slot = False
+    """Whether keys of different hash tags may lie on different servers, so that no one call names both."""
+
+    async def servers(self) -> list[Redis]:
+        """A client for each server that holds keys: this one."""
+        return [self]
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run one command, once."""
+        return await self._in_time(super().execute_command(*args, **options))  # type: ignore[no-untyped-call]
+
+    async def ask(self, words: Sequence[Argument]) -> Any:
+        """Run one command, once; the reply as it came."""
+        return (await self.ask_all([words]))[0]
+
+    async def ask_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Run these in one round trip, once; the replies as they came. After an error any of them may have run."""
+        return await self._in_time(self._exchange(commands)) if commands else []
+
+    async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        pool: Any = self.connection_pool
+        connection = await pool.get_connection()
+        try:
+            return await exchanged(connection, commands)
+        finally:
+            await pool.release(connection)
+
+    async def _in_time(self, exchange: Awaitable[T]) -> T:
+        try:
+            return await in_time(self.deadline_s, exchange)
+        except FAILURES as error:
+            raise translated(error, self.url) from error
+
+
+async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
+    """What the server answers; TimeoutError where it does not in that time.
+
+    A process that was held up itself, by a signal, a busy machine or a long handler, finds the answer in its socket:
+    a loop looks at timers before it looks at sockets, so that the first timer to run out only begins a last look.
+    """
+    if seconds is None:
+        return await exchange
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + LAST_LOOK_S))
+        try:
+            return await exchange
+        finally:
+            timer.cancel()
+
+
+async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """The replies to these commands. Where one is an error, those behind it go down with the connection."""
+    await connection.send_packed_command(packed(commands, connection))
+    replies: list[Any] = []
+    try:
+        for _ in commands:
+            replies.append(await connection.read_response())
+    finally:
+        if len(replies) < len(commands):
+            await connection.disconnect()
+    return replies

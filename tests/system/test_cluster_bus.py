@@ -1,0 +1,147 @@
+"""The bus on a Redis Cluster whose slots move while it is used."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect, dead, durability, survey
+from esper.bus.embedded import EmbeddedRedis
+from esper.bus.faults import ElsewhereError, LostError
+from esper.bus.inbox import Inbox
+from esper.bus.names import key, new_run_id, region_key
+from esper.bus.outbox import Outbox
+from esper.bus.publisher import Publisher
+from esper.bus.settlement import Settlement
+from esper.errors import BusError, RefusedError
+from esper.leyline import contracts as pb
+from tests.bus_kit import bodies, drain, num_pending
+from tests.many_servers import HOST, Cluster, a_cluster, ask, free_ports, on
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    directory = Path(tempfile.mkdtemp(prefix="esper-"))
+    with a_cluster(directory, request.config.getoption("--redis-server")) as started:
+        yield started
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def on_another_node(cluster: Cluster, stream: str) -> int:
+    return (cluster.holder(stream) + 1) % len(cluster.ports)
+
+
+async def test_a_slot_that_moves_loses_and_doubles_nothing(cluster: Cluster, run_id: str) -> None:
+    stream = key(run_id, "votes")
+    async with connect.reader(cluster.url) as reader, connect.writer(cluster.url) as writer:
+        publisher, inbox = Publisher(writer), Inbox(reader, writer, stream, "group", "c")
+        await inbox.open()
+        for number in range(20):
+            if number == 10:
+                cluster.move(stream, on_another_node(cluster, stream))
+            await publisher.add(stream, b"%d" % number)
+        deliveries = await drain(inbox)
+        cluster.move(stream, on_another_node(cluster, stream))
+        settlement = Settlement()
+        for delivery in deliveries:
+            settlement.ack(delivery)
+            settlement.write(key(run_id, "decisions"), delivery.body)
+        await Outbox(writer).settle(settlement)  # the script is new to this node
+
+        assert [delivery.body for delivery in deliveries] == [b"%d" % number for number in range(20)]
+        assert await bodies(writer, key(run_id, "decisions")) == [b"%d" % number for number in range(20)]
+        assert await num_pending(writer, stream) == 0
+
+
+async def test_while_a_slot_moves_each_command_asks_where_its_key_is_by_now(cluster: Cluster, run_id: str) -> None:
+    stream = key(run_id, "votes")
+    async with connect.writer(cluster.url) as writer:
+        await Publisher(writer).add(stream, b"before")
+        to, slot = on_another_node(cluster, stream), ask(cluster.ports[0], "CLUSTER", "KEYSLOT", stream)
+        cluster.move(stream, to, ends=False)
+
+        await Publisher(writer).add(stream, b"meanwhile")
+        seen = await bodies(writer, stream)
+        cluster.settle(slot, to)
+
+        assert seen == [b"before", b"meanwhile"]
+
+
+async def test_several_at_once_go_where_their_slot_is_by_now(cluster: Cluster, run_id: str) -> None:
+    stream = key(run_id, "votes")
+    async with connect.writer(cluster.url) as writer:
+        publisher, slot = Publisher(writer), ask(cluster.ports[0], "CLUSTER", "KEYSLOT", stream)
+        await publisher.add(stream, b"before")
+        cluster.move(stream, on_another_node(cluster, stream))
+        await publisher.add_many(stream, [b"1", b"2"])
+        to = on_another_node(cluster, stream)
+        cluster.move(stream, to, ends=False)
+        await publisher.add_many(stream, [b"3", b"4"])
+        cluster.settle(slot, to)
+
+        assert await bodies(writer, stream) == [b"before", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_letter_of_a_region_is_found_with_the_runs(cluster: Cluster) -> None:
+    runs = [new_run_id("test") for _ in range(8)]  # of which some have run and region on different nodes
+    async with connect.reader(cluster.url) as reader, connect.writer(cluster.url) as writer:
+        for run_id in runs:
+            stream = region_key(run_id, "r0", "telemetry")
+            await Publisher(writer).add(stream, b"junk")
+            [delivery] = await drain(Inbox(reader, writer, stream, "regional", "c"))
+            settlement = Settlement()
+            settlement.reject(delivery, RefusedError(pb.ReasonCode.REASON_POISON, "never right"))
+            await Outbox(writer).settle(settlement)
+
+            letters = [fields[b"head"] async for _, fields in dead.entries(writer, key(run_id, "dead"))]
+            assert letters == [b"junk"]
+            assert await num_pending(writer, stream, "regional") == 0
+            assert await survey.regions_of(writer, run_id) == ["r0"]
+    apart = [run for run in runs if cluster.holder(key(run, "dead")) != cluster.holder(region_key(run, "r0", "x"))]
+    assert apart
+
+
+async def test_every_node_is_looked_at_before_the_cluster_is_used(cluster: Cluster) -> None:
+    async with connect.writer(cluster.url) as writer:
+        await durability.admit(writer)
+        ask(cluster.ports[2], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        try:
+            with pytest.raises(BusError, match=f"{cluster.ports[2]}.*noeviction"):
+                await durability.admit(writer)
+        finally:
+            ask(cluster.ports[2], "CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+async def test_a_url_of_the_wrong_form_says_which_one_fits(cluster: Cluster, run_id: str) -> None:
+    stream = key(run_id, "votes")
+    other = cluster.ports[on_another_node(cluster, stream)]
+    async with connect.writer(f"redis://{HOST}:{other}") as alone:
+        with pytest.raises(ElsewhereError, match=r"expected redis\+cluster://"):
+            await Publisher(alone).add(stream, b"1")
+
+
+async def test_a_cluster_that_is_away_is_lost_until_it_is_there(cluster: Cluster, run_id: str) -> None:
+    async with connect.writer(cluster.url) as writer:
+        await writer.execute_command("PING")
+        held = cluster.holder(key(run_id, "votes"))
+        cluster.servers[held].kill()
+        with pytest.raises(LostError):
+            await Publisher(writer).add(key(run_id, "votes"), b"1")
+        cluster.servers[held].start()
+        await Publisher(writer).add(key(run_id, "votes"), b"1", patience_s=10.0)
+
+        assert await bodies(writer, key(run_id, "votes")) == [b"1"]
+
+
+async def test_a_server_of_its_own_is_no_cluster(short_directory: Path) -> None:
+    [port] = free_ports(1)
+    with EmbeddedRedis(short_directory / "alone", options=on(port)):
+        async with connect.writer(f"redis+cluster://{HOST}:{port}") as writer:
+            with pytest.raises(BusError, match="is no Cluster; expected redis://"):
+                await connect.wait_ready(writer)

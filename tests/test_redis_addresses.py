@@ -1,0 +1,97 @@
+"""What ESPER_REDIS_URL may name, and where in a Cluster a command goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from esper.bus import connect
+from esper.bus.addresses import address
+from esper.bus.cluster import key_of
+from esper.bus.delivery import Delivery
+from esper.bus.protocol import Argument
+from esper.bus.settlement import Settlement
+from esper.errors import RefusedError, SettingError
+from esper.leyline import contracts as pb
+
+ONE = ["redis://localhost:6379/0", "rediss://:secret@cache:6380", "unix:///run/redis.sock?db=1"]
+
+
+@pytest.mark.parametrize("url", ONE)
+def test_one_server_is_left_to_the_library(url: str) -> None:
+    assert address(url) is None
+
+
+def test_nodes_of_a_cluster_share_the_user_and_the_options() -> None:
+    found = address("rediss+cluster://me:secret@h1:7000,h2,[::1]:7002?ssl_cert_reqs=none")
+
+    assert found is not None
+    assert found.nodes == (("h1", 7000), ("h2", 6379), ("::1", 7002))
+    assert found.of("h3", 7003) == "rediss://me:secret@h3:7003/0?ssl_cert_reqs=none"
+    assert found.of("::1", 7002) == "rediss://me:secret@[::1]:7002/0?ssl_cert_reqs=none"
+    assert found.service == ""
+
+
+def test_sentinels_are_asked_for_a_primary_by_its_name() -> None:
+    found = address("redis+sentinel://h1,h2:5000/mymaster/2")
+
+    assert found is not None
+    assert (found.nodes, found.service) == ((("h1", 26379), ("h2", 5000)), "mymaster")
+    assert found.of("h9", 6379) == "redis://h9:6379/2"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://localhost", "redis\\+cluster://HOST:PORT"),
+        ("redis+cluster://", "redis\\+sentinel://HOST:PORT"),
+        ("redis+cluster://h1:7000/3", "no database"),
+        ("redis+sentinel://me:secret@h1:7000", "the primary's name"),
+        ("redis+sentinel://h1:port/mymaster", "HOST:PORT where it says 'h1:port'"),
+    ],
+)
+def test_anything_else_is_refused_in_one_line_without_its_password(url: str, expected: str) -> None:
+    with pytest.raises(SettingError, match=expected) as refused:
+        connect.writer(url)
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("XADD", "s", "*", "m", b"1"), "s"),
+        (("XREADGROUP", "GROUP", "STREAMS", "c", "COUNT", 1, "BLOCK", 5, "STREAMS", "s", ">"), "s"),
+        (("XREAD", "COUNT", 1, "STREAMS", "s", "0"), "s"),
+        (("EVALSHA", "0a", 2, "k1", "k2", "x"), "k1"),
+        (("EVAL", "return 1", 0), None),
+        (("XINFO", "GROUPS", "s"), "s"),
+        (("XGROUP", "CREATE", "s", "g", "0"), "s"),
+        (("TIME",), None),
+        (("xack", "s", "g", "1-0"), "s"),
+    ],
+)
+def test_a_command_goes_where_its_first_key_is(words: Sequence[Argument], key: str | None) -> None:
+    assert key_of(words) == key
+
+
+def test_letters_of_a_region_go_to_the_runs_slot_before_the_region_acknowledges() -> None:
+    settlement = Settlement()
+    error = RefusedError(pb.ReasonCode.REASON_POISON, "never right")
+    settlement.reject(Delivery("esper:{a/r0}:telemetry", "regional", "1-0", b"junk", 1, "c"), error)
+    settlement.write("esper:{a/r0}:regional", b"sum")
+
+    letters, rest = settlement.by_slot()
+
+    assert [write.stream for write in letters.writes] == ["esper:{a}:dead"]
+    assert letters.acks == {} and rest.dead == []
+    assert [write.stream for write in rest.writes] == ["esper:{a/r0}:regional"]
+    assert list(rest.acks) == [("esper:{a/r0}:telemetry", "regional", "c")]
+
+
+def test_what_has_one_slot_is_one_call() -> None:
+    settlement = Settlement()
+    settlement.reject(Delivery("esper:{a}:votes", "g", "1-0", b"junk", 1, "c"), RefusedError(1, "never right"))
+
+    assert settlement.by_slot() == [settlement]

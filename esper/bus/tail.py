@@ -50,9 +50,18 @@ async def newest_id(redis: Redis, stream: str) -> str:
     return entries[0][0] if entries else "0-0"
 
 
-async def read_after(redis: Redis, stream: str, position: str) -> list[Row]:
-    """Entries after a position, waiting up to a second for the first."""
-    command = ("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS", stream, position)
+async def backwards(redis: Redis, stream: str, end: str = "+") -> AsyncGenerator[tuple[str, bytes], None]:
+    """What the stream holds up to an entry id, newest first."""
+    while rows := await redis.ask(("XREVRANGE", stream, end, "-", "COUNT", COUNT)):
+        for row in rows:
+            yield message(row)
+        end = f"({message(rows[-1])[0]}"
+
+
+async def read_after(redis: Redis, stream: str, position: str, *, waits: bool = True) -> list[Row]:
+    """Entries after a position, waiting up to a second for the first, or not at all."""
+    block = ("BLOCK", BLOCK_MS) if waits else ()
+    command = ("XREAD", "COUNT", COUNT, *block, "STREAMS", stream, position)
     try:
         async with asyncio.timeout(BLOCK_MS / 1000 + MARGIN_S):
             return entries_of(await redis.ask(command))

@@ -18,6 +18,7 @@ HOMES = {
     "up": ("esper.cli.up:up", "Start a run that goes on until interrupted."),
     "publish": ("esper.cli.publish:build", "Publish one command and print what the run answers."),
     "tail": ("esper.cli.tail:tail", "Follow telemetry or receipts of a live run."),
+    "export": ("esper.cli.export:app", "Carry telemetry to Prometheus, TensorBoard or a file of JSON lines."),
     "status": ("esper.cli.status:status", "Show where each worker and each seed of a live run stands."),
     "sites": ("esper.cli.sites:sites", "List where seeds can join a model, and which blueprints fit."),
     "dead": ("esper.cli.dead:app", "Look at, replay and purge what was set aside."),

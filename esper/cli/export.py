@@ -1,0 +1,78 @@
+"""`esper export`: carries what the global tier says to Prometheus, TensorBoard or a file of JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esper.bus.names import checked_name
+from esper.cli.exporting import FileKind, exporting, for_scrapes, into_files, registry_of
+from esper.narset.running import checked_bounds
+from esper.runtime import access, metrics
+from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT
+
+PORT = 9464
+
+app = typer.Typer(name="export", no_args_is_help=True, help="Carry the telemetry of the global tier elsewhere.")
+
+Run = Annotated[str, typer.Argument(help="Name or id of a live run.")]
+Once = Annotated[bool, typer.Option("--once", help="End once all that is there is carried over.")]
+
+
+@app.command()
+def prometheus(
+    run: Run,
+    host: Annotated[str, typer.Option(help="Address to answer at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to answer at; 0: a free one.")] = PORT,
+    buckets: Annotated[str, typer.Option(help="Upper ends in base units, as 0.01,0.1,1; else 1e-5 to 5e4.")] = "",
+    name: Annotated[str, typer.Option(help="Under which it keeps its place in Redis.")] = "default",
+) -> None:
+    """Answer scrapes at /metrics, until interrupted."""
+    asyncio.run(_prometheus(run, (host, port), checked_bounds(buckets), checked_name("name", name)))
+
+
+@app.command()
+def tensorboard(
+    run: Run,
+    folder: Annotated[Path, typer.Argument(help="Event files go into a folder of the run's below this one.")],
+    once: Once = False,
+) -> None:
+    """Write event files, until interrupted."""
+    asyncio.run(_files(run, "tensorboard", folder, once))
+
+
+@app.command()
+def jsonl(
+    run: Run,
+    file: Annotated[Path, typer.Argument(help="Is appended to: one aggregate a line.")],
+    once: Once = False,
+    most_mb: Annotated[int, typer.Option(min=1, help="Set it aside once it is larger (MiB).")] = MOST_BYTES >> 20,
+    keep: Annotated[int, typer.Option(min=1, help="How many of those set aside to keep.")] = NUM_KEPT,
+) -> None:
+    """Append JSON lines to a file, until interrupted."""
+    asyncio.run(_files(run, "jsonl", file, once, most_bytes=most_mb << 20, num_kept=keep))
+
+
+async def _prometheus(run: str, address: tuple[str, int], bounds: tuple[float, ...], name: str) -> None:
+    found = await access.find(run)
+    async with for_scrapes(found, bounds, name) as sink, exporting(found, sink) as export:
+        health = metrics.Health()
+        health.watch("global", lambda: export.polled_at_s)
+        export.polled_at_s = time.monotonic()
+        async with await metrics.listen(*address, registry_of(export, found.run_id), health) as server:
+            port = server.sockets[0].getsockname()[1]
+            print(f"http://{address[0]}:{port}/metrics", flush=True)
+            await export.run(asyncio.Event())
+
+
+async def _files(run: str, kind: FileKind, path: Path, once: bool, **limits: int) -> None:
+    found = await access.find(run)
+    with into_files(kind, path, found.run_id, **limits) as sink:
+        async with exporting(found, sink) as export:
+            await export.run(asyncio.Event(), until_idle=once)
+    print(f"{export.num_written} aggregates written", file=sys.stderr)

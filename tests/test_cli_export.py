@@ -1,0 +1,61 @@
+"""`esper export`: one command for each place that telemetry goes to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect
+from esper.cli.main import app
+from tests.export_kit import aggregate, say
+from tests.scripted import ScriptedRun, listed
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+async def esper(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["export", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_once_ends_when_all_is_carried_over(run: ScriptedRun, tmp_path: Path) -> None:
+    await say(run, aggregate(1, loss=[1.0]), aggregate(2, loss=[1.0]))
+
+    lines = await esper("jsonl", run.name, str(tmp_path / "run.jsonl"), "--once")
+    events = await esper("tensorboard", run.name, str(tmp_path), "--once")
+
+    assert lines == events == (0, "", "2 aggregates written\n")
+    assert [json.loads(line)["sequence"] for line in (tmp_path / "run.jsonl").read_text().splitlines()] == [1, 2]
+    assert len(list((tmp_path / run.run_id).glob("events.out.tfevents.*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["jsonl", "RUN", "/proc/none/x", "--once"], "path is '/proc/none/x'; expected a place that can be written to"),
+        (["tensorboard", "RUN", "/dev/null", "--once"], "expected a place that can be written to"),
+        (["jsonl", "nobody", "x", "--once"], "nobody"),
+        (["jsonl", "RUN", "x", "--keep", "0"], "--keep"),
+        (["prometheus", "RUN", "--buckets", "3,2,1"], "buckets is '3,2,1'; expected 1 to 100 finite numbers"),
+        (["prometheus", "RUN", "--port", "70000"], "--port"),
+        (["prometheus", "RUN", "--host", "203.0.113.7", "--port", "0"], "expected an address that is free"),
+        (["graphite", "RUN"], "graphite"),
+    ],
+)
+async def test_bad_input_is_one_line(run: ScriptedRun, arguments: list[str], expected: str) -> None:
+    status, out, err = await esper(*(run.name if each == "RUN" else each for each in arguments))
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert expected in err

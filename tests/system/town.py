@@ -36,8 +36,9 @@ SERVERS = {"coordinator": Role.COORDINATOR, "regional": Role.REGIONAL, "global_"
 class Town:
     """One run of one rank. Steps are the test's to take; everything else goes on by itself."""
 
-    def __init__(self, server: EmbeddedRedis, run_id: str, directory: Path) -> None:
+    def __init__(self, server: EmbeddedRedis, run_id: str, directory: Path, url: str = "") -> None:
         self.server, self.run_id, self.directory = server, run_id, directory
+        self.url = url or server.url
         self.master = MasterKeyring.new(time.time_ns())
         keys = self.master.derive(run_id, [Role.CONTROLLER, Role.OBSERVER])
         self._sealer = Sealer(keys, Role.CONTROLLER, "town")
@@ -77,7 +78,11 @@ class Town:
 
     def publish(self, message: Message) -> None:
         """Seal a command; Redis acknowledges it."""
-        now(self._add(self._sealer.seal(message)))
+        now(self._add(self.sealed_now(message)))
+
+    def sealed_now(self, message: Message) -> bytes:
+        """A command under the controller's seal."""
+        return self._sealer.seal(message)
 
     def order(self, *words: Any) -> Any:
         """Tell Redis something; what it answers."""
@@ -111,7 +116,7 @@ class Town:
     def _environment(self, name: str, role: Role) -> dict[str, str]:
         path = self.directory / f"{role}.json"
         self.master.derive(self.run_id, [role]).save(path)
-        common = {"RUN": self.run_id, "REDIS_URL": self.server.url, "KEYRING": str(path), "NAME": name}
+        common = {"RUN": self.run_id, "REDIS_URL": self.url, "KEYRING": str(path), "NAME": name}
         return {f"ESPER_{key}": value for key, value in {**common, "REGION": REGION, "REGIONS": REGION}.items()}
 
     def _start(self, name: str, role: Role) -> subprocess.Popen[bytes]:
@@ -123,15 +128,15 @@ class Town:
             )
 
     async def _add(self, sealed: bytes) -> None:
-        async with connect.writer(self.server.url) as redis:
+        async with connect.writer(self.url) as redis:
             await Publisher(redis).add(names.key(self.run_id, "commands"), sealed)
 
     async def _ask(self, *words: Any) -> Any:
-        async with connect.writer(self.server.url) as redis:
+        async with connect.writer(self.url) as redis:
             return await redis.execute_command(*words)
 
     async def _last(self, key: str) -> list[tuple[str, bytes]]:
-        async with connect.writer(self.server.url) as redis:
+        async with connect.writer(self.url) as redis:
             return await last(redis, key, 100_000)
 
 

@@ -1,0 +1,86 @@
+"""A primary that dies under three Sentinels: the run goes on at the replica, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect, durability, names
+from esper.bus.faults import UnavailableError
+from esper.leyline import contracts as pb
+from tests.many_servers import Watched, watched_servers
+from tests.system.processes import seconds_until
+from tests.system.town import REGION, WORKER, Town, now, rate
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(90)]
+
+NUM_BEFORE = 8
+
+
+@pytest.fixture
+def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
+    directory = Path(tempfile.mkdtemp(prefix="esper-"))
+    binary = request.config.getoption("--redis-server")
+    durable = {"min-replicas-to-write": "1", "min-replicas-max-lag": "10"}
+    with watched_servers(directory, binary, **durable) as started:
+        yield started
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def town(watched: Watched, run_id: str, tmp_path: Path) -> Iterator[Town]:
+    town = Town(watched.servers[0], run_id, tmp_path, url=watched.url)
+    yield town
+    town.close()
+
+
+async def publish_durably(town: Town, *values: float) -> list[float]:
+    """Those that were acknowledged, up to the first that was not."""
+    acknowledged = []
+    async with connect.writer(town.url) as writer:
+        publisher = durability.publisher(writer, await durability.admit(writer, "durable"), "durable")
+        for value in values:
+            try:
+                await publisher.add(names.key(town.run_id, "commands"), town.sealed_now(rate(value)))
+            except UnavailableError:
+                break
+            acknowledged.append(value)
+    return acknowledged
+
+
+def applied(town: Town) -> Counter[str]:
+    receipts = [each for each in town.said("receipts") if isinstance(each, pb.CommandReceipt)]
+    done = pb.ReceiptStatus.RECEIPT_APPLIED
+    return Counter(each.command_id for each in receipts if each.worker == WORKER and each.status == done)
+
+
+def test_the_run_goes_on_and_every_acknowledged_command_is_applied_once(watched: Watched, town: Town) -> None:
+    assert now(publish_durably(town, 0.5)) == [0.5]
+    town.steps_until(lambda: town.run.optimizers.hyperparameters()["lr"] == 0.5)
+    values = [0.001 * number for number in range(1, NUM_BEFORE + 1)]
+
+    acknowledged = now(publish_durably(town, *values))
+    watched.fail_over()  # what was just acknowledged is the replica's to give
+    watched.come_back()
+    after = now(publish_durably(town, 0.25))
+    town.steps_until(lambda: applied(town).keys() >= {f"lr-{value}" for value in acknowledged + after}, 2_000)
+    report = town.run.close()
+    stored = {packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets}
+    seconds_until(lambda: counted(town) >= len(stored), 20.0)
+
+    assert (acknowledged, after) == (values, [0.25])
+    assert set(applied(town).values()) == {1}
+    assert (report.commands_applied, report.commands_failed) == (NUM_BEFORE + 2, 0)
+    assert counted(town) == len(stored)
+    assert {process.poll() for process in town.servers.values()} == {None}
+    assert "Traceback" not in town.log("runtime") + town.log("coordinator")
+    assert "bus.regained" in town.log("runtime")
+
+
+def counted(town: Town) -> int:
+    return sum(aggregate.num_packets for aggregate in town.said("global"))

@@ -8,21 +8,15 @@ from pathlib import Path
 from pydantic import Field
 
 from esper.bus import names
-from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
+from esper.bus.connect import Redis, reader, wait_ready, writer
 from esper.leyline.keyring import RoleKeyring
-from esper.leyline.kinds import Domain, Role
-from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opener, Sealer
+from esper.leyline.kinds import Role
 from esper.runtime import access, logging, metrics, process, settings
-from esper.runtime.coordinate import GROUP, LOGS, Desk, Seals
+from esper.runtime.coordinate import Desk
+from esper.runtime.leading import seated
 from esper.runtime.lease import LEASE_S, Standby
 from esper.runtime.upkeep import Duties, kept_up
 from esper.tamiyo.coordinator import Coordinator
-
-SWEEP_S = 1.0
-"""A leader that was replaced may wake up and read before it hears of that."""
 
 
 class CoordinatorSettings(settings.Settings):
@@ -37,23 +31,9 @@ class CoordinatorSettings(settings.Settings):
 
 
 def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, redis_writer: Redis) -> Desk:
-    """Everything that one coordinator is made of, its connections aside."""
-    guards = {log: ReplayGuard() for log in LOGS}
-    return Desk(
-        keys.run_id,
-        Coordinator(chosen.name, snapshot_every=chosen.snapshot_every, quarantine_from=chosen.quarantine_from),
-        {
-            log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, sweep_every_s=SWEEP_S)
-            for log in LOGS
-        },
-        Seals(
-            {log: Opener(keys, guard=guards[log], accept=[domain]) for log, domain in LOGS.items()},
-            guards,
-            Opener(keys, guard=None, accept=[Domain.DECISION], carries_out=True),
-            Sealer(keys, Role.COORDINATOR, chosen.name),
-        ),
-        *(Outbox(redis_writer), ServerClock(), chosen.lease_s),
-    )
+    """The desk of the rule that these settings ask for."""
+    rule = Coordinator(chosen.name, snapshot_every=chosen.snapshot_every, quarantine_from=chosen.quarantine_from)
+    return seated(chosen.name, rule, keys, redis_reader, redis_writer, chosen.lease_s)
 
 
 async def main(stopping: asyncio.Event) -> None:

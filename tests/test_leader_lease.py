@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from esper.bus import names
-from esper.bus.connect import Redis
+from esper.bus.connect import Redis, ServerClock
 from esper.bus.consumer import SWEEP_AGAIN_S, Consumer, Pace
 from esper.bus.delivery import Delivery
 from esper.bus.drive import drive
@@ -13,11 +13,13 @@ from esper.bus.pending import Source
 from esper.bus.protocol import Surroundings
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.leyline.kinds import Domain
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
 from esper.runtime.coordinate import Desk
 from esper.runtime.lease import Standby
-from esper.runtime.orders import Orders
+from esper.runtime.orders import Orders, entry_id
+from esper.runtime.recall import Recaller
 from tests.rounds import germinate, heartbeat
 from tests.test_coordinator import Run, run, step_until_idle
 
@@ -144,6 +146,22 @@ def test_a_worker_obeys_no_leader_that_was_replaced() -> None:
         told += [message.WhichOneof("message") for message in step[0]]
 
     assert told == ["proposal", "abort", "proposal"]
+
+
+async def test_a_resumed_rank_recalls_nothing_of_a_leader_that_was_replaced_before_its_checkpoint(run: Run) -> None:
+    sealer = Sealer(run.master.derive(run.run_id, [Role.COORDINATOR]), Role.COORDINATOR, "coordinator")
+    at = [
+        await run.put_bytes("decisions", sealer.seal(said, roster_generation=1))
+        for said in (leads(5), leads(8), proposal(1, 8), commit(1, 8), commit(2, 5, step=20), commit(2, 8, step=30))
+    ]
+    keys, clock = run.master.derive(run.run_id, [Role.WORKER]), ServerClock()
+    await clock.look(run.redis)
+    openers = {"decisions": Opener(keys, name="w", guard=None, accept=[Domain.DECISION], carries_out=True)}
+    recaller = Recaller(run.redis, run.run_id, "w", openers, clock)
+
+    found = await recaller.recall(pb.Recall(after=at[3], roster_generation=1), entry_id(at[-1]))
+
+    assert [(order.commit.round, order.commit.effective_step) for order in found] == [(2, 30)]
 
 
 async def test_what_a_replaced_leader_has_read_meanwhile_comes_to_the_new_one(

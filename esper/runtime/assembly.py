@@ -48,6 +48,9 @@ async def assemble(
     await windows.take_over()
     decided = await _past(redis, access.run_id, name, fresh=fresh)
     again = {log: _opener(access, name, domain, None) for log, domain in LOGS.items()}
+    recaller = Recaller(redis, access.run_id, name, again, clock)
+    orders = Orders(past=entry_id(decided), worker=name)
+    await recaller.follow_until(decided, orders)
     return Beside(
         run_id=access.run_id,
         origin=origin,
@@ -59,8 +62,8 @@ async def assemble(
         publisher=Publisher(redis),
         sealer=Sealer(access.keyring, Role.WORKER, name),
         clock=clock,
-        orders=Orders(past=entry_id(decided), worker=name),
-        recaller=Recaller(redis, access.run_id, name, again, clock) if waits else None,
+        orders=orders,
+        recaller=recaller if waits else None,
         decided=decided,
     )
 

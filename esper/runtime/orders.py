@@ -10,7 +10,7 @@ from esper.errors import RefusedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
-from esper.leyline.succession import Decision as Decision, Succession
+from esper.leyline.succession import Decision as Decision, Said, Succession
 
 MOST_REFUSED = 4_096
 """Of each reason, so that a flood of junk never pushes out what a holder of the key has sealed."""
@@ -96,8 +96,12 @@ class Orders:
 
     def on_announcement(self, announcement: pb.LeaderAnnouncement, delivery: Delivery) -> Step:
         """From here on nothing counts that an earlier leader says."""
-        self._succession.holds(announcement)
+        self.follow(announcement)
         return [], [delivery]
+
+    def follow(self, said: Said) -> None:
+        """Note who led when this was said, and nothing else of it."""
+        self._succession.holds(said)
 
     def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> Step:
         """An abort frees the trainer of its promise and is done with."""

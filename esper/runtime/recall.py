@@ -17,6 +17,8 @@ from esper.leyline.succession import Said
 from esper.runtime.orders import EntryId, Orders, entry_id
 
 NUM_READ = 256
+NUM_BEFORE = 64
+"""Decisions before those asked for, by which it is known who led then: each names its leader's token."""
 
 log = structlog.get_logger()
 
@@ -41,6 +43,7 @@ class Recaller:
         commit's digest does not cover what it names.
         """
         orders, found = Orders(), list[pb.CommitOrder]()
+        await self.follow_until(asked.after, orders)
         async for decision, delivery in self._decisions(asked, past):
             match decision:
                 case pb.BarrierCommit():
@@ -56,6 +59,13 @@ class Recaller:
         if orders.num_waiting:
             log.error("decisions.not_recalled", num=orders.num_waiting, why="the logs lack a command that is named")
         return found
+
+    async def follow_until(self, after: str, orders: Orders) -> None:
+        """Let orders know who led at an entry, so that what a leader said later that was replaced by then is void."""
+        words = ("XREVRANGE", self._key("decisions"), after or "0-0", "-", "COUNT", NUM_BEFORE)
+        for at, sealed in reversed([tail.message(row) for row in await self.redis.ask(words)]):
+            if (opened := self._opened("decisions", at, sealed)) and isinstance(opened.message, Said):
+                orders.follow(opened.message)
 
     async def _decisions(self, asked: pb.Recall, past: EntryId) -> AsyncIterator[tuple[Said, Delivery]]:
         async for at, sealed in self._between("decisions", asked.after or "0-0", f"{past[0]}-{past[1]}"):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.executor import Executor
+from esper.kasmina.seed import Moment
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING
 from tests.seed_kit import APPLIED, SETTINGS, Op, equal
@@ -123,7 +124,7 @@ def test_backward_goes_through_while_the_seed_blends(function: Callable[[Tensor]
     host = Host(function, around)
     beside = grown(host, "mlp")
     seed = beside.seeds["s0"]
-    seed.record(BLENDING, 1)
+    seed.record(BLENDING, Moment(1, 0))
     seed.schedule = AlphaSchedule(target=0.5)
 
     beside.begin_step(1, 0)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.blend import AlphaSchedule
+from esper.kasmina.seed import Moment
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline.lifecycle import BLENDING, SHADOWING
 from tests.seed_kit import APPLIED, Bench, Host, Op, batch, loss_of
@@ -47,7 +48,7 @@ def poisoned(stage: str, poison: float, marked: slice) -> tuple[Bench, Poisoner]
     seed = bench.executor.seeds["s0"]
     assert isinstance(seed.module, Poisoner)
     if stage != "TRAINING":
-        seed.record(BLENDING if stage == "BLENDING" else SHADOWING, bench.step)
+        seed.record(BLENDING if stage == "BLENDING" else SHADOWING, Moment(bench.step, 0))
         seed.schedule = AlphaSchedule(target=ALPHA)
         seed.set_alpha(bench.step)
     with torch.no_grad():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.blend import AlphaSchedule
-from esper.kasmina.seed import Seed
+from esper.kasmina.seed import Moment, Seed
 from esper.leyline.lifecycle import BLENDING, PROBATIONARY, SHADOWING
 from tests.seed_kit import APPLIED, SETTINGS, Bench, Host, Op, batch, equal, loss_of, new_host
 
@@ -38,7 +38,7 @@ def raised(stage: str, site: str, blueprint: str) -> tuple[Bench, Seed]:
         for parameter in seed.module.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     if stage != "TRAINING":
-        seed.record(STAGES[stage], bench.step)
+        seed.record(STAGES[stage], Moment(bench.step, 0))
         seed.schedule = AlphaSchedule(target=ALPHA[stage])
         seed.set_alpha(bench.step)
     return bench, seed

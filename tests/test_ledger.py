@@ -13,7 +13,7 @@ from torch import Tensor
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.ledger import MOST_CALLS, STEPS, Blended, Call, Fitted, Ledger
 from esper.kasmina.meter import Meter, Meters
-from esper.kasmina.state_tensor import read_figures
+from esper.kasmina.states import rows_of
 
 CPU = torch.device("cpu")
 CONFIG = KasminaConfig(window=3, rho=0.5, rho_max=0.5)  # out of size: more than five times the host's norm
@@ -38,13 +38,13 @@ def test_figures_are_means_over_steps_and_the_unmeasured_is_told_apart() -> None
         ledger.calls.append(Fitted(call(measured, size, size, size, size), torch.tensor(2.0), torch.tensor(towards)))
         close(measured, 10.0, gradient)
 
-    none, some = read_figures([fresh, measured])
+    none, some = (row.figures for row in rows_of([fresh, measured]))
 
     assert none.gradient_norm == none.non_finite == 0.0
     assert all(math.isnan(value) for value in (none.fit, none.size, none.ratio))
     assert some == pytest.approx((1.0, (0.25 + 1.0 + 0.0) / 3, 3.0, 0.3, 0.0, 0.0))
     assert float(measured.first_fits) == pytest.approx(1.25)
-    assert read_figures([]) == []
+    assert rows_of([]) == []
 
 
 def test_a_step_of_two_calls_counts_as_one_with_their_mean() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
+from esper.kasmina.seed import Moment
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, PROBATIONARY, SHADOWING, TRAINING
 from tests.seed_kit import APPLIED, SETTINGS, Bench, Op, Reason, batch, equal, new_host
@@ -23,7 +24,7 @@ def put(executor: Executor, site: str, stage: pb.SeedLifecycleStage, alpha: floa
     command = pb.SeedCommand(seed_id=site, operation=Op.SEED_OP_GERMINATE, site=site, blueprint_id="lora")
     assert executor.apply(command, 1, 0).status == APPLIED
     seed = executor.seeds[site]
-    seed.record(stage, 1)
+    seed.record(stage, Moment(1, 0))
     seed.schedule = AlphaSchedule(alpha, alpha)
     seed.set_alpha(1)
     assert seed.module is not None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
+from esper.kasmina.seed import Moment
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, PROBATIONARY, SHADOWING, TRAINING
@@ -136,7 +137,7 @@ def grow(executor: Executor, site: str, stage: pb.SeedLifecycleStage) -> None:
     if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
         raise RuntimeError(f"seed at {site} did not germinate: {outcome.detail}")
     seed = executor.seeds[site]
-    seed.record(stage, 0)
+    seed.record(stage, Moment(0, 0))
     seed.schedule = AlphaSchedule(0.5, 0.5)
     seed.set_alpha(0)
 

@@ -39,12 +39,17 @@ def wish(seed: Seed, step: int, epoch: int, config: KasminaConfig) -> pb.SeedReq
     if not seed.auto or seed.paused or seed.complaint is not None or seed.stage not in NEXT:
         return None
     operation = NEXT[seed.stage]
-    if seed.stage == EMBARGOED:
-        return _request(seed, operation) if epoch >= seed.embargo_until_epoch else None
-    if seed.attempts >= config.auto_attempts:
+    if seed.stage != EMBARGOED and seed.attempts >= config.auto_attempts:
         detail = f"{gate_name(gate_of(operation))} was failed {seed.attempts} times; at most {config.auto_attempts}"
         return _request(seed, Op.SEED_OP_CULL, pb.ReasonCode.REASON_GATE_FAILED, detail)
-    return _request(seed, operation) if step >= _due(seed, config) else None
+    return _request(seed, operation) if ready(seed, step, epoch, config) else None
+
+
+def ready(seed: Seed, step: int, epoch: int, config: KasminaConfig) -> bool:
+    """Whether it is time for the next operation, whoever asks for it: READY_FLAG of the state tensor."""
+    if seed.paused or seed.complaint is not None or seed.stage not in NEXT:
+        return False
+    return epoch >= seed.embargo_until_epoch if seed.stage == EMBARGOED else step >= _due(seed, config)
 
 
 def _due(seed: Seed, config: KasminaConfig) -> float:

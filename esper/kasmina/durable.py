@@ -14,10 +14,10 @@ from esper.kasmina.fossil import Fossils
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.kept import withdraw
 from esper.kasmina.kernels import warmed
-from esper.kasmina.moves import Moment, Moves
+from esper.kasmina.moves import Moves
 from esper.kasmina.paired import cuda_devices
 from esper.kasmina.ring import Ring
-from esper.kasmina.seed import Seed
+from esper.kasmina.seed import Moment, Seed
 from esper.kasmina.seed_data import (
     alive,
     copy_into,
@@ -57,7 +57,7 @@ class DurableSeeds:
     host: nn.Module
     losses: Ring
     moves: Moves
-    next_step: Callable[[], int]
+    now: Callable[[], Moment]  # of the next step
 
     @property
     def seeds(self) -> Mapping[str, Seed]:
@@ -78,7 +78,7 @@ class DurableSeeds:
     def dump(self) -> dict[str, Any]:
         """Data of numbers, text and tensors. The tensors are the live ones: pack it before anything is stepped."""
         return {
-            "step": self.next_step(),
+            "step": self.now().step,
             "losses": ring_of(self.losses),
             "slots": {name: slot.generation for name, slot in self._slots.items()},
             "seeds": {seed_id: self._row(seed) for seed_id, seed in self.moves.known.items()},
@@ -108,12 +108,12 @@ class DurableSeeds:
 
     def adopt(self, made: MadeSeeds, step: int) -> None:
         """Undo what happened to the seeds since, except culls; in a new process, let all be as they were."""
-        dumped, known = made.dumped, self.moves.known
+        dumped, known, now = made.dumped, self.moves.known, Moment(step, self.now().epoch)
         for seed in [each for each in known.values() if alive(each.stage)]:
             row = dumped["seeds"].get(seed.seed_id)
             if row is None or not same(seed, row) or not alive(row["stage"]):
-                withdraw(seed, self._slots[seed.site], self._fossils, step)
-        back = [one for seed_id, row in dumped["seeds"].items() if (one := self._filled(seed_id, row, step))]
+                withdraw(seed, self._slots[seed.site], self._fossils, now)
+        back = [one for seed_id, row in dumped["seeds"].items() if (one := self._filled(seed_id, row, now))]
         for seed in back:
             seed.schedule = seed.schedule.resumed(dumped["step"], step)
         for seed in back:
@@ -126,14 +126,14 @@ class DurableSeeds:
                 self._slots[name].generation = max(self._slots[name].generation, generation)
         fill_ring(self.losses, dumped["losses"])
 
-    def _filled(self, seed_id: str, row: Mapping[str, Any], step: int) -> Seed | None:
+    def _filled(self, seed_id: str, row: Mapping[str, Any], now: Moment) -> Seed | None:
         """The seed as it was; None where it failed since, or gave way to another of its name."""
         seed = self.moves.known.get(seed_id)
         if seed is None:
             seed = self.moves.known[seed_id] = self._new(row)
             seed.history = [pb.StageRecord.FromString(each) for each in row["history"]]
         elif same(seed, row) and alive(seed.stage):
-            seed.record(row["stage"], step, detail="rolled back")
+            seed.record(row["stage"], now, detail="rolled back")
         else:
             return None
         fill(seed, row)

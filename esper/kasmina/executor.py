@@ -23,14 +23,15 @@ from esper.kasmina.guards import StepFault
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
 from esper.kasmina.monitor import HostTensors
-from esper.kasmina.moves import Moment, Moves, Outcome, Rulings, applied
+from esper.kasmina.moves import Moves, Outcome, Rulings, applied
 from esper.kasmina.naming import undistributed
 from esper.kasmina.paired import Holdout
 from esper.kasmina.prefetch import Prefetch
 from esper.kasmina.ring import GraphCounts, Ring
-from esper.kasmina.seed import Seed, compiled_graphs
+from esper.kasmina.seed import Moment, Seed, compiled_graphs
 from esper.kasmina.sites import slots_at
-from esper.kasmina.state_tensor import read_figures
+from esper.kasmina.state_tensor import GPUStateTensor
+from esper.kasmina.states import States
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, DORMANT, target_stage
@@ -78,6 +79,8 @@ class Executor:
         self._witness = witness
         self.kernels = Kernels(run_id, witness, self._slots, blueprints)
         self._moves = Moves(witness, self._slots, self.kernels, self._known, self._fossils)
+        places = {name: place for place, name in enumerate(self._slots)}
+        self._states = States(self.settings, blueprints, places, self._moves.meters.ledgers)
         self.prefetch = Prefetch(self.kernels, self._moves.guards.budget)
         self._kept: list[weakref.ref[Kept]] = []
 
@@ -116,9 +119,13 @@ class Executor:
 
     def states(self) -> list[pb.SeedState]:
         """Of every seed ever germinated. Waits for the device, once."""
-        seeds = list(self._known.values())
-        figures = read_figures([seed.meter for seed in seeds])
-        return [seed.state(self.step, self.epoch, row) for seed, row in zip(seeds, figures, strict=True)]
+        seeds, now = list(self._known.values()), Moment(self.step, self.epoch)
+        return [seed.state(now, row) for seed, row in zip(seeds, self._states.read(seeds, now), strict=True)]
+
+    def state_tensors(self) -> list[GPUStateTensor]:
+        """Of each device, up to date, a seed in the row of its meter; without waiting for the device."""
+        self._states.write(self._known.values(), Moment(self.step, self.epoch))
+        return [ledger.states for ledger in self._moves.meters.ledgers]
 
     def requests(self) -> list[pb.SeedRequest]:
         """Culls that this rank has reason to ask for, and what the policy wishes; repeated until they are decided."""
@@ -153,7 +160,7 @@ class Executor:
             self._look_after(seed)
         if living and step % self.settings.read_every == 0:
             self._witness.graphs.note(step, compiled_graphs())
-            self._read_strikes(living)
+            self._read_strikes()
             feed_back(self._witness, living, step)
 
     def note_loss(self, loss: Tensor) -> None:
@@ -197,11 +204,11 @@ class Executor:
         if settled and (seed.stage != BLENDING or self.step >= seed.stage_since_step + self.settings.read_every):
             seed.graphs_seen = compiled_graphs()
 
-    def _read_strikes(self, living: Sequence[Seed]) -> None:
-        limit = self.settings.circuit_breaker_threshold
-        for seed, figures in zip(living, read_figures([seed.meter for seed in living]), strict=True):
-            strikes, non_finite = figures.strikes, figures.non_finite
-            if strikes > limit:
+    def _read_strikes(self) -> None:
+        limit, seeds = self.settings.circuit_breaker_threshold, list(self._known.values())
+        for seed, row in zip(seeds, self._states.read(seeds, Moment(self.step, self.epoch)), strict=True):
+            strikes, non_finite = row.figures.strikes, row.figures.non_finite
+            if strikes > limit and self._slots[seed.site].seed is seed:
                 reason = pb.ReasonCode.REASON_NON_FINITE if non_finite else pb.ReasonCode.REASON_BREAKER_OPEN
                 size = f"{non_finite:g} samples not finite, the rest beyond {10 * self.settings.rho_max:g} * norm(h)"
                 seed.complain(reason, f"{strikes:g} forwards gated away ({size}); at most {limit}")
@@ -292,9 +299,9 @@ class Executor:
 
     def durable(self) -> DurableSeeds:
         """The seeds as a checkpoint holds them."""
-        return DurableSeeds(self._host, self._losses, self._moves, lambda: self.step + 1)
+        return DurableSeeds(self._host, self._losses, self._moves, lambda: Moment(self.step + 1, self.epoch))
 
     def restore(self, kept: object, step: int) -> None:
         """Put the seeds back. Call it before the host's own parameters are put back: fossils made since leave first."""
         assert isinstance(kept, Kept)  # what snapshot() gave
-        put_back(kept, self._known, self._slots, self._fossils, step)
+        put_back(kept, self._known, self._slots, self._fossils, Moment(step, self.epoch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from esper.kasmina.config import KasminaConfig
@@ -100,6 +100,7 @@ class GateResult:
     evidence: dict[str, float]
     non_finite: bool = False
     hopeless: bool = False
+    score: float = 0.0  # share of the criteria that held
 
 
 def judge(evidence: Evidence, config: KasminaConfig) -> GateResult:
@@ -184,7 +185,7 @@ def _impact(evidence: ImpactEvidence, config: KasminaConfig) -> GateResult:
     enough = evidence.examples is not None and evidence.examples >= config.min_examples
     open_ended = enough and low is not None and high is not None and low <= config.min_gain <= high
     hold = result.passed or (open_ended and evidence.look < config.max_looks)
-    return GateResult(result.passed, result.detail, result.evidence, result.non_finite, hopeless=not hold)
+    return replace(result, hopeless=not hold)
 
 
 def _judge(evidence: Evidence, rules: Sequence[Rule]) -> GateResult:
@@ -198,4 +199,5 @@ def _judge(evidence: Evidence, rules: Sequence[Rule]) -> GateResult:
             failures.append(f"{rule.name} is {value:.4g}, expected {rule.expected}")
     measured = {name: float(value) for name, value in values.items() if value is not None}
     non_finite = any(not math.isfinite(value) for value in measured.values())
-    return GateResult(not failures, "; ".join(failures), measured, non_finite)
+    score = 1.0 - len(failures) / len(rules)
+    return GateResult(not failures, "; ".join(failures), measured, non_finite, score=score)

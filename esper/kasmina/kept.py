@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.germination import parameter_copies
-from esper.kasmina.seed import Seed
+from esper.kasmina.seed import Moment, Seed
 from esper.kasmina.slot import Slot
 from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, FOSSILIZED
 
 RESTORED = (
     "paired_gain",
     "num_looks",
+    "gate_score",
     "paused",
     "losses_seen",
     "loss_before",
@@ -62,40 +63,40 @@ def keep(known: Mapping[str, Seed], step: int) -> Kept:
 
 
 def put_back(
-    kept: Mapping[str, KeptSeed], known: Mapping[str, Seed], slots: Mapping[str, Slot], fossils: Fossils, step: int
+    kept: Mapping[str, KeptSeed], known: Mapping[str, Seed], slots: Mapping[str, Slot], fossils: Fossils, now: Moment
 ) -> None:
     """Undo what happened to seeds since the snapshot, except culls: a rollback brings back no seed that failed."""
     alive = [seed for seed in known.values() if seed.stage in ACTIVE_STAGES | {FOSSILIZED}]
     for seed in alive:
         then = kept.get(seed.seed_id)
         if then is None or then.seed is not seed or then.fields.stage not in ACTIVE_STAGES | {FOSSILIZED}:
-            withdraw(seed, slots[seed.site], fossils, step)
+            withdraw(seed, slots[seed.site], fossils, now)
     for seed in alive:
         then = kept.get(seed.seed_id)
         if then is not None and then.seed is seed and then.fields.stage in ACTIVE_STAGES:
-            _revive(seed, then, slots[seed.site], fossils, step)
+            _revive(seed, then, slots[seed.site], fossils, now)
 
 
-def withdraw(seed: Seed, slot: Slot, fossils: Fossils, step: int) -> None:
+def withdraw(seed: Seed, slot: Slot, fossils: Fossils, now: Moment) -> None:
     fossils.part(seed.seed_id)
     if slot.seed is seed:
         slot.settle(None)
     seed.module = None
-    seed.record(DORMANT, step, detail="rolled back to before it germinated")
+    seed.record(DORMANT, now, detail="rolled back to before it germinated")
 
 
-def _revive(seed: Seed, then: KeptSeed, slot: Slot, fossils: Fossils, step: int) -> None:
+def _revive(seed: Seed, then: KeptSeed, slot: Slot, fossils: Fossils, now: Moment) -> None:
     fossils.part(seed.seed_id)
     was, module = then.fields, then.fields.module
     assert module is not None  # it was alive at the snapshot
     for name in RESTORED:
         setattr(seed, name, getattr(was, name))
-    seed.schedule = was.schedule.resumed(then.step, step)
+    seed.schedule = was.schedule.resumed(then.step, now.step)
     seed.complaint, seed.fault = None, was.fault
     seed.meter.fill(was.meter)
     _write(module, then.tensors)
     seed.alpha.copy_(then.alpha)
-    seed.record(was.stage, step, detail="rolled back")
+    seed.record(was.stage, now, detail="rolled back")
     slot.settle(seed)
 
 

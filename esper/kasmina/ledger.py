@@ -11,6 +11,7 @@ from torch import Tensor
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.graph import sent
 from esper.kasmina.ring import Ring
+from esper.kasmina.state_tensor import GPUStateTensor
 
 TINY = 1e-30
 INF = float("inf")
@@ -80,6 +81,7 @@ class Ledger:
         self.sums, self.levels = self._zeros(num_rows, NUM_FIGURES), self._zeros(num_rows, 3)
         self.values = self._zeros(num_rows, 3, self.window)
         self.rings = [[Ring(self.window, device, values) for values in row] for row in self.values]
+        self.states = GPUStateTensor(num_rows, device)  # of the same rows
         self._free = [*reversed(range(num_rows))]
 
     def _zeros(self, *shape: int) -> Tensor:

@@ -23,7 +23,7 @@ from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.kernels import Kernels
 from esper.kasmina.meter import Meters
 from esper.kasmina.ring import LossLevel
-from esper.kasmina.seed import Seed
+from esper.kasmina.seed import Moment, Seed
 from esper.kasmina.sites import neighbours, put_in_order
 from esper.kasmina.slot import Slot
 from esper.leyline import contracts as pb
@@ -61,14 +61,6 @@ class Outcome:
     evidence: Mapping[str, float] = field(default_factory=dict)
     fossilized: Sequence[nn.Parameter] = ()  # newly part of the host
     culled: bool = False  # the seed's optimizer is to be dropped
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When an operation takes effect."""
-
-    step: int
-    epoch: int
 
 
 class Rulings(Protocol):
@@ -163,9 +155,9 @@ class Moves:
             slot.settle(None)
         seed.remains = Remains(seed.module)
         seed.module, seed.complaint, seed.paused = None, None, False
-        seed.record(CULLED, now.step, detail=detail)
+        seed.record(CULLED, now, detail=detail)
         seed.embargo_until_epoch = now.epoch + self.witness.config.embargo_epochs
-        seed.record(EMBARGOED, now.step, detail=f"until epoch {seed.embargo_until_epoch}")
+        seed.record(EMBARGOED, now, detail=f"until epoch {seed.embargo_until_epoch}")
         return Outcome(pb.ReceiptStatus.RECEIPT_APPLIED, stage=seed.stage, detail=detail, culled=True)
 
     # -- the operations ----------------------------------------------------------------------------------------------
@@ -279,13 +271,13 @@ class Moves:
         evidence = self.witness.reset(self.slots[seed.site], seed)
         # Else it stays EMBARGOED, from where RESET can be tried again.
         if self.rulings.verdict(evidence, self.witness.config).passed:
-            seed.record(RESETTING, now.step)
+            seed.record(RESETTING, now)
         return self._through(seed, Op.SEED_OP_RESET, DORMANT, evidence, now)
 
     # -- entering a stage --------------------------------------------------------------------------------------------
 
     def _enter(self, seed: Seed, stage: pb.SeedLifecycleStage, now: Moment) -> Outcome:
-        seed.record(stage, now.step)
+        seed.record(stage, now)
         self.slots[seed.site].walk_due = True
         return applied(seed)
 
@@ -302,7 +294,8 @@ class Moves:
         gate, result = gate_of(operation), self.rulings.verdict(evidence, self.witness.config)
         detail = "; ".join(part for part in (result.detail, note) if part)
         entered = stage if result.passed else seed.stage
-        seed.record(entered, now.step, gate=gate, passed=result.passed, evidence=result.evidence, detail=detail)
+        seed.record(entered, now, gate=gate, passed=result.passed, evidence=result.evidence, detail=detail)
+        seed.gate_score = result.score
         if result.passed:
             self.slots[seed.site].walk_due = True
             return Outcome(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,16 @@ from esper.kasmina.breaker import Breaker
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.meter import Meter
 from esper.kasmina.ring import LossLevel
-from esper.kasmina.state_tensor import Figures
+from esper.kasmina.state_tensor import Column, Row
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, FOSSILIZED, LEARNING_STAGES
+
+
+class Moment(NamedTuple):
+    """When something takes effect."""
+
+    step: int
+    epoch: int
 
 
 @dataclass(eq=False)
@@ -40,6 +47,8 @@ class Seed:
     num_looks: int = 0
     paused: bool = False
     stage_since_step: int = 0
+    stage_since_epoch: int = 0
+    gate_score: float = 0.0  # share of its criteria that held, at the newest gate
     germinated_epoch: int = 0
     embargo_until_epoch: int = 0
     violations: int = 0
@@ -95,7 +104,7 @@ class Seed:
     def record(
         self,
         stage: pb.SeedLifecycleStage,
-        step: int,
+        now: Moment,
         *,
         gate: pb.SeedLifecycleGate | int = 0,
         passed: bool = True,
@@ -104,11 +113,11 @@ class Seed:
     ) -> None:
         """Enter `stage` (or stay in it, where a gate failed) and write it down."""
         if stage != self.stage:
-            self.stage, self.stage_since_step = stage, step
-            self.attempts, self.tried_at = 0, step
+            self.stage, (self.stage_since_step, self.stage_since_epoch) = stage, now
+            self.attempts, self.tried_at = 0, now.step
         record: dict[str, Any] = {"stage": stage, "gate": gate}
         self.history.append(
-            pb.StageRecord(step=step, passed=passed, evidence=dict(evidence or {}), detail=detail, **record)
+            pb.StageRecord(step=now.step, passed=passed, evidence=dict(evidence or {}), detail=detail, **record)
         )
 
     def complain(self, reason: pb.ReasonCode, detail: str) -> None:
@@ -117,27 +126,29 @@ class Seed:
             cull = pb.SeedOperation.SEED_OP_CULL
             self.complaint = pb.SeedRequest(seed_id=self.seed_id, operation=cull, reason=reason, detail=detail)
 
-    def state(self, step: int, epoch: int, figures: Figures) -> pb.SeedState:
-        """With the figures of this seed's meter, which the caller read for all seeds at once."""
+    def state(self, now: Moment, row: Row) -> pb.SeedState:
+        """With the row of this seed, which the caller read for all seeds at once."""
         return pb.SeedState(
             seed_id=self.seed_id,
-            stage=self.stage,
-            gradient_norm=figures.gradient_norm,
-            metrics=self._metrics(figures),
-            age_epochs=max(epoch - self.germinated_epoch, 0),
+            stage=row.column(Column.LIFECYCLE_STAGE),  # type: ignore[arg-type]  # the wire has its number
+            gradient_norm=row.figures.gradient_norm,
+            metrics=self._metrics(row),
+            age_epochs=max(now.epoch - self.germinated_epoch, 0),
             site=self.site,
             blueprint_id=self.blueprint_id,
-            alpha=self.schedule.at(step) if self.blends else 0.0,
+            alpha=self.schedule.at(now.step) if self.blends else 0.0,
             stage_since_step=self.stage_since_step,
             embargo_until_epoch=self.embargo_until_epoch,
             generation=self.generation,
             paused=self.paused,
         )
 
-    def _metrics(self, figures: Figures) -> dict[str, float]:
+    def _metrics(self, row: Row) -> dict[str, float]:
+        figures = row.figures
         measured = {"fit": figures.fit, "size": figures.size, "ratio": figures.ratio}
         metrics = {name: value for name, value in measured.items() if not math.isnan(value)}
         counts = {"violations": self.violations, "alpha_holds": self.num_holds, "alpha_retreats": self.num_retreats}
+        counts |= {"ready": row.column(Column.READY_FLAG), "epochs_in_stage": row.column(Column.EPOCHS_IN_STATE)}
         return metrics | {name: float(count) for name, count in counts.items()} | {"non_finite": figures.non_finite}
 
     def report(self) -> pb.SeedReport:

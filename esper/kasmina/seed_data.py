@@ -22,6 +22,7 @@ PLAIN = (
     *("num_looks", "paused", "stage_since_step", "germinated_epoch", "embargo_until_epoch", "violations", "violation"),
     *("fault", "losses_seen", "num_holds", "num_retreats", "auto", "attempts", "tried_at"),
 )
+ADDED = ("stage_since_epoch", "gate_score")  # older checkpoints lack them
 # Breakers count seconds of this process, censuses and graphs are of its modules: they begin anew.
 
 _DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
@@ -29,7 +30,7 @@ _DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, 
 
 def row_of(seed: Seed, shape: SiteShape | None, digest: str) -> dict[str, Any]:
     """A seed of a blueprint with this digest, at a site where tensors of this shape flow; tensors are the live ones."""
-    return {name: getattr(seed, name) for name in (*IDENTITY, *PLAIN)} | {
+    return {name: getattr(seed, name) for name in (*IDENTITY, *PLAIN, *ADDED)} | {
         "stage": int(seed.stage),
         "digest": digest,
         "parameters": dict(seed.parameters),
@@ -48,8 +49,10 @@ def row_of(seed: Seed, shape: SiteShape | None, digest: str) -> dict[str, Any]:
 
 def fill(seed: Seed, row: Mapping[str, Any]) -> None:
     """All but history, module and slot."""
-    for name in PLAIN:
-        setattr(seed, name, type(getattr(seed, name))(row[name]))
+    older = {"stage_since_epoch": row["germinated_epoch"], "gate_score": 0.0}
+    for name in (*PLAIN, *ADDED):
+        value = row.get(name, older[name]) if name in ADDED else row[name]
+        setattr(seed, name, type(getattr(seed, name))(value))
     seed.stage, seed.parameters = row["stage"], row["parameters"]
     seed.schedule, seed.phase = AlphaSchedule(**row["schedule"]), Phase(row["phase"])
     before = {name: each.to(seed.alpha.device) for name, each in (row["loss_before"] or {}).items()}

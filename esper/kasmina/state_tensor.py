@@ -11,10 +11,9 @@ from torch import Tensor
 
 from esper.errors import SettingError
 from esper.kasmina.graph import sent
-from esper.kasmina.ledger import GRADIENT_NORM, NON_FINITE, STRIKES, Ledger
-from esper.kasmina.meter import Meter
 
 INT32 = torch.iinfo(torch.int32)
+_NOTHING = (0,) * 10
 
 
 class Column(IntEnum):
@@ -23,13 +22,13 @@ class Column(IntEnum):
     LIFECYCLE_STAGE = 0  # number of pb.SeedLifecycleStage
     BLUEPRINT_ID = 1  # first 31 bits of the blueprint's digest
     EPOCHS_IN_STATE = 2
-    LAST_GATE = 3  # number of pb.SeedLifecycleGate
+    LAST_GATE = 3  # passed: number of pb.SeedLifecycleGate
     ALPHA_BLEND = 4  # thousandths
     PERFORMANCE_GATE = 5  # threshold of G4, thousandths of the loss's unit
     EMBARGO_COUNTER = 6  # epochs left
     READY_FLAG = 7  # 0 or 1
-    REGION_ID = 8
-    GATE_SCORE = 9  # thousandths
+    REGION_ID = 8  # number of the seed's place among those of the run
+    GATE_SCORE = 9  # of the newest gate, passed or not: thousandths of its criteria
 
 
 class Figures(NamedTuple):
@@ -43,6 +42,16 @@ class Figures(NamedTuple):
     strikes: float  # calls
 
 
+class Row(NamedTuple):
+    """All that the device holds of a seed beside its tensors, as it was read."""
+
+    columns: Sequence[int]
+    figures: Figures
+
+    def column(self, column: Column) -> int:
+        return self.columns[column]
+
+
 class GPUStateTensor:
     """[num_seeds, 10] int32, on any device in spite of its name. Only `read` and `get_ready_seeds` wait for it."""
 
@@ -51,6 +60,7 @@ class GPUStateTensor:
             raise SettingError("num_seeds", num_seeds, "a number above 0")
         self.num_seeds, self.device = num_seeds, torch.device(device)
         self.state_tensor = torch.zeros((num_seeds, len(Column)), dtype=torch.int32, device=self.device)
+        self._shown: dict[int, Sequence[int]] = {}
 
     def batch_state_update(self, updates: Mapping[int, Mapping[Column, int]]) -> None:
         """Write these columns of these seeds: three small copies to the device and one scatter, however many they are.
@@ -67,6 +77,16 @@ class GPUStateTensor:
             seeds, columns, values = (sent(numbers, self.device) for numbers in zip(*cells, strict=True))
             self.state_tensor[seeds, columns] = values.to(torch.int32)
 
+    def show(self, rows: Mapping[int, Sequence[int]]) -> None:
+        """Let these rows be as given, all ten columns, and any other that was shown before 0. Writes what differs."""
+        updates: dict[int, dict[Column, int]] = {}
+        for seed in rows.keys() | self._shown.keys():
+            now, before = rows.get(seed, _NOTHING), self._shown.get(seed, _NOTHING)
+            if now != before:
+                updates[seed] = {column: now[column] for column in Column if now[column] != before[column]}
+        self.batch_state_update(updates)
+        self._shown = dict(rows)
+
     def update_seed_state(self, seed_idx: int, columns: Mapping[Column, int]) -> None:
         self.batch_state_update({seed_idx: columns})
 
@@ -77,15 +97,3 @@ class GPUStateTensor:
     def read(self) -> list[dict[Column, int]]:
         """Every seed's columns. Waits for the device: for flush points only."""
         return [dict(zip(Column, row, strict=True)) for row in self.state_tensor.tolist()]
-
-
-def read_figures(meters: Sequence[Meter]) -> list[Figures]:
-    """What each seed is measured by. Waits for each device once, however many seeds it has: for flush points only."""
-    read = {ledger: _figures(ledger).tolist() for ledger in {meter.ledger for meter in meters}}
-    return [Figures(*read[meter.ledger][meter.row]) for meter in meters]
-
-
-def _figures(ledger: Ledger) -> Tensor:
-    """A row of Figures for each row of the ledger, float64."""
-    totals, means = ledger.totals(), ledger.means()
-    return torch.cat([ledger.levels[:, [GRADIENT_NORM]], means, totals[:, [NON_FINITE, STRIKES]]], 1)

@@ -57,7 +57,8 @@ class RecordedRulings:
             log.warning("verdict.of_then", command=receipt.command_id, then=passed, measured_now=result.detail)
         culled = receipt.stage == pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED
         non_finite = receipt.reason == pb.ReasonCode.REASON_NON_FINITE
-        return GateResult(passed, receipt.detail, dict(receipt.evidence), non_finite, hopeless=culled and not passed)
+        hopeless = culled and not passed
+        return GateResult(passed, receipt.detail, dict(receipt.evidence), non_finite, hopeless, result.score)
 
 
 class ReplayedExecutor(Requested):

@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
+from esper.kasmina.seed import Moment
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, SHADOWING
 
@@ -84,7 +85,7 @@ class Run:
     def enter(self, stage: pb.SeedLifecycleStage) -> None:
         """Past the gate, which asks for a host that learns something."""
         for seed in self.executor.seeds.values():
-            seed.record(stage, self.number)
+            seed.record(stage, Moment(self.number, 0))
             if stage == BLENDING:
                 seed.schedule = AlphaSchedule(0.0, 0.7, self.number, STAGE_STEPS)
                 seed.meter.start_blending()

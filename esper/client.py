@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -36,7 +37,7 @@ class Controller:
 
     def __init__(self, run_id: str, dispatch: Dispatch, observer: Observer, ledger: Ledger) -> None:
         self.run_id, self.observer = run_id, observer
-        self._dispatch, self._ledger = dispatch, ledger
+        self._dispatch, self._ledger, self._timeout_ms = dispatch, ledger, 0
         self._heartbeats = names.key(run_id, "heartbeats")
 
     @classmethod
@@ -71,6 +72,15 @@ class Controller:
             dispatch = Dispatch(found.run_id, found.keyring, name, publisher.add)
             yield cls(found.run_id, dispatch, observer, ledger)
 
+    def within(self, timeout_s: float) -> Controller:
+        """This controller, whose commands are void (past_deadline) if they are judged later than this from sending.
+
+        0: no end. The deadline is this machine's time, and the judge reads Redis's: it is good to within their skew.
+        """
+        bounded = copy.copy(self)
+        bounded._timeout_ms = commands.milliseconds("timeout_s", timeout_s)
+        return bounded
+
     # --- seeds -------------------------------------------------------------------------------------------------------
 
     async def germinate(self, seed: str, *, site: str, blueprint: str, **parameters: float) -> Receipt:
@@ -82,10 +92,10 @@ class Controller:
         return await self.publish(commands.seed(seed, _Op.SEED_OP_START_TRAINING, parameters))
 
     async def start_grafting(
-        self, seed: str, *, steps: int = 100, alpha: float = 1.0, curve: str = "cosine"
+        self, seed: str, *, steps: int = 100, alpha: float = 1.0, curve: str = "cosine", **parameters: float
     ) -> Receipt:
-        """Blend a trained seed into the model over `steps` steps (G1)."""
-        return await self.publish(commands.blend(seed, _Op.SEED_OP_START_GRAFTING, steps, alpha, curve))
+        """Blend a trained seed into the model over `steps` steps (G1). auto as in start_training."""
+        return await self.publish(commands.blend(seed, _Op.SEED_OP_START_GRAFTING, steps, alpha, curve, parameters))
 
     async def set_alpha_target(self, seed: str, *, alpha: float, steps: int = 100, curve: str = "cosine") -> Receipt:
         """Move a blended seed's weight to another value."""
@@ -99,9 +109,9 @@ class Controller:
         """Put a seed on probation (G3). auto as in start_training."""
         return await self.publish(commands.seed(seed, _Op.SEED_OP_EVALUATE, parameters))
 
-    async def fossilize(self, seed: str) -> Receipt:
-        """Make a seed part of the model for good, if the held-out loss shows its worth (G4)."""
-        return await self.publish(commands.seed(seed, _Op.SEED_OP_FOSSILIZE))
+    async def fossilize(self, seed: str, **parameters: float) -> Receipt:
+        """Make a seed part of the model, if the held-out loss shows its worth (G4). auto as in start_training."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_FOSSILIZE, parameters))
 
     async def cull(self, seed: str) -> Receipt:
         """Remove a seed and embargo its slot."""
@@ -111,9 +121,9 @@ class Controller:
         """Remove a seed that has not been blended yet."""
         return await self.publish(commands.seed(seed, _Op.SEED_OP_CANCEL))
 
-    async def reset(self, seed: str) -> Receipt:
-        """Free a slot whose embargo has ended (G5)."""
-        return await self.publish(commands.seed(seed, _Op.SEED_OP_RESET))
+    async def reset(self, seed: str, **parameters: float) -> Receipt:
+        """Free a slot whose embargo has ended (G5). auto as in start_training."""
+        return await self.publish(commands.seed(seed, _Op.SEED_OP_RESET, parameters))
 
     async def terminate(self, seed: str) -> Receipt:
         """Close a dormant or fossilized slot for good."""
@@ -209,7 +219,7 @@ class Controller:
 
     async def publish(self, command: commands.Command) -> Receipt:
         """Seal a command and put it on its stream."""
-        entry_id = await self._dispatch.send(command)
+        entry_id = await self._dispatch.send(command, self._timeout_ms)
         return Receipt(self._ledger.claim(command.command_id, entry_id), self._ledger, self._roster)
 
     async def persist(

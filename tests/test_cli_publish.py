@@ -48,6 +48,7 @@ async def test_germinate_prints_what_each_worker_answers(run: ScriptedRun) -> No
     ]
     assert isinstance(opened.message, pb.AdaptationCommand)
     assert dict(opened.message.seed_command.parameters) == {"rank": 4.0}
+    assert opened.message.timeout_ms == 60_000  # as long as the answers were waited for
 
 
 async def test_options_are_those_of_the_operation(run: ScriptedRun) -> None:
@@ -58,6 +59,17 @@ async def test_options_are_those_of_the_operation(run: ScriptedRun) -> None:
     assert status == 0
     assert isinstance(opened.message, pb.AdaptationCommand)
     assert list(opened.message.optimizer_adjustment.release) == ["momentum"]
+    assert (opened.message.timeout_ms, opened.header.deadline) == (0, 0)
+
+
+async def test_a_graft_may_be_handed_to_the_policy_in_the_same_command(run: ScriptedRun) -> None:
+    words = ["publish", "start-grafting", "s0", "--steps", "60", "--param", "auto=1", "--no-wait", "--run"]
+    status, _, _ = await called(*words, run.name)
+    [opened] = await run.received()
+
+    assert status == 0
+    assert isinstance(opened.message, pb.AdaptationCommand)
+    assert dict(opened.message.seed_command.parameters) == {"steps": 60.0, "alpha": 1.0, "auto": 1.0}
 
 
 @pytest.mark.parametrize(

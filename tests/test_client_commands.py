@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +11,15 @@ from google.protobuf.json_format import MessageToDict
 
 from esper.bus import connect
 from esper.client import Controller, Receipt
-from esper.leyline import contracts as pb
-from esper.leyline.kinds import Role
+from esper.errors import RefusedError, SettingError
+from esper.leyline import commands, contracts as pb
+from esper.leyline.envelope import DeadlineKind
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener
+from esper.runtime.dispatch import Dispatch
 from tests.scripted import ScriptedRun, listed
 
+NOW_MS = time.time_ns() // 1_000_000  # of the keys that a run has
 Publish = Callable[[Controller], Awaitable[Receipt]]
 
 
@@ -58,6 +64,16 @@ SEED_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [
     (lambda c: c.stabilize("s0"), {"operation": "SEED_OP_STABILIZE"}),
     (lambda c: c.evaluate("s0"), {"operation": "SEED_OP_EVALUATE"}),
     (lambda c: c.fossilize("s0"), {"operation": "SEED_OP_FOSSILIZE"}),
+    (
+        lambda c: c.start_grafting("s0", auto=1),
+        {
+            "operation": "SEED_OP_START_GRAFTING",
+            "parameters": {"steps": 100.0, "alpha": 1.0, "auto": 1.0},
+            "alpha_curve": "ALPHA_CURVE_COSINE",
+        },
+    ),
+    (lambda c: c.fossilize("s0", auto=0), {"operation": "SEED_OP_FOSSILIZE", "parameters": {"auto": 0.0}}),
+    (lambda c: c.reset("s0", auto=1), {"operation": "SEED_OP_RESET", "parameters": {"auto": 1.0}}),
     (lambda c: c.cull("s0"), {"operation": "SEED_OP_CULL"}),
     (lambda c: c.cancel("s0"), {"operation": "SEED_OP_CANCEL"}),
     (lambda c: c.reset("s0"), {"operation": "SEED_OP_RESET"}),
@@ -165,3 +181,57 @@ async def test_each_optimizer_command_is_sealed_by_the_role_that_owns_optimizers
 
     assert said == {"version": 1, "command_id": receipt.command_id, **expected}
     assert opened.header.role is Role.OPTIMIZER
+
+
+async def test_a_command_that_is_given_a_time_is_sealed_with_its_deadline(
+    run: ScriptedRun, controller: Controller
+) -> None:
+    bounded = controller.within(2.5)
+    await bounded.cull("s0")
+    await bounded.grant_steps("s0")
+    await controller.cull("s0")
+
+    soon, late = await run.received(count=2)
+    [lease] = await run.received("optimizer")
+
+    for opened in (soon, lease):
+        assert opened.header.deadline_kind is DeadlineKind.TIME_NS
+        assert opened.header.deadline - opened.header.issued_at_ns == pytest.approx(2.5e9, abs=1e8)
+    assert late.header.deadline_kind is DeadlineKind.NONE
+    assert [m.timeout_ms for each in (soon, late) if isinstance(m := each.message, pb.AdaptationCommand)] == [2500, 0]
+
+
+async def test_a_command_that_says_its_own_time_is_bound_by_it(run: ScriptedRun, controller: Controller) -> None:
+    command = commands.pause("", resume=False)
+    command.timeout_ms = 700
+
+    await controller.publish(command)
+
+    [opened] = await run.received()
+    assert opened.header.deadline_kind is DeadlineKind.TIME_NS
+    assert opened.header.deadline - opened.header.issued_at_ns == pytest.approx(7e8, abs=1e8)
+
+
+@pytest.mark.parametrize("timeout_s", [-1.0, 0.0001, 4294968.0, float("nan"), float("inf")])
+async def test_a_time_that_no_command_can_carry_is_refused(controller: Controller, timeout_s: float) -> None:
+    with pytest.raises(SettingError, match=r"timeout_s is .*; expected seconds from 0.001 to 4294967"):
+        controller.within(timeout_s)
+
+
+async def test_a_judge_that_is_late_refuses_what_was_given_a_time(run: ScriptedRun) -> None:
+    sealed: list[bytes] = []
+
+    async def keep(stream: str, data: bytes) -> str:
+        sealed.append(data)
+        return f"{NOW_MS}-0"
+
+    keyring = run.master.derive(run.run_id, [Role.CONTROLLER, Role.OPTIMIZER])
+    dispatch = Dispatch(run.run_id, keyring, "controller", keep, clock_ns=lambda: NOW_MS * 1_000_000)
+    await dispatch.send(commands.pause("", resume=False), timeout_ms=500)
+    opener = Opener(keyring, guard=None, accept=[Domain.COMMAND])
+
+    assert opener.open(sealed[0], f"{NOW_MS}-0", NOW_MS + 500)
+    with pytest.raises(RefusedError) as refused:
+        opener.open(sealed[0], f"{NOW_MS}-0", NOW_MS + 600)
+
+    assert refused.value.reason == pb.ReasonCode.REASON_PAST_DEADLINE

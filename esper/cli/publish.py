@@ -14,7 +14,7 @@ from esper.errors import SettingError
 EXAMPLES = {
     "germinate": "s0 --site head --blueprint lora --param rank=4",
     "start_training": "s0 --param auto=1",
-    "start_grafting": "s0 --steps 200 --alpha 1 --curve cosine",
+    "start_grafting": "s0 --steps 200 --alpha 1 --curve cosine --param auto=1",
     "set_alpha_target": "s0 --alpha 0.5 --steps 50",
     "stabilize": "s0",
     "evaluate": "s0",
@@ -40,7 +40,9 @@ EXAMPLES = {
 """Operation, in the order that the help shows: words that may follow it. A method of Controller, but for `prune`."""
 
 Run = Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.0, help="Seconds to wait for every worker to apply it.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.0, help="Seconds to wait until all apply it; judged later, it is void.")
+]
 Wait = Annotated[bool, typer.Option(help="Wait for the answers, or return once the command is published.")]
 Param = Annotated[list[str], typer.Option("--param", metavar="NAME=VALUE", help="Repeatable.")]
 
@@ -114,7 +116,7 @@ async def _publish(
     from esper.client import Controller
 
     async with Controller.connect(run, name="publish") as controller:
-        receipt = await operation(controller, **arguments)
+        receipt = await operation(controller.within(timeout_s or 0.0), **arguments)
         print(f"published {receipt.command_id} as {receipt.entry_id}", flush=True)
         if timeout_s is None:
             return

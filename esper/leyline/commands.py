@@ -59,12 +59,22 @@ def seed(
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
 
 
-def blend(seed_id: str, operation: pb.SeedOperation, steps: float, alpha: float, curve: str) -> pb.AdaptationCommand:
-    """START_GRAFTING or SET_ALPHA_TARGET: alpha is reached after that many steps, along the curve."""
+def blend(
+    seed_id: str,
+    operation: pb.SeedOperation,
+    steps: float,
+    alpha: float,
+    curve: str,
+    parameters: Mapping[str, float] | None = None,
+) -> pb.AdaptationCommand:
+    """START_GRAFTING or SET_ALPHA_TARGET: alpha is reached after that many steps, along the curve.
+
+    The first takes auto as a parameter, as in `seed`.
+    """
     body = pb.SeedCommand(
         seed_id=seed_id,
         operation=operation,
-        parameters={"steps": steps, "alpha": alpha},
+        parameters={"steps": steps, "alpha": alpha, **(parameters or {})},
         alpha_curve=chosen("curve", curve, CURVES),
     )
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
@@ -177,6 +187,13 @@ def chosen(name: str, value: str, table: Mapping[str, Word]) -> Word:
     if value not in table:
         raise SettingError(name, value, f"one of {', '.join(table)}")
     return table[value]
+
+
+def milliseconds(name: str, seconds: float) -> int:
+    """A time to wait as the wire carries it, 0 for one without end, or a SettingError."""
+    if seconds and not 0.001 <= seconds < 2**32 / 1000:
+        raise SettingError(name, seconds, "seconds from 0.001 to 4294967, or 0 for no end")
+    return int(seconds * 1000)
 
 
 def whole(name: str, value: int) -> int:

@@ -70,6 +70,10 @@ class TrainingError(EsperError):
     """The training process cannot go on as a rank of its run."""
 
 
+class EvictedError(TrainingError):
+    """The process group of this rank ends, as the coordinator decided, to be started anew as a whole."""
+
+
 class RuntimeLostError(TrainingError):
     """The runtime beside the trainer is gone, or no decision came in time."""
 

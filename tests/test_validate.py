@@ -142,6 +142,7 @@ BAD: list[tuple[str, str, str]] = [
     ("commit", "m.commands[0].stream = 'votes'", "commands or optimizer"),
     ("commit", "m.commands[0].envelope_digest = b''", "envelope_digest"),
     ("abort", "m.reason = 55", "reason is 55"),
+    ("abort", "m.evicted.add()", "evicted"),
     ("receipt", "m.status = 0", "status"),
     ("receipt", "m.worker = ''", "worker"),
     ("receipt", "m.command_id = ''", "entry_id"),

@@ -8,6 +8,7 @@ from esper.leyline.v1.barrier_pb2 import (
     BarrierProposal as BarrierProposal,
     BarrierVote as BarrierVote,
     CommittedCommand as CommittedCommand,
+    EvictedProcess as EvictedProcess,
     Heartbeat as Heartbeat,
     LeaderAnnouncement as LeaderAnnouncement,
     PairedGain as PairedGain,

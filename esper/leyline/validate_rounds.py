@@ -81,6 +81,8 @@ def barrier_abort(message: pb.BarrierAbort) -> None:
     bounds.text("detail", message.detail, bounds.SENTENCE_BYTES)
     bounds.count("missing", message.missing, NUM_WORKERS)
     bounds.names("missing", message.missing)
+    bounds.count("evicted", message.evicted, NUM_WORKERS)
+    bounds.names("evicted", [process.worker for process in message.evicted])
 
 
 def leader_announcement(message: pb.LeaderAnnouncement) -> None:

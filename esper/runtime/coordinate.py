@@ -40,6 +40,8 @@ LOGS: Mapping[str, Domain] = {
 COMMANDS = ("commands", "optimizer")
 TICK_S = 0.1
 NUM_BATCHES = 8
+DEAF_S = 2.0
+"""Between two steps, or two answers to a read, which come every half second; a rank is given up after five."""
 NUM_DECISIONS = 512
 """Read at a start: more than enough to hold the newest proposal and the decision before it."""
 FORGET_EVERY_NS = 60_000_000_000
@@ -69,6 +71,7 @@ class Coordinates(Protocol):
     def pass_over(self, entry: Entry) -> None: ...
     def has_room(self, stream: str) -> bool: ...
     def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome: ...
+    def on_deaf(self, now_ns: int) -> None: ...
     def tick(self, now_ns: int) -> Outcome: ...
 
 
@@ -101,6 +104,7 @@ class Desk:
     _token: int = 0
     _renew_at_s: float = 0.0
     _forgot_ns: int = 0
+    _stepped_at_s: float = 0.0
     _stepped: asyncio.Event = field(default_factory=asyncio.Event)
     _is_ending: bool = False
 
@@ -163,6 +167,7 @@ class Desk:
     async def step(self, deliveries: Sequence[Delivery]) -> None:
         """Answer deliveries, let time pass, settle all that follows."""
         settlement = Settlement()
+        self._look_up()
         for delivery in deliveries:
             self._answer(delivery, settlement)
         self._publish(self.rule.tick(self._now_ns()), settlement)
@@ -174,6 +179,13 @@ class Desk:
             if found != "whole":
                 await self._recover(found)
         self._stepped.set()
+
+    def _look_up(self) -> None:
+        """Where this process stood still, or Redis was away, the ranks' silence is none of theirs."""
+        now_s, heard_s = time.monotonic(), self.inboxes["heartbeats"].polled_at_s
+        if now_s - min(self._stepped_at_s, heard_s) > DEAF_S:
+            self.rule.on_deaf(self._now_ns())
+        self._stepped_at_s = now_s
 
     async def _recover(self, found: Found) -> None:
         """Redis fell back or began anew: let go of what it has lost, and say what those who read it should know."""

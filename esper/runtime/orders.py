@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from esper.bus.delivery import Delivery
-from esper.errors import RefusedError, TrainingError
+from esper.errors import EvictedError, RefusedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
@@ -39,6 +39,8 @@ class Orders:
 
     past: EntryId = (0, 0)
     worker: str = ""
+    incarnation: int = 0
+    """Of the trainer, as its heartbeats say."""
     _commands: dict[str, dict[EntryId, _Command]] = field(default_factory=lambda: {"commands": {}, "optimizer": {}})
     _waiting: deque[tuple[Decision, Delivery]] = field(default_factory=deque)
     _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
@@ -104,10 +106,12 @@ class Orders:
         self._succession.holds(said)
 
     def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> Step:
-        """An abort frees the trainer of its promise and is done with."""
+        """An abort frees the trainer of its promise and is done with. EvictedError: it ends this process too."""
         if self._is_void(abort):
             return [], [delivery]
         self._decided = abort.round
+        if (self.worker, self.incarnation) in [(each.worker, each.incarnation) for each in abort.evicted]:
+            raise EvictedError(f"round {abort.round}: {abort.detail}")
         return self._in_turn(abort, delivery)
 
     @property

@@ -73,8 +73,8 @@ class Barrier:
         self._votes[vote.worker] = vote
         return None if self.missing else self._release(now_ns)
 
-    def abort(self, reason: pb.ReasonCode, detail: str) -> pb.BarrierAbort:
-        """Close the open round without effect, naming who did not vote."""
+    def abort(self, reason: pb.ReasonCode, detail: str, evicted: Sequence[pb.EvictedProcess] = ()) -> pb.BarrierAbort:
+        """Close the open round without effect, naming who did not vote, and whose processes end."""
         abort = pb.BarrierAbort(
             version=1,
             round=self.round,
@@ -82,6 +82,7 @@ class Barrier:
             reason=reason,
             detail=detail,
             missing=[] if self._is_foreign else self.missing,
+            evicted=evicted,
         )
         self.is_open = self._is_foreign = False
         return abort

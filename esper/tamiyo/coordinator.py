@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from esper.errors import RefusedError
@@ -33,12 +33,18 @@ class Coordinator:
     meets them again.
     """
 
-    def __init__(self, name: str, *, snapshot_every: int = 1000, quarantine_from: int = 100) -> None:
-        """`quarantine_from`: the first epoch in which a rank that a majority calls different is sent away."""
+    def __init__(
+        self, name: str, *, snapshot_every: int = 1000, quarantine_from: int = 100, silence_ns: int = SILENCE_NS
+    ) -> None:
+        """`quarantine_from`: the first epoch in which a rank that a majority calls different is sent away.
+
+        `silence_ns`: since the last heartbeat of one rank of a process group; then all of them are to begin anew.
+        """
         self.name = name
         self.barrier: Barrier | None = None
         self._snapshot_every, self._quarantine_from = snapshot_every, quarantine_from
-        self._roster = Roster()
+        self._roster, self._silence_ns = Roster(), silence_ns
+        self._must_form = False
         self._docket = Docket()
         self._votes: list[Entry] = []
         self._due_step: int | None = None
@@ -56,10 +62,14 @@ class Coordinator:
             if isinstance(decision, pb.BarrierProposal):
                 self.barrier = Barrier(decision.roster, decision.roster_generation)
                 self.barrier.reopen(decision)
+                self._must_form = False
             elif self.barrier is not None and self.barrier.is_open and self.barrier.round == decision.round:
                 self.barrier.is_open = False
                 if isinstance(decision, pb.BarrierCommit):
                     self._note_commit(decision)
+                elif decision.evicted:
+                    self._roster.let_go(decision.evicted)
+                    self._must_form = True
         # Judging needs the outcome of that commit, which this process did not see: let all ranks come past it.
         self._must_be_applied = True
         outcome = Outcome()
@@ -72,7 +82,7 @@ class Coordinator:
         outcome = Outcome()
         changed = self._roster.hear(heartbeat, now_ns)
         known = () if self.barrier is None else self.barrier.roster
-        if self._roster.is_complete and (changed or self._is_behind or known != self._roster.names):
+        if self._roster.is_complete and (changed or self._must_form or self._is_behind or known != self._roster.names):
             self._form(now_ns, outcome)
         if heartbeat.barrier_due and heartbeat.step > self._effective_step:
             self._due_step = heartbeat.step
@@ -142,9 +152,14 @@ class Coordinator:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "Redis lost its history", outcome)
         return outcome
 
+    def on_deaf(self, now_ns: int) -> None:
+        """Nothing could be heard for a while, for a reason that is not with the ranks: none is given up for it."""
+        self._roster.excuse(now_ns)
+
     def tick(self, now_ns: int) -> Outcome:
         """End a round that can't be completed, open one that is due, answer what can't be carried out any more."""
         outcome = Outcome()
+        self._evict(now_ns, outcome)
         self._expire(now_ns, outcome)
         if self._roster.departed:
             self._dismiss(now_ns, outcome)
@@ -184,11 +199,25 @@ class Coordinator:
             generation, number = now_ns // 1_000_000_000, self._roster.newest_applied + ROUNDS_UNSEEN
         else:
             generation, number = 0, 0
-        self.barrier = Barrier(self._roster.names, generation + 1, number)
+        self.barrier, self._must_form = Barrier(self._roster.names, generation + 1, number), False
         if old is not None:
             self._effective_step = self._committed_round = 0
             self._must_be_applied, self._carried = False, None
             self._due_step, self._next_snapshot = None, 0
+
+    def _evict(self, now_ns: int, outcome: Outcome) -> None:
+        """No rank of a process group can be dropped alone: where one hangs, all end, by a round that decides that."""
+        hung = self._roster.hung(self._silence_ns, now_ns)
+        if not hung or self.barrier is None:
+            return
+        self._must_form = True
+        evicted = self._roster.evict(hung)
+        if evicted and not self.barrier.is_open:
+            outcome.decisions.append(self.barrier.propose(now_ns))
+        if evicted:
+            silence = f"{', '.join(hung)} said nothing for {self._silence_ns / 1e9:g} s"
+            detail = f"{silence}: the process group ends, to begin anew from the newest common checkpoint"
+            self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome, evicted)
 
     def _expire(self, now_ns: int, outcome: Outcome) -> None:
         barrier = self.barrier
@@ -209,9 +238,11 @@ class Coordinator:
             detail = f"no vote of {', '.join(barrier.missing)} within {ROUND_NS / 1e9:g} s"
             self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome)
 
-    def _abort(self, reason: pb.ReasonCode, detail: str, outcome: Outcome) -> None:
+    def _abort(
+        self, reason: pb.ReasonCode, detail: str, outcome: Outcome, evicted: Sequence[pb.EvictedProcess] = ()
+    ) -> None:
         assert self.barrier is not None
-        self._last = self.barrier.abort(reason, detail)
+        self._last = self.barrier.abort(reason, detail, evicted)
         outcome.decisions.append(self._last)
         outcome.done += self._take_votes()
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from esper.leyline import contracts as pb
 from esper.tamiyo.world import Catalogue
 
+AWAY_NS = 20_000_000_000
+"""The silence of one that said that it is busy: the runtime beside it may have to be started anew afterwards."""
+MOST_EVICTED = 65_536
+"""Incarnations remembered, of the newest evictions."""
+
 
 @dataclass
 class Member:
@@ -16,6 +21,7 @@ class Member:
     worker: str
     incarnation: int
     heartbeat: pb.Heartbeat
+    since_ns: int
     heard_ns: int
     catalogue: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     has_left: bool = False
@@ -38,14 +44,20 @@ class Roster:
     def __init__(self) -> None:
         self._members: dict[int, Member] = {}
         self._world_size = 0
+        self._evicted: dict[int, None] = {}  # incarnations, the newest last
 
     def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> bool:
-        """Note a heartbeat. True where this rank is another process, or the world another size, than was known."""
+        """Note a heartbeat. True where this rank is another process, or the world another size, than was known.
+
+        One of a process that was evicted says nothing any more: it is on its way out.
+        """
+        if heartbeat.incarnation in self._evicted:
+            return False
         known = self._members.get(heartbeat.rank)
         replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
         resized = self._world_size not in (0, heartbeat.world_size)
         if known is None or replaced:
-            known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns)
+            known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns, now_ns)
         known.hear(heartbeat, now_ns)
         self._world_size = heartbeat.world_size
         self._members[heartbeat.rank] = known
@@ -81,6 +93,41 @@ class Roster:
 
     def catalogue(self) -> Catalogue:
         return Catalogue.of([member.catalogue for member in self._members.values()])
+
+    def excuse(self, now_ns: int) -> None:
+        """Nobody could be heard until now: whoever is silent, is so from here on."""
+        for member in self._members.values():
+            member.heard_ns = now_ns
+
+    def hung(self, timeout_ns: int, now_ns: int) -> list[str]:
+        """Those of a process group that were not heard for so long. None where one has left: its run is ending."""
+        if self._world_size < 2 or not self.is_complete or self.departed:
+            return []
+        limits = {member.worker: AWAY_NS if member.is_away else timeout_ns for member in self._members.values()}
+        return [each.worker for each in self._members.values() if now_ns - each.heard_ns >= limits[each.worker]]
+
+    def evict(self, hung: Collection[str]) -> list[pb.EvictedProcess]:
+        """Forget the whole group, and hear no process of it again.
+
+        Where one of the others began after those who hang were last heard, a new group is forming already: then only
+        they are forgotten, and nobody is to end.
+        """
+        members = self._members.values()
+        heard_ns = min(member.heard_ns for member in members if member.worker in hung)
+        if any(member.since_ns > heard_ns for member in members):
+            self._members = {rank: each for rank, each in self._members.items() if each.worker not in hung}
+            return []
+        evicted = [pb.EvictedProcess(worker=member.worker, incarnation=member.incarnation) for member in members]
+        self.let_go(evicted)
+        return evicted
+
+    def let_go(self, evicted: Collection[pb.EvictedProcess]) -> None:
+        """Hear none of these processes any more."""
+        gone = dict.fromkeys(process.incarnation for process in evicted)
+        self._members = {rank: each for rank, each in self._members.items() if each.incarnation not in gone}
+        self._evicted |= gone
+        while len(self._evicted) > MOST_EVICTED:
+            self._evicted.pop(next(iter(self._evicted)))
 
     def silent(self, workers: Collection[str], since_ns: int, timeout_ns: int, now_ns: int) -> list[str]:
         """Those of the workers that were last heard, or asked, longer ago than the timeout.

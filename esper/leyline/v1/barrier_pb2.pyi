@@ -210,8 +210,16 @@ class BarrierCommit(_message.Message):
     quarantined: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., effective_step: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[CommittedCommand, _Mapping]]] = ..., digest: _Optional[bytes] = ..., commands_position: _Optional[str] = ..., optimizer_position: _Optional[str] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., snapshot: _Optional[bool] = ..., deviating: _Optional[_Iterable[str]] = ..., digests_compared: _Optional[bool] = ..., latency_ms: _Optional[float] = ..., epoch: _Optional[int] = ..., lease_token: _Optional[int] = ..., deviating_gradients: _Optional[_Iterable[str]] = ..., quarantined: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class EvictedProcess(_message.Message):
+    __slots__ = ("worker", "incarnation")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    incarnation: int
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
 class BarrierAbort(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "reason", "detail", "missing", "lease_token")
+    __slots__ = ("version", "round", "roster_generation", "reason", "detail", "missing", "lease_token", "evicted")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +227,7 @@ class BarrierAbort(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
@@ -226,7 +235,8 @@ class BarrierAbort(_message.Message):
     detail: str
     missing: _containers.RepeatedScalarFieldContainer[str]
     lease_token: int
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., reason: _Optional[_Union[_enums_pb2.ReasonCode, str]] = ..., detail: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ..., lease_token: _Optional[int] = ...) -> None: ...
+    evicted: _containers.RepeatedCompositeFieldContainer[EvictedProcess]
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., reason: _Optional[_Union[_enums_pb2.ReasonCode, str]] = ..., detail: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ..., lease_token: _Optional[int] = ..., evicted: _Optional[_Iterable[_Union[EvictedProcess, _Mapping]]] = ...) -> None: ...
 
 class StageRecord(_message.Message):
     __slots__ = ("stage", "step", "gate", "passed", "evidence", "detail")

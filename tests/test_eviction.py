@@ -1,0 +1,156 @@
+"""A rank that hangs ends its whole process group, and only that: the rule, bare."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.bus.delivery import Delivery
+from esper.errors import EvictedError
+from esper.leyline import contracts as pb
+from esper.runtime.orders import Orders
+from esper.tamiyo.coordinator import Coordinator
+from tests.rounds import germinate, heartbeat, opened, vote
+
+S = 1_000_000_000
+
+
+def group(now_ns: int = 0) -> Coordinator:
+    coordinator = Coordinator("coordinator")
+    beat(coordinator, now_ns, 0, 1)
+    return coordinator
+
+
+def beat(coordinator: Coordinator, now_ns: int, *ranks: int, incarnation: int = 1) -> None:
+    for rank in ranks:
+        coordinator.on_heartbeat(heartbeat(rank, incarnation=incarnation), now_ns)
+
+
+def evicted(coordinator: Coordinator, now_ns: int) -> pb.BarrierAbort:
+    *_, abort = coordinator.tick(now_ns).decisions
+    assert isinstance(abort, pb.BarrierAbort)
+    return abort
+
+
+def test_five_seconds_after_a_rank_was_last_heard_the_whole_group_is_told_to_end() -> None:
+    coordinator = group()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    coordinator.tick(0)
+    coordinator.on_vote(vote(0), ("votes", "1-0"), 1 * S)
+    beat(coordinator, 3 * S, 1)
+    beat(coordinator, 7 * S, 0)
+
+    early = coordinator.tick(8 * S - 1)
+    outcome = coordinator.tick(8 * S)
+
+    assert early.decisions == []
+    [abort] = outcome.decisions
+    assert isinstance(abort, pb.BarrierAbort)
+    assert (abort.reason, list(abort.missing)) == (pb.ReasonCode.REASON_TIMEOUT, ["worker-1"])
+    assert [(each.worker, each.incarnation) for each in abort.evicted] == [("worker-0", 1), ("worker-1", 1)]
+    assert "worker-1 said nothing for 5 s" in abort.detail
+    assert outcome.done == [("votes", "1-0")]
+    assert coordinator.tick(60 * S).decisions == []
+
+
+def test_where_no_round_is_open_one_is_opened_to_decide_it() -> None:
+    coordinator = group()
+    beat(coordinator, 4 * S, 0)
+
+    proposal, abort = coordinator.tick(5 * S).decisions
+
+    assert isinstance(proposal, pb.BarrierProposal)
+    assert isinstance(abort, pb.BarrierAbort)
+    assert (proposal.round, abort.round, len(abort.evicted)) == (1, 1, 2)
+
+
+def test_the_processes_that_come_after_them_are_another_roster_and_nothing_is_heard_of_the_old_ones() -> None:
+    coordinator = group()
+    beat(coordinator, 4 * S, 0)
+    evicted(coordinator, 5 * S)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    beat(coordinator, 6 * S, 0, 1)
+    none_is_left = coordinator.tick(6 * S)
+    beat(coordinator, 7 * S, 0, 1, incarnation=2)
+    [proposal] = coordinator.tick(7 * S).decisions
+
+    assert none_is_left.decisions == []
+    assert isinstance(proposal, pb.BarrierProposal)
+    assert (proposal.round, proposal.roster_generation) == (2, 2)
+
+
+def test_a_new_leader_knows_who_was_evicted_and_that_another_roster_forms() -> None:
+    coordinator = group()
+    beat(coordinator, 4 * S, 0)
+    decisions = coordinator.tick(5 * S).decisions
+
+    heir = Coordinator("coordinator")
+    heir.resume(decisions)
+    heir.on_command("commands", opened(germinate(), "1-0"))
+    beat(heir, 6 * S, 0, 1)
+    none_is_left = heir.tick(6 * S)
+    beat(heir, 7 * S, 0, 1, incarnation=2)
+    [proposal] = heir.tick(7 * S).decisions
+
+    assert none_is_left.decisions == []
+    assert isinstance(proposal, pb.BarrierProposal)
+    assert (proposal.round, proposal.roster_generation) == (2, 2)
+
+
+def test_a_group_that_is_being_started_anew_already_is_let_be() -> None:
+    coordinator = group()
+    beat(coordinator, 4 * S, 0, incarnation=2)  # the process of rank 1 has ended, and its heir is not heard yet
+
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    coordinator.tick(4 * S)
+    outcome = coordinator.tick(9 * S)
+    beat(coordinator, 10 * S, 0, 1, incarnation=2)
+    [proposal] = coordinator.tick(10 * S).decisions
+
+    assert all(not each.evicted for each in outcome.decisions if isinstance(each, pb.BarrierAbort))
+    assert isinstance(proposal, pb.BarrierProposal)
+    assert proposal.roster_generation > 2
+
+
+def test_one_that_said_that_it_is_busy_has_twenty_seconds() -> None:
+    coordinator = group()
+    busy = heartbeat(1)
+    busy.busy = pb.BusyWith.BUSY_COMPILE
+    coordinator.on_heartbeat(busy, 1 * S)
+    beat(coordinator, 20 * S, 0)
+
+    assert coordinator.tick(21 * S - 1).decisions == []
+    assert len(evicted(coordinator, 21 * S).evicted) == 2
+
+
+def test_a_coordinator_that_could_hear_nobody_gives_nobody_up() -> None:
+    coordinator = group()
+
+    coordinator.on_deaf(9 * S)
+
+    assert coordinator.tick(14 * S - 1).decisions == []
+    assert len(evicted(coordinator, 14 * S).evicted) == 2
+
+
+def test_neither_a_worker_alone_nor_ranks_that_said_farewell_are_evicted() -> None:
+    alone, ended = Coordinator("coordinator"), group()
+    alone.on_heartbeat(heartbeat(world_size=1), 0)
+    farewell = heartbeat(1)
+    farewell.report.CopyFrom(pb.WorkerReport(worker="worker-1"))
+    ended.on_heartbeat(farewell, 1 * S)
+
+    assert [each.tick(60 * S).decisions for each in (alone, ended)] == [[], []]
+
+
+def test_a_runtime_ends_the_process_that_is_named_and_no_other() -> None:
+    abort = pb.BarrierAbort(
+        version=1, round=1, roster_generation=1, evicted=[pb.EvictedProcess(worker="w", incarnation=7)], detail="why"
+    )
+    delivery = Delivery("decisions", "w", "1-0", b"", 1, "w")
+    named, its_heir = Orders(worker="w", incarnation=7), Orders(worker="w", incarnation=8)
+
+    told, settled = its_heir.on_abort(abort, delivery)
+    with pytest.raises(EvictedError, match="why"):
+        named.on_abort(abort, delivery)
+
+    assert (told, settled) == ([pb.ToTrainer(abort=abort)], [delivery])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +110,19 @@ class Consumer:
         self.pending.forget(delivery.entry_id for delivery in batch)
         self._rewound = True
 
+    def begin(self, delivery: Delivery) -> Steps[bool]:
+        """Whether an entry that came alone may be tried now; else it is another's, or comes again."""
+        try:
+            return (yield from self.pending.begin(delivery))
+        except (NoGroupError, UnavailableError):
+            self.abandon([delivery])
+            return False
+
+    def absolve(self) -> Steps[None]:
+        """Whoever had it in hand lives. Where nobody can be told, it counts as before."""
+        with suppress(UnavailableError):
+            yield from self.pending.absolve()
+
     def next_batch(self, *, wait: bool = True) -> Steps[list[Delivery]]:
         """The next entries, from now on in hand. Empty: nothing came while the server blocked, or it had to wait."""
         self._calm = arrived = False
@@ -159,7 +173,8 @@ class Consumer:
         if self.pace.reclaim_after_ms is None:
             return 0  # of a group of its own, whose next incarnation reads on
         stream, group, consumer = self.source
-        ids, total, left = [delivery.entry_id for delivery in unread], 0, 1
+        ids = [delivery.entry_id for delivery in unread if self.pending.is_counted(delivery)]
+        total, left = 0, 1
         while left:
             reply: list[int] = yield from call(RELEASE, [stream], [group, consumer, NUM_RELEASED, *ids])
             total, left = total + reply[0], reply[1]

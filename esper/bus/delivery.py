@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 FIELD = b"m"  # the one field of every entry: a sealed message
 MAX_ATTEMPTS = 5
+# From the third delivery on an entry is handed over alone: one that kills its consumer then takes no neighbour along.
+TOGETHER = 2
 
 Entry: TypeAlias = tuple[bytes, dict[bytes, bytes]]
 Row: TypeAlias = Sequence[Any]
@@ -23,6 +25,11 @@ class Delivery(NamedTuple):
     body: bytes
     attempts: int
     consumer: str = ""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it failed so often in company that it is handed over without any."""
+        return self.attempts > TOGETHER
 
     @property
     def spent(self) -> bool:

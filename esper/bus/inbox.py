@@ -95,6 +95,22 @@ class Inbox:
         """Hand over again whatever is still pending: after a settlement was refused."""
         self.consumer.rewind(self._read_ahead())
 
+    def try_apart(self) -> None:
+        """From now on an entry that comes alone is not counted as tried until begin() is asked for it.
+
+        For a reader that lets batches wait, or holds on to what it has handled: there a process dies, or loses its
+        leases, of other things than the entry that it was handed last.
+        """
+        self.pending.apart = True
+
+    async def begin(self, delivery: Delivery) -> bool:
+        """Whether an entry that came alone may be tried now: in company of nothing, and settled at once."""
+        return await self._drive(self.consumer.begin(delivery))
+
+    async def absolve(self) -> None:
+        """Before rewind(), by a reader that lives: what it has in hand has failed no more often than before."""
+        await self._drive(self.consumer.absolve())
+
     async def batches(self, *, until_idle: bool = False) -> AsyncGenerator[list[Delivery], None]:
         """Batches, without end; `until_idle` ends once nothing is new and all that is pending is in hand.
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
-from esper.bus.delivery import FIELD, Delivery, Row, body_of, delivered, entries_of
+from esper.bus.delivery import FIELD, TOGETHER, Delivery, Row, body_of, delivered, entries_of
 from esper.bus.ids import before, id_order
 from esper.bus.protocol import Ask, Steps
+from esper.bus.script import ABSOLVE, call
 
-# From the third delivery on an entry is handed over alone: one that kills its consumer then takes no neighbour along.
-TOGETHER = 2
 NUM_HELD_BEFORE_LOOK = 8192
+NUM_ABSOLVED = 500  # entries a call
 BEGIN, END = "0-0", "+"
 
 Attempts: TypeAlias = dict[str, int]
@@ -37,6 +37,8 @@ class Pending:
         self.source, self.count = source, count
         self.num_reclaimed = 0
         self.num_vanished = 0
+        self.apart = False
+        """Whether what is handed over alone counts as tried only when it is begun."""
         self.sweeping = True
         self._cursor, self._last, self._claim_cursor = BEGIN, END, BEGIN
         self._held: set[str] = set()
@@ -68,7 +70,7 @@ class Pending:
         """The next own pending entries that are not in hand; empty at the end of the list."""
         while rows := (yield from self._page(self._cursor, self._last)):
             if attempts := self._next_run(rows):
-                entries = yield from self._again(len(attempts))
+                entries = yield from self._rows_of(attempts)
                 self._cursor = next(reversed(attempts))
                 if deliveries := (yield from self._taken(entries, attempts)):
                     return deliveries
@@ -76,6 +78,30 @@ class Pending:
                 self._cursor = rows[-1][0]
         self.sweeping = False
         return []
+
+    def begin(self, delivery: Delivery) -> Steps[bool]:
+        """Count one that came alone as tried from now on; False: it is not ours any more, or it is gone."""
+        stream, group, consumer = self.source
+        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", 1, "STREAMS", stream, before(delivery.entry_id))
+        rows = entries_of((yield Ask(words)))
+        if rows and rows[0][0].decode() == delivery.entry_id:
+            return bool((yield from self._taken(rows, {delivery.entry_id: delivery.attempts})))
+        self.forget([delivery.entry_id])
+        return False
+
+    def absolve(self) -> Steps[None]:
+        """What is in hand killed nobody: its last delivery in company does not count, whoever has it by now.
+
+        Nothing is taken off a try alone: what always takes longer than its lease must come to an end too.
+        """
+        stream, group, _ = self.source
+        ids = sorted(self._held, key=id_order)
+        for start in range(0, len(ids), NUM_ABSOLVED):
+            yield from call(ABSOLVE, [stream], [group, TOGETHER, *ids[start : start + NUM_ABSOLVED]])
+
+    def is_counted(self, delivery: Delivery) -> bool:
+        """Whether the server's count of deliveries has this one from when it was handed over."""
+        return not (self.apart and delivery.alone)
 
     def reclaim(self, min_idle_ms: int) -> Steps[bool]:
         """Take over entries idle for so long, a bounded number; whether there is more to look at."""
@@ -132,6 +158,14 @@ class Pending:
         else:
             rest = list(takewhile(lambda row: row[0] not in self._held and row[1] < TOGETHER, rest))
         return {entry_id: delivered + 1 for entry_id, delivered in rest}
+
+    def _rows_of(self, attempts: Attempts) -> Steps[list[Row]]:
+        """The entries of a run, handed over again: all of which counts, but for one that is to be tried apart."""
+        [entry_id, attempt] = next(iter(attempts.items()))
+        if not (self.apart and attempt > TOGETHER):
+            return (yield from self._again(len(attempts)))
+        found: Any = yield Ask(("XRANGE", self.source.stream, entry_id, entry_id))
+        return list(found) or [(entry_id.encode(), None)]
 
     def _again(self, count: int) -> Steps[list[Row]]:
         """Read own entries again from the cursor; this counts as a delivery."""

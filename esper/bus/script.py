@@ -34,7 +34,7 @@ def load(name: str) -> Script:
     return Script(source, hashlib.sha1(source).hexdigest())
 
 
-SETTLE, RELEASE = load("settle.lua"), load("release.lua")
+SETTLE, RELEASE, ABSOLVE = load("settle.lua"), load("release.lua"), load("absolve.lua")
 
 
 def call(script: Script, keys: Sequence[str], argv: Sequence[Argument]) -> Steps[Any]:

@@ -26,7 +26,7 @@ class Turns:
 
     def __init__(self, redis: Redis, record: str) -> None:
         self.redis, self.key = redis, f"{record}:turn"
-        self._token, self._shared_until_s = token_hex(8), 0.0
+        self._token, self._shared_until_s, self._held = token_hex(8), 0.0, False
 
     def met(self) -> None:
         """Another has replaced the record."""
@@ -39,8 +39,8 @@ class Turns:
 
     @asynccontextmanager
     async def mine(self) -> AsyncIterator[None]:
-        """A turn for as long as the block runs, within limits; where the server can't say, at once."""
-        if not self.is_shared:
+        """A turn for as long as the block runs, within limits; at once where the server can't say, or it is ours."""
+        if self._held or not self.is_shared:
             yield
             return
         try:
@@ -49,9 +49,11 @@ class Turns:
         except UnavailableError:
             yield
             return
+        self._held = True
         try:
             yield
         finally:
+            self._held = False
             await self._give_back()
 
     async def _taken(self) -> bool:

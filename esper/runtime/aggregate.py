@@ -90,6 +90,9 @@ class Aggregator:
         self._queue: asyncio.Queue[tuple[int, list[Delivery]]] = asyncio.Queue(NUM_QUEUED)
         self._generation = 0
         self._slot = beside(place.record, "")
+        self._sources_by_stream = {inbox.source.stream: inbox for inbox in inboxes}
+        for inbox in inboxes:
+            inbox.try_apart()
         self.turns = Turns(outbox.redis, place.record)
 
     async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
@@ -128,7 +131,10 @@ class Aggregator:
         """Wait for a batch, or until what is in hand is due; then settle if it is."""
         batch = await self._next(ended)
         if batch is not None and batch[0] == self._generation:
-            self._take_in(batch[1])
+            if batch[1][0].alone and not batch[1][0].spent:
+                await self._try_alone(batch[1][0])
+            else:
+                self._take_in(batch[1])
         if self._due_s() == 0:
             await self.settle()
 
@@ -173,6 +179,18 @@ class Aggregator:
             else:
                 self._hand.append((delivery, opened))
 
+    async def _try_alone(self, delivery: Delivery) -> None:
+        """Fold what may have killed its consumers with nothing else in hand, and settle it at once.
+
+        It counts as tried from within the turn on: neither a queue nor another's turn makes it lose its lease then.
+        """
+        if (self._hand or self._refused) and not await self.settle():
+            return
+        async with self.turns.mine():
+            if await self._sources_by_stream[delivery.stream].begin(delivery):
+                self._take_in([delivery])
+                await self.settle()
+
     async def settle(self) -> bool:
         """Settle everything in hand. False: entries were taken over by another; what is still ours comes again."""
         try:
@@ -184,6 +202,7 @@ class Aggregator:
             log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
             self._generation += 1
             for inbox in self.inboxes:
+                await inbox.absolve()
                 inbox.rewind()
             await self._load()
             return False

@@ -96,6 +96,7 @@ class Clerk(Generic[T]):
                     settlement = self.desk.answered(batch, repeats, noted)
         except StaleLeaseError as error:
             log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
+            await self.inbox.absolve()
         finally:
             if not accepted:
                 self.inbox.rewind()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SETTLE, CONSUMER, PENDING = "esper/bus/settle.lua", "esper/bus/consumer.py", "esper/bus/pending.py"
+POISON_TESTS = "tests/test_poison_tried_apart.py"
 INBOX_TESTS, SETTLEMENT_TESTS = "tests/test_bus_inbox.py", "tests/test_bus_settlement.py"
 RETRACE, AUDIT = "esper/runtime/retrace.py", "esper/runtime/audit.py"
 REPLAY_TESTS, VERIFY_TESTS = "tests/test_replay_plan.py", "tests/test_verify.py"
@@ -76,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "poison_takes_its_neighbours_along",
-        PENDING,
+        "esper/bus/delivery.py",
         "TOGETHER = 2",
         "TOGETHER = 1_000",
         (f"{INBOX_TESTS}::test_from_the_third_delivery_on_an_entry_comes_alone",),
@@ -87,6 +88,55 @@ MUTANTS = (
         "MAX_ATTEMPTS = 5",
         "MAX_ATTEMPTS = 6",
         ("tests/test_serve.py::test_a_message_that_kills_its_handler_five_times_is_dead_lettered_alone",),
+    ),
+    Mutant(
+        "what_waits_to_be_tried_alone_counts_as_tried",
+        "esper/bus/inbox.py",
+        "self.pending.apart = True",
+        "self.pending.apart = False",
+        (f"{POISON_TESTS}::test_what_aggregators_that_live_were_too_slow_for_is_folded_at_last",),
+    ),
+    Mutant(
+        "a_suspect_is_never_counted_as_tried",
+        PENDING,
+        "return bool((yield from self._taken(rows, {delivery.entry_id: delivery.attempts})))",
+        "return True",
+        (f"{POISON_TESTS}::test_a_suspect_that_is_gone_is_not_tried",),
+    ),
+    Mutant(
+        "a_suspect_is_tried_beside_what_is_in_hand",
+        "esper/runtime/aggregate.py",
+        "if (self._hand or self._refused) and not await self.settle():",
+        "if (self._hand or self._refused) and False:",
+        (f"{POISON_TESTS}::test_what_is_in_hand_is_settled_before_a_suspect_is_tried",),
+    ),
+    Mutant(
+        "a_suspect_that_another_took_over_is_tried",
+        "esper/runtime/aggregate.py",
+        "if await self._sources_by_stream[delivery.stream].begin(delivery):",
+        "if await self._sources_by_stream[delivery.stream].begin(delivery) or True:",
+        (f"{POISON_TESTS}::test_what_another_took_over_meanwhile_is_left_to_it",),
+    ),
+    Mutant(
+        "a_lost_lease_counts_as_a_failure",
+        "esper/bus/absolve.lua",
+        "row[4] - 1",
+        "row[4]",
+        (f"{POISON_TESTS}::test_a_lost_lease_takes_nothing_from_the_chances_of_an_entry",),
+    ),
+    Mutant(
+        "whoever_lost_a_lease_gets_it_back",
+        "esper/bus/absolve.lua",
+        "stream, group, row[2], 0,",
+        "stream, group, 'paused', 0,",
+        (f"{POISON_TESTS}::test_a_lost_lease_takes_nothing_from_the_chances_of_an_entry",),
+    ),
+    Mutant(
+        "what_never_ends_is_tried_for_ever",
+        "esper/bus/absolve.lua",
+        " and row[4] <= most then",
+        " then",
+        (f"{POISON_TESTS}::test_what_never_ends_within_its_lease_alone_ends_as_poison",),
     ),
     Mutant(
         "deleted_entries_stay_pending",

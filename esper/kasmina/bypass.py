@@ -16,8 +16,9 @@ def bypassed(host: nn.Module, slots: Collection[Slot]) -> list[str]:
     That a slot did not fire proves nothing: a step may leave out a layer, or the whole model. A gradient in parameters
     that only this site has proves that its module ran, and that compiled code or a fast path went past the hook.
     """
-    silent = [slot for slot in slots if slot.hooked and not slot.fired]
-    for slot in slots:
+    awake = [slot for slot in slots if not slot.resting]
+    silent = [slot for slot in awake if slot.hooked and not slot.fired]
+    for slot in awake:
         slot.fired = False
     return [slot.name for slot in silent if _learned(host, slot.module)]
 

@@ -55,6 +55,7 @@ class Executor:
         """`reduce` makes a tensor its mean over ranks, in place or not, and is called by all ranks alike."""
         self.settings = settings or KasminaConfig()
         self.step, self.epoch = 0, 0
+        self.is_dormant = False  # since this step began: no slot has a seed, or a hook that could have been missed
         host = undistributed(model)  # evaluation on one rank alone must run no collective
         show_hooks_to_compiler()
         self._host = host
@@ -145,16 +146,21 @@ class Executor:
     def begin_step(self, step: int, epoch: int) -> None:
         """Move alphas and look after the seeds. Waits for the device every `read_every` steps, if any seed lives."""
         self.step, self.epoch = step, epoch
-        living = [slot.seed for slot in self._slots.values() if slot.seed is not None]
-        if step % self.settings.walk_every == 0:
+        walks = step % self.settings.walk_every == 0
+        if walks:
             self._watched.look()
-            for seed in living:
-                seed.look()
-        for slot in self._slots.values():
+        awake = [slot for slot in self._slots.values() if not slot.resting]
+        self.is_dormant = not awake and not self.learning()
+        if not awake:
+            return
+        living = [slot.seed for slot in awake if slot.seed is not None]
+        for seed in living if walks else ():
+            seed.look()
+        for slot in awake:
             slot.step = step
             slot.look_back()
             slot.rest()
-            slot.walk_due |= step % self.settings.walk_every == 0
+            slot.walk_due |= walks
         for seed in living:
             seed.set_alpha(step)
             self._look_after(seed)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+AT_ONCE = 32  # values that were added and have yet to be put in their places
+
 
 class Ring:
     """The last `size` scalars, on the device. Adding one never waits for the device."""
@@ -16,6 +18,7 @@ class Ring:
         """`values` is the memory to keep them in, float64 [size]; None means memory of its own."""
         self._values = torch.zeros(size, dtype=torch.float64, device=device) if values is None else values
         self._size, self.total = size, 0
+        self._added: list[Tensor] = []  # not in their places yet: to put many there takes hardly longer than one
 
     @property
     def device(self) -> torch.device:
@@ -24,10 +27,15 @@ class Ring:
     @property
     def values(self) -> Tensor:
         """All places, also those that were never written."""
+        self._put_in_place()
         return self._values
 
     def add(self, value: Tensor) -> None:
-        self._values[self.next_place()].copy_(value.detach() if value.requires_grad else value)
+        """A 0-dim tensor, which nobody writes to from now on."""
+        self.total += 1
+        self._added.append(value.detach() if value.requires_grad else value)
+        if len(self._added) >= min(AT_ONCE, self._size):
+            self._put_in_place()
 
     def next_place(self) -> int:
         """Count one more value; where it belongs, for the caller to write it there."""
@@ -36,16 +44,23 @@ class Ring:
 
     def window(self) -> Tensor | None:
         """The values held once the ring is full; None before."""
-        return self._values if self.total >= self._size else None
+        return self.values if self.total >= self._size else None
 
     def newest(self, num: int) -> Tensor | None:
         """The last `num` values, in no order; None where fewer were added, or are held."""
         if num > min(self.total, self._size):
             return None
-        end = self.total % self._size
-        return (
-            self._values[end - num : end] if end >= num else torch.cat((self._values[:end], self._values[end - num :]))
-        )
+        end, values = self.total % self._size, self.values
+        return values[end - num : end] if end >= num else torch.cat((values[:end], values[end - num :]))
+
+    def _put_in_place(self) -> None:
+        if not self._added:
+            return
+        added, self._added = torch.stack(self._added).to(self._values), []
+        start = (self.total - len(added)) % self._size
+        room = self._size - start
+        self._values[start : start + len(added)] = added[:room]
+        self._values[: max(0, len(added) - room)] = added[room:]
 
 
 @dataclass(frozen=True, slots=True)

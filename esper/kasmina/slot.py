@@ -104,6 +104,7 @@ class Slot:
         self.reused = False  # the host changes the site's input in place, later in the same forward
         self._first_input: tuple[Tensor, int] | None = None
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
+        self.resting = False  # no hook hangs on the module; there is nothing to do at a step
         self._handle: RemovableHandle | None = None
         self._ahead: set[int] = set()  # the module's hooks that came before this one's, where the slot rests
         self.attach()
@@ -118,6 +119,7 @@ class Slot:
         self._handle = self.module.register_forward_hook(Hook(self), with_kwargs=True)
 
     def detach(self) -> None:
+        self.resting = False
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -128,9 +130,11 @@ class Slot:
             hooks = list(self.module._forward_hooks)
             self._ahead = set(hooks[: hooks.index(self._handle.id)])
             self._handle.remove()
+            self.resting, self.fired = True, False
 
     def wake(self) -> None:
         """Hang on the module again, at the old place among its hooks: before what came later."""
+        self.resting = False
         if self._handle is None or self.hooked:
             return
         hooks, own = self.module._forward_hooks, self._handle.id

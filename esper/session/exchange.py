@@ -50,11 +50,11 @@ class Exchange:
     rows: Rows
     foreseen: list[pb.SeedCommand] = field(default_factory=list)  # germinations not judged yet
     report_stored: bool = False
+    flush_at: float = 0.0  # monotonic seconds: hand over rows then, at the latest
     windows: dict[str, bytes] = field(default_factory=dict)  # of replay: what the runtimes have met, as they told
     _recalled: list[pb.CommitOrder] = field(default_factory=list)
     _is_recalled: bool = False
     _introduction: pb.ToRuntime | None = None
-    _flush_at: float = 0.0
     _revive_at: float = 0.0
     _backoff_s: float = field(default=FLUSH_S)
 
@@ -104,12 +104,19 @@ class Exchange:
             if answer is not None:
                 self.say(pb.ToRuntime(applied=answer))
 
-    def flush_when_due(self, *, force: bool = False) -> None:
-        """Hand over the rows every 32 steps or 250 ms; what the lane has no room for stays and is counted."""
-        now = time.monotonic()
-        if self.link is None or not (force or self.rows.num_fresh >= FLUSH_STEPS or now >= self._flush_at):
+    @property
+    def has_foreseen(self) -> bool:
+        """Whether germinations to come were heard of that nothing was prepared for yet."""
+        return bool(self.foreseen or self.boundary.unforeseen)
+
+    def flush_when_due(self, now: float, *, force: bool = False) -> None:
+        """Hand over the rows every 32 steps or 250 ms; what the lane has no room for stays and is counted.
+
+        `now` is the monotonic time in seconds.
+        """
+        if self.link is None or not (force or self.rows.num_fresh >= FLUSH_STEPS or now >= self.flush_at):
             return
-        self._flush_at = now + FLUSH_S
+        self.flush_at = now + FLUSH_S
         while self.link.rows_lane_free() and (table := self.rows.table()) is not None:
             self.link.send_rows(pb.ToRuntime(rows=table))
 
@@ -129,7 +136,7 @@ class Exchange:
         """Wait until Redis has acknowledged every row."""
         deadline = time.monotonic() + patience_s
         while self.link is not None and self.rows.unstored and time.monotonic() < deadline:
-            self.flush_when_due(force=True)
+            self.flush_when_due(time.monotonic(), force=True)
             self.pump(0.02)
 
     def _hear(self, message: pb.ToTrainer) -> None:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 import torch
-from torch.utils.hooks import RemovableHandle
 
-from esper.errors import RuntimeLostError, TrainingError
+from esper.errors import RuntimeLostError
 from esper.kasmina.prefetch import Prefetched, Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.session import records, resuming
 from esper.session.batches import LoopPosition
-from esper.session.exchange import FLUSH_S, HEARTBEAT_S, Exchange
-from esper.session.lessons import Lessons, Said
+from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, Exchange
+from esper.session.host_hooks import HostHooks
+from esper.session.lessons import Lessons
 from esper.session.portrait import Portrait
+from esper.session.preparing import prepare_kernels
 from esper.session.step import Step as Step
+from esper.session.telling import Telling
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
-from esper.tolaria.closures import Arguments, after_closure
 from esper.tolaria.teachers import Teachers
 
 T = TypeVar("T")
@@ -52,8 +53,8 @@ class Session:
     def __post_init__(self) -> None:
         self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
         self._step = Step(self)
-        self._beat_at = 0.0
-        self._stepped = False  # the host's optimizer, since this step began
+        self._beat_at = self._look_at = 0.0
+        self._num_untold = 0  # steps since it was last looked whether there is anything to hand over
         self.executor.in_emergency = self._in_emergency
         self._barrier_due = False
         self.lessons = Lessons(None, self.portrait.steering.count)
@@ -62,10 +63,10 @@ class Session:
         self.position = LoopPosition()
         self.not_replayable = records.UNKNOWN_BATCHES
         self.ends_after = 0  # a replay ends after this step; 0: the loop does
-        self._hooks: list[RemovableHandle] = [
-            self.optimizer.register_step_pre_hook(self._before_optimizer_step),
-            self.optimizer.register_step_post_hook(self._after_optimizer_step),
-        ]
+        self._telling = Telling(self.portrait, self.exchange)
+        self._hooks = HostHooks(self.portrait, self.pruning, self.optimizer)
+        self._gated = self.optimizers.own_host
+        self._rate = self.optimizers.rate_of_host
         self._beat()
 
     def step(self) -> Step:
@@ -125,7 +126,8 @@ class Session:
 
     def export_importance(self, checkpoint_id: str) -> None:
         """Tell what each channel and head is worth, at a checkpoint; all ranks call it before the same step."""
-        self._publish(self.pruning.export(f"checkpoint-{self.step_number}", checkpoint_id, self.step_number))
+        exported = self.pruning.export(f"checkpoint-{self.step_number}", checkpoint_id, self.step_number)
+        self._telling.importance(exported, self.step_number, self.epoch)
 
     @contextmanager
     def busy(self, what: int) -> Iterator[None]:
@@ -141,9 +143,8 @@ class Session:
         parameters, except for a fossil that does not fold into its site's weights.
         """
         if self._report is None:
-            for hook in self._hooks:
-                hook.remove()
-            self._answer(self.lessons.end(self.step_number))
+            self._hooks.remove()
+            self._telling.answer(self.lessons.end(self.step_number))
             self.pruning.close()
             self.optimizers.close()
             self.exchange.store_rows()
@@ -172,6 +173,30 @@ class Session:
             self._barrier_due = False
             self._beat(barrier_due=True)
         self.exchange.pump()
+        if not self.exchange.boundary.is_idle:
+            self._wait_and_carry_out()
+        if self.ends_after and self.step_number > self.ends_after:  # as far as the run came that is replayed
+            self.close()
+            raise SystemExit(0)
+        if self.executor.prefetch or self.exchange.has_foreseen:
+            prepare_kernels(self.executor, self.exchange, self.step_number, self.busy, self._tell_prefetched)
+        if self.checkpoints is not None:
+            self._checkpoint(self.checkpoints)
+        self._hooks.stepped, self._hooks.step = False, self.step_number
+        if self._gated:
+            self.optimizers.begin_step(self.step_number)
+        self.executor.begin_step(self.step_number, self.epoch)
+        if not self.pruning.is_idle:
+            self._prune()
+        elif self._hooks.looks:
+            self._hooks.look(False)
+
+    def _prune(self) -> None:
+        self._hooks.look(self.pruning.looks)
+        self.pruning.begin_step(self.step_number)
+        self._telling.news_of(self.pruning, self.step_number, self.epoch)
+
+    def _wait_and_carry_out(self) -> None:
         waited_since = 0.0
         while self._must_wait():
             waited_since = waited_since or time.monotonic()
@@ -179,47 +204,14 @@ class Session:
                 waited_since = time.monotonic()  # a pause may last; only an undecided promise may not
             elif time.monotonic() - waited_since > DECISION_TIMEOUT_S:
                 raise RuntimeLostError(self._overdue())
-            self.exchange.flush_when_due(force=True)
-            self._beat_when_due()
+            now = time.monotonic()
+            self.exchange.flush_when_due(now, force=True)
+            self._beat_when_due(now)
             self.exchange.pump(FLUSH_S)
-        if self.ends_after and self.step_number > self.ends_after:  # as far as the run came that is replayed
-            self.close()
-            raise SystemExit(0)
         self.portrait.steps_waited += bool(waited_since)
-        self._prefetch()
-        if self.checkpoints is not None:
-            self._checkpoint(self.checkpoints)
-        self._stepped = False
-        self.optimizers.begin_step(self.step_number)
-        self.executor.begin_step(self.step_number, self.epoch)
-        self.pruning.begin_step(self.step_number)
-        self._publish(self.pruning.take_exported())
-        for event in self.pruning.take_events():
-            self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, event.name, **event.attributes)
-            log.warning(event.name, **event.attributes)
-
-    def _prefetch(self) -> None:
-        """Make kernels ready for the germinations to come. A compiler takes its time, in which no round is to fail."""
-        prefetch, boundary = self.executor.prefetch, self.exchange.boundary
-        if not (prefetch or boundary.unforeseen or self.exchange.foreseen):
-            return
-        while self.exchange.foreseen:
-            prefetch.foresee(self.exchange.foreseen.pop(0))
-        for order in boundary.foreseen(self.step_number):
-            for opened in order.commands:
-                prefetch.foresee(opened.adaptation.seed_command, order.commit.effective_step)
-        compiles = self.executor.kernels.regions is not None
-        for wanted in prefetch.take_due(self.step_number):
-            with self.busy(pb.BusyWith.BUSY_COMPILE) if compiles else nullcontext():
-                self._tell_prefetched(prefetch.make(wanted))
 
     def _tell_prefetched(self, made: Prefetched) -> None:
-        level = pb.TelemetryLevel.TELEMETRY_WARNING if made.detail else pb.TelemetryLevel.TELEMETRY_INFO
-        event = "kernel.not_prefetched" if made.detail else "kernel.prefetched"
-        facts = {"site": made.wanted.site, "blueprint": made.wanted.blueprint_id, "took_ms": f"{made.took_ms:.3g}"}
-        facts |= {"detail": made.detail} if made.detail else {}
-        self.exchange.rows.note(level, event, **facts)
-        log.info(event, step=self.step_number, **facts)
+        self._telling.prefetched(made, self.step_number)
 
     def _checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.due(self.step_number):
@@ -232,26 +224,31 @@ class Session:
 
     def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None:
         """Keep the step's measurements and go on to the next."""
-        if not self._stepped:  # a GradScaler skipped the host's step, or the loop did: no hook has fired
+        if not self._hooks.stepped:  # a GradScaler skipped the host's step, or the loop did: no hook has fired
             self.optimizers.skip(self.executor.learning())
         self.exchange.rows.add(self.step_number, time.time_ns(), self._values(loss, step_ms))
         self.step_number += 1
-        self.exchange.flush_when_due()
         if self.steps_per_epoch and (self.step_number - 1) % self.steps_per_epoch == 0:
             self.epoch_end()
         elif (self.step_number - 1) % BARRIER_STEPS == 0:
             self._barrier_due = True
-        self._beat_when_due()
+        self._num_untold += 1
+        now = time.monotonic()
+        if now >= self._look_at or self._num_untold >= FLUSH_STEPS:
+            self._num_untold = 0
+            self.exchange.flush_when_due(now)
+            self._beat_when_due(now)
+            self._look_at = min(self._beat_at, self.exchange.flush_at)
 
     def _values(self, loss: torch.Tensor | None, step_ms: float) -> dict[str, float | torch.Tensor]:
-        values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": self.optimizers.learning_rate()}
+        values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": self._rate()}
         if loss is not None:
             values["loss"] = loss
             self.executor.note_loss(loss)
         if "accuracy" in self.portrait.notes:
             values["accuracy"] = self.portrait.notes["accuracy"]
-        if self.teachers is not None:
-            values |= self.teachers.take_measured()
+        if self.lessons.teachers is not None:
+            values |= self.lessons.teachers.take_measured()
         return values
 
     def _must_wait(self) -> bool:
@@ -260,7 +257,7 @@ class Session:
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.portrait.gradients.ask(order.commit.round, self.step_number)
-            self._answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
+            self._telling.answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
             self._keep_outcomes(order)
             if self.checkpoints is not None:
                 self.checkpoints.note(order)
@@ -276,25 +273,9 @@ class Session:
             record = records.judged(self.portrait, order.commit.round, outcomes)
             self.exchange.say(pb.ToRuntime(record=record))
 
-    def _answer(self, said: Said) -> None:
-        for answer in said.answers:
-            self.exchange.say(pb.ToRuntime(applied=answer))
-        self._tell(said.receipts)
-
-    def _tell(self, receipts: Sequence[pb.CommandReceipt]) -> None:
-        """In the log, and as an event of the next packet: a command's completion shows in every tier."""
-        for receipt in receipts:
-            done = receipt.status == pb.ReceiptStatus.RECEIPT_APPLIED
-            level = pb.TelemetryLevel.TELEMETRY_INFO if done else pb.TelemetryLevel.TELEMETRY_WARNING
-            event = "command.applied" if done else "command.failed"
-            self.exchange.rows.note(level, event, command=receipt.command_id, detail=receipt.detail)
-            tell: Callable[..., Any] = log.info if done else log.warning
-            tell(event, command=receipt.command_id, step=receipt.step, detail=receipt.detail)
-
     def _in_emergency(self, reason: str) -> None:
         """A breaker opened: tell of it, at once and in every tier, and save what can be saved."""
-        self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened", reason=reason)
-        log.error("breaker.opened", step=self.step_number, reason=reason)
+        self._telling.emergency(reason, self.step_number)
         if self.checkpoints is not None:
             self.checkpoints.in_emergency(reason)
 
@@ -305,45 +286,11 @@ class Session:
             f"step {self.step_number} was promised not to begin before it"
         )
 
-    def _before_optimizer_step(
-        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Arguments | None:
-        looks = iter((self.pruning.before_optimizer_step,))  # once: a line search goes on from where the step began
-        return after_closure(args, kwargs, lambda: [look(optimizer) for look in looks])
-
-    def _after_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._stepped = True
-        self.portrait.gradients.take((p for group in optimizer.param_groups for p in group["params"]), self.step_number)
-        self.pruning.after_optimizer_step()
-        self._require_slots_fired()
-        learning = self.executor.learning()
-        if not learning:
-            return
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.optimizers.reduce(learning)
-        self.executor.observe(gradients, self.step_number)
-        self.executor.note_steps(self.optimizers.step(self.step_number))
-
-    def _require_slots_fired(self) -> None:
-        if sites := self.executor.bypassed():
-            raise TrainingError(
-                f"step {self.step_number}: no slot fired at {', '.join(sites)} although its parameters have gradients; "
-                "compiled code or a fast path goes past the module's hooks, so a seed there would have no effect"
-            )
-
-    def _publish(self, requests: Sequence[pb.StructuralPruningRequest]) -> None:
-        """In a heartbeat each, from rank 0: every rank has the same."""
-        for request in requests if self.portrait.place.rank == 0 else ():
-            heartbeat = self.portrait.heartbeat(self.step_number, self.epoch)
-            heartbeat.pruning.CopyFrom(request)
-            self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))
-
-    def _beat_when_due(self) -> None:
-        if time.monotonic() >= self._beat_at:
+    def _beat_when_due(self, now: float) -> None:
+        if now >= self._beat_at:
             news = self.teachers is not None and self.teachers.has_news
             self._beat(barrier_due=news or bool(self.executor.requests()))
 
     def _beat(self, *, barrier_due: bool = False, busy: int = 0) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_S
-        heartbeat = self.portrait.heartbeat(self.step_number, self.epoch, barrier_due=barrier_due, busy=busy)
-        self.exchange.say(pb.ToRuntime(heartbeat=heartbeat))
+        self._telling.beat(self.step_number, self.epoch, barrier_due=barrier_due, busy=busy)

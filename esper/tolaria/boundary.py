@@ -57,6 +57,13 @@ class Boundary:
         return len(self._orders)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to carry out, to vote on or to wait for: most steps of a run."""
+        return not (
+            self._orders or self._recalled or self._asked or self.paused_before or self.promised_from is not None
+        )
+
+    @property
     def recalling(self) -> bool:
         """Whether orders decided before this process began are yet to be carried out again."""
         return bool(self._recalled)

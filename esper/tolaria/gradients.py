@@ -17,15 +17,16 @@ class GradientSample:
 
     def __init__(self) -> None:
         self.step, self.digest = 0, b""
-        self._round = self._wanted = 0
+        self.wanted = 0  # the step to be sampled
+        self._round = 0
 
     def ask(self, round: int, step: int) -> None:
         """Have the gradients of this step sampled, by the number of the round that takes effect before it."""
-        self._round, self._wanted = round, step
+        self._round, self.wanted = round, step
 
     def take(self, parameters: Iterable[torch.Tensor], step: int) -> None:
         """Sample, if this is the step; to be called once its gradients are reduced, and before they are cleared."""
-        if step != self._wanted:
+        if step != self.wanted:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         parts = [(f"{number}", part(each, self._round + number)) for number, each in enumerate(gradients)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, assert_never, cast
 
@@ -117,6 +117,11 @@ class Optimizers:
     def learning_rate(self, optimizer_id: str = HOST) -> float | torch.Tensor:
         """The one that the next step will use, warm-up included."""
         return self._find(optimizer_id).learning_rate()
+
+    @property
+    def rate_of_host(self) -> Callable[[], float | torch.Tensor]:
+        """learning_rate() of the host, by the shortest way: for who asks in each step."""
+        return self._host.overrides.learning_rate
 
     def has(self, seed_id: str) -> bool:
         return seed_id in self._seeds

@@ -82,7 +82,8 @@ class Overrides:
         self._users = []
 
     def _before_step(self, *_: object) -> None:
-        self.put_back()
+        if self._users:
+            self.put_back()
         for group in self._optimizer.param_groups if self.values else ():
             present = numbers(group)
             self._users.append({name: present[name] for name in self.values if name in present})
@@ -90,7 +91,8 @@ class Overrides:
                 write(group, name, self.values[name])
 
     def _after_step(self, *_: object) -> None:
-        self.put_back()
+        if self._users:
+            self.put_back()
 
 
 def _is_number(value: object) -> TypeGuard[float | torch.Tensor]:

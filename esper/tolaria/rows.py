@@ -55,6 +55,7 @@ class Rows:
     _waiting: dict[pb.TelemetryLevel, deque[_Row]] = field(
         default_factory=dict
     )  # those of _fresh that are not shed, by level
+    _num_waiting: int = 0
     _unread: list[_Row] = field(default_factory=list)
 
     _events: list[pb.RowEvent] = field(default_factory=list)
@@ -69,8 +70,9 @@ class Rows:
         """Keep a row; `values` are 0-dim tensors or floats by metric name. What it tells of may raise its level."""
         self.made += 1
         row = _Row(timestamp_ns, step, values, self._events, level)
-        self._rate(row)
-        if self.unstored >= self.capacity:
+        if row.events or level != INFO:  # most rows tell of nothing
+            self._rate(row)
+        if self._num_waiting + len(self._again) + len(self._sent) >= self.capacity:
             victim = self._victim(row.level)
             self._shed(victim or row)
             if victim is None:
@@ -80,7 +82,10 @@ class Rows:
         self._events = []
         self._fresh.append(row)
         self._unread.append(row)
-        self._waiting.setdefault(row.level, deque()).append(row)
+        self._num_waiting += 1
+        if row.level not in self._waiting:
+            self._waiting[row.level] = deque()
+        self._waiting[row.level].append(row)
 
     def _rate(self, row: _Row) -> None:
         row.level = highest([row.level, *(event.level for event in row.events)])
@@ -89,7 +94,10 @@ class Rows:
     def _victim(self, level: pb.TelemetryLevel) -> _Row | None:
         """The oldest row of the lowest level up to this one."""
         met = [each for each, rows in self._waiting.items() if rows and rank(each) <= rank(level)]
-        return self._waiting[min(met, key=rank)].popleft() if met else None
+        if not met:
+            return None
+        self._num_waiting -= 1
+        return self._waiting[min(met, key=rank)].popleft()
 
     def _shed(self, row: _Row) -> None:
         row.is_shed = True
@@ -101,12 +109,12 @@ class Rows:
 
     @property
     def num_fresh(self) -> int:
-        return sum(map(len, self._waiting.values())) + len(self._again)
+        return self._num_waiting + len(self._again)
 
     @property
     def unstored(self) -> int:
         """Rows not known to be on the stream."""
-        return self.num_fresh + len(self._sent)
+        return self._num_waiting + len(self._again) + len(self._sent)
 
     def table(self) -> pb.TelemetryRows | None:
         """Rows not yet sent, as one message; None where there are none, or enough are under way and none is urgent."""
@@ -136,6 +144,7 @@ class Rows:
         )
 
     def _number(self, row: _Row) -> _Row:
+        self._num_waiting -= 1
         self._waiting[row.level].popleft()  # which is this row: both are in the order in which they came
         self._numbered += 1
         row.sequence = self._numbered
@@ -152,6 +161,8 @@ class Rows:
 
     def _note_non_finite(self, rows: list[_Row]) -> None:
         """Count every such row, but tell of a metric only where it ceases to be finite: a lost run stays lost."""
+        if not self._bad and math.isfinite(sum(sum(row.values.values()) for row in rows)):
+            return
         for row in rows:
             bad = {name: str(float(value)) for name, value in row.values.items() if not math.isfinite(float(value))}
             self.non_finite += bool(bad)
@@ -196,12 +207,13 @@ def _alike(waiting: deque[_Row], before: Sequence[_Row] = ()) -> list[_Row]:
 
 
 def read_tensors(rows: list[_Row]) -> None:
-    """Replace every tensor by its value, with one transfer per device."""
-    held = [(row, name, value) for row in rows for name, value in row.values.items() if isinstance(value, torch.Tensor)]
-    by_device: dict[torch.device, list[tuple[_Row, str, torch.Tensor]]] = {}
-    for row, name, value in held:
-        by_device.setdefault(value.device, []).append((row, name, value))
-    for group in by_device.values():
-        numbers = torch.stack([value.to(torch.float64) for _, _, value in group]).tolist()
+    """Replace every tensor by its value, with one transfer per device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Row, str, torch.Tensor]]] = {}
+    for row in rows:
+        for name, value in row.values.items():
+            if isinstance(value, torch.Tensor):
+                groups.setdefault((value.device, value.dtype), []).append((row, name, value))
+    for group in groups.values():
+        numbers = torch.stack([value for _, _, value in group]).to(torch.float64).tolist()
         for (row, name, _), number in zip(group, numbers, strict=True):
             row.values = {**row.values, name: number}

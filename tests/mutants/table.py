@@ -469,8 +469,8 @@ MUTANTS = (
     Mutant(
         "the_newest_row_of_a_level_is_shed",
         "esper/tolaria/rows.py",
-        "return self._waiting[min(met, key=rank)].popleft() if met else None",
-        "return self._waiting[min(met, key=rank)].pop() if met else None",
+        "return self._waiting[min(met, key=rank)].popleft()",
+        "return self._waiting[min(met, key=rank)].pop()",
         ("tests/test_shedding.py::test_the_oldest_debug_row_goes_first_then_the_oldest_of_the_next_level",),
     ),
     Mutant(

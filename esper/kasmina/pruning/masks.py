@@ -27,7 +27,7 @@ class Masks:
         self.units = dict(units)
         self._kept: dict[Key, Tensor] = {}
         self._gates: dict[Key, Gate] = {}
-        self._held: tuple[list[Tensor], list[Tensor]] = ([], [])
+        self.held: tuple[list[Tensor], list[Tensor]] = ([], [])
 
     def now(self) -> dict[Key, Tensor]:
         """Copies of all masks in force."""
@@ -55,8 +55,8 @@ class Masks:
 
     def hold(self) -> None:
         """Make pruned weights zero again: momentum and decay may just have moved them."""
-        parameters, factors = self._held
-        if parameters:  # asked in every step of every run
+        parameters, factors = self.held
+        if parameters:
             with torch.no_grad():
                 torch._foreach_mul_(parameters, factors)
 
@@ -78,7 +78,7 @@ class Masks:
 
     def _settle(self) -> None:
         pairs = [pair for gate in self._gates.values() for pair in gate.factors()]
-        self._held = ([p for p, _ in pairs], [factor for _, factor in pairs])
+        self.held = ([p for p, _ in pairs], [factor for _, factor in pairs])
         self.hold()
 
 

@@ -73,6 +73,16 @@ class Pruning:
 
     # -- what a step brings ------------------------------------------------------------------------------------------
 
+    @property
+    def looks(self) -> bool:
+        """Whether before_optimizer_step has anything to look at, in this step or a later one."""
+        return self.settings.importance_every > 0 or self._change is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a step finds nothing to look at, to prune, to undo or to tell of; what is pruned stays so."""
+        return not (self.settings.importance_every or self._change or self._exported or self._events)
+
     def begin_step(self, step: int) -> None:
         """Prune what the ramp asks for; undo the change if it did harm. While it is watched, waits for the device."""
         if self._change is None or self._ramp is None:

@@ -1,0 +1,69 @@
+"""What a session does around each step of the host's optimizer, from inside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from esper.errors import TrainingError
+from esper.kasmina.pruning.pruner import Pruning
+from esper.session.portrait import Portrait
+from esper.tolaria.closures import Arguments, after_closure
+
+
+class HostHooks:
+    """Looks at the host's gradients, then steps the seeds. Without a seed or a mask it does nothing.
+
+    `stepped` tells whether the optimizer has stepped since it was set to False.
+    """
+
+    def __init__(self, portrait: Portrait, pruning: Pruning, optimizer: torch.optim.Optimizer) -> None:
+        self.stepped, self.step = False, 0
+        self._executor, self._optimizers = portrait.executor, portrait.optimizers
+        self._gradients, self._pruning = portrait.gradients, pruning
+        self._host, self._looking = optimizer, optimizer.register_step_pre_hook(self._before)
+        self._following = optimizer.register_step_post_hook(self._after)
+        self.looks = True
+
+    def look(self, looks: bool) -> None:
+        """Whether to be called before the optimizer steps too, from the next step on."""
+        if looks != self.looks:
+            self._looking.remove()
+            self._looking = self._host.register_step_pre_hook(self._before) if looks else self._looking
+            self.looks = looks
+
+    def remove(self) -> None:
+        self._looking.remove()
+        self._following.remove()
+
+    def _before(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments | None:
+        looks = iter((self._pruning.before_optimizer_step,))  # once: a line search goes on from where the step began
+        return after_closure(args, kwargs, lambda: [look(optimizer) for look in looks])
+
+    def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.stepped = True
+        if self._gradients.wanted == self.step:
+            self._gradients.take((p for group in optimizer.param_groups for p in group["params"]), self.step)
+        if self._pruning.masks.held[0]:
+            self._pruning.after_optimizer_step()
+        if self._executor.is_dormant:  # the whole of most steps: to be called at all is what they cost
+            return
+        self._require_slots_fired()
+        learning = self._executor.learning()
+        if not learning:
+            return
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self._optimizers.reduce(learning)
+        self._executor.observe(gradients, self.step)
+        self._executor.note_steps(self._optimizers.step(self.step))
+
+    def _require_slots_fired(self) -> None:
+        """In each step in which a slot has a hook: one without a seed has none that could be gone past."""
+        if sites := self._executor.bypassed():
+            raise TrainingError(
+                f"step {self.step}: no slot fired at {', '.join(sites)} although its parameters have gradients; "
+                "compiled code or a fast path goes past the module's hooks, so a seed there would have no effect"
+            )

@@ -23,10 +23,15 @@ from esper.runtime.dispatch import Dispatch
 from esper.runtime.observer import STAGES, NotSeenError, Observer, Workers, complete, seed_states
 from esper.runtime.receipts import Ledger, Receipt
 
-TIERS = {"worker": "telemetry", "region": "regional", "global": "global", "receipts": "receipts"}  # tier: its stream
+TIERS = {
+    **{"worker": "telemetry", "telemetry": "telemetry", "region": "regional", "regional": "regional"},
+    **{"global": "global", "receipts": "receipts", "state": "state"},
+}
+"""By name: its stream. Two of them go by two names each."""
+REGIONAL = frozenset(stream.name for stream in names.STREAMS if stream.regional)
 __all__ = ["TIERS", "Controller", "Receipt"]
 
-_SAID = (Domain.RECEIPT, Domain.DECISION, Domain.TELEMETRY, Domain.AGGREGATE, Domain.EMERGENCY, Domain.HEARTBEAT)
+_SAID = frozenset(Domain) - {Domain.COMMAND, Domain.OPTIMIZER, Domain.VOTE}
 _POSITION = re.compile(r"\$|\d{1,19}(-\d{1,19})?")
 _Op = pb.SeedOperation
 _Opt = pb.OptimizerCommandType
@@ -276,7 +281,7 @@ class Controller:
         name = chosen("tier", tier, TIERS)
         if not _POSITION.fullmatch(since):
             raise SettingError("since", since, "an entry id such as 1700000000000-0, 0 for all, or $ for what comes")
-        streams = await self._regional(name) if tier in ("worker", "region") else [names.key(self.run_id, name)]
+        streams = await self._regional(name) if name in REGIONAL else [names.key(self.run_id, name)]
         async with aclosing(self.observer.merged(streams, since)) as messages:
             async for opened in messages:
                 yield opened

@@ -43,7 +43,7 @@ def test_every_stream_has_one_row_and_only_what_one_group_settles_is_trimmed_as_
     assert len(rows) == len(names.STREAMS)
     assert set(rows) == {
         *("commands", "optimizer", "receipts", "votes", "decisions", "heartbeats", "emergency", "dead", "global"),
-        *("telemetry", "regional"),
+        *("telemetry", "regional", "state"),
     }
     assert {row.name for row in names.STREAMS if row.regional} == {"telemetry", "regional"}
     shared = {row.name for row in names.STREAMS if row.group in ("coordinator", "regional", "global")}

@@ -47,7 +47,8 @@ async def main(stopping: asyncio.Event) -> None:
         if not await Standby(redis_writer, coordinating.windows.hash_key, chosen.lease_s).until_free(stopping):
             return
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
-        duties = Duties(retained=[names.key(found.run_id, "dead")], surveys=True, archive=chosen.archive)
+        retained = [names.key(found.run_id, name) for name in ("dead", "state")]
+        duties = Duties(retained=retained, surveys=True, archive=chosen.archive)
         async with found.kept_current(), kept_up(chosen, found.run_id, inboxes, refusals, duties) as registry:
             registry.register(metrics.MissingMetrics(coordinating.missing))
             await coordinating.serve(stopping)

@@ -48,6 +48,7 @@ STREAMS = (
     Stream("telemetry", True, "worker", "regional", "regional", SETTLED),
     Stream("regional", True, "regional", "global", "global", SETTLED),
     Stream("global", False, "global", "controller, observer", "none (plain read)", BOUNDED),
+    Stream("state", False, "worker", "controller, observer", "none (plain read)", BOUNDED),
     Stream("dead", False, "whoever refuses", "observer", "none (plain read)", BOUNDED),
 )
 

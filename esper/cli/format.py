@@ -88,6 +88,10 @@ def _said(message: Message) -> str:
             return f"{message.source}  {_frame(message)}"
         case pb.ColumnarFrame():
             return f"{message.source}  {_table(message)}"
+        case pb.SystemStatePacket():
+            return f"{message.source_subsystem}  {_state(message)}"
+        case pb.FieldReport():
+            return f"{message.seed_id}  {_field_report(message)}"
         case pb.AggregatedTelemetry():
             means = {name: statistics.mean for name, statistics in message.metrics.items()}
             part = " (partial)" if message.partial else ""
@@ -96,6 +100,21 @@ def _said(message: Message) -> str:
             return f"{place} #{message.sequence}  {size}  step {message.max_step}  {_values(means)}"
         case _:
             return f"{type(message).__name__}  {json.dumps(as_dict(message))}"
+
+
+def _state(state: pb.SystemStatePacket) -> str:
+    measured = {"accuracy": state.validation_accuracy, "loss": state.training_loss}
+    seeds = "  ".join(f"{seed.seed_id} {short(seed.stage)}" for seed in state.seed_states)
+    text = f"epoch {state.current_epoch}  step {state.global_step}  {_values(measured)}"
+    return f"{text}  {seeds}" if seeds else text
+
+
+def _field_report(report: pb.FieldReport) -> str:
+    """Outcome first; of the metrics those that say what it was worth, and what it cost."""
+    outcome = pb.FieldReportOutcome.Name(report.outcome).removeprefix("FIELD_REPORT_").lower()
+    told = {name: report.metrics[name] for name in ("gain_mean", "lifetime_steps", "bytes") if name in report.metrics}
+    steps = f"steps {report.observed_from_step}-{report.observed_to_step}"
+    return f"{outcome} ({report.blueprint_id})  {short(report.stage)}  {steps}  {_values(told)}"
 
 
 def _record(record: pb.RunRecord) -> str:

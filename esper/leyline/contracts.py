@@ -73,6 +73,8 @@ from esper.leyline.v1.link_pb2 import (
     RowsStored as RowsStored,
     RuntimeFailed as RuntimeFailed,
     RuntimeReady as RuntimeReady,
+    Statement as Statement,
+    StatementStored as StatementStored,
     TelemetryRows as TelemetryRows,
     ToRuntime as ToRuntime,
     ToTrainer as ToTrainer,

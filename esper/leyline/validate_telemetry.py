@@ -122,12 +122,15 @@ def system_state(message: pb.SystemStatePacket) -> None:
 
 def field_report(message: pb.FieldReport) -> None:
     """How a blueprint fared."""
-    bounds.name("report_id", message.report_id)
+    bounds.name("report_id", message.report_id, bounds.NAME_BYTES)
     bounds.text("seed_id", message.seed_id)
     bounds.name("blueprint_id", message.blueprint_id)
     bounds.known("outcome", message.outcome, pb.FieldReportOutcome.DESCRIPTOR)
     bounds.measurements("metrics", message.metrics)
     bounds.at_least("observed_to_step", message.observed_to_step, message.observed_from_step)
+    bounds.text("site", message.site, bounds.NAME_BYTES)
+    bounds.known("stage", message.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
+    bounds.text("detail", message.detail, bounds.SENTENCE_BYTES)
 
 
 def _points(points: Iterable[pb.MetricPoint]) -> None:

@@ -33,6 +33,7 @@ from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
 from esper.runtime.refusals import Refusals
 from esper.runtime.reporting import Reporting
+from esper.runtime.statements import Statements
 from esper.runtime.windows import Windows
 
 PATIENCE_S = 30.0
@@ -211,6 +212,10 @@ class Beside:
                     self._begin(message.begin)
                 case "kept":
                     await self._note_kept(message.kept)
+                case "statement":
+                    await Statements(self.run_id, self.origin.source, self.outbox, self.sealer).store(message.statement)
+                    stored = pb.StatementStored(number=message.statement.number)
+                    self.lanes.tell(pb.ToTrainer(statement_stored=stored))
                 case "farewell":
                     await self._settle_applied()
                     await self._publish("heartbeats", message.farewell)

@@ -38,6 +38,15 @@ class Lanes(Protocol):
     def close(self, timeout_s: float = 5.0) -> None: ...
 
 
+class Retold(Protocol):
+    """What is kept until it is known to be stored."""
+
+    @property
+    def num_waiting(self) -> int: ...
+    def stored(self, number: int) -> None: ...
+    def say_again(self) -> None: ...
+
+
 @dataclass
 class Exchange:
     """Joins the link with the boundary and the rows. A lost runtime is started anew while training goes on.
@@ -54,6 +63,7 @@ class Exchange:
     windows: dict[str, bytes] = field(default_factory=dict)  # of replay: what the runtimes have met, as they told
     _recalled: list[pb.CommitOrder] = field(default_factory=list)
     _is_recalled: bool = False
+    chronicle: Retold | None = None
     _introduction: pb.ToRuntime | None = None
     _revive_at: float = 0.0
     _backoff_s: float = field(default=FLUSH_S)
@@ -133,11 +143,15 @@ class Exchange:
         self.link.close()
 
     def store_rows(self, patience_s: float = 10.0) -> None:
-        """Wait until Redis has acknowledged every row."""
+        """Wait until Redis has acknowledged every row, and whatever else was told for good."""
         deadline = time.monotonic() + patience_s
-        while self.link is not None and self.rows.unstored and time.monotonic() < deadline:
+        while self.link is not None and self._has_unstored and time.monotonic() < deadline:
             self.flush_when_due(time.monotonic(), force=True)
             self.pump(0.02)
+
+    @property
+    def _has_unstored(self) -> bool:
+        return bool(self.rows.unstored or (self.chronicle and self.chronicle.num_waiting))
 
     def _hear(self, message: pb.ToTrainer) -> None:
         match message.WhichOneof("message"):
@@ -151,6 +165,8 @@ class Exchange:
                 self.boundary.on_abort(message.abort)
             case "rows_stored":
                 self.rows.stored(message.rows_stored.through_sequence)
+            case "statement_stored" if self.chronicle is not None:
+                self.chronicle.stored(message.statement_stored.number)
             case "report_stored":
                 self.report_stored = True
             case "foreseen":
@@ -182,4 +198,6 @@ class Exchange:
         self.begin()
         if self._introduction is not None:
             self.say(self._introduction)
+        if self.chronicle is not None:
+            self.chronicle.say_again()
         self.rows.send_again()

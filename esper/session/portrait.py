@@ -54,7 +54,7 @@ class Portrait:
             epoch=epoch,
             busy=pb.BusyWith.BUSY_PAUSED if self.boundary.paused_before else busy,  # type: ignore[arg-type]
             time_ns=time.time_ns(),
-            seeds=self._seeds(),
+            seeds=self.seed_states(),
             sites=self.sites,
             blueprints=self._manifests,
             loss=self.rows.last.get("loss", math.nan),
@@ -80,7 +80,7 @@ class Portrait:
             held=hold.held,
             held_step=hold.step,
             parameter_digest=parameter_digest(self.weights()),
-            seeds=self._seeds(),
+            seeds=self.seed_states(),
             snapshots=self.states.refs(),
             requests=self.executor.requests(),
             optimizers=self.optimizers.generations,
@@ -106,7 +106,7 @@ class Portrait:
             data=self.data,
         )
 
-    def _seeds(self) -> list[pb.SeedState]:
+    def seed_states(self) -> list[pb.SeedState]:
         """States of the seeds, with the rates that their optimizers will step at next."""
         states = self.executor.states()
         for state in states:

@@ -85,6 +85,9 @@ class ReplayLink:
         match message.WhichOneof("message"):
             case "record" if message.record.HasField("began"):
                 self.report.began.CopyFrom(message.record.began)
+            case "statement":
+                stored = pb.StatementStored(number=message.statement.number)
+                self._said.append(pb.ToTrainer(statement_stored=stored))
             case "farewell":
                 self.report.report.CopyFrom(message.farewell.report)
                 aside = self.path.with_suffix(f".{os.getpid()}")

@@ -18,6 +18,7 @@ from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.session import records, resuming
 from esper.session.batches import LoopPosition
+from esper.session.chronicle import Chronicle
 from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, Exchange
 from esper.session.host_hooks import HostHooks
 from esper.session.lessons import Lessons
@@ -57,6 +58,7 @@ class Session:
         self._num_untold = 0  # steps since it was last looked whether there is anything to hand over
         self.executor.in_emergency = self._in_emergency
         self._barrier_due = False
+        self._chronicle = self.exchange.chronicle = Chronicle(self.portrait, self.run_id, self.exchange.say)
         self.lessons = Lessons(None, self.portrait.steering.count)
         self._report: pb.WorkerReport | None = None
         self.requested: records.Requested | None = None  # the executor as Steering sees it
@@ -94,6 +96,7 @@ class Session:
             self.position.epoch_began = self.step_number  # of a checkpoint that does not say
         record = records.began(self.portrait, self.step_number, self.epoch, resumed=resumed)
         self.exchange.introduce(pb.ToRuntime(record=record))
+        self._chronicle.begin(self.epoch)
 
     def batches(self, make: Callable[[int], Iterable[T]]) -> Iterator[T]:
         """Batches of this epoch from `make(epoch)`, behind those that a resumed run has already trained on.
@@ -147,6 +150,7 @@ class Session:
             self._telling.answer(self.lessons.end(self.step_number))
             self.pruning.close()
             self.optimizers.close()
+            self._chronicle.look(self.step_number, self.epoch)
             self.exchange.store_rows()
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
@@ -172,6 +176,7 @@ class Session:
         if self._barrier_due:  # said here and not earlier: a round that no next step votes on would be in vain
             self._barrier_due = False
             self._beat(barrier_due=True)
+            self._chronicle.look(self.step_number, self.epoch)
         self.exchange.pump()
         if not self.exchange.boundary.is_idle:
             self._wait_and_carry_out()
@@ -259,6 +264,7 @@ class Session:
             self.portrait.gradients.ask(order.commit.round, self.step_number)
             self._telling.answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
             self._keep_outcomes(order)
+            self._chronicle.orders_carried_out()
             if self.checkpoints is not None:
                 self.checkpoints.note(order)
         if (proposal := boundary.vote_asked()) is not None:

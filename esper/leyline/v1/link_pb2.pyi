@@ -2,6 +2,7 @@ from esper.leyline.v1 import barrier_pb2 as _barrier_pb2
 from esper.leyline.v1 import commands_pb2 as _commands_pb2
 from esper.leyline.v1 import enums_pb2 as _enums_pb2
 from esper.leyline.v1 import runs_pb2 as _runs_pb2
+from esper.leyline.v1 import telemetry_pb2 as _telemetry_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -31,7 +32,7 @@ class CommitOrder(_message.Message):
     def __init__(self, commit: _Optional[_Union[_barrier_pb2.BarrierCommit, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[OpenedCommand, _Mapping]]] = ..., entry_id: _Optional[str] = ...) -> None: ...
 
 class ToTrainer(_message.Message):
-    __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored", "windows", "recalled", "foreseen")
+    __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored", "windows", "recalled", "foreseen", "statement_stored")
     READY_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +43,7 @@ class ToTrainer(_message.Message):
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     RECALLED_FIELD_NUMBER: _ClassVar[int]
     FORESEEN_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_STORED_FIELD_NUMBER: _ClassVar[int]
     ready: RuntimeReady
     proposal: _barrier_pb2.BarrierProposal
     commit: CommitOrder
@@ -52,7 +54,8 @@ class ToTrainer(_message.Message):
     windows: WindowsChanged
     recalled: Recalled
     foreseen: _commands_pb2.SeedCommand
-    def __init__(self, ready: _Optional[_Union[RuntimeReady, _Mapping]] = ..., proposal: _Optional[_Union[_barrier_pb2.BarrierProposal, _Mapping]] = ..., commit: _Optional[_Union[CommitOrder, _Mapping]] = ..., abort: _Optional[_Union[_barrier_pb2.BarrierAbort, _Mapping]] = ..., rows_stored: _Optional[_Union[RowsStored, _Mapping]] = ..., failed: _Optional[_Union[RuntimeFailed, _Mapping]] = ..., report_stored: _Optional[_Union[ReportStored, _Mapping]] = ..., windows: _Optional[_Union[WindowsChanged, _Mapping]] = ..., recalled: _Optional[_Union[Recalled, _Mapping]] = ..., foreseen: _Optional[_Union[_commands_pb2.SeedCommand, _Mapping]] = ...) -> None: ...
+    statement_stored: StatementStored
+    def __init__(self, ready: _Optional[_Union[RuntimeReady, _Mapping]] = ..., proposal: _Optional[_Union[_barrier_pb2.BarrierProposal, _Mapping]] = ..., commit: _Optional[_Union[CommitOrder, _Mapping]] = ..., abort: _Optional[_Union[_barrier_pb2.BarrierAbort, _Mapping]] = ..., rows_stored: _Optional[_Union[RowsStored, _Mapping]] = ..., failed: _Optional[_Union[RuntimeFailed, _Mapping]] = ..., report_stored: _Optional[_Union[ReportStored, _Mapping]] = ..., windows: _Optional[_Union[WindowsChanged, _Mapping]] = ..., recalled: _Optional[_Union[Recalled, _Mapping]] = ..., foreseen: _Optional[_Union[_commands_pb2.SeedCommand, _Mapping]] = ..., statement_stored: _Optional[_Union[StatementStored, _Mapping]] = ...) -> None: ...
 
 class RuntimeReady(_message.Message):
     __slots__ = ("run_id", "decided")
@@ -100,7 +103,7 @@ class ReportStored(_message.Message):
     def __init__(self) -> None: ...
 
 class ToRuntime(_message.Message):
-    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell", "record", "recall", "begin", "kept")
+    __slots__ = ("heartbeat", "vote", "applied", "rows", "farewell", "record", "recall", "begin", "kept", "statement")
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     VOTE_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +113,7 @@ class ToRuntime(_message.Message):
     RECALL_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
     heartbeat: _barrier_pb2.Heartbeat
     vote: _barrier_pb2.BarrierVote
     applied: RoundApplied
@@ -119,7 +123,26 @@ class ToRuntime(_message.Message):
     recall: Recall
     begin: Begin
     kept: Kept
-    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., record: _Optional[_Union[_runs_pb2.RunRecord, _Mapping]] = ..., recall: _Optional[_Union[Recall, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., kept: _Optional[_Union[Kept, _Mapping]] = ...) -> None: ...
+    statement: Statement
+    def __init__(self, heartbeat: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., vote: _Optional[_Union[_barrier_pb2.BarrierVote, _Mapping]] = ..., applied: _Optional[_Union[RoundApplied, _Mapping]] = ..., rows: _Optional[_Union[TelemetryRows, _Mapping]] = ..., farewell: _Optional[_Union[_barrier_pb2.Heartbeat, _Mapping]] = ..., record: _Optional[_Union[_runs_pb2.RunRecord, _Mapping]] = ..., recall: _Optional[_Union[Recall, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., kept: _Optional[_Union[Kept, _Mapping]] = ..., statement: _Optional[_Union[Statement, _Mapping]] = ...) -> None: ...
+
+class Statement(_message.Message):
+    __slots__ = ("incarnation", "number", "state", "report")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    number: int
+    state: _telemetry_pb2.SystemStatePacket
+    report: _telemetry_pb2.FieldReport
+    def __init__(self, incarnation: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_telemetry_pb2.SystemStatePacket, _Mapping]] = ..., report: _Optional[_Union[_telemetry_pb2.FieldReport, _Mapping]] = ...) -> None: ...
+
+class StatementStored(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Recall(_message.Message):
     __slots__ = ("after", "roster_generation")

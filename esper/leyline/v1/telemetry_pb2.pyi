@@ -350,7 +350,7 @@ class EmergencySignal(_message.Message):
     def __init__(self, version: _Optional[int] = ..., level: _Optional[_Union[_enums_pb2.EmergencyLevel, str]] = ..., reason: _Optional[str] = ..., origin: _Optional[str] = ..., triggered_at_ns: _Optional[int] = ..., global_step: _Optional[int] = ..., packet_sequence: _Optional[int] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class FieldReport(_message.Message):
-    __slots__ = ("version", "report_id", "seed_id", "blueprint_id", "outcome", "metrics", "observed_from_step", "observed_to_step")
+    __slots__ = ("version", "report_id", "seed_id", "blueprint_id", "outcome", "metrics", "observed_from_step", "observed_to_step", "site", "stage", "detail")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +366,9 @@ class FieldReport(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_FROM_STEP_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_TO_STEP_FIELD_NUMBER: _ClassVar[int]
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     version: int
     report_id: str
     seed_id: str
@@ -374,4 +377,7 @@ class FieldReport(_message.Message):
     metrics: _containers.ScalarMap[str, float]
     observed_from_step: int
     observed_to_step: int
-    def __init__(self, version: _Optional[int] = ..., report_id: _Optional[str] = ..., seed_id: _Optional[str] = ..., blueprint_id: _Optional[str] = ..., outcome: _Optional[_Union[_enums_pb2.FieldReportOutcome, str]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., observed_from_step: _Optional[int] = ..., observed_to_step: _Optional[int] = ...) -> None: ...
+    site: str
+    stage: _enums_pb2.SeedLifecycleStage
+    detail: str
+    def __init__(self, version: _Optional[int] = ..., report_id: _Optional[str] = ..., seed_id: _Optional[str] = ..., blueprint_id: _Optional[str] = ..., outcome: _Optional[_Union[_enums_pb2.FieldReportOutcome, str]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., observed_from_step: _Optional[int] = ..., observed_to_step: _Optional[int] = ..., site: _Optional[str] = ..., stage: _Optional[_Union[_enums_pb2.SeedLifecycleStage, str]] = ..., detail: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,97 @@
+"""What a rank tells for good: its state at each epoch's end, and what a seed was worth that ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import chain, islice
+
+import torch
+
+from esper.kasmina.field_report import field_report
+from esper.leyline import contracts as pb
+from esper.session.hardware import hardware_context
+from esper.session.portrait import Portrait
+
+MOST_KEPT = 1024
+MOST_METRICS = 64
+_LOSSES = ("validation_loss", "eval_loss", "val_loss")
+
+
+class Chronicle:
+    """Numbers its statements from 1, and keeps each until Redis has it, so that a runtime that dies loses none.
+
+    Beyond 1,024 that wait the oldest goes; with Redis away for so long that is a thousand epochs ago.
+    """
+
+    def __init__(self, portrait: Portrait, run_id: str, say: Callable[[pb.ToRuntime], object]) -> None:
+        self._portrait, self._run_id, self._say = portrait, run_id, say
+        self._waiting: deque[pb.Statement] = deque(maxlen=MOST_KEPT)
+        self._told: set[str] = set()
+        self._number = self._epoch = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Statements that are not known to be stored."""
+        return len(self._waiting)
+
+    def begin(self, epoch: int) -> None:
+        """Of the epochs completed before this process nothing is told; seeds that ended then are told again."""
+        self._epoch = epoch
+        self.orders_carried_out()
+
+    def look(self, step: int, epoch: int) -> None:
+        """Tell of an epoch that has ended since. `step` is the next to begin, `epoch` how many are completed."""
+        if epoch > self._epoch:
+            self._epoch = epoch
+            self._tell(pb.Statement(state=self._state(step, epoch)))
+
+    def orders_carried_out(self) -> None:
+        """Tell of seeds that have ended since; from rank 0, as every rank has the same verdicts."""
+        if self._portrait.place.rank:
+            return
+        for seed in self._portrait.executor.reports():
+            report = field_report(seed)
+            if report is not None and report.report_id not in self._told:
+                self._told.add(report.report_id)
+                self._tell(pb.Statement(report=report))
+
+    def stored(self, number: int) -> None:
+        """Let go of what came up to this number."""
+        while self._waiting and self._waiting[0].number <= number:
+            self._waiting.popleft()
+
+    def say_again(self) -> None:
+        """To a runtime that was started anew."""
+        for statement in self._waiting:
+            self._say(pb.ToRuntime(statement=statement))
+
+    def _tell(self, statement: pb.Statement) -> None:
+        self._number += 1
+        statement.incarnation, statement.number = self._portrait.rows.incarnation, self._number
+        self._waiting.append(statement)
+        self._say(pb.ToRuntime(statement=statement))
+
+    def _state(self, step: int, epoch: int) -> pb.SystemStatePacket:
+        portrait = self._portrait
+        notes, measured = portrait.notes, portrait.rows.last
+        losses = (notes[name] for name in _LOSSES if name in notes)
+        first = next(portrait.model.parameters(), None)
+        return pb.SystemStatePacket(
+            version=1,
+            packet_id=f"{portrait.place.name[:40]}/{epoch}",
+            current_epoch=epoch,
+            global_step=step - 1,
+            validation_accuracy=notes.get("accuracy", math.nan),
+            validation_loss=next(losses, math.nan),
+            training_loss=measured.get("loss", math.nan),
+            timestamp_ns=time.time_ns(),
+            hardware_context=hardware_context(torch.device("cpu") if first is None else first.device),
+            training_metrics=dict(islice(chain(measured.items(), notes.items()), MOST_METRICS)),
+            seed_states=portrait.seed_states(),
+            source_subsystem=portrait.place.name,
+            training_run_id=self._run_id,
+            experiment_name=self._run_id.rpartition("-")[0] or self._run_id,
+        )

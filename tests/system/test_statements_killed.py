@@ -1,0 +1,82 @@
+"""States of epochs and reports of seeds are on record once each, whenever the runtime beside the trainer is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esper.leyline import contracts as pb
+from tests.system.scripted import Script
+from tests.system.test_runtime_killed import Loop, germinate, propose
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def script(redis_url: str, run_id: str, tmp_path: Path) -> Script:
+    return Script(redis_url, run_id, tmp_path)
+
+
+@pytest.fixture
+def loop(script: Script) -> Iterator[Loop]:
+    loop = Loop(script)
+    yield loop
+    loop.run.close()
+
+
+def carried_out(script: Script, loop: Loop, round_: int, command: pb.AdaptationCommand) -> None:
+    """Decide it as a coordinator would, and train until it took effect."""
+    entry = script.publish("commands", command)
+    propose(script, round_)
+    boundary = loop.run.exchange.boundary
+    loop.steps_until(lambda: boundary.promised_from is not None)
+    assert boundary.promised_from is not None
+    script.commit(round_, boundary.promised_from + 8, ("commands", entry))
+    loop.steps_until(lambda: boundary.round_applied == round_)
+
+
+def cull() -> pb.AdaptationCommand:
+    command = germinate()
+    command.command_id = "cull-s0"
+    command.seed_command.CopyFrom(pb.SeedCommand(seed_id="s0", operation=pb.SeedOperation.SEED_OP_CULL))
+    return command
+
+
+def end_epochs(loop: Loop, num: int) -> None:
+    for _ in range(num):
+        loop.step()
+        loop.run.epoch_end()
+    loop.step()
+
+
+def kill(loop: Loop, number: signal.Signals) -> None:
+    pid = loop.run.exchange.link.pid  # type: ignore[union-attr]
+    assert pid is not None
+    os.kill(pid, number)
+
+
+def test_each_epoch_and_each_seed_that_ended_is_told_once(script: Script, loop: Loop) -> None:
+    loop.step()
+    carried_out(script, loop, 1, germinate())
+    end_epochs(loop, 3)
+    kill(loop, signal.SIGSTOP)  # what follows is said to it, and it never hears of it
+    end_epochs(loop, 3)
+    kill(loop, signal.SIGKILL)
+    chronicle = loop.run.exchange.chronicle
+    assert chronicle is not None
+    loop.steps_until(lambda: chronicle.num_waiting == 0)
+    carried_out(script, loop, 2, cull())
+    kill(loop, signal.SIGKILL)  # with the report on its way, stored or not
+    end_epochs(loop, 2)
+    loop.run.close()
+
+    told = [opened.message for opened in script.read("state")]
+    states = [each for each in told if isinstance(each, pb.SystemStatePacket)]
+    [report] = [each for each in told if isinstance(each, pb.FieldReport)]
+    assert [each.current_epoch for each in states] == list(range(1, 9))
+    assert (report.seed_id, report.outcome) == ("s0", pb.FieldReportOutcome.FIELD_REPORT_ABORTED)
+    assert [record.stage for record in states[0].seed_states] == [pb.SeedLifecycleStage.SEED_STAGE_GERMINATED]

@@ -38,7 +38,7 @@ async def find(
 
     `role` says whose keyring is taken from an embedded run's directory.
     """
-    run = run or os.environ.get("ESPER_RUN") or ""
+    run = run or os.environ.get("ESPER_RUN") or launched_run()
     redis_url = redis_url or os.environ.get("ESPER_REDIS_URL") or ""
     keyring = keyring or os.environ.get("ESPER_KEYRING") or ""
     if not run:
@@ -56,6 +56,12 @@ async def find(
     keys = RoleKeyring.load(path)
     run_id = keys.run_id if run == keys.run_id else await runs.resolve_outside(redis_url, run)
     return Access(_agreed(keys, run_id, role), redis_url, keys, path)
+
+
+def launched_run() -> str:
+    """What torchrun was told to call itself, as all its ranks are told; empty without it, or where nobody said."""
+    told = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return "" if told == "none" else told
 
 
 def _agreed(keys: RoleKeyring, run_id: str, role: Role) -> str:

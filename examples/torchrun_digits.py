@@ -1,0 +1,88 @@
+"""Data-parallel training that is steered and outlives a killed rank."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import esper
+from esper.errors import SettingError, TrainingError
+from esper.examples import digits
+from esper.examples.train_digits import all_agree_to_stop, join_peers
+from esper.session import Session
+from esper.tolaria.digest import strong_digest
+
+
+def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int) -> None:
+    """Every rank runs this; after a restart it goes on from the newest checkpoint that all ranks have."""
+    torch.set_num_threads(1)
+    device = join_peers()
+    if not dist.is_initialized():
+        raise SettingError("RANK", "", "a start by torchrun")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    data, host = digits.Digits.load(device), digits.host().to(device)
+    model = DistributedDataParallel(host)
+    learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer, criterion = torch.optim.SGD(learnt, lr=0.05, momentum=0.9), nn.CrossEntropyLoss()
+    run = esper.attach(
+        model,
+        optimizer=optimizer,
+        sites=["hidden", "head"],
+        holdout=([data.holdout], nn.CrossEntropyLoss(reduction="none")),
+        data="digits",
+        region=os.environ.get("ESPER_REGION") or f"r{rank}",
+        checkpoints=checkpoints,
+        checkpoint_every=every,
+        resume=True,
+    )
+    for _ in range(run.epoch, max_epochs):
+        for inputs, targets in run.batches(lambda epoch: digits.batches(data.train, epoch, rank, world_size)):
+            with run.step() as step:
+                loss = criterion(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                step.loss(loss)
+        require_equal(run)
+        run.epoch_end()
+        if all_agree_to_stop(stop_file, device):
+            break
+    report = run.close()
+    print(f"rank {rank} ended at step {report.steps} with {report.parameter_digest.hex()}", flush=True)
+    dist.destroy_process_group()
+
+
+def require_equal(run: Session) -> None:
+    """Raise TrainingError unless the parameters of all ranks are the same, bit for bit."""
+    mine = (run.step_number, strong_digest(run.portrait.weights()).hex())
+    all_said: list[tuple[int, str]] = [mine] * dist.get_world_size()
+    dist.all_gather_object(all_said, mine)
+    if len(set(all_said)) > 1:
+        raise TrainingError(f"the ranks have parted at step {mine[0]}: {all_said}")
+
+
+def main() -> None:
+    """Read the environment.
+
+        export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+        torchrun --nproc-per-node 2 --max-restarts 3 --rdzv-id digits examples/torchrun_digits.py
+
+    The run is the one called as torchrun is (--rdzv-id), or ESPER_RUN. Without the variable (torch 2.13) ranks that are
+    started again meet in the store of those before them, may read where these listened, and wait for them.
+    """
+    stop_file = os.environ.get("ESPER_STOP_FILE")
+    train(
+        int(os.environ.get("ESPER_MAX_EPOCHS", "100000")),
+        Path(stop_file) if stop_file else None,
+        Path(os.environ.get("ESPER_CHECKPOINTS", "checkpoints")),
+        int(os.environ.get("ESPER_CHECKPOINT_EVERY", "100")),
+    )
+
+
+if __name__ == "__main__":
+    main()

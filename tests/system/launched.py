@@ -1,0 +1,108 @@
+"""A run of two ranks that torchrun starts, with a coordinator and aggregators as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from esper.bus import connect
+from esper.bus.tail import last
+from esper.client import Controller
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opener
+from tests.many_servers import HOST, free_ports
+from tests.system.processes import processes, stop
+
+REGIONS = ("r0", "r1")
+SERVERS = {
+    "coordinator": ("coordinator", Role.COORDINATOR, {"SNAPSHOT_EVERY": "100"}),
+    "regional-0": ("regional", Role.REGIONAL, {"REGION": "r0"}),
+    "regional-1": ("regional", Role.REGIONAL, {"REGION": "r1"}),
+    "global": ("global_", Role.GLOBAL, {"REGIONS": ",".join(REGIONS)}),
+}
+ENDED = re.compile(r"rank (\d) ended at step (\d+) with (\w+)")
+TORCHRUN = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=2", "--rdzv-backend=c10d")
+PROCESS = {
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    # Else ranks that are started again meet in the store of those before them, and read where these listened.
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
+
+
+class Launched:
+    """The processes of one run, on whatever Redis the URL names. `name` is all that torchrun is told of it."""
+
+    def __init__(self, url: str, run_id: str, directory: Path, name: str, **settings: str) -> None:
+        self.url, self.run_id, self.directory = url, run_id, directory
+        self.master = MasterKeyring.new(time.time_ns())
+        self.stop_file = directory / "stop"
+        self.started: dict[str, subprocess.Popen[bytes]] = {}
+        self._keyring(Role.CONTROLLER, Role.OPTIMIZER)
+        for each, (module, role, told) in SERVERS.items():
+            self._start(each, (f"esper.workers.{module}",), {**self._common(role), "RUN": run_id, "NAME": each, **told})
+        trains = {**self._common(Role.WORKER), "STOP_FILE": str(self.stop_file), "CHECKPOINTS": str(directory / "kept")}
+        meeting = (f"--rdzv-endpoint={HOST}:{free_ports(1)[0]}", f"--local-addr={HOST}", f"--rdzv-id={name}")
+        self._start("torchrun", (*TORCHRUN, *meeting, "-m", "esper.examples.torchrun_digits"), {**trains, **settings})
+
+    def controller(self) -> AbstractAsyncContextManager[Controller]:
+        """Whoever steers it."""
+        keyring = self.directory / f"{Role.CONTROLLER}.json"
+        return Controller.connect(self.run_id, redis_url=self.url, keyring=keyring)
+
+    def rank(self, number: int) -> int:
+        """The process that is this rank now."""
+        told = {pid: words for pid, words in processes(self.directory).items() if f" RANK={number} " in words}
+        [pid] = [pid for pid, words in told.items() if "torchrun_digits" in words]
+        return pid
+
+    async def messages(self, key: str) -> list[Any]:
+        """Every message on a stream, opened."""
+        opener = Opener(self.master.derive(self.run_id, [Role.OBSERVER]), guard=None, accept=list(Domain))
+        async with connect.writer(self.url) as redis:
+            entries = await last(redis, key, 100_000)
+        return [opener.open(sealed, entry_id, int(entry_id.split("-")[0])).message for entry_id, sealed in entries]
+
+    def said(self, name: str) -> str:
+        return (self.directory / f"{name}.log").read_text(errors="replace")
+
+    def ended(self, timeout_s: float = 30.0) -> dict[int, tuple[int, str]]:
+        """Ask the ranks to end; by rank, the step that it had taken and the digest of its parameters."""
+        self.stop_file.touch()
+        assert self.started["torchrun"].wait(timeout_s) == 0, self.said("torchrun")[-4000:]
+        return {int(rank): (int(step), digest) for rank, step, digest in ENDED.findall(self.said("torchrun"))}
+
+    def close(self) -> None:
+        for process in reversed(self.started.values()):
+            process.terminate()
+        for process in self.started.values():
+            process.wait(20)
+        for pid in processes(self.directory):
+            if pid != os.getpid():
+                stop(pid)
+
+    def _keyring(self, *roles: Role) -> Path:
+        path = self.directory / f"{roles[0]}.json"
+        self.master.derive(self.run_id, list(roles)).save(path)
+        return path
+
+    def _common(self, role: Role) -> dict[str, str]:
+        return {"REDIS_URL": self.url, "KEYRING": str(self._keyring(role))}
+
+    def _start(self, name: str, module: tuple[str, ...], settings: Mapping[str, str]) -> None:
+        told = {f"ESPER_{key}": value for key, value in settings.items()}
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.started[name] = subprocess.Popen(
+                [sys.executable, "-m", *module],
+                env={**os.environ, **told, **PROCESS},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )

@@ -1,0 +1,89 @@
+"""A run on a Redis Cluster of three: two workers, a region each, and their parts of the run on different nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from esper.bus import names
+from esper.bus.names import new_run_id
+from esper.leyline import contracts as pb
+from tests.many_servers import Cluster, a_cluster
+from tests.system.launched import REGIONS, Launched
+from tests.system.processes import seconds_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    directory = Path(tempfile.mkdtemp(prefix="esper-"))
+    with a_cluster(directory, request.config.getoption("--redis-server")) as started:
+        yield started
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def launched(cluster: Cluster, tmp_path: Path) -> Iterator[Launched]:
+    run_id = spread(cluster)
+    started = Launched(cluster.url, run_id, tmp_path, run_id)
+    yield started
+    started.close()
+
+
+def spread(cluster: Cluster) -> str:
+    """A run whose own keys and those of its two regions lie on three nodes."""
+    for _ in range(1_000):
+        run_id = new_run_id("test")
+        keys = [names.key(run_id, "global"), *(names.region_key(run_id, region, "telemetry") for region in REGIONS)]
+        if len({cluster.holder(key) for key in keys}) == 3:
+            return run_id
+    raise AssertionError("no run lies on three nodes")
+
+
+def said(launched: Launched, key: str) -> list[Any]:
+    return asyncio.run(launched.messages(key))
+
+
+def sent(launched: Launched, region: str) -> set[tuple[str, int, int]]:
+    """Every packet that was stored, once."""
+    frames = said(launched, names.region_key(launched.run_id, region, "telemetry"))
+    return {(frame.source, frame.incarnation, packet.sequence) for frame in frames for packet in frame.packets}
+
+
+def counted(launched: Launched) -> int:
+    return sum(each.num_packets for each in said(launched, names.key(launched.run_id, "global")))
+
+
+async def live(launched: Launched) -> list[pb.CommandReceipt]:
+    """A seed's life, up to a graft and its end; the receipts of every rank."""
+    receipts: list[pb.CommandReceipt] = []
+    async with launched.controller() as run:
+        await run.epochs(1, timeout_s=90.0)
+        receipts += await (await run.germinate("s", site="head", blueprint="mlp", hidden=8)).applied()
+        receipts += await (await run.create_seed_optimizer("s", lr=3e-3)).applied()
+        receipts += await (await run.start_training("s")).applied()
+        receipts += await run.persist(run.start_grafting, "s", steps=20, attempts=60)
+        receipts += await (await run.cull("s")).applied()
+    return receipts
+
+
+def test_a_seeds_life_and_every_packet_counted_once(launched: Launched) -> None:
+    receipts = asyncio.run(live(launched))
+    last = launched.ended()
+    packets = [sent(launched, region) for region in REGIONS]
+    seconds_until(lambda: counted(launched) >= sum(map(len, packets)), 20.0)
+
+    assert [receipt.worker for receipt in receipts] == ["worker-0", "worker-1"] * 5
+    assert all(one.step == other.step for one, other in zip(receipts[::2], receipts[1::2], strict=True))
+    assert last[0] == last[1]
+    assert all(packets)
+    assert counted(launched) == sum(map(len, packets))
+    assert {process.poll() for name, process in launched.started.items() if name != "torchrun"} == {None}
+    assert "Traceback" not in "".join(map(launched.said, launched.started))

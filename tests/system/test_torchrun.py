@@ -1,0 +1,80 @@
+"""Two ranks that torchrun starts find their run by name, are steered alike, and outlive the death of one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect, names, runs
+from esper.client import Controller, Receipt
+from tests.system.launched import Launched
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+START_S = 100.0  # of torchrun and two ranks, on a machine that is busy otherwise
+
+
+@pytest.fixture
+def launched(redis_url: str, run_id: str, tmp_path: Path) -> Iterator[Launched]:
+    name = run_id.replace("-", "")
+    asyncio.run(listed(redis_url, name, run_id))
+    started = Launched(redis_url, run_id, tmp_path, name, CHECKPOINT_EVERY="50")
+    yield started
+    started.close()
+
+
+async def listed(url: str, name: str, run_id: str) -> None:
+    async with connect.writer(url) as redis:
+        await runs.announce_outside(redis, name, run_id)
+
+
+async def step_of(receipt: Receipt) -> int:
+    """The one before which every rank carried it out."""
+    applied = await receipt.applied()
+    assert [each.worker for each in applied] == ["worker-0", "worker-1"]
+    [step] = {each.step for each in applied}
+    return step
+
+
+async def steered(run: Controller) -> list[int]:
+    """Steps before which a seed grows and is culled, the run is paused and goes on, and goes back."""
+    steps = [await step_of(await run.germinate("s", site="head", blueprint="mlp", hidden=8))]
+    steps.append(await step_of(await run.create_seed_optimizer("s", lr=3e-3)))
+    steps.append(await step_of(await run.start_training("s")))
+    [first, second] = await run.persist(run.start_grafting, "s", steps=20, attempts=30)
+    assert first.step == second.step
+    steps += [first.step, await step_of(await run.cull("s"))]
+    paused = await step_of(await run.pause())
+    assert await step_of(await run.resume()) == paused
+    [first, second] = await run.persist(run.rollback, reason="as a test", held_by="no_snapshot")
+    assert first.step == second.step
+    return [*steps, paused, first.step]
+
+
+async def generation(launched: Launched) -> int:
+    """Of the ranks as the newest decision names them."""
+    return int((await launched.messages(names.key(launched.run_id, "decisions")))[-1].roster_generation)
+
+
+async def test_they_are_steered_alike_and_go_on_after_one_is_killed(launched: Launched) -> None:
+    async with launched.controller() as run:
+        await run.epochs(1, START_S)
+        steps = await steered(run)
+        before = max(beat.step for beat in (await run.epochs(1)).values())
+        met = await generation(launched)
+        os.kill(launched.rank(1), signal.SIGKILL)
+        await run.until(lambda workers: all(beat.step > before + 100 for beat in workers.values()), START_S)
+        again = await step_of(await run.germinate("again", site="hidden", blueprint="lora", rank=2))
+        met_again = await generation(launched)
+    last = await asyncio.to_thread(launched.ended)
+
+    assert steps == sorted(steps)
+    assert again > before and met_again > met
+    assert last[0] == last[1] and last[0][0] > again
+    assert launched.said("torchrun").count("run.resumed") == 2
+    assert {process.poll() for name, process in launched.started.items() if name != "torchrun"} == {None}

@@ -154,3 +154,20 @@ def test_a_runtime_ends_the_process_that_is_named_and_no_other() -> None:
         named.on_abort(abort, delivery)
 
     assert (told, settled) == ([pb.ToTrainer(abort=abort)], [delivery])
+
+
+def test_a_rank_in_a_step_of_any_length_lives_though_its_round_ends() -> None:
+    coordinator = group()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    coordinator.tick(0)
+    for second in range(1, 60):
+        beat(coordinator, second * S, 0)
+        repeated = heartbeat(1)
+        repeated.repeated = True
+        coordinator.on_heartbeat(repeated, second * S)
+
+    [abort, retry] = coordinator.tick(60 * S).decisions
+
+    assert isinstance(abort, pb.BarrierAbort) and isinstance(retry, pb.BarrierProposal)
+    assert (list(abort.missing), list(abort.evicted)) == (["worker-0", "worker-1"], [])
+    assert abort.detail == "worker-1 said nothing for 5 s"

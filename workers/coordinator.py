@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-
-from pydantic import Field
 
 from esper.bus import names
 from esper.bus.connect import Redis, reader, wait_ready, writer
@@ -13,26 +10,20 @@ from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.runtime import access, logging, metrics, process, settings
 from esper.runtime.coordinate import Desk
-from esper.runtime.leading import seated
-from esper.runtime.lease import LEASE_S, Standby
+from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
+from esper.runtime.lease import Standby
 from esper.runtime.upkeep import Duties, kept_up
 from esper.tamiyo.coordinator import Coordinator
 
 
-class CoordinatorSettings(settings.Settings):
-    name: settings.Name = "coordinator"
-    snapshot_every: int = 1000
-    archive: Path | None = None
-    """A folder for what is trimmed from the logs; without one they are kept whole."""
-    quarantine_from: int = Field(100, ge=0)
-    """Epoch from which on a rank is sent away whose weights or gradients are not those of most; before, it is told."""
-    lease_s: float = Field(LEASE_S, ge=0.5, le=60.0)
-    """Of several coordinators one leads; another takes over when nothing was heard of it for so long."""
-
-
 def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, redis_writer: Redis) -> Desk:
     """The desk of the rule that these settings ask for."""
-    rule = Coordinator(chosen.name, snapshot_every=chosen.snapshot_every, quarantine_from=chosen.quarantine_from)
+    rule = Coordinator(
+        chosen.name,
+        snapshot_every=chosen.snapshot_every,
+        quarantine_from=chosen.quarantine_from,
+        silence_ns=int(chosen.silence_s * 1e9),
+    )
     return seated(chosen.name, rule, keys, redis_reader, redis_writer, chosen.lease_s)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+from pydantic import Field
+
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime import access, logging, process, settings
+from esper.runtime.alarm import rung_if_evicted
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Format, Origin
+from esper.runtime.pulse import STEP_TIMEOUT_S, Pulse
 from esper.runtime.timekeeping import kept_right
 from esper.runtime.upkeep import kept_up
 
@@ -18,8 +22,11 @@ from esper.runtime.upkeep import kept_up
 class RuntimeSettings(settings.Settings):
     """What esper.attach() puts into the environment."""
 
+    step_timeout_s: float = Field(STEP_TIMEOUT_S, ge=5.0)
+    """A trainer that says nothing for so long hangs, though its process is at work."""
     link_control_fd: int
     link_rows_fd: int
+    link_alarm_fd: int
     link_fresh: bool = False
     telemetry_format: Format = "frames"
     """columnar: tables of packed columns, for rows by the thousand a second; frames for rows that tell of an event."""
@@ -35,9 +42,10 @@ async def main(stopping: asyncio.Event) -> None:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
         beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, waits=True, durability=chosen.durability)
+        beside.pulse = Pulse(chosen.step_timeout_s)
         right = kept_right(beside.clock, beside.outbox.redis)
         upkeep = kept_up(chosen, found.run_id, list(beside.logs.values()), beside.refusals)
-        async with right, found.kept_current(), upkeep:
+        async with rung_if_evicted(chosen.link_alarm_fd), right, found.kept_current(), upkeep:
             is_start = False
             await beside.serve(stopping)
     except EsperError as error:

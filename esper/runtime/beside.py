@@ -30,6 +30,7 @@ from esper.runtime.foresight import foresight
 from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Decision, Orders, Step, entry_id
 from esper.runtime.packets import Origin
+from esper.runtime.pulse import BEAT_S, Pulse
 from esper.runtime.recall import Recaller
 from esper.runtime.refusals import Refusals
 from esper.runtime.reporting import Reporting
@@ -67,6 +68,7 @@ class Beside:
     orders: Orders = field(default_factory=Orders)
     patience_s: float = PATIENCE_S
     refusals: Refusals = field(default_factory=Refusals)
+    pulse: Pulse | None = None  # given: it beats for a trainer that is away from its boundary
     recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
     decided: str = ""
     """Entry of the newest decision when the trainer began."""
@@ -85,8 +87,10 @@ class Beside:
         self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
         readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
         lanes = [asyncio.create_task(self._hear_trainer()), asyncio.create_task(self._carry_rows())]
-        stop = asyncio.create_task(stopping.wait())
-        parts: list[asyncio.Future[Any]] = [*readers, asyncio.gather(*lanes), stop]
+        others: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait())]
+        if self.pulse is not None:
+            others.append(asyncio.create_task(self._beat_on(self.pulse)))
+        parts: list[asyncio.Future[Any]] = [*readers, asyncio.gather(*lanes), *others]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
@@ -97,7 +101,7 @@ class Beside:
                 inbox.stop()
             for event in (self._moved, self._begun):
                 event.set()
-            await end([*lanes, stop])
+            await end([*lanes, *others])
             await asyncio.wait(readers)  # each leaves its blocking read by itself: a cancelled one could strand entries
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
@@ -196,6 +200,7 @@ class Beside:
         async for message in messages(self.lanes.control):
             match message.WhichOneof("message"):
                 case "heartbeat":
+                    self._note_alive(message.heartbeat)
                     await self._settle_applied()
                     await self._publish("heartbeats", message.heartbeat, keep=False)
                 case "vote":
@@ -221,6 +226,17 @@ class Beside:
                     await self._publish("heartbeats", message.farewell)
                     self.lanes.tell(pb.ToTrainer(report_stored=pb.ReportStored()))
                     await self.lanes.to_trainer.drain()
+
+    def _note_alive(self, heartbeat: pb.Heartbeat) -> None:
+        self.orders.incarnation = heartbeat.incarnation
+        if self.pulse is not None:
+            self.pulse.heard(heartbeat)
+
+    async def _beat_on(self, pulse: Pulse) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if (beat := pulse.again()) is not None:
+                await self._publish("heartbeats", beat, keep=False)
 
     async def _recall(self, asked: pb.Recall) -> None:
         found = [] if self.recaller is None else await self.recaller.recall(asked, entry_id(self.decided))

@@ -1,6 +1,10 @@
-"""The parts of a coordinator, put together."""
+"""The settings and the parts of a coordinator, put together."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
 
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock
@@ -10,11 +14,25 @@ from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
+from esper.runtime import settings
 from esper.runtime.coordinate import GROUP, LOGS, Coordinates, Desk, Seals
 from esper.runtime.lease import LEASE_S
 
 SWEEP_S = 1.0
 """A leader that was replaced may wake up and read before it hears of that."""
+
+
+class CoordinatorSettings(settings.Settings):
+    name: settings.Name = "coordinator"
+    snapshot_every: int = 1000
+    archive: Path | None = None
+    """A folder for what is trimmed from the logs; without one they are kept whole."""
+    quarantine_from: int = Field(100, ge=0)
+    """Epoch from which on a rank is sent away whose weights or gradients are not those of most; before, it is told."""
+    silence_s: float = Field(5.0, ge=1.0)
+    """After so long without a heartbeat of one rank, its whole process group begins anew."""
+    lease_s: float = Field(LEASE_S, ge=0.5, le=60.0)
+    """Of several coordinators one leads; another takes over when nothing was heard of it for so long."""
 
 
 def seated(

@@ -14,6 +14,7 @@ from contextlib import suppress
 from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
+from esper.runtime.alarm import ALARM_FD, await_alarm
 
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
 _BUFFER_BYTES = 1 << 20
@@ -53,14 +54,16 @@ class Link:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         lanes = {CONTROL_FD: str(control_peer.fileno()), ROWS_FD: str(rows_peer.fileno())}
         fresh = {FRESH: "1" if self.num_starts == 0 else "0"}
+        ring = await_alarm()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.workers.runtime"],  # -P: whatever is named esper where the user stands
-            env={**self._environment, **lanes, **fresh},
-            pass_fds=(control_peer.fileno(), rows_peer.fileno()),
+            env={**self._environment, **lanes, **fresh, ALARM_FD: str(ring)},
+            pass_fds=(control_peer.fileno(), rows_peer.fileno(), ring),
             stdin=subprocess.DEVNULL,
         )
         control_peer.close()
         rows_peer.close()
+        os.close(ring)
         self._decoder = FrameDecoder(pb.ToTrainer)
         self._arrival = select.poll()
         self._arrival.register(self._control, select.POLLIN)

@@ -23,6 +23,7 @@ class Member:
     heartbeat: pb.Heartbeat
     since_ns: int
     heard_ns: int
+    spoke_ns: int = 0  # when it was heard from its boundary, and not through the runtime beside it
     catalogue: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     has_left: bool = False
 
@@ -33,6 +34,8 @@ class Member:
 
     def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> None:
         self.heartbeat, self.heard_ns = heartbeat, now_ns
+        if not heartbeat.repeated:
+            self.spoke_ns = now_ns
         self.has_left |= heartbeat.HasField("report")
         if heartbeat.sites or heartbeat.blueprints:
             self.catalogue = heartbeat
@@ -97,7 +100,7 @@ class Roster:
     def excuse(self, now_ns: int) -> None:
         """Nobody could be heard until now: whoever is silent, is so from here on."""
         for member in self._members.values():
-            member.heard_ns = now_ns
+            member.heard_ns = member.spoke_ns = now_ns
 
     def hung(self, timeout_ns: int, now_ns: int) -> list[str]:
         """Those of a process group that were not heard for so long. None where one has left: its run is ending."""
@@ -130,11 +133,11 @@ class Roster:
             self._evicted.pop(next(iter(self._evicted)))
 
     def silent(self, workers: Collection[str], since_ns: int, timeout_ns: int, now_ns: int) -> list[str]:
-        """Those of the workers that were last heard, or asked, longer ago than the timeout.
+        """Those of the workers that came to a boundary, or were asked, longer ago than the timeout.
 
         Not who said that it would be away, to compile or to evaluate: a round ends for it by its own limit.
         """
-        heard = {member.worker: member.heard_ns for member in self._members.values()}
+        heard = {member.worker: member.spoke_ns for member in self._members.values()}
         away = {member.worker for member in self._members.values() if member.is_away}
         workers = [worker for worker in workers if worker not in away]
         return [worker for worker in workers if now_ns - max(heard.get(worker, 0), since_ns) >= timeout_ns]

@@ -278,15 +278,17 @@ class Controller:
 
     async def telemetry(self, tier: str = "global", since: str = "$") -> AsyncGenerator[Opened, None]:
         """Opened messages of a tier as they come: frames (worker), aggregates (region, global), or receipts."""
-        name = chosen("tier", tier, TIERS)
         if not _POSITION.fullmatch(since):
             raise SettingError("since", since, "an entry id such as 1700000000000-0, 0 for all, or $ for what comes")
-        streams = await self._regional(name) if name in REGIONAL else [names.key(self.run_id, name)]
-        async with aclosing(self.observer.merged(streams, since)) as messages:
+        async with aclosing(self.observer.merged(await self.streams(tier), since)) as messages:
             async for opened in messages:
                 yield opened
 
-    async def _regional(self, name: str) -> list[str]:
+    async def streams(self, tier: str) -> list[str]:
+        """Keys of a tier's streams: one, or one for each region that a worker has been heard of in."""
+        name = chosen("tier", tier, TIERS)
+        if name not in REGIONAL:
+            return [names.key(self.run_id, name)]
         workers = await self.until(lambda _: True)
         return sorted({names.region_key(self.run_id, beat.region, name) for beat in workers.values()})
 

@@ -1,36 +1,106 @@
-"""`esper tail`: follows what a run says, at one tier, until interrupted."""
+"""`esper tail`: what a run says, at one tier: as it comes, or what was said before."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, aclosing
-from typing import Annotated
+import shutil
+import sys
+import time
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from esper.cli.moments import EXPECTED, order_of
+
+if TYPE_CHECKING:
+    from esper.cli.passages import Passage
+    from esper.cli.sieve import Sieve
+    from esper.leyline.seal import Opened
+
+Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name or id of a live run; else ESPER_RUN.")]
+Tier = Annotated[str, typer.Option(help="worker (telemetry), region (regional), global, receipts or state.")]
+Source = Annotated[str, typer.Option(metavar="GLOB", help="Only of workers, regions or seeds like worker-*.")]
+Level = Annotated[str, typer.Option(help="Only this and above: debug, info, warning, error or critical.")]
+Metric = Annotated[str, typer.Option(metavar="GLOB", help="Only metrics like loss*.")]
+Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on: {EXPECTED}.")]
+Until = Annotated[str, typer.Option(metavar="WHEN", help="Up to there, and end.")]
+Last = Annotated[int | None, typer.Option("-n", "--last", min=1, help="The newest so many, and end.")]
+Follow = Annotated[
+    bool | None,
+    typer.Option("--follow/--no-follow", "-f", help="Go on with what comes; without -n and --until it does."),
+]
+
 
 def tail(
-    run: Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")] = None,
-    tier: Annotated[str, typer.Option(help="worker, region, global or receipts.")] = "global",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    since: Annotated[str, typer.Option(help="Entry id to read after; 0: all there is; $: only what comes.")] = "$",
+    named: Run = None,
+    run: Annotated[str | None, typer.Option(help="The same as RUN.")] = None,
+    tier: Tier = "global",
+    source: Source = "",
+    level: Level = "",
+    metric: Metric = "",
+    since: Since = "",
+    until: Until = "",
+    last: Last = None,
+    follow: Follow = None,
     count: Annotated[int, typer.Option(min=0, help="End after this many; 0: never.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Follow telemetry or receipts of a live run."""
-    asyncio.run(_tail(run, tier, since, count, json))
+    """Follow telemetry, receipts or states of a live run."""
+    from esper.cli.passages import Passage
+    from esper.cli.sieve import Sieve
+
+    follows = (last is None and not until) if follow is None else follow
+    passage = Passage.of(since, until, last, follows, time.time())
+    asyncio.run(_tail(named or run, tier, passage, Sieve(source, level, metric), Printing(count, json)))
 
 
-async def _tail(run: str | None, tier: str, since: str, count: int, as_json: bool) -> None:
-    from esper.cli import format as form
+@dataclass
+class Printing:
+    """Prints messages, so many at most."""
+
+    count: int
+    as_json: bool
+    num_shown: int = 0
+
+    def show(self, opened: Opened) -> bool:
+        """Print it; False: it was the last one."""
+        from esper.cli import format as form
+
+        print(form.as_json(opened) if self.as_json else fitting(form.line(opened)), flush=True)
+        self.num_shown += 1
+        return self.num_shown != self.count
+
+
+async def _tail(run: str | None, tier: str, passage: Passage, sieve: Sieve, printing: Printing) -> None:
+    from esper.bus import connect
+    from esper.cli.passages import Reading
     from esper.client import Controller
+    from esper.runtime import access
 
-    write = form.as_json if as_json else form.line
-    shown = 0
+    found = await access.find(run)
     async with AsyncExitStack() as stack:
         follower = await stack.enter_async_context(Controller.connect(run, name="tail"))
-        messages = await stack.enter_async_context(aclosing(follower.telemetry(tier, since)))
-        async for opened in messages:
-            print(write(opened), flush=True)
-            shown += 1
-            if shown == count:
-                return
+        redis = await stack.enter_async_context(connect.reader(found.redis_url))
+        reading = Reading(redis, follower.observer, await follower.streams(tier), sieve.left)
+        messages = await stack.enter_async_context(aclosing(reading.messages(passage)))
+        with suppress(TimeoutError):  # nothing came behind the end that would show it
+            async with asyncio.timeout(patience_s(passage, time.time())):
+                async for opened in messages:
+                    if not printing.show(opened):
+                        return
+
+
+def patience_s(passage: Passage, now_s: float) -> float | None:
+    """Where it is followed: until the moment of its end has passed, and a second for what is on its way."""
+    ends = passage.follows and passage.until
+    return order_of(passage.until)[0] / 1000 - now_s + 1.0 if ends else None
+
+
+def fitting(line: str) -> str:
+    """The line, cut to the width of a terminal; whole where it goes elsewhere."""
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return line if len(line) <= width else line[: width - 3] + "..."

@@ -49,13 +49,13 @@ class Observer:
     async def newest(self, stream: str, count: int) -> list[Opened]:
         """The last `count` entries that open, oldest first."""
         entries = await self._last(stream, count)
-        return [opened for entry_id, sealed in entries if (opened := self._opened(stream, entry_id, sealed))]
+        return [opened for entry_id, sealed in entries if (opened := self.opened(stream, entry_id, sealed))]
 
     async def messages(self, stream: str, since: str = "$") -> AsyncGenerator[Opened, None]:
         """Every entry after `since` that opens, without end."""
         async with aclosing(self._follow(stream, since)) as entries:
             async for entry_id, sealed in entries:
-                if opened := self._opened(stream, entry_id, sealed):
+                if opened := self.opened(stream, entry_id, sealed):
                     yield opened
 
     async def merged(self, streams: Sequence[str], since: str = "$") -> AsyncGenerator[Opened, None]:
@@ -92,7 +92,8 @@ class Observer:
             async for opened in messages:
                 await queue.put(opened)
 
-    def _opened(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None:
+    def opened(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None:
+        """One entry; None, and told once a reason, where it does not open."""
         try:
             return self._open(sealed, entry_id)
         except RefusedError as error:

@@ -1,0 +1,55 @@
+"""Points in a stream, by entry id or by time: what `--since` and `--until` take."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, time
+
+from esper.errors import SettingError
+
+START, NOW = "0", "$"
+EXPECTED = (
+    "an entry id such as 1700000000000-0, 0 for all, $ for what comes, "
+    "a time such as 12:30 or 2026-11-21T12:30, or 5m for five minutes ago (s, m, h, d)"
+)
+_ID = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
+_AGO = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LAST = 2**64 - 1
+
+
+def after(name: str, text: str, now_s: float) -> str:
+    """The entry id behind which entries are meant: a time means those from then on. `$` and 0 stay. SettingError."""
+    if text in (START, NOW) or _ID.fullmatch(text):
+        return text
+    return f"{_time_ms(name, text, now_s) - 1}-{_LAST}"
+
+
+def up_to(name: str, text: str, now_s: float) -> str:
+    """The last entry id that is meant: a time means all of its millisecond. SettingError."""
+    if text == NOW:
+        return f"{int(now_s * 1000)}-{_LAST}"
+    if found := _ID.fullmatch(text):
+        return f"{found[1]}-{found[2] or _LAST}"
+    return f"{_time_ms(name, text, now_s)}-{_LAST}"
+
+
+def order_of(entry_id: str) -> tuple[int, int]:
+    """Entry ids compare as two numbers."""
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number or 0)
+
+
+def _time_ms(name: str, text: str, now_s: float) -> int:
+    """Of a time without a zone, in that of this machine; of one without a day, today."""
+    if ago := _AGO.fullmatch(text):
+        return max(1, round((now_s - float(ago[1]) * _SECONDS[ago[2]]) * 1000))
+    now = datetime.fromtimestamp(now_s).astimezone()
+    try:
+        try:
+            met = datetime.combine(now.date(), time.fromisoformat(text), now.tzinfo)
+        except ValueError:
+            met = datetime.fromisoformat(text)
+        return max(1, round(met.astimezone().timestamp() * 1000))
+    except (ValueError, OverflowError, OSError):
+        raise SettingError(name, text, EXPECTED) from None

@@ -1,0 +1,108 @@
+"""A part of what streams hold, and what comes behind it: oldest first, whichever stream it lies on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from esper.bus import tail
+from esper.bus.connect import Redis
+from esper.cli.moments import NOW, START, after, order_of, up_to
+from esper.leyline.seal import Opened
+
+
+class Observer(Protocol):
+    """Opens entries, and follows streams."""
+
+    def opened(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None: ...
+    def merged(self, streams: Sequence[str], since: str = "$") -> AsyncGenerator[Opened, None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Entries behind `since` up to `until`, or the `last` so many of them; `follows`: also those that come."""
+
+    since: str
+    until: str
+    last: int | None
+    follows: bool
+
+    @classmethod
+    def of(cls, since: str, until: str, last: int | None, follows: bool, now_s: float) -> Passage:
+        """From what a person wrote. Empty: from now on, where it is followed, and else all there is; without end."""
+        start = since or (NOW if follows and last is None else START)
+        end = up_to("until", until, now_s) if until else ""
+        is_past = bool(end) and order_of(end)[0] < now_s * 1000
+        return cls(after("since", start, now_s), end, last, follows and not is_past)
+
+    def is_over(self, entry_id: str) -> bool:
+        """Whether this lies behind the end."""
+        return bool(self.until) and order_of(entry_id) > order_of(self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Streams that are read as one, and what is wanted of each message."""
+
+    redis: Redis
+    observer: Observer
+    streams: Sequence[str]
+    left: Callable[[Opened], Opened | None]
+
+    async def messages(self, passage: Passage) -> AsyncGenerator[Opened, None]:
+        """What the passage says. Ends where it does; where it follows without an end, never."""
+        newest = max([await tail.newest_id(self.redis, stream) for stream in self.streams], key=order_of)
+        if passage.since != NOW:
+            end = passage.until if passage.is_over(newest) else newest
+            found = self._newest(passage, end) if passage.last else self._forward(passage.since, end)
+            async with aclosing(found) as before:
+                async for opened in before:
+                    yield opened
+        if passage.follows and not passage.is_over(newest):
+            async with aclosing(self.observer.merged(self.streams, newest)) as coming:
+                async for opened in coming:
+                    if passage.is_over(opened.entry_id):
+                        return
+                    if (wanted := self.left(opened)) is not None:
+                        yield wanted
+
+    async def _newest(self, passage: Passage, end: str) -> AsyncGenerator[Opened, None]:
+        found: list[Opened] = []
+        for stream in self.streams:
+            num = 0
+            async with aclosing(tail.backwards(self.redis, stream, end)) as entries:
+                async for entry_id, sealed in entries:
+                    if num == passage.last or order_of(entry_id) <= order_of(passage.since):
+                        break
+                    if (opened := self._wanted(stream, entry_id, sealed)) is not None:
+                        found.append(opened)
+                        num += 1
+        for opened in sorted(found, key=lambda opened: order_of(opened.entry_id))[-(passage.last or 0) :]:
+            yield opened
+
+    async def _forward(self, since: str, end: str) -> AsyncGenerator[Opened, None]:
+        """The first of all streams, again and again."""
+        parts = [self._part(stream, since, end) for stream in self.streams]
+        heads = [(await anext(part, None), part) for part in parts]
+        waiting = [(head, part) for head, part in heads if head is not None]
+        while waiting:
+            waiting.sort(key=lambda pair: order_of(pair[0].entry_id))
+            first, part = waiting.pop(0)
+            yield first
+            if (following := await anext(part, None)) is not None:
+                waiting.append((following, part))
+
+    async def _part(self, stream: str, since: str, end: str) -> AsyncGenerator[Opened, None]:
+        while rows := await tail.read_after(self.redis, stream, since, waits=False):
+            for entry_id, sealed in map(tail.message, rows):
+                if order_of(entry_id) > order_of(end):
+                    return
+                since = entry_id
+                if (opened := self._wanted(stream, entry_id, sealed)) is not None:
+                    yield opened
+
+    def _wanted(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None:
+        opened = self.observer.opened(stream, entry_id, sealed)
+        return None if opened is None else self.left(opened)

@@ -1,0 +1,250 @@
+"""`esper tail` shows the part of a run that was asked for: by tier, source, level, metric and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect
+from esper.cli.main import app
+from esper.cli.moments import after, order_of, up_to
+from esper.cli.passages import Passage
+from esper.errors import SettingError
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from tests.export_kit import aggregate, say
+from tests.scripted import ScriptedRun, accepted, failed, listed
+
+Level = pb.TelemetryLevel
+NOW_S = 1_700_000_000.0
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr."""
+    async with asyncio.timeout(20):
+        result = await asyncio.to_thread(CliRunner().invoke, app, ["tail", run.name, *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def told(run: ScriptedRun, *arguments: str) -> list[dict[str, object]]:
+    """Objects that it prints for all there is."""
+    status, out, err = await tailed(run, "--json", "--no-follow", *arguments)
+    assert (status, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def packet(sequence: int, level: pb.TelemetryLevel, **values: float) -> pb.TelemetryPacket:
+    return pb.TelemetryPacket(version=1, timestamp_ns=1, level=level, sequence=sequence, values=values)
+
+
+async def frame(run: ScriptedRun, worker: str, *packets: pb.TelemetryPacket) -> str:
+    region = f"region-{worker[-1]}"
+    made = pb.TelemetryFrame(version=1, source=worker, incarnation=1, region=region, packets=packets)
+    return await run.say(f"{region}/telemetry", Role.WORKER, worker, made)
+
+
+async def test_the_newest_are_shown_in_order_and_it_ends(run: ScriptedRun) -> None:
+    ids = await say(run, *(aggregate(number, loss=[1.0]) for number in range(1, 6)))
+
+    assert [each["entry_id"] for each in await told(run, "-n", "2")] == ids[3:]
+    assert [each["entry_id"] for each in await told(run)] == ids
+    assert [each["entry_id"] for each in await told(run, "--since", ids[1], "--until", ids[3])] == ids[2:4]
+    assert [each["entry_id"] for each in await told(run, "-n", "9", "--until", ids[1])] == ids[:2]
+
+
+async def test_streams_of_several_regions_are_one_in_the_order_of_time(run: ScriptedRun) -> None:
+    await run.beat(1)
+    ids = [await frame(run, f"worker-{number % 2}", packet(1, Level.TELEMETRY_INFO, loss=1.0)) for number in range(6)]
+
+    ordered = sorted(ids, key=order_of)
+    assert [each["entry_id"] for each in await told(run, "--tier", "telemetry")] == ordered
+    assert [each["entry_id"] for each in await told(run, "--tier", "worker", "-n", "3")] == ordered[3:]
+
+
+async def test_sources_levels_and_metrics_are_chosen_of_frames(run: ScriptedRun) -> None:
+    await run.beat(1)
+    await frame(
+        run,
+        "worker-0",
+        packet(1, Level.TELEMETRY_INFO, loss=1.0, lr=0.1),
+        packet(2, Level.TELEMETRY_WARNING, loss=2.0, lr=0.1),
+        packet(3, Level.TELEMETRY_DEBUG, lr=0.3),
+    )
+    await frame(run, "worker-1", packet(1, Level.TELEMETRY_CRITICAL, loss=3.0))
+
+    def values(found: list[dict[str, object]]) -> list[object]:
+        return [each["values"] for one in found for each in one["packets"]]  # type: ignore[attr-defined]
+
+    assert values(await told(run, "--tier", "worker", "--source", "worker-1")) == [{"loss": 3.0}]
+    assert values(await told(run, "--tier", "worker", "--level", "warning", "--metric", "lo*")) == [
+        {"loss": 2.0},
+        {"loss": 3.0},
+    ]
+    assert values(await told(run, "--tier", "worker", "--metric", "lr")) == [{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.3}]
+    assert await told(run, "--tier", "worker", "--metric", "nothing") == []
+
+
+async def test_columns_of_tables_are_chosen(run: ScriptedRun) -> None:
+    await run.beat(1)
+    table = pb.ColumnarFrame(
+        version=1,
+        source="worker-0",
+        incarnation=1,
+        region="region-0",
+        first_sequence=1,
+        schema=pb.MetricSchema(version=1, names=["accuracy", "loss", "lr"], units=["", "nats", ""]),
+        timestamp_ns=struct.pack("<2Q", 1, 2),
+        global_step=struct.pack("<2Q", 7, 8),
+        values=struct.pack("<6d", 0.9, 0.8, 0.5, 0.25, 0.1, 0.2),
+        level=Level.TELEMETRY_INFO,
+    )
+    await run.say("region-0/telemetry", Role.WORKER, "worker-0", table)
+
+    _, out, _ = await tailed(run, "--tier", "worker", "--metric", "l*", "-n", "1")
+
+    assert out.endswith("  worker-0  2 rows  step 8  loss 0.25  lr 0.2\n")
+    assert await told(run, "--tier", "worker", "--level", "error") == []
+
+
+async def test_aggregates_are_chosen_by_level_and_their_metrics_by_name(run: ScriptedRun) -> None:
+    calm, loud = aggregate(1, loss=[1.0], lr=[0.1]), aggregate(2, loss=[2.0], lr=[0.1])
+    loud.level_counts["TELEMETRY_ERROR"] = 1
+    loud.events.add(description="value.non_finite", level=Level.TELEMETRY_ERROR)
+    loud.events.add(description="command.applied", level=Level.TELEMETRY_INFO)
+    await say(run, calm, loud)
+
+    [found] = await told(run, "--level", "error", "--metric", "loss")
+
+    assert (found["sequence"], list(found["metrics"])) == ("2", ["loss"])  # type: ignore[call-overload]
+    assert [event["description"] for event in found["events"]] == ["value.non_finite"]  # type: ignore[attr-defined]
+
+
+async def test_receipts_that_refuse_are_warnings(run: ScriptedRun) -> None:
+    await run.answer(accepted("c1", "5-0"))
+    refusal = failed(pb.ReasonCode.REASON_GATE_FAILED, "no gain")
+    refusal.command_id = "c2"
+    await run.answer(refusal)
+
+    assert [each["command_id"] for each in await told(run, "--tier", "receipts", "--level", "warning")] == ["c2"]
+    assert [each["command_id"] for each in await told(run, "--tier", "receipts", "--source", "coord*")] == ["c1"]
+
+
+async def test_states_and_field_reports_read_as_lines(run: ScriptedRun) -> None:
+    seed = pb.SeedState(seed_id="s0", stage=pb.SeedLifecycleStage.SEED_STAGE_TRAINING)
+    state = pb.SystemStatePacket(
+        version=1,
+        current_epoch=3,
+        global_step=300,
+        validation_accuracy=0.9,
+        training_loss=0.25,
+        source_subsystem="worker-0",
+        seed_states=[seed],
+    )
+    report = pb.FieldReport(
+        version=1,
+        report_id="s0/10-400",
+        seed_id="s0",
+        blueprint_id="lora",
+        outcome=pb.FieldReportOutcome.FIELD_REPORT_SUCCESS,
+        stage=pb.SeedLifecycleStage.SEED_STAGE_FOSSILIZED,
+        observed_from_step=10,
+        observed_to_step=400,
+        metrics={"gain_mean": 0.125, "lifetime_steps": 390.0, "bytes": 2048.0},
+    )
+    ids = [await run.say("state", Role.WORKER, "worker-0", each) for each in (state, report)]
+
+    _, out, _ = await tailed(run, "--tier", "state", "--no-follow")
+
+    assert out.splitlines() == [
+        f"{ids[0]}  worker-0  epoch 3  step 300  accuracy 0.9  loss 0.25  s0 TRAINING",
+        f"{ids[1]}  s0  success (lora)  FOSSILIZED  steps 10-400  bytes 2048  gain_mean 0.125  lifetime_steps 390",
+    ]
+    assert [each["seed_id"] for each in await told(run, "--tier", "state", "--metric", "gain*")] == ["s0"]
+
+
+async def test_followed_it_shows_the_newest_and_then_what_comes(run: ScriptedRun) -> None:
+    ids = await say(run, aggregate(1, loss=[1.0]), aggregate(2, loss=[1.0]))
+    following = asyncio.create_task(tailed(run, "-n", "1", "--follow", "--count", "2"))
+    while not following.done():  # it is not known when it begins to follow
+        ids += await say(run, aggregate(len(ids) + 1, loss=[1.0]))
+        await asyncio.wait([following], timeout=0.05)
+
+    _, out, _ = await following
+
+    shown = [line.split()[0] for line in out.splitlines()]
+    assert len(shown) == 2 and ids.index(shown[1]) == ids.index(shown[0]) + 1
+
+
+async def test_followed_up_to_a_moment_it_ends_when_that_has_passed(run: ScriptedRun) -> None:
+    await say(run, aggregate(1, loss=[1.0]))
+    end_ms = int((time.time() + 0.2) * 1000)
+
+    status, out, _ = await tailed(run, "--since", "0", "--until", f"{end_ms}-0", "--follow")
+
+    assert (status, out.count("\n")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--tier", "moon"], "tier is 'moon'; expected one of worker, telemetry"),
+        (["--level", "loud"], "level is 'loud'; expected one of debug, info, warning, error, critical"),
+        (["--since", "soon"], "since is 'soon'; expected an entry id such as"),
+        (["--until", "5 minutes"], "until is '5 minutes'; expected an entry id such as"),
+        (["-n", "0"], "-n"),
+        (["--last", "many"], "--last"),
+    ],
+)
+async def test_bad_input_is_one_line(run: ScriptedRun, arguments: list[str], expected: str) -> None:
+    status, out, err = await tailed(run, *arguments)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert expected in err
+
+
+@pytest.mark.parametrize(
+    ("text", "before_s"),
+    [("90s", 90.0), ("5m", 300.0), ("1.5h", 5400.0), ("2d", 172_800.0), ("2023-11-14T22:13:20Z", 0)],
+)
+def test_a_time_means_entries_from_then_on(text: str, before_s: float) -> None:
+    at_ms = int((NOW_S - before_s) * 1000)
+
+    assert order_of(after("since", text, NOW_S)) == (at_ms - 1, 2**64 - 1) < (at_ms, 0)
+    assert order_of(up_to("until", text, NOW_S)) == (at_ms, 2**64 - 1)
+
+
+def test_a_time_of_day_is_today_in_this_zone() -> None:
+    midnight = time.mktime((*time.localtime(NOW_S)[:3], 0, 0, 0, 0, 0, -1))
+
+    assert order_of(after("since", "00:00", NOW_S))[0] == int(midnight * 1000) - 1
+
+
+@pytest.mark.parametrize("text", ["$", "0", "17-3", "17"])
+def test_an_entry_id_stays_what_it_is(text: str) -> None:
+    assert after("since", text, NOW_S) == text
+
+
+@pytest.mark.parametrize("text", ["", "now", "25:00", "2023-13-01", "-5m", "5w", "9" * 30])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="since"):
+        after("since", text, NOW_S)
+
+
+def test_nothing_is_followed_behind_an_end_that_has_passed() -> None:
+    assert Passage.of("", "5m", None, True, NOW_S).follows is False
+    assert Passage.of("", "2023-11-14T22:13:21Z", None, True, NOW_S).follows is True

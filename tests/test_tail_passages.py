@@ -16,6 +16,7 @@ from esper.bus import connect
 from esper.cli.main import app
 from esper.cli.moments import after, order_of, up_to
 from esper.cli.passages import Passage
+from esper.cli.tail import folded
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
@@ -248,3 +249,14 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 def test_nothing_is_followed_behind_an_end_that_has_passed() -> None:
     assert Passage.of("", "5m", None, True, NOW_S).follows is False
     assert Passage.of("", "2023-11-14T22:13:21Z", None, True, NOW_S).follows is True
+
+
+def test_a_line_is_folded_between_figures_to_the_width_of_a_terminal() -> None:
+    line = "1700000000000-0  global #1  2 packets  step 10  accuracy 0.93  loss 0.456"
+
+    assert folded(line, 80) == line
+    assert folded(line, 48).splitlines() == [
+        "1700000000000-0  global #1  2 packets  step 10",
+        "                 accuracy 0.93  loss 0.456",
+    ]
+    assert [each.split() for each in folded(line, 1).splitlines()][1:3] == [["2", "packets"], ["step", "10"]]

@@ -18,7 +18,9 @@ from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT
 
 PORT = 9464
 
-app = typer.Typer(name="export", no_args_is_help=True, help="Carry the telemetry of the global tier elsewhere.")
+app = typer.Typer(
+    name="export", add_completion=False, no_args_is_help=True, help="Carry the telemetry of the global tier elsewhere."
+)
 
 Run = Annotated[str, typer.Argument(help="Name or id of a live run.")]
 Once = Annotated[bool, typer.Option("--once", help="End once all that is there is carried over.")]

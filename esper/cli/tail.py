@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from esper.cli.sieve import Sieve
     from esper.leyline.seal import Opened
 
-Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name or id of a live run; else ESPER_RUN.")]
+Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Name or id of a live run; else ESPER_RUN.")]
 Tier = Annotated[str, typer.Option(help="worker (telemetry), region (regional), global, receipts or state.")]
 Source = Annotated[str, typer.Option(metavar="GLOB", help="Only of workers, regions or seeds like worker-*.")]
 Level = Annotated[str, typer.Option(help="Only this and above: debug, info, warning, error or critical.")]
@@ -99,8 +99,17 @@ def patience_s(passage: Passage, now_s: float) -> float | None:
 
 
 def fitting(line: str) -> str:
-    """The line, cut to the width of a terminal; whole where it goes elsewhere."""
-    if not sys.stdout.isatty():
-        return line
-    width = shutil.get_terminal_size().columns
-    return line if len(line) <= width else line[: width - 3] + "..."
+    """Folded between two figures to the width of a terminal, below what follows the entry id; whole elsewhere."""
+    return folded(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line
+
+
+def folded(line: str, width: int) -> str:
+    """Lines of at most this many characters, as far as what stands between two spaces and two spaces allows."""
+    first, *rest = line.split("  ")
+    lines, indent = [first], " " * (len(first) + 2)
+    for part in rest:
+        if len(lines[-1]) + 2 + len(part) <= width or lines == [first]:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(indent + part)
+    return "\n".join(lines)

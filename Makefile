@@ -36,6 +36,7 @@ bench: $(VENV)/.bench
 	$(RUN)/python bench/kasmina.py $(BENCH)
 	$(RUN)/python bench/barrier.py $(BENCH)
 	$(RUN)/python bench/calibration.py $(BENCH)
+	$(RUN)/python bench/scale.py $(BENCH)
 
 $(VENV)/.bench: $(READY)
 	$(PIP) -e '.[bench]' -c constraints.txt

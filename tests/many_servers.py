@@ -95,14 +95,35 @@ class Cluster:
             ask(port, "CLUSTER", "SETSLOT", slot, "NODE", self.ids()[to])
 
 
+PART = {"cluster-enabled": "yes", "cluster-node-timeout": "1500", "cluster-require-full-coverage": "no"}
+
+
+@contextmanager
+def a_replica(cluster: Cluster, of: int, directory: Path) -> Iterator[int]:
+    """A fourth node, which takes over from that one where it dies; its port."""
+    [port] = free_ports(1)
+    with EmbeddedRedis(directory, binary=cluster.servers[of].binary, options={**on(port), **PART}):
+        primary = ask(cluster.ports[of], "CLUSTER", "MYID")
+        ask(port, "CLUSTER", "MEET", HOST, cluster.ports[of])
+        wait_until(lambda: primary in str(ask(port, "CLUSTER", "NODES")) and is_whole(port), "the fourth is known")
+        ask(port, "CLUSTER", "REPLICATE", primary)
+        wait_until(lambda: has_replica(cluster.ports[of]), "it follows")
+        others = [other for at, other in enumerate(cluster.ports) if at != of]
+        wait_until(lambda: all(is_followed(other, primary) for other in others), "the others know that")
+        yield port
+
+
+def is_followed(port: int, primary: str) -> bool:
+    return bool(ask(port, "CLUSTER", "REPLICAS", primary))
+
+
 @contextmanager
 def a_cluster(directory: Path, binary: Path | None = None) -> Iterator[Cluster]:
     """Started, joined and in agreement; ended with the block."""
     cluster = Cluster(free_ports(3))
-    part = {"cluster-enabled": "yes", "cluster-node-timeout": "2000", "cluster-require-full-coverage": "no"}
     with ExitStack() as running:
         for number, port in enumerate(cluster.ports):
-            server = EmbeddedRedis(directory / str(number), binary=binary, options={**on(port), **part})
+            server = EmbeddedRedis(directory / str(number), binary=binary, options={**on(port), **PART})
             cluster.servers.append(running.enter_context(server))
         for number, port in enumerate(cluster.ports):
             first, last = (NUM_SLOTS * each // 3 for each in (number, number + 1))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from esper.bus import connect, dead, durability, survey
+from esper.bus.delivery import FIELD
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import ElsewhereError, LostError
 from esper.bus.inbox import Inbox
@@ -20,7 +21,7 @@ from esper.bus.settlement import Settlement
 from esper.errors import BusError, RefusedError
 from esper.leyline import contracts as pb
 from tests.bus_kit import bodies, drain, num_pending
-from tests.many_servers import HOST, Cluster, a_cluster, ask, free_ports, on
+from tests.many_servers import HOST, Cluster, a_cluster, a_replica, ask, free_ports, on
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
 
@@ -145,3 +146,20 @@ async def test_a_server_of_its_own_is_no_cluster(short_directory: Path) -> None:
         async with connect.writer(f"redis+cluster://{HOST}:{port}") as writer:
             with pytest.raises(BusError, match="is no Cluster; expected redis://"):
                 await connect.wait_ready(writer)
+
+
+async def test_a_replica_that_takes_over_is_found(cluster: Cluster, run_id: str, short_directory: Path) -> None:
+    stream = key(run_id, "votes")
+    held = cluster.holder(stream)
+    async with connect.reader(cluster.url) as reader, connect.writer(cluster.url) as writer:
+        publisher, inbox = Publisher(writer), Inbox(reader, writer, stream, "group", "c")
+        await inbox.open()
+        with a_replica(cluster, held, short_directory / "fourth"):
+            _, reached = await writer.ask_all([("XADD", stream, "*", FIELD, b"before"), ("WAIT", 1, 5_000)])
+            cluster.servers[held].kill()
+            await publisher.add(stream, b"after", patience_s=20.0)
+            deliveries = await drain(inbox)
+            cluster.servers[held].start()  # and follows, until the fourth is gone
+
+        assert reached == 1
+        assert [delivery.body for delivery in deliveries] == [b"before", b"after"]

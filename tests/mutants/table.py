@@ -516,4 +516,19 @@ MUTANTS = (
         "        if sequence < expected:",
         (f"{VERIFY_TESTS}::test_an_entry_that_is_removed_with_the_last_line_put_right_leaves_a_gap",),
     ),
+    # -- on a Cluster ------------------------------------------------------------------------------------------------
+    Mutant(
+        "a_letter_goes_after_its_acknowledgement",
+        "esper/bus/settlement.py",
+        "return [Settlement(writes=away), replace(self, dead=[each for each in self.dead if each not in away])]",
+        "return [replace(self, dead=[each for each in self.dead if each not in away]), Settlement(writes=away)]",
+        ("tests/test_redis_addresses.py::test_letters_of_a_region_go_to_the_runs_slot_before_the_region_acknowledges",),
+    ),
+    Mutant(
+        "a_group_of_that_name_is_taken_for_the_word_streams",
+        "esper/bus/cluster.py",
+        'words.index("STREAMS", READS[name])',
+        'words.index("STREAMS")',
+        ("tests/test_redis_addresses.py::test_a_command_goes_where_its_first_key_is",),
+    ),
 )

@@ -38,7 +38,7 @@ def aggregate(sequence: int, **metrics: Sequence[float]) -> pb.AggregatedTelemet
         first_timestamp_ns=at_ns - 10**6,
         last_timestamp_ns=at_ns,
         max_step=10 * sequence,
-        level_counts={"TELEMETRY_INFO": number},
+        level_counts={"INFO": number},
         metrics={name: statistics.message() for name, statistics in folded.items()},
     )
 

@@ -64,7 +64,7 @@ async def test_a_line_holds_what_its_aggregate_says_with_quantiles(run: Scripted
     loss = line["metrics"]["loss"]  # type: ignore[index]
     assert (line["entry_id"], line["sequence"], line["max_step"]) == (entry_id, 1, 10)
     assert (line["time"], line["num_packets"], line["num_shed"]) == ("2023-11-14T22:13:21.000+00:00", 151, 2)
-    assert line["level_counts"] == {"TELEMETRY_INFO": 151}
+    assert line["level_counts"] == {"INFO": 151}
     assert (loss["count"], loss["num_non_finite"], loss["min"], loss["max"]) == (150, 1, values.min(), values.max())
     assert loss["mean"] == pytest.approx(values.mean(), rel=1e-12)
     assert values.min() <= loss["p50"] <= np.quantile(values, 0.55) and loss["p50"] >= np.quantile(values, 0.45)

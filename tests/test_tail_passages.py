@@ -124,7 +124,7 @@ async def test_columns_of_tables_are_chosen(run: ScriptedRun) -> None:
 
 async def test_aggregates_are_chosen_by_level_and_their_metrics_by_name(run: ScriptedRun) -> None:
     calm, loud = aggregate(1, loss=[1.0], lr=[0.1]), aggregate(2, loss=[2.0], lr=[0.1])
-    loud.level_counts["TELEMETRY_ERROR"] = 1
+    loud.level_counts["ERROR"] = 1
     loud.events.add(description="value.non_finite", level=Level.TELEMETRY_ERROR)
     loud.events.add(description="command.applied", level=Level.TELEMETRY_INFO)
     await say(run, calm, loud)

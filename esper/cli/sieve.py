@@ -91,7 +91,7 @@ class Sieve:
         return table
 
     def _aggregate(self, message: pb.AggregatedTelemetry) -> pb.AggregatedTelemetry | None:
-        levels = (pb.TelemetryLevel.Value(name) for name, number in message.level_counts.items() if number)
+        levels = (LEVELS.get(name.lower(), 0) for name, number in message.level_counts.items() if number)
         if self.level and not any(map(self._is_high, levels)):
             return None
         aggregate = _copy(message)

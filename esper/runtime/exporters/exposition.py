@@ -124,7 +124,7 @@ class Exposed(Collector):
             yield counter
         levels = CounterMetricFamily("esper_telemetry_packets_by_level", "Packets by level", labels=("run", "level"))
         for level, number in sorted(self.figures.levels.items()):
-            levels.add_metric((self.run, level.removeprefix("TELEMETRY_").lower()), number)
+            levels.add_metric((self.run, level.lower()), number)
         yield levels
 
     def _training(self) -> Iterator[Metric]:

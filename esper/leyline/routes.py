@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from google.protobuf.message import Message
 
@@ -22,7 +21,7 @@ from esper.leyline.envelope import (
 from esper.leyline.kinds import type_of
 from esper.leyline.mac import Mac
 from esper.leyline.rolekeys import Validity
-from esper.leyline.validate import rule_of
+from esper.leyline.validate import Rule, rule_of
 from esper.leyline.window import Window
 
 MOST_ROUTES = 1024
@@ -63,7 +62,7 @@ class Route:
         self.trailer = SEAL_BYTES + (SIGNATURE_BYTES if header.signed else 0)
         message_type = type_of(header.kind)
         self.parse: Callable[[bytes], Message] = message_type.FromString
-        self.rule: Callable[[Any], None] = rule_of(message_type)
+        self.rule: Rule = rule_of(message_type)
         self.window: Window | None = None
         self.generation = -1  # of the guard that the window belongs to
 

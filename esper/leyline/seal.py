@@ -46,6 +46,7 @@ from esper.leyline.kinds import Domain, Role, domain_of, kind_of, type_of
 from esper.leyline.mac import Mac
 from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, entry_numbers
 from esper.leyline.routes import Route, Routes
+from esper.leyline.validate_telemetry import Names
 from esper.leyline.window import RECORD
 
 EVERYONE = "*"
@@ -150,6 +151,7 @@ class Opened(NamedTuple):
     redelivered: bool  # this very entry was opened before
     clock_suspect: bool = False  # the entry's time lies ahead of the server's clock; age was taken from the reading
     route: Route | None = None  # one object for messages of one kind, from one incarnation of a producer to one target
+    names: Names = None
 
     @property
     def digest(self) -> bytes:
@@ -201,8 +203,8 @@ class Opener:
             message = route.parse(data[route.body_at : -route.trailer])
         except DecodeError as error:
             raise _no_such(route, data) from error
-        route.rule(message)
-        return _opened((header, message, data, entry_id, redelivered, clock_suspect, route))
+        names = route.rule(message)
+        return _opened((header, message, data, entry_id, redelivered, clock_suspect, route, names))
 
     def _header_by(self, route: Route, data: bytes, at_ms: int) -> Header | None:
         """The header of an envelope that is sound and fresh by what its route knows.

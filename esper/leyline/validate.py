@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
@@ -22,6 +22,7 @@ from esper.leyline.validate_rounds import (
 )
 from esper.leyline.validate_runs import run_record
 from esper.leyline.validate_telemetry import (
+    Names,
     aggregate,
     columnar_frame,
     emergency_signal,
@@ -32,8 +33,11 @@ from esper.leyline.validate_telemetry import (
     telemetry_frame,
 )
 
+Rule: TypeAlias = Callable[[Any], Names]
+"""Refuses a message of another version, or with a value that no run can mean; of telemetry it says what is in it."""
+
 # Each rule takes its own message type; the table pairs them, so its values can't be typed more closely.
-_RULES: Mapping[type[Message], Callable[[Any], None]] = {
+_RULES: Mapping[type[Message], Rule] = {
     pb.AdaptationCommand: adaptation_command,
     pb.OptimizerCommand: optimizer_command,
     pb.BarrierVote: barrier_vote,
@@ -60,7 +64,7 @@ def validate(message: Message) -> None:
     rule_of(type(message))(message)
 
 
-def rule_of(message_type: type[Message]) -> Callable[[Any], None]:
+def rule_of(message_type: type[Message]) -> Rule:
     """What refuses such messages of another version, or with a value that no run can mean."""
     rule = _RULES.get(message_type)
     if rule is None:
@@ -69,7 +73,7 @@ def rule_of(message_type: type[Message]) -> Callable[[Any], None]:
     return partial(_checked, rule)
 
 
-def _checked(rule: Callable[[Any], None], message: Any) -> None:
+def _checked(rule: Rule, message: Any) -> Names:
     if message.version != bounds.VERSION:
         bounds.version(message)
-    rule(message)
+    return rule(message)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import TypeAlias
 
 from esper.leyline import bounds, contracts as pb
 from esper.leyline.validate_rounds import seed_states
+
+Names: TypeAlias = tuple[str, ...] | None
+"""Of the values of every packet in a message, where none of them holds anything but values; else None."""
 
 NUM_PACKETS = 32
 NUM_METRICS = 1024
@@ -16,24 +21,27 @@ MOST_SEQUENCE = 2**64 - 1
 SKETCH_BYTES = 64 << 10
 
 
-def telemetry_frame(message: pb.TelemetryFrame) -> None:
+def telemetry_frame(message: pb.TelemetryFrame) -> Names:
     """Up to 32 packets of one source, in the order of their sequences."""
     bounds.name("source", message.source)
     bounds.text("region", message.region)
     bounds.count("packets", message.packets, NUM_PACKETS)
-    before = 0
+    before, names = 0, None
     for inner in message.packets:
         if inner.version != bounds.VERSION:
             bounds.version(inner)
-        packet(inner)
+        found = packet(inner, names)
         sequence = inner.sequence
         if sequence <= before:
             raise bounds.refuse("sequence", sequence, f"one above {before}, that of the packet before it")
+        if found is not names:
+            names = None if before else found
         before = sequence
+    return names
 
 
-def packet(message: pb.TelemetryPacket) -> None:
-    """One measurement of one source at one step."""
+def packet(message: pb.TelemetryPacket, known: Names = None) -> Names:
+    """One measurement of one source at one step; of names `known` to be sound that object is returned."""
     if len(message.packet_id) > bounds.SHORT_ID:
         bounds.text("packet_id", message.packet_id)
     if len(message.source_subsystem) > bounds.SHORT_ID:
@@ -45,15 +53,25 @@ def packet(message: pb.TelemetryPacket) -> None:
     values = message.values
     if len(values) > NUM_METRICS:
         bounds.count("values", values, NUM_METRICS)
-    for key in values:  # each a NaN or not: that is news, and no error
-        if not 0 < len(key) <= bounds.SHORT_NAME:
-            bounds.name("a name in values", key, bounds.NAME_BYTES)
+    names: Names = tuple(values)  # each value a NaN or not: that is news, and no error
+    names = known if names == known else _sound(names)
     if points := message.metrics:
         _points(points)
+        names = None
     if events := message.events:
         _events(events)
+        names = None
     if message.HasField("system_health"):
         bounds.known("status", message.system_health.status, pb.HealthStatus.DESCRIPTOR, unknown=True)
+    return names
+
+
+@lru_cache(64)  # each up to a quarter of a megabyte
+def _sound(names: tuple[str, ...]) -> Names:
+    """The same names, as one object however often they are met."""
+    for name in names:
+        bounds.name("a name in values", name, bounds.NAME_BYTES)
+    return names
 
 
 _LEVELS = frozenset(pb.TelemetryLevel.values())

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from operator import itemgetter
+from typing import TypeAlias
 
 from esper.leyline import contracts as pb
+from esper.leyline.validate_telemetry import Names
 from esper.narset.statistics import Origin
 
 NAME_BYTES = 255  # of a metric, on the wire
+Pick: TypeAlias = Callable[[Mapping[str, float]], tuple[float, ...]] | None
+"""Takes a packet's values in the order of its columns, in half the time of asking for each."""
 
 
 @dataclass(slots=True)
@@ -57,21 +62,28 @@ class Gathering:
         self.num_packets = 0
         self.columns: dict[frozenset[str], Columns] = {}
         self._newest = Columns(())
+        self._plain: dict[Names, tuple[Columns, Pick]] = {}
 
-    def add(self, source: str, packets: Iterable[pb.TelemetryPacket], latest_ns: int, instead_ns: int) -> int:
-        """The packets of one message; how many of them say that they are from after `latest_ns`."""
+    def add(
+        self, source: str, packets: Iterable[pb.TelemetryPacket], latest_ns: int, instead_ns: int, names: Names = None
+    ) -> int:
+        """The packets of one message; how many of them say that they are from after `latest_ns`.
+
+        `names`: of the values of each, where they were seen to hold nothing else.
+        """
+        columns, pick = self._plain.get(names) or self._plainly(names)
         num_skewed = num_added = 0
         for packet in packets:
-            columns = self._columns_of(packet)
-            place = len(columns.sequences)
+            if pick is None:
+                columns = self._columns_of(packet)
+            else:
+                columns.values.extend(pick(packet.values))
             if not num_added:
-                columns.messages.append(place)
+                columns.messages.append(len(columns.sequences))
             num_added += 1
             time_ns = packet.timestamp_ns
             if time_ns > latest_ns:
                 num_skewed, time_ns = num_skewed + 1, instead_ns
-            if events := packet.events:
-                columns.events += [(place, event) for event in events]
             columns.times_ns.append(time_ns)
             columns.steps.append(packet.global_step)
             columns.levels.append(packet.level)
@@ -80,13 +92,23 @@ class Gathering:
         self.num_packets += num_added
         return num_skewed
 
+    def _plainly(self, names: Names) -> tuple[Columns, Pick]:
+        """The columns for these names, in whatever order they come, and what takes the values out of a packet."""
+        if names is None or len(names) < 2:  # then an itemgetter gives no tuple
+            return self._newest, None
+        columns = self._newest = self.columns.setdefault(frozenset(names), Columns(names))
+        self._plain[names] = columns, itemgetter(*columns.names)
+        return self._plain[names]
+
     def _columns_of(self, packet: pb.TelemetryPacket) -> Columns:
         """Those that the packet's values went to: nearly always the same as of the one before."""
         values, columns = packet.values, self._newest
         if not (self.columns and columns.takes(values)):
             columns = self._newest = self._other(values)
+        place = len(columns.sequences)
+        if events := packet.events:
+            columns.events += [(place, event) for event in events]
         if points := packet.metrics:
-            place = len(columns.sequences)
             columns.points += [(place, name_of(point), point.value) for point in points]
         return columns
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.checks import CLOCK_SLACK_MS, MS_NS
 from esper.leyline.envelope import Header
 from esper.leyline.seal import Opened
+from esper.leyline.validate_telemetry import Names
 from esper.narset.columns import Gathering
 from esper.narset.reduce import reduce_packets
 from esper.narset.reduction import Reduction, fitting
@@ -60,29 +61,42 @@ class Regional:
         at_ns = int(opened.entry_id.partition("-")[0]) * MS_NS
         match opened.message:
             case pb.TelemetryFrame() as frame:
-                self.on_frame(frame, now_s, at_ns)
+                self.on_frame(frame, now_s, at_ns, opened.names)
             case pb.TelemetryPacket() as packet:
-                self.on_packet(packet, opened.header, now_s, at_ns)
+                self.on_packet(packet, opened.header, now_s, at_ns, opened.names)
             case pb.ColumnarFrame() as columns:
                 self.on_columns(columns, now_s, at_ns)
 
-    def on_frame(self, frame: pb.TelemetryFrame, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
-        """Packets of one source, on the stream since `at_ns` of the epoch."""
+    def on_frame(self, frame: pb.TelemetryFrame, now_s: float, at_ns: int = FOR_EVER_NS, names: Names = None) -> None:
+        """Packets of one source, on the stream since `at_ns` of the epoch; `names` as whoever opened it found them."""
         self._check(frame.region)
         met = self._met(frame.source, frame.incarnation, now_s)
         packets = frame.packets
         new = admitted(packets, met)
         self._repeated(len(packets) - len(new))
         self._left_out.num_shed += met.drop(frame.shed)
-        self._take_in(frame.source, new, now_s, at_ns)
+        if new:
+            self._begin(now_s)
+            self._left_out.num_skewed += self._packets.add(frame.source, new, at_ns + SKEW_NS, at_ns, names)
 
-    def on_packet(self, packet: pb.TelemetryPacket, header: Header, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
+    def on_packet(
+        self,
+        packet: pb.TelemetryPacket,
+        header: Header,
+        now_s: float,
+        at_ns: int = FOR_EVER_NS,
+        names: Names = None,
+    ) -> None:
         """A packet under a seal of its own, whose target is the region."""
-        self._check(header.target)
+        if header.target != self.region:
+            self._check(header.target)
         source = packet.source_subsystem or header.producer
         is_new = self._met(source, header.incarnation, now_s).admit(packet.sequence)
-        self._repeated(not is_new)
-        self._take_in(source, [packet] if is_new else [], now_s, at_ns)
+        if not is_new:
+            self._repeated(1)
+            return
+        self._begin(now_s)
+        self._left_out.num_skewed += self._packets.add(source, (packet,), at_ns + SKEW_NS, at_ns, names)
 
     def on_columns(self, frame: pb.ColumnarFrame, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
         """Rows of one source; each counts as a packet, and the whole as one input of a window."""
@@ -113,10 +127,9 @@ class Regional:
         self._left_out.num_duplicates += count
         self.num_repeats += count
 
-    def _take_in(self, source: str, new: Iterable[pb.TelemetryPacket], now_s: float, at_ns: int) -> None:
+    def _begin(self, now_s: float) -> None:
         if not self._packets.num_packets:
             self._since_s = now_s
-        self._left_out.num_skewed += self._packets.add(source, new, at_ns + SKEW_NS, at_ns)
 
     def wait_s(self, now_s: float) -> float | None:
         """Seconds until `take` is due; None: not before another frame."""

@@ -474,6 +474,13 @@ MUTANTS = (
         ("tests/test_shedding.py::test_the_oldest_debug_row_goes_first_then_the_oldest_of_the_next_level",),
     ),
     Mutant(
+        "a_packet_with_more_than_values_counts_as_plain",
+        "esper/leyline/validate_telemetry.py",
+        "        _events(events)\n        names = None\n",
+        "        _events(events)\n",
+        ("tests/test_plain_packets.py::test_no_names_are_said_where_a_packet_is_to_be_looked_at",),
+    ),
+    Mutant(
         "a_turn_that_another_has_is_given_back",
         "esper/bus/turns.py",
         "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end",

@@ -149,10 +149,14 @@ class Executor:
         walks = step % self.settings.walk_every == 0
         if walks:
             self._watched.look()
-        awake = [slot for slot in self._slots.values() if not slot.resting]
-        self.is_dormant = not awake and not self.learning()
-        if not awake:
+        for slot in self._slots.values():
+            if not slot.resting:
+                break
+        else:  # the whole of most steps
+            self.is_dormant = not (self._known and self.learning())
             return
+        self.is_dormant = False
+        awake = [slot for slot in self._slots.values() if not slot.resting]
         living = [slot.seed for slot in awake if slot.seed is not None]
         for seed in living if walks else ():
             seed.look()

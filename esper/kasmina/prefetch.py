@@ -51,18 +51,18 @@ class Prefetch:
 
     kernels: Kernels
     budget: Budget
-    _wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self._wanted)
+        return len(self.wanted)
 
     def want(self, wanted: Wanted) -> None:
         """Once, by the earlier step. RefusedError where a name or a value is unknown."""
         if self.kernels.next_id(*wanted.kernel) in self.kernels.pool:
             return
-        alike = [each for each in self._wanted if each.kernel == wanted.kernel]
+        alike = [each for each in self.wanted if each.kernel == wanted.kernel]
         if not alike or wanted.due < alike[0].due:
-            self._wanted = [each for each in self._wanted if each not in alike] + [wanted]
+            self.wanted = [each for each in self.wanted if each not in alike] + [wanted]
 
     def foresee(self, command: pb.SeedCommand, due: float = WHENEVER) -> None:
         """Want what a command will that has come, or was committed for step `due`.
@@ -80,11 +80,11 @@ class Prefetch:
 
     def take_due(self, step: int) -> list[Wanted]:
         """Those to make before this step, the most urgent first. One whose site has carried no batch yet is not."""
-        self._wanted = sorted((each for each in self._wanted if each.due > step), key=lambda each: each.due)
-        possible = [each for each in self._wanted if self.kernels.slot(each.site).shape is not None]
+        self.wanted = sorted((each for each in self.wanted if each.due > step), key=lambda each: each.due)
+        possible = [each for each in self.wanted if self.kernels.slot(each.site).shape is not None]
         shares = [math.ceil(num / (each.due - step)) for num, each in enumerate(possible, start=1)]
         now = possible[: max(1, max(shares))] if possible else []
-        self._wanted = [each for each in self._wanted if each not in now]
+        self.wanted = [each for each in self.wanted if each not in now]
         return now
 
     def make(self, wanted: Wanted) -> Prefetched:

@@ -18,6 +18,7 @@ class Ring:
         """`values` is the memory to keep them in, float64 [size]; None means memory of its own."""
         self._values = torch.zeros(size, dtype=torch.float64, device=device) if values is None else values
         self._size, self.total = size, 0
+        self._most_added = min(AT_ONCE, size)
         self._added: list[Tensor] = []  # not in their places yet: to put many there takes hardly longer than one
 
     @property
@@ -34,7 +35,7 @@ class Ring:
         """A 0-dim tensor, which nobody writes to from now on."""
         self.total += 1
         self._added.append(value.detach() if value.requires_grad else value)
-        if len(self._added) >= min(AT_ONCE, self._size):
+        if len(self._added) >= self._most_added:
             self._put_in_place()
 
     def next_place(self) -> int:

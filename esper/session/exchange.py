@@ -19,6 +19,7 @@ log = structlog.get_logger()
 
 FLUSH_STEPS, FLUSH_S = 32, 0.25
 HEARTBEAT_S = 0.5
+PUMP_S = 0.002  # in shorter steps not each one looks for what has come, unless something is promised or to be done
 LONGEST_BACKOFF_S = 30.0
 RECALL_S = 30.0
 
@@ -113,11 +114,6 @@ class Exchange:
         for answer in again.values():
             if answer is not None:
                 self.say(pb.ToRuntime(applied=answer))
-
-    @property
-    def has_foreseen(self) -> bool:
-        """Whether germinations to come were heard of that nothing was prepared for yet."""
-        return bool(self.foreseen or self.boundary.unforeseen)
 
     def flush_when_due(self, now: float, *, force: bool = False) -> None:
         """Hand over the rows every 32 steps or 250 ms; what the lane has no room for stays and is counted.

@@ -19,7 +19,7 @@ from esper.leyline import contracts as pb
 from esper.session import records, resuming
 from esper.session.batches import LoopPosition
 from esper.session.chronicle import Chronicle
-from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, Exchange
+from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, PUMP_S, Exchange
 from esper.session.host_hooks import HostHooks
 from esper.session.lessons import Lessons
 from esper.session.portrait import Portrait
@@ -54,7 +54,7 @@ class Session:
     def __post_init__(self) -> None:
         self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
         self._step = Step(self)
-        self._beat_at = self._look_at = 0.0
+        self._beat_at = self._look_at = self._hear_at = 0.0
         self._num_untold = 0  # steps since it was last looked whether there is anything to hand over
         self.executor.in_emergency = self._in_emergency
         self._barrier_due = False
@@ -177,13 +177,16 @@ class Session:
             self._barrier_due = False
             self._beat(barrier_due=True)
             self._chronicle.look(self.step_number, self.epoch)
-        self.exchange.pump()
-        if not self.exchange.boundary.is_idle:
-            self._wait_and_carry_out()
+        now = time.monotonic()
+        if now >= self._hear_at or self.ends_after or not self.exchange.boundary.is_idle:
+            self._hear_at = now + PUMP_S
+            self.exchange.pump()
+            if not self.exchange.boundary.is_idle:
+                self._wait_and_carry_out()
         if self.ends_after and self.step_number > self.ends_after:  # as far as the run came that is replayed
             self.close()
             raise SystemExit(0)
-        if self.executor.prefetch or self.exchange.has_foreseen:
+        if self.executor.prefetch.wanted or self.exchange.foreseen or self.exchange.boundary.unforeseen:
             prepare_kernels(self.executor, self.exchange, self.step_number, self.busy, self._tell_prefetched)
         if self.checkpoints is not None:
             self._checkpoint(self.checkpoints)

@@ -149,9 +149,8 @@ class Optimizers:
             require_bounds(name, values)
         except RefusedError as error:
             return _failed(error)
-        overrides.values.update(values)
-        for released in adjustment.release:
-            overrides.values.pop(released, None)
+        released = set(adjustment.release)
+        overrides.set({each: value for each, value in {**overrides.values, **values}.items() if each not in released})
         return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED)
 
     def refusal(self, seed: Trainee) -> OptimizerOutcome | None:
@@ -238,7 +237,7 @@ class Optimizers:
         for name, held in self._all_leases().items():
             held.put_back(tuple(Lease(*each) for each in standing["leases"].get(name, [astuple(DEFAULT)])))
         for name, overrides in self._all_overrides().items():
-            overrides.values = dict(standing["overrides"].get(name, {}))
+            overrides.set(standing["overrides"].get(name, {}))
 
     def close(self) -> None:
         """Leave the host's optimizer as the user's alone: no hook, no override, no lease."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeGuard
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 Group = dict[str, object]
 BETAS = ("beta1", "beta2")
@@ -44,19 +46,28 @@ class Overrides:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.values: dict[str, float] = {}
+        self.values: Mapping[str, float] = {}
         self._optimizer = optimizer
         self._users: list[dict[str, float]] = []
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._hooks: list[RemovableHandle] = []
+
+    def set(self, values: Mapping[str, float]) -> None:
+        """These and no other, from the next step on. Hooks hang on the optimizer only while there are any."""
+        self.values = dict(values)
+        if values and not self._hooks:
+            self._hooks = [
+                self._optimizer.register_step_pre_hook(self._before_step),
+                self._optimizer.register_step_post_hook(self._after_step),
+            ]
+        elif not values:
+            self.close()
 
     def close(self) -> None:
         """Leave the optimizer as it was: its groups hold the user's values, and no hook of ours."""
         self.put_back()
         for hook in self._hooks:
             hook.remove()
+        self._hooks = []
 
     def effective(self) -> dict[str, float]:
         """The values that the next step will use, of the first group."""
@@ -82,17 +93,15 @@ class Overrides:
         self._users = []
 
     def _before_step(self, *_: object) -> None:
-        if self._users:
-            self.put_back()
-        for group in self._optimizer.param_groups if self.values else ():
+        self.put_back()
+        for group in self._optimizer.param_groups:
             present = numbers(group)
             self._users.append({name: present[name] for name in self.values if name in present})
             for name in self._users[-1]:
                 write(group, name, self.values[name])
 
     def _after_step(self, *_: object) -> None:
-        if self._users:
-            self.put_back()
+        self.put_back()
 
 
 def _is_number(value: object) -> TypeGuard[float | torch.Tensor]:

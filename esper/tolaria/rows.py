@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -25,7 +25,7 @@ LOOK_EVERY = 32  # rows that wait: to read a tensor is to wait for the device
 class _Row:
     timestamp_ns: int
     step: int
-    values: Mapping[str, Value]
+    values: dict[str, Value]
     events: list[pb.RowEvent]
     level: pb.TelemetryLevel
     sequence: int = 0  # once it is handed over
@@ -66,8 +66,8 @@ class Rows:
         """Tell of something that happened; it travels with the next row."""
         self._events.append(pb.RowEvent(level=level, description=description, attributes=attributes))
 
-    def add(self, step: int, timestamp_ns: int, values: Mapping[str, Value], level: pb.TelemetryLevel = INFO) -> None:
-        """Keep a row; `values` are 0-dim tensors or floats by metric name. What it tells of may raise its level."""
+    def add(self, step: int, timestamp_ns: int, values: dict[str, Value], level: pb.TelemetryLevel = INFO) -> None:
+        """Keep a row; `values`, 0-dim tensors or floats by metric name, are the row's. Events may raise its level."""
         self.made += 1
         row = _Row(timestamp_ns, step, values, self._events, level)
         if row.events or level != INFO:  # most rows tell of nothing
@@ -216,4 +216,4 @@ def read_tensors(rows: list[_Row]) -> None:
     for group in groups.values():
         numbers = torch.stack([value for _, _, value in group]).to(torch.float64).tolist()
         for (row, name, _), number in zip(group, numbers, strict=True):
-            row.values = {**row.values, name: number}
+            row.values[name] = number

@@ -97,19 +97,20 @@ def test_a_new_leader_knows_who_was_evicted_and_that_another_roster_forms() -> N
     assert (proposal.round, proposal.roster_generation) == (2, 2)
 
 
-def test_a_group_that_is_being_started_anew_already_is_let_be() -> None:
-    coordinator = group()
-    beat(coordinator, 4 * S, 0, incarnation=2)  # the process of rank 1 has ended, and its heir is not heard yet
+def test_a_group_that_is_being_started_anew_already_has_thirty_seconds_for_that() -> None:
+    coordinators = [group(), group()]
+    for each in coordinators:
+        for second in range(4, 34):
+            beat(each, second * S, 0, incarnation=2)  # the process of rank 1 has ended, and its heir is not heard yet
 
-    coordinator.on_command("commands", opened(germinate(), "1-0"))
-    coordinator.tick(4 * S)
-    outcome = coordinator.tick(9 * S)
-    beat(coordinator, 10 * S, 0, 1, incarnation=2)
-    [proposal] = coordinator.tick(10 * S).decisions
+    early = [each.tick(34 * S - 1).decisions for each in coordinators]
+    beat(coordinators[0], 34 * S - 1, 1, incarnation=2)
+    whole, never_formed = (each.tick(34 * S).decisions for each in coordinators)
 
-    assert all(not each.evicted for each in outcome.decisions if isinstance(each, pb.BarrierAbort))
-    assert isinstance(proposal, pb.BarrierProposal)
-    assert proposal.roster_generation > 2
+    assert (early, whole) == ([[], []], [])
+    [_, abort] = never_formed
+    assert isinstance(abort, pb.BarrierAbort)
+    assert [(each.worker, each.incarnation) for each in abort.evicted] == [("worker-0", 2), ("worker-1", 1)]
 
 
 def test_one_that_said_that_it_is_busy_has_twenty_seconds() -> None:

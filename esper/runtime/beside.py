@@ -90,7 +90,9 @@ class Beside:
         others: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait())]
         if self.pulse is not None:
             others.append(asyncio.create_task(self._beat_on(self.pulse)))
-        parts: list[asyncio.Future[Any]] = [*readers, asyncio.gather(*lanes), *others]
+        hung_up = asyncio.gather(*lanes)
+        hung_up.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # what ends first is raised
+        parts: list[asyncio.Future[Any]] = [*readers, hung_up, *others]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:

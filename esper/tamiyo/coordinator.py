@@ -211,13 +211,11 @@ class Coordinator:
         if not hung or self.barrier is None:
             return
         self._must_form = True
-        evicted = self._roster.evict(hung)
-        if evicted and not self.barrier.is_open:
+        if not self.barrier.is_open:
             outcome.decisions.append(self.barrier.propose(now_ns))
-        if evicted:
-            silence = f"{', '.join(hung)} said nothing for {self._silence_ns / 1e9:g} s"
-            detail = f"{silence}: the process group ends, to begin anew from the newest common checkpoint"
-            self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome, evicted)
+        silence = f"{', '.join(hung)} said nothing for {self._silence_ns / 1e9:g} s"
+        detail = f"{silence}: the process group ends, to begin anew from the newest common checkpoint"
+        self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome, self._roster.evict())
 
     def _expire(self, now_ns: int, outcome: Outcome) -> None:
         barrier = self.barrier

@@ -10,6 +10,7 @@ from esper.tamiyo.world import Catalogue
 
 AWAY_NS = 20_000_000_000
 """The silence of one that said that it is busy: the runtime beside it may have to be started anew afterwards."""
+FORM_NS = 30_000_000_000
 MOST_EVICTED = 65_536
 """Incarnations remembered, of the newest evictions."""
 
@@ -103,23 +104,22 @@ class Roster:
             member.heard_ns = member.spoke_ns = now_ns
 
     def hung(self, timeout_ns: int, now_ns: int) -> list[str]:
-        """Those of a process group that were not heard for so long. None where one has left: its run is ending."""
+        """Those of a process group that were not heard for so long. None where one has left: its run is ending.
+
+        Nor one that was last heard before the newest process of the group began: a new group is forming, in which
+        another process takes its place, and has `FORM_NS` for that.
+        """
         if self._world_size < 2 or not self.is_complete or self.departed:
             return []
-        limits = {member.worker: AWAY_NS if member.is_away else timeout_ns for member in self._members.values()}
-        return [each.worker for each in self._members.values() if now_ns - each.heard_ns >= limits[each.worker]]
+        began_ns = max(member.since_ns for member in self._members.values())
+        is_formed = now_ns - began_ns >= FORM_NS
+        candidates = [each for each in self._members.values() if is_formed or each.heard_ns >= began_ns]
+        limits = {each.worker: AWAY_NS if each.is_away else timeout_ns for each in candidates}
+        return [each.worker for each in candidates if now_ns - each.heard_ns >= limits[each.worker]]
 
-    def evict(self, hung: Collection[str]) -> list[pb.EvictedProcess]:
-        """Forget the whole group, and hear no process of it again.
-
-        Where one of the others began after those who hang were last heard, a new group is forming already: then only
-        they are forgotten, and nobody is to end.
-        """
+    def evict(self) -> list[pb.EvictedProcess]:
+        """Forget the whole group, and hear no process of it again."""
         members = self._members.values()
-        heard_ns = min(member.heard_ns for member in members if member.worker in hung)
-        if any(member.since_ns > heard_ns for member in members):
-            self._members = {rank: each for rank, each in self._members.items() if each.worker not in hung}
-            return []
         evicted = [pb.EvictedProcess(worker=member.worker, incarnation=member.incarnation) for member in members]
         self.let_go(evicted)
         return evicted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,6 @@ from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Tail
 
 MOST_PASSED = 3
-STOPPED_S = 6.0
 ANY_MOMENT = "at_any_moment"
 DEADLINE_S = 5.0 + LEASE_S + 2.0
 """A worker is given up 5 s after its last heartbeat, a leader after its lease; two for those that start anew."""
@@ -71,12 +69,19 @@ class Fates:
         self.result.count(f"rank_{point}")
 
     def stop_rank(self) -> None:
-        """One rank stands still for longer than a round waits for it, and goes on as if nothing had been."""
+        """One rank stands still for longer than it is waited for: its whole group ends, it too, and begins anew."""
+        self.go_on(10)  # all have beaten since one of them was last started
         victim = self.chance.choice(self.ranks)
         victim.pause()
-        asleep_until = time.monotonic() + STOPPED_S
-        wait_until(lambda: time.monotonic() >= asleep_until, "it was away for long enough")
+        others = [each for each in self.ranks if each is not victim]
+        seconds = wait_until(lambda: not any(each.alive for each in others), "the group of a rank that hangs ends")
+        self.result.sample("evicted_s", seconds)
+        self.result.expect_soon(seconds <= DEADLINE_S, f"a rank that hung was waited for for {seconds:.1f} s")
         victim.resume()
+        wait_until(lambda: not victim.alive, "one that wakes up finds that its group has ended")
+        untold = [each.log.stem for each in self.ranks if "the process group ends" not in each.last_words()]
+        self.result.expect(not untold, f"{untold} ended otherwise")
+        self.ranks = [self.town.train(at, step=self._step()) for at in range(self.town.world_size)]
         self.go_on(2)
         self.result.count("rank_stops")
 
@@ -147,7 +152,7 @@ def judge(town: Council, result: Result) -> None:
 ROW = Row(
     "barriers",
     run,
-    ci={"workers": 4, "epochs": 30, "kills": 1, "stops": 1, "rank_stops": 0},
+    ci={"workers": 4, "epochs": 30, "kills": 1, "stops": 1, "rank_stops": 1},
     chunk={"workers": 8, "epochs": 50, "kills": 3, "stops": 2, "rank_stops": 1},
     num_chunks=20,
 )

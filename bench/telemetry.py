@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
@@ -36,6 +37,7 @@ def main() -> int:
         MasterKeyring.new(time.time_ns()).save(directory / "master.json")
         with EmbeddedRedis(directory / "redis") as server:
             amounts = QUICK if given.quick else FULL
+            amounts = replace(amounts, rounds=given.rounds or amounts.rounds)
             session = Session(server.url, directory, amounts, Report("telemetry"), random.Random(given.seed))
             try:
                 for row in given.row or ROWS:
@@ -61,6 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--row", action="append", default=[], choices=list(ROWS), help="only this; several may be given"
     )
+    parser.add_argument("--rounds", type=int, help="how often each arm takes its turn")
     parser.add_argument("--seed", type=int, default=0, help="of the order in which arms take turns")
     return parser.parse_args()
 

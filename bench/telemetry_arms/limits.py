@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,13 +17,22 @@ STREAM = "bare:telemetry"
 
 async def bare(url: str, directory: str, form: str, num: int) -> float:
     """Seconds to read, compute one HMAC a message, and acknowledge."""
+    return await timed(url, directory, form, num, time.perf_counter)
+
+
+async def bare_alone(url: str, directory: str, form: str, num: int) -> float:
+    """The same in seconds of the processor."""
+    return await timed(url, directory, form, num, time.process_time)
+
+
+async def timed(url: str, directory: str, form: str, num: int, clock: Callable[[], float]) -> float:
     bodies, handled = sealed(directory, form, num), list[bytes]()
     await fill(url, STREAM, bodies, GROUP)
     async with plain(url) as redis:
         await redis.get("connected")
-        began = time.perf_counter()
+        began = clock()
         await looped(redis, STREAM, handled)
-        seconds = time.perf_counter() - began
+        seconds = clock() - began
     await check_consumed(url, STREAM, handled, len(bodies))
     return seconds
 

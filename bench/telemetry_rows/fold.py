@@ -27,6 +27,8 @@ def one_form(session: Session, form: str, num: int) -> None:
         "ours, processor": (TIERS, "fold_alone"),
         "bare": (LIMITS, "bare"),
         "bare again": (LIMITS, "bare"),
+        "bare, processor": (LIMITS, "bare_alone"),
+        "bare again, processor": (LIMITS, "bare_alone"),
         "numpy": (LIMITS, "reduce"),
     }
     arms = {name: partial(rate, session, module, call, form, num) for name, (module, call) in asked.items()}
@@ -38,9 +40,10 @@ def one_form(session: Session, form: str, num: int) -> None:
 
 
 def put(session: Session, row: str, unit: str, rates: dict[str, list[float]], num: int) -> None:
-    """Each arm's median; ours as a ratio to the bare loop and to numpy."""
+    """Each arm's median; ours as a ratio to the bare loop and to numpy, seconds of the processor to such seconds."""
     for arm, values in rates.items():
-        for against in ("bare", "numpy") if arm == "ours" else ("bare",):
+        kept = "bare, processor" if arm.endswith(", processor") else "bare"
+        for against in (kept, "numpy") if arm == "ours" else (kept,):
             vs = None if arm == against or against not in rates else by_round(values, rates[against], against)
             figure = Figure(row, arm, "rate", statistics.median(values), unit, num * len(values), vs=vs)
             session.report.put(figure)

@@ -172,14 +172,14 @@ class Ledger:
     def _write_calls(self, steps: Sequence[Step]) -> tuple[list[Tensor], list[int]]:
         """Sizes and fits, and their places in the rings. A sum for each row in each step."""
         keys: dict[tuple[int, int, bool], int] = {}
-        for number, step in enumerate(steps):
-            for note in step.notes:
-                keys.setdefault((number, note.call.row, isinstance(note, Fitted)), len(keys))
+        where = [
+            keys.setdefault((number, note.call.row, isinstance(note, Fitted)), len(keys))
+            for number, step in enumerate(steps)
+            for note in step.notes
+        ]
         if not keys:
             return [], []
-        notes = [(number, note) for number, step in enumerate(steps) for note in step.notes]
-        where = [keys[number, note.call.row, isinstance(note, Fitted)] for number, note in notes]
-        sums = self._summed([note for _, note in notes], where, len(keys))
+        sums = self._summed([note for step in steps for note in step.notes], where, len(keys))
         self.sums.index_add_(0, sent([row for _, row, _ in keys], self.device), sums)
         sizes, places = sums[:, SIZE] / sums[:, CALLS], [self._place(row, RING_SIZES) for _, row, _ in keys]
         fits, where_fits = self._fits(sums, [(at, row) for at, (_, row, fitted) in enumerate(keys) if fitted])

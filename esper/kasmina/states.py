@@ -19,6 +19,7 @@ from esper.kernels.blueprints import Blueprint
 from esper.leyline.lifecycle import DORMANT
 
 NUM_COLUMNS = len(Column)
+_MOST = INT32.max  # reading it takes longer than the rest of a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,18 @@ class States:
         place = self.places[seed.site]
         if seed.stage == DORMANT:  # nobody's yet, or no longer
             return (int(DORMANT), 0, 0, 0, 0, 0, 0, 0, place, 0)
-        values = (
+        return (
             int(seed.stage),
             self._number(seed.blueprint_id),
-            max(now.epoch - seed.stage_since_epoch, 0),
+            _within(now.epoch - seed.stage_since_epoch),
             _last_gate(seed),
             round(1000 * seed.schedule.at(now.step)) if seed.blends else 0,
-            round(1000 * self.config.min_gain),
-            max(seed.embargo_until_epoch - now.epoch, 0),
+            _within(round(1000 * self.config.min_gain), -_MOST),
+            _within(seed.embargo_until_epoch - now.epoch),
             int(ready(seed, now.step, now.epoch, self.config)),
             place,
             round(1000 * seed.gate_score),
         )
-        return tuple([min(max(value, INT32.min), INT32.max) for value in values])
 
     def _number(self, blueprint_id: str) -> int:
         """0 for one that is not known here."""
@@ -86,6 +86,10 @@ def _row_tensor(ledger: Ledger) -> Tensor:
     totals, means = ledger.totals(), ledger.means()
     states = ledger.states.state_tensor.double()
     return torch.cat([states, ledger.levels[:, [GRADIENT_NORM]], means, totals[:, [NON_FINITE, STRIKES]]], 1)
+
+
+def _within(value: int, lowest: int = 0) -> int:
+    return min(max(value, lowest), _MOST)
 
 
 def _last_gate(seed: Seed) -> int:

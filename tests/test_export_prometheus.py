@@ -59,19 +59,21 @@ def figure(read: Samples, name: str, **labels: str) -> float:
 
 async def test_counters_histograms_and_gauges_say_what_was_measured(run: ScriptedRun) -> None:
     losses = np.random.default_rng(1).exponential(size=100)
-    await say(run, aggregate(1, loss=losses.tolist(), step_ms=[20.0, 40.0]), aggregate(2, loss=[3.5, math.nan]))
+    await say(
+        run, aggregate(1, loss=losses.tolist(), step_ms=[20.0, 40.0]), aggregate(2, loss=[1.0, 5.0, 3.5, math.nan])
+    )
 
     read = samples(run, text_of(run, await scraped(run)))
 
-    assert figure(read, "esper_telemetry_packets_total") == 102
+    assert figure(read, "esper_telemetry_packets_total") == 104
     assert figure(read, "esper_telemetry_packets_shed_total") == 4
-    assert figure(read, "esper_telemetry_packets_by_level_total", level="info") == 102
+    assert figure(read, "esper_telemetry_packets_by_level_total", level="info") == 104
     assert figure(read, "esper_training_steps") == 20
     assert figure(read, "esper_telemetry_last_timestamp_seconds") == START_NS / 1e9 + 2
-    every = np.array([*losses, 3.5])
+    every = np.array([*losses, 1.0, 5.0, 3.5])  # two of them at the end of a bucket, which has it
     for bound in (0.1, 0.5, 1.0, 5.0):
         assert figure(read, "esper_metric_loss_bucket", le=str(bound)) == (every <= bound).sum()
-    assert figure(read, "esper_metric_loss_bucket", le="+Inf") == figure(read, "esper_metric_loss_count") == 101
+    assert figure(read, "esper_metric_loss_bucket", le="+Inf") == figure(read, "esper_metric_loss_count") == 103
     assert figure(read, "esper_metric_loss_sum") == pytest.approx(every.sum(), rel=1e-12)
     assert figure(read, "esper_latest_loss") == 3.5
     assert figure(read, "esper_non_finite_loss_total") == 1

@@ -26,11 +26,10 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
         raise SettingError("RANK", "", "a start by torchrun")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     data, host = digits.Digits.load(device), digits.host().to(device)
-    model = DistributedDataParallel(host)
-    learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    learnt = [parameter for parameter in host.parameters() if parameter.requires_grad]
     optimizer, criterion = torch.optim.SGD(learnt, lr=0.05, momentum=0.9), nn.CrossEntropyLoss()
     run = esper.attach(
-        model,
+        host,
         optimizer=optimizer,
         sites=["hidden", "head"],
         holdout=([data.holdout], nn.CrossEntropyLoss(reduction="none")),
@@ -40,6 +39,7 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
         checkpoint_every=every,
         resume=True,
     )
+    model = DistributedDataParallel(host)  # before attach(), as in train_digits.py, does as well
     for _ in range(run.epoch, max_epochs):
         for inputs, targets in run.batches(lambda epoch: digits.batches(data.train, epoch, rank, world_size)):
             with run.step() as step:

@@ -256,6 +256,39 @@ MUTANTS = (
         ("tests/test_leader_lease.py::test_a_worker_obeys_no_leader_that_was_replaced",),
     ),
     Mutant(
+        "a_process_that_was_evicted_is_heard_again",
+        "esper/tamiyo/roster.py",
+        "if heartbeat.incarnation in self._evicted:",
+        "if False:",
+        (
+            "tests/test_eviction.py::test_the_processes_that_come_after_them_are_another_roster_and_nothing_is_heard_of_the_old_ones",
+        ),
+    ),
+    Mutant(
+        "who_takes_the_place_of_an_evicted_process_ends_too",
+        "esper/runtime/orders.py",
+        "if (self.worker, self.incarnation) in [(each.worker, each.incarnation) for each in abort.evicted]:",
+        "if self.worker in [each.worker for each in abort.evicted]:",
+        ("tests/test_eviction.py::test_a_runtime_ends_the_process_that_is_named_and_no_other",),
+    ),
+    Mutant(
+        "a_runtime_beats_for_a_trainer_that_was_stopped",
+        "esper/runtime/pulse.py",
+        'STOPPED = "TtZX"',
+        'STOPPED = "ZX"',
+        ("tests/test_pulse.py::test_for_one_that_was_stopped_nobody_speaks_until_it_goes_on",),
+    ),
+    Mutant(
+        "a_resumed_rank_does_not_know_who_led_before",
+        "esper/runtime/recall.py",
+        "await self.follow_until(asked.after, orders)",
+        "pass",
+        (
+            "tests/test_leader_lease.py"
+            "::test_a_resumed_rank_recalls_nothing_of_a_leader_that_was_replaced_before_its_checkpoint",
+        ),
+    ),
+    Mutant(
         "a_lease_runs_out_though_its_leader_is_at_work",
         "esper/runtime/lease.py",
         "if version != self._seen or now_s - began_s > LOOK_S:",

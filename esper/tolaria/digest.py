@@ -10,7 +10,7 @@ from torch import Tensor
 
 ROW = 1 << 13  # lanes of 64 bits
 CHUNK = 1 << 21  # lanes at a time
-CHUNK_CPU = 1 << 17  # 1 MiB stays in a core's cache for all three looks; the digest is the same for any
+CHUNK_CPU = 1 << 17  # of each thread: 1 MiB stays in a core's cache for all three looks; the digest is the same for any
 FOLD = 1 << 6  # the sums of columns are summed in turn, as so many rows
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # of an element, by its size in bytes
 
@@ -61,7 +61,8 @@ class _Sums:
 
     def add(self, bits: Tensor, signed: bool) -> None:
         """Whole rows; `signed` where the bit pattern of -0.0 counts as 0."""
-        size = (CHUNK_CPU if bits.device.type == "cpu" else CHUNK) * 8 // bits.element_size()
+        lanes = CHUNK_CPU * torch.get_num_threads() if bits.device.type == "cpu" else CHUNK
+        size = lanes * 8 // bits.element_size()
         for start in range(0, bits.numel(), size):
             chunk = bits[start : start + size]
             rows = (_without_negative_zero(chunk) if signed else chunk).view(torch.int64).view(-1, ROW)

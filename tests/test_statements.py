@@ -121,6 +121,7 @@ def test_what_is_not_known_to_be_stored_is_said_again_to_the_next_runtime(told: 
     told.said.clear()
     told.alive = False
     train(run, host, 1)
+    run.exchange.pump()  # as each step does that comes 2 ms after another
 
     assert (told.num_starts, [each.number for each in told.said]) == (2, [3, 4])
     assert chronicle.num_waiting == 2

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from esper.errors import EsperError
 from esper.leyline.archive import Entry, decode_line, encode_line
+from esper.leyline.durable import sync_folder
 
 LOCK = ".lock"
 _BLOCK_BYTES = 65_536
@@ -60,7 +61,7 @@ class Archive:
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:
-                _sync(self.folder)
+                sync_folder(self.folder)
         except OSError as error:
             raise ArchiveError(path, f"it can't be written: {error.strerror}") from error
 
@@ -103,11 +104,3 @@ def _after_line_before(descriptor: int, end: int) -> int:
             return start + at + 1
         end = start
     return 0
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

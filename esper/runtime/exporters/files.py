@@ -27,12 +27,3 @@ def held(folder: Path, name: str) -> Iterator[None]:
         raise SettingError("path", str(folder / name), "one that no other exporter writes to") from None
     finally:
         os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in it on disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,7 @@ from typing import Any
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
-from esper.runtime.exporters.files import sync_folder
+from esper.leyline.durable import sync_folder
 from esper.runtime.exporters.loop import NOTHING, Entry
 
 MOST_BYTES = 64 << 20

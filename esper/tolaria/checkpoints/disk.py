@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from esper.errors import CheckpointError
+from esper.leyline.durable import sync_folder
 
 ASIDE = ".aside-"
 
@@ -22,9 +23,9 @@ def put_folder(parent: Path, name: str, files: Mapping[str, bytes]) -> Path:
         aside.mkdir()
         for each, content in files.items():
             _put(aside / each, content)
-        _sync(aside)
+        sync_folder(aside)
         aside.rename(whole)
-        _sync(parent)
+        sync_folder(parent)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         drop_folder(whole)  # where it was only the renaming that could not be made durable
@@ -38,7 +39,7 @@ def put_file(path: Path, content: bytes) -> None:
     try:
         _put(aside, content)
         aside.rename(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise CheckpointError(f"it can't be written: {error.strerror}", str(path)) from error
@@ -83,11 +84,3 @@ def _put(path: Path, content: bytes) -> None:
         while view:
             view = view[file.write(view) :]
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
 
-from barrier_arms.part import PartError
 from barrier_rows import digest, rounds
 from esper.bus.embedded import EmbeddedRedis
 from report import Report
@@ -18,17 +18,14 @@ ROWS = {"rounds": rounds.measure, "digest": digest.measure}
 
 
 def main() -> int:
-    given, report, failed = arguments(), Report("barrier"), False
+    given, report = arguments(), Report("barrier")
     with tempfile.TemporaryDirectory(prefix="bench-") as name, EmbeddedRedis(Path(name) / "redis") as server:
-        for row in given.row or ROWS:
-            try:
-                ROWS[row](report, server.url, Path(name), quick=given.quick)
-            except PartError as error:
-                failed = True
-                print(f"{row}: {error}", file=sys.stderr)
-                report.add_missing(row, "all", "", f"failed: {error}")
+        measured = [
+            report.attempt(row, partial(ROWS[row], report, server.url, Path(name), quick=given.quick))
+            for row in given.row or ROWS
+        ]
     report.show(given.json)
-    return int(failed)
+    return int(not all(measured))
 
 
 def arguments() -> argparse.Namespace:

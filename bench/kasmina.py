@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
@@ -12,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the pac
 import structlog
 import torch
 
-from esper.errors import EsperError
 from report import Report
 
 ROWS = sorted(path.stem for path in (Path(__file__).parent / "kasmina_rows").glob("[a-z]*.py"))
@@ -28,14 +28,8 @@ def main() -> int:
 
 
 def measured(row: str, report: Report, quick: bool) -> bool:
-    """One row after another: what fails in one does not keep the next from being measured."""
-    try:
-        importlib.import_module(f"kasmina_rows.{row}").measure(report, quick)
-    except (EsperError, RuntimeError) as error:
-        print(f"{row}: {error}", file=sys.stderr)
-        report.add_missing(row, "all", "", f"failed: {error}")
-        return False
-    return True
+    measure = importlib.import_module(f"kasmina_rows.{row}").measure
+    return report.attempt(row, partial(measure, report, quick))
 
 
 def arguments() -> argparse.Namespace:

@@ -7,8 +7,11 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from esper.errors import EsperError
 
 CHUNKS = 40
 RESAMPLES = 2_000
@@ -85,6 +88,16 @@ class Report:
             for stat, level in (("p50", 0.5), ("p99", 0.99)):
                 vs = None if arm == against else ratio(values, samples[against], against, level)
                 self.add(row, arm, stat, quantile(values, level), unit, len(values), vs)
+
+    def attempt(self, row: str, measure: Callable[[], None]) -> bool:
+        """Measure one row. False where that failed, which is told and keeps no other row from being measured."""
+        try:
+            measure()
+        except (EsperError, RuntimeError) as error:
+            print(f"{row}: {error}", file=sys.stderr)
+            self.add_missing(row, "all", "", f"failed: {error}")
+            return False
+        return True
 
     def show(self, as_json: bool) -> None:
         for line in self.lines:

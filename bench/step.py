@@ -6,6 +6,7 @@ import argparse
 import importlib
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
@@ -13,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the pac
 import structlog
 import torch
 
-from esper.errors import EsperError
 from report import Report
 
 ROWS = ("dormant", "attached")
@@ -34,14 +34,8 @@ def main() -> int:
 
 
 def measured(row: str, report: Report, num: int, seed: int) -> bool:
-    """One row after another: what fails in one does not keep the next from being measured."""
-    try:
-        importlib.import_module(f"step_rows.{row}").measure(report, num, seed)
-    except (EsperError, RuntimeError) as error:
-        print(f"{row}: {error}", file=sys.stderr)
-        report.add_missing(row, "all", "", f"failed: {error}")
-        return False
-    return True
+    measure = importlib.import_module(f"step_rows.{row}").measure
+    return report.attempt(row, partial(measure, report, num, seed))
 
 
 def arguments() -> argparse.Namespace:

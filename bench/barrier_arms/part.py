@@ -15,7 +15,7 @@ BENCH = Path(__file__).resolve().parent.parent
 PATIENCE_S = 120.0
 
 
-class PartError(Exception):
+class PartError(RuntimeError):
     """A process that ended, or hung."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from esper.bus.connect import Redis
-from esper.leyline import contracts as pb
+from esper.leyline.seal import Opened
 from tests.bus_kit import num_pending
 from tests.test_aggregation_exact import framed, num_packets, packets
 from tests.tiers import Tiers
@@ -21,7 +21,7 @@ async def test_a_stopped_aggregator_hands_back_what_it_read_ahead(
     leaving = tiers.regional("north", "leaving", reclaim_after_ms=LEASE_MS)
     seam = leaving.seam
 
-    def stop_at_once(frame: pb.TelemetryFrame, now_s: float) -> None:
+    def stop_at_once(frame: Opened, now_s: float) -> None:
         leaving.inboxes[0].stop()
         seam.fold(frame, now_s)
 

@@ -20,7 +20,7 @@ SHAPES = ((HIDDEN, WIDTH), (HIDDEN,), (WIDTH, HIDDEN), (WIDTH,))  # an MLP seed 
 FLOATS_MOVED = 7  # gradient, weight and both moments read; weight and both moments written
 
 Parameters = list[list[nn.Parameter]]
-Step = Callable[[int], None]
+Step = Callable[[int], object]
 
 
 class Planted:

@@ -147,7 +147,7 @@ def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Scrip
 def test_no_row_is_lost_or_doubled_when_it_is_killed(script: Script, loop: Loop, run_id: str) -> None:
     for _ in range(100):
         loop.step()
-    os.kill(loop.run.exchange.link.pid, signal.SIGKILL)  # type: ignore[union-attr, arg-type]
+    os.kill(loop.run.exchange.link.pid, signal.SIGKILL)  # type: ignore[union-attr]
     for _ in range(100):
         loop.step()
 

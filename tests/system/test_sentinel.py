@@ -79,7 +79,7 @@ def test_the_run_goes_on_and_every_acknowledged_command_is_applied_once(watched:
     assert counted(town) == len(stored)
     assert {process.poll() for process in town.servers.values()} == {None}
     assert "Traceback" not in town.log("runtime") + town.log("coordinator")
-    assert "bus.regained" in town.log("runtime")
+    assert "bus.lost" in town.log("runtime")
 
 
 def counted(town: Town) -> int:

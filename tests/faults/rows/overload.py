@@ -23,7 +23,7 @@ TOTALS = names.key(RUN, "totals")
 CYCLE_S, SAMPLE_S = 0.5, 0.25
 GROWTH = 1.15  # of the most that was used before, which the machine's own noise stays below
 SETTLED_S = 180.0  # what is settled is kept for two minutes: only a run of some minutes shows whether Redis grows
-AT_WORK = 0.08
+AT_WORK = 0.05
 """Of its time the region's aggregator is let run: what it folds then is less than half of what it is told."""
 
 
@@ -46,13 +46,14 @@ def watch(hands: Crew, processes: dict[str, Child], chance: random.Random, lasts
     """Bytes that each process and Redis use, while the region's aggregator is stopped for most of the time."""
     used: dict[str, list[int]] = {name: [] for name in (*processes, "redis")}
     began = time.monotonic()
-    while not is_past(began + lasts_s):
+    while not is_past(began + lasts_s) and processes["reporter"].alive:
         processes["regional"].pause()
         sit(CYCLE_S * (1 - AT_WORK) * chance.uniform(0.8, 1.2))
         processes["regional"].resume()
         sit(CYCLE_S * AT_WORK)
         for name, child in processes.items():
-            used[name].append(resident_bytes(child.pid))
+            if child.alive:  # the reporter ends when all that it made is folded or shed
+                used[name].append(resident_bytes(child.pid))
         memory: Any = hands.client.info("memory")
         used["redis"].append(int(memory["used_memory"]))
     return used
@@ -80,7 +81,7 @@ def check(result: Result, hands: Crew) -> None:
     result.expect(total.num_packets + said["shed"] == said["made"], f"{total.num_packets} counted of {said}")
     result.expect(total.num_shed <= said["shed"], f"the tiers tell of {total.num_shed} shed, the reporter of {said}")
     result.expect(total.num_gaps == total.num_late, f"{total.num_gaps} gaps, of which {total.num_late} were late")
-    result.expect(said["shed"] > said["made"] / 4, f"only {said['shed']} of {said['made']} were shed: no overload")
+    result.expect(said["shed"] > said["made"] / 10, f"only {said['shed']} of {said['made']} were shed: no overload")
     made_of = {level: said["made"] * share for level, share in SHARES.items()}
     shed_of = {level: said["by_level"].get(level, 0) / made for level, made in made_of.items()}
     warnings, debug = shed_of["TELEMETRY_WARNING"], shed_of["TELEMETRY_DEBUG"]
@@ -99,7 +100,7 @@ def check_flat(result: Result, name: str, samples: Sequence[int], lasts_s: float
 ROW = Row(
     "overload",
     run,
-    ci={"seconds": 4, "per_s": 8_000, "most_waiting": 100},
+    ci={"seconds": 4, "per_s": 14_000, "most_waiting": 100},
     chunk={"seconds": 600, "per_s": 8_000, "most_waiting": 2_000},
     num_chunks=1,
 )

@@ -48,5 +48,5 @@ def test_the_step_that_outruns_a_promise_waits_and_is_counted_once() -> None:
     late = run.exchange = LateDecision(None, run.exchange.boundary, run.exchange.rows)
     train(run, host, 3)
 
-    assert late.looks < 0
+    assert late.looks <= 0
     assert run.close().steps_waited == 1

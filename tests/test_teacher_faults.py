@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from esper.kasmina.breaker import BREAKERS, CLOSED, HALF_OPEN, OPEN, Breaker
+from esper.kernels.teacher import int8
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.tolaria.teachers import Teachers, TeacherSource
 from tests.rank_kit import Ranks
@@ -100,14 +101,17 @@ def test_a_fault_while_it_is_tried_again_suspends_it_at_once(tmp_path: Path) -> 
     assert alone.breaker.state == OPEN and of.predict(questions()) is None
 
 
+FALLS = 2 if int8.available() else 1  # from full over int8, where torchao is installed, to offload
+
+
 class Hungry(Professor):
-    """Runs out of memory twice, whatever its mode."""
+    """Runs out of memory in every mode but the last."""
 
     meals = 0
 
     def forward(self, x: Tensor) -> Tensor:
         self.meals += 1
-        return super().forward(x) if self.meals > 2 else torch.empty(2**60, dtype=torch.uint8)
+        return super().forward(x) if self.meals > FALLS else torch.empty(2**60, dtype=torch.uint8)
 
 
 def test_running_out_of_memory_in_one_forward_is_one_fault_however_often_it_falls_back(tmp_path: Path) -> None:
@@ -115,7 +119,7 @@ def test_running_out_of_memory_in_one_forward_is_one_fault_however_often_it_fall
 
     logits = alone.teachers.predict(questions())
 
-    assert logits is not None and alone.told.names.count("teacher.fell_back") in (1, 2)
+    assert logits is not None and alone.told.names.count("teacher.fell_back") == FALLS
     assert alone.teachers.faults.num_faults == 1 and alone.breaker.state == CLOSED
 
 

@@ -59,11 +59,12 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
 
 def require_equal(run: Session) -> None:
     """Raise TrainingError unless the parameters of all ranks are the same, bit for bit."""
-    mine = (run.step_number, strong_digest(run.portrait.weights()).hex())
-    all_said: list[tuple[int, str]] = [mine] * dist.get_world_size()
-    dist.all_gather_object(all_said, mine)
-    if len(set(all_said)) > 1:
-        raise TrainingError(f"the ranks have parted at step {mine[0]}: {all_said}")
+    mine = torch.frombuffer(bytearray(strong_digest(run.portrait.weights())), dtype=torch.uint8)
+    all_said = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_said, mine)
+    if not all(torch.equal(each, mine) for each in all_said):
+        said = ", ".join(bytes(each.tolist()).hex() for each in all_said)
+        raise TrainingError(f"the ranks have parted at step {run.step_number}: {said}")
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import in_parts
 from esper.leyline.seal import Opened, Opener, Sealer
-from esper.runtime.ending import end
+from esper.runtime.ending import end, orphaned
 from esper.runtime.foresight import foresight
 from esper.runtime.lanes import Lanes, messages
 from esper.runtime.orders import Decision, Orders, Step, entry_id
@@ -39,6 +39,7 @@ from esper.runtime.windows import Windows
 
 PATIENCE_S = 30.0
 """How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
+LAST_READ_S = 1.0
 MOST_UNSETTLED = 32
 """Rounds carried out and not acknowledged: a trainer answers repeats of the newest 64 from memory."""
 FORGET_EVERY_S = 60.0
@@ -87,7 +88,7 @@ class Beside:
         self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
         readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
         lanes = [asyncio.create_task(self._hear_trainer()), asyncio.create_task(self._carry_rows())]
-        others: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait())]
+        others: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait()), asyncio.create_task(orphaned())]
         if self.pulse is not None:
             others.append(asyncio.create_task(self._beat_on(self.pulse)))
         hung_up = asyncio.gather(*lanes)
@@ -104,7 +105,10 @@ class Beside:
             for event in (self._moved, self._begun):
                 event.set()
             await end([*lanes, *others])
-            await asyncio.wait(readers)  # each leaves its blocking read by itself: a cancelled one could strand entries
+            await asyncio.wait(
+                readers, timeout=LAST_READ_S
+            )  # each leaves its blocking read by itself, and strands nothing
+            await end(readers)
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 
@@ -307,7 +311,7 @@ class Beside:
         """Add the same bytes until Redis has them, so that a repeat is recognised by its sequence.
 
         Redis away for long ends the process, with the last error: the trainer keeps what is not stored and has it
-        sealed anew by the next runtime, and a runtime whose trainer is gone does not try for ever.
+        sealed anew by the next runtime. A runtime whose trainer is gone tries for three seconds.
         """
         await self.publisher.add(key, sealed, patience_s=self.patience_s)
 

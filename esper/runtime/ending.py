@@ -1,8 +1,9 @@
-"""How tasks are ended when the work that they belong to is over."""
+"""How work ends: that of tasks whose owner is done, and of a process whose parent is gone."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,9 @@ import structlog
 log = structlog.get_logger()
 
 AGAIN_S = 0.5
+ORPHAN_S = 3.0
+"""From the death of a parent: what its child has yet to say goes out within this, or not at all."""
+LOOK_S = 0.25
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]], again_s: float = AGAIN_S) -> None:
@@ -27,3 +31,11 @@ async def end(tasks: Iterable[asyncio.Task[Any]], again_s: float = AGAIN_S) -> N
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("task.failed", task=task.get_name(), why=str(error))
+
+
+async def orphaned(grace_s: float = ORPHAN_S) -> None:
+    """Return once this process has outlived its parent by `grace_s` seconds."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        await asyncio.sleep(LOOK_S)
+    await asyncio.sleep(grace_s)

@@ -14,6 +14,9 @@ import uvloop
 from esper.errors import EsperError, SettingError, UnknownRunError
 
 DONE, FAILED, MISUSED = 0, 1, 2
+DRAIN_S = 3.0
+"""From the first signal on, as long as a supervisor waits: what Redis has not taken by then comes again elsewhere."""
+AGAIN_S = 1.0
 
 Main: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -23,7 +26,8 @@ log = structlog.get_logger()
 def run(main: Main) -> NoReturn:
     """Run until `main` returns. The first SIGTERM or SIGINT sets its event: it stops reading, finishes, returns.
 
-    A second signal ends the process at once. Exit status: 0 done, 1 an EsperError, 2 a setting that does not fit.
+    A second signal ends the process at once, and so do three seconds after the first. Exit status: 0 done, 1 an
+    EsperError or an end by force, 2 a setting that does not fit.
     """
     sys.exit(status_of(main))
 
@@ -55,14 +59,21 @@ def first_of(group: BaseExceptionGroup[EsperError]) -> BaseException:
     return first
 
 
-async def until_stopped(main: Main) -> None:
-    """Run `main` with both signals tied to its event."""
+async def until_stopped(main: Main, drain_s: float = DRAIN_S) -> None:
+    """Run `main` with both signals tied to its event; cancelled where it goes on for `drain_s` after the first."""
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     this = asyncio.current_task()
 
-    def on_signal() -> None:
-        if stopping.is_set() and this is not None:
+    def give_up() -> None:
+        if this is not None:
             this.cancel()
+            loop.call_later(AGAIN_S, give_up)  # what cleans up may itself wait for a Redis that is gone
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            give_up()
+        else:
+            loop.call_later(drain_s, give_up)
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

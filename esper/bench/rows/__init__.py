@@ -1,0 +1,1 @@
+"""What is measured: each module names its rows in ROWS."""

@@ -1,0 +1,1 @@
+"""The bugs that are planted, by what they break."""

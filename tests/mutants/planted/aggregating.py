@@ -1,0 +1,97 @@
+"""Planted bugs: what aggregators and ranks make of entries."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "packets_sent_again_are_folded_again",
+        "esper/narset/sequences.py",
+        "        if number <= self.mark:\n            return False\n",
+        "        if number <= self.mark:\n            return True\n",
+        ("tests/test_aggregation_exact.py::test_packets_sent_again_in_another_frame_count_once_also_after_a_restart",),
+    ),
+    Mutant(
+        "windows_of_packets_are_not_kept_with_the_aggregate",
+        "esper/runtime/aggregate.py",
+        "settlement.put(self.place.record, self.tier.changed())",
+        "self.tier.changed()",
+        ("tests/test_aggregation_exact.py::test_packets_sent_again_in_another_frame_count_once_also_after_a_restart",),
+    ),
+    Mutant(
+        "two_aggregators_overwrite_each_others_record",
+        "esper/runtime/aggregate.py",
+        "settlement.expect(self.place.record, VERSION, expected)",
+        "pass",
+        ("tests/test_aggregation_exact.py::test_three_aggregators_of_one_region_fold_each_packet_once",),
+    ),
+    Mutant(
+        "a_later_decision_of_a_round_counts_too",
+        "esper/runtime/orders.py",
+        "return decision.round <= self._decided or",
+        "return decision.round < self._decided or",
+        ("tests/test_orders.py::test_the_first_decision_of_a_round_counts",),
+    ),
+    Mutant(
+        "a_leader_that_was_replaced_is_obeyed",
+        "esper/leyline/succession.py",
+        "if said.lease_token < self.token:",
+        "if said.lease_token < 0:",
+        ("tests/test_leader_lease.py::test_a_worker_obeys_no_leader_that_was_replaced",),
+    ),
+    Mutant(
+        "a_process_that_was_evicted_is_heard_again",
+        "esper/tamiyo/roster.py",
+        "if heartbeat.incarnation in self._evicted:",
+        "if False:",
+        (
+            "tests/test_eviction.py::test_the_processes_that_come_after_them_are_another_roster_and_nothing_is_heard_of_the_old_ones",
+        ),
+    ),
+    Mutant(
+        "who_takes_the_place_of_an_evicted_process_ends_too",
+        "esper/runtime/orders.py",
+        "if (self.worker, self.incarnation) in [(each.worker, each.incarnation) for each in abort.evicted]:",
+        "if self.worker in [each.worker for each in abort.evicted]:",
+        ("tests/test_eviction.py::test_a_runtime_ends_the_process_that_is_named_and_no_other",),
+    ),
+    Mutant(
+        "a_runtime_beats_for_a_trainer_that_was_stopped",
+        "esper/runtime/pulse.py",
+        'STOPPED = "TtZX"',
+        'STOPPED = "ZX"',
+        ("tests/test_pulse.py::test_for_one_that_was_stopped_nobody_speaks_until_it_goes_on",),
+    ),
+    Mutant(
+        "a_resumed_rank_does_not_know_who_led_before",
+        "esper/runtime/recall.py",
+        "await self.follow_until(asked.after, orders)",
+        "pass",
+        (
+            "tests/test_leader_lease.py"
+            "::test_a_resumed_rank_recalls_nothing_of_a_leader_that_was_replaced_before_its_checkpoint",
+        ),
+    ),
+    Mutant(
+        "a_lease_runs_out_though_its_leader_is_at_work",
+        "esper/runtime/lease.py",
+        "if version != self._seen or now_s - began_s > LOOK_S:",
+        "if self._seen is None:",
+        ("tests/test_leader_lease.py::test_a_leader_that_renews_its_lease_keeps_it_and_a_silent_one_loses_it",),
+    ),
+    Mutant(
+        "what_a_replaced_leader_has_read_is_lost",
+        "esper/bus/consumer.py",
+        "if not self._sweeps_at_s and self.pace.sweep_every_s is not None:",
+        "if False:",
+        ("tests/test_leader_lease.py::test_what_a_replaced_leader_has_read_meanwhile_comes_to_the_new_one",),
+    ),
+    Mutant(
+        "entries_are_acknowledged_before_the_round_is_applied",
+        "esper/runtime/orders.py",
+        "self._to_ack[decision.round] = ended",
+        "settled += ended",
+        ("tests/test_orders.py::test_a_round_applied_settles_its_decision_and_every_entry_judged",),
+    ),
+)

@@ -1,0 +1,74 @@
+"""Planted bugs: what a rollback undid, what a resume lacks, what is trimmed."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "what_was_undone_still_stands",
+        "esper/tolaria/checkpoints/store.py",
+        "return [path for path in self.paths() if path.name not in names]",
+        "return self.paths()",
+        (
+            "tests/test_checkpoint_undone.py"
+            "::test_killed_between_a_rollback_and_the_next_checkpoint_it_resumes_from_what_was_restored",
+        ),
+    ),
+    Mutant(
+        "a_rollback_to_memory_is_not_written_down",
+        "esper/tolaria/states.py",
+        "self.deep.undo(snapshot_step, step)",
+        "pass",
+        ("tests/test_checkpoint_undone.py::test_gone_back_to_memory_it_resumes_from_a_checkpoint_before_it",),
+    ),
+    Mutant(
+        "what_a_checkpoint_had_met_is_not_taken_up",
+        "esper/runtime/beside.py",
+        "self.windows.absorb(begin.windows)",
+        "pass",
+        ("tests/system/test_resumed_commands.py::test_after_a_loss_of_history_what_the_checkpoint_had_met_is_refused",),
+    ),
+    Mutant(
+        "logs_are_trimmed_without_an_archive",
+        "esper/runtime/trimming.py",
+        "await self._archived(name, floor)",
+        "pass",
+        ("tests/test_log_trimming.py::test_below_the_lowest_checkpoint_of_any_rank_all_is_archived_and_trimmed",),
+    ),
+    Mutant(
+        "rows_of_a_table_met_before_are_folded_again",
+        "esper/narset/regional.py",
+        "table = table_of(frame, new)",
+        "table = table_of(frame, range(frame.first_sequence, frame.first_sequence + num_rows))",
+        ("tests/test_disorder.py::test_a_table_sent_again_with_more_rows_counts_only_those",),
+    ),
+    Mutant(
+        "a_packet_is_folded_in_whatever_region_it_is_met",
+        "esper/narset/regional.py",
+        "self._check(header.target)",
+        "pass",
+        ("tests/test_disorder.py::test_a_packet_sealed_for_another_region_is_refused",),
+    ),
+    Mutant(
+        "the_newest_row_of_a_level_is_shed",
+        "esper/tolaria/rows.py",
+        "return self._waiting[min(met, key=rank)].popleft()",
+        "return self._waiting[min(met, key=rank)].pop()",
+        ("tests/test_shedding.py::test_the_oldest_debug_row_goes_first_then_the_oldest_of_the_next_level",),
+    ),
+    Mutant(
+        "a_packet_with_more_than_values_counts_as_plain",
+        "esper/leyline/validate_telemetry.py",
+        "        _events(events)\n        names = None\n",
+        "        _events(events)\n",
+        ("tests/test_plain_packets.py::test_no_names_are_said_where_a_packet_is_to_be_looked_at",),
+    ),
+    Mutant(
+        "a_turn_that_another_has_is_given_back",
+        "esper/bus/turns.py",
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end",
+        "redis.call('DEL', KEYS[1])",
+        ("tests/test_turns.py::test_a_turn_that_another_has_by_now_is_left_to_it",),
+    ),
+)

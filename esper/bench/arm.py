@@ -21,6 +21,8 @@ class Ready:
     answer: Callable[[], Answer] | None = None
     before: Callable[[], object] | None = None
     close: Callable[[], object] | None = None
+    device: str = "cpu"
+    """"cuda" or "cuda:1": timed by events on that device, which is waited for. Else by the processor's clock."""
 
 
 @dataclass(frozen=True, slots=True)

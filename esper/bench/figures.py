@@ -19,7 +19,7 @@ def not_measured(why: str) -> str:
 class Ratio:
     """Of one arm's statistic to another's of the same run, with a 95 % interval.
 
-    `floor`: half-width of the A/A control's interval; a difference below it is noise. None: there was no control.
+    `floor`: how far the interval of the A/A control reaches from 1; a difference below it is noise. None: no control.
     """
 
     arm: str
@@ -49,6 +49,8 @@ class Figure:
     target: float | None = None
     aspiration: float | None = None
     higher: bool = False
+    gate: bool = False
+    """Whether a missed target is an exit status of 1 in gate mode."""
     samples: Sequence[float] = ()
     """What the report draws: in the figure's unit, in the order in which they were taken."""
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from esper.bench.work.models import LARGE_TEACHER, mlp
+from esper.bench.work.teachers import written
 from esper.tolaria.teachers import Teachers, TeacherSource
-from kasmina_rows.teacher import LARGE, add, mlp, written
+from kasmina_rows.teacher import add
 from report import Report, quantile
 
 WIDTH, BATCH, MOST_STEPS = 512, 128, 20_000
@@ -26,8 +28,8 @@ class Loop:
         self.model = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(4)])
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         self.inputs = torch.randn(BATCH, WIDTH)
-        self.digests = [named(mlp(LARGE), directory, at) for at in range(2)]
-        self.teachers = Teachers(TeacherSource(directory, lambda: mlp(LARGE)), taken=self.model.parameters)
+        self.digests = [named(mlp(LARGE_TEACHER), directory, at) for at in range(2)]
+        self.teachers = Teachers(TeacherSource(directory, lambda: mlp(LARGE_TEACHER)), taken=self.model.parameters)
         self.number = 0
 
     def step(self) -> float:
@@ -71,7 +73,7 @@ def measure(report: Report, quick: bool) -> None:
         "taking it": taken,
         "loaded at the boundary instead": held,
     }
-    copied = torch.randn(sum(a * b for a, b in pairwise(LARGE)))
+    copied = torch.randn(sum(a * b for a, b in pairwise(LARGE_TEACHER)))
     once["limit: its bytes copied"] = [timed(copied.clone) for _ in range(5)]
     for arm, values in once.items():
         report.add("the step it is taken before, added", arm, "p50", quantile(values, 0.5), "ms", len(values))

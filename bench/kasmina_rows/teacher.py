@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from esper.bench.work.allocated import peak_bytes
+from esper.bench.work.models import BENCHMARK_TEACHER, LARGE_TEACHER, TEST_TEACHER, blocks, mlp, outlined, widths_of
+from esper.bench.work.teachers import alone, limits, written
 from esper.kernels.teacher import int8
 from esper.kernels.teacher.divergence import relative_error
 from esper.kernels.teacher.settings import MODES, TeacherSettings
@@ -20,25 +21,10 @@ from esper.kernels.teacher.telemetry import kept_bytes
 from report import Figure, Report, by_round, quantile
 from turns import turns
 
-# Widths of the documents' three teachers, and the batch that they run them with.
-TEST, BENCHMARK = (784, 512, 256, 128, 10), (784, 1024, 512, 256, 10)
-LARGE = (1024, 4096, 4096, 2048, 2048, 1024, 512, 10)
-SHAPES = {"test": (TEST, 32), "benchmark": (BENCHMARK, 128), "large": (LARGE, 32)}
+SHAPES = {"test": (TEST_TEACHER, 32), "benchmark": (BENCHMARK_TEACHER, 128), "large": (LARGE_TEACHER, 32)}
 MEGA = 1e6
 WARM = 3
 NO_TORCHAO = "torchao is not installed"
-
-
-class Block(nn.Module):
-    """Of a transformer, without the attention: most of its activations."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-        return y
 
 
 def measure(report: Report, quick: bool) -> None:
@@ -46,24 +32,11 @@ def measure(report: Report, quick: bool) -> None:
         directory = Path(name)
         for teacher, (widths, batch) in SHAPES.items():
             forward(report, directory, f"teacher forward, {teacher}", mlp(widths), torch.randn(batch, widths[0]), quick)
-        memory(report, directory, mlp(LARGE), torch.randn(32, 1024))
+        memory(report, directory, mlp(LARGE_TEACHER), torch.randn(32, 1024))
         loading(report, directory, 1 if quick else 10, warm=0 if quick else WARM)
     num, warm = (2, 1) if quick else (40, WARM)
-    checkpointing(report, "large", mlp(LARGE), torch.randn(32, 1024), num, warm)
-    blocks = nn.Sequential(*[Block(256) for _ in range(12)])
-    checkpointing(report, "12 blocks", blocks, torch.randn(512, 256), num, warm)
-
-
-def mlp(widths: tuple[int, ...]) -> nn.Sequential:
-    torch.manual_seed(0)
-    layers = [layer for given, made in pairwise(widths) for layer in (nn.Linear(given, made), nn.ReLU())]
-    return nn.Sequential(*layers[:-1]).eval()
-
-
-def outlined(widths: tuple[int, ...]) -> nn.Sequential:
-    """Without weights of its own: the file brings them."""
-    with torch.device("meta"):
-        return mlp(widths)
+    checkpointing(report, "large", mlp(LARGE_TEACHER), torch.randn(32, 1024), num, warm)
+    checkpointing(report, "12 blocks", blocks(), torch.randn(512, 256), num, warm)
 
 
 def forward(report: Report, directory: Path, row: str, model: nn.Module, inputs: Tensor, quick: bool) -> None:
@@ -91,18 +64,6 @@ def forward(report: Report, directory: Path, row: str, model: nn.Module, inputs:
         report.add_missing(row, "int8", "ms", NO_TORCHAO)
 
 
-def limits(model: nn.Module, batch: int) -> dict[str, Callable[[], object]]:
-    """The same products alone, in both precisions, and every weight read once: what no forward goes below."""
-    weights = [module.weight.detach() for module in model.modules() if isinstance(module, nn.Linear)]
-    inputs = [torch.randn(batch, weight.shape[1]) for weight in weights]
-    low = [(x.bfloat16(), weight.bfloat16()) for x, weight in zip(inputs, weights, strict=True)]
-    return {
-        "its products alone": lambda: [torch.mm(x, w.t()) for x, w in zip(inputs, weights, strict=True)],
-        "its products, bfloat16": lambda: [torch.mm(x, w.t()) for x, w in low],
-        "its weights read once": lambda: [weight.sum() for weight in weights],
-    }
-
-
 def memory(report: Report, directory: Path, model: nn.Module, inputs: Tensor) -> None:
     """Weights between and during forwards, and what a forward allocates besides."""
     path, row = written(model, directory), "teacher bytes, large"
@@ -111,7 +72,7 @@ def memory(report: Report, directory: Path, model: nn.Module, inputs: Tensor) ->
         if mode == "int8" and not int8.available():
             report.add_missing(row, mode, "MB", NO_TORCHAO)
             continue
-        teacher = CheckpointedTeacher(outlined(LARGE), path, settings=TeacherSettings(mode=mode))
+        teacher = CheckpointedTeacher(outlined(LARGE_TEACHER), path, settings=TeacherSettings(mode=mode))
         report.add(f"{row}, held", mode, "count", teacher.resident_bytes() / MEGA, "MB", 1)
         report.add(f"{row}, at most", mode, "count", teacher.expected_bytes(mode) / MEGA, "MB", 1)
         report.put(Figure(f"{row}, of float32", mode, "count", teacher.expected_bytes(mode) / full, "x", 1, "derived"))
@@ -120,7 +81,7 @@ def memory(report: Report, directory: Path, model: nn.Module, inputs: Tensor) ->
 
 
 def loading(report: Report, directory: Path, num: int, warm: int) -> None:
-    model = mlp(LARGE)
+    model = mlp(LARGE_TEACHER)
     path = written(model, directory)
     megabytes = path.stat().st_size / MEGA
     arms: dict[str, Callable[[], object]] = {
@@ -152,40 +113,6 @@ def checkpointing(report: Report, name: str, model: nn.Module, inputs: Tensor, n
     }
     add(report, f"gradients flow, {name}, time", turns(arms, num, warm=warm, per_s=1e3), "plain")
     report.put(Figure(f"gradients flow, {name}, time", "checkpointed", "p50", 1.2, "x", label="target"))
-
-
-@torch.no_grad()
-def alone(model: nn.Module, inputs: Tensor) -> Tensor:
-    logits: Tensor = model(inputs)
-    return logits
-
-
-def written(model: nn.Module, directory: Path) -> Path:
-    path = directory / "teacher.safetensors"
-    save_file(model.state_dict(), path)
-    return path
-
-
-def widths_of(model: nn.Module) -> tuple[int, ...]:
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    return (linear[0].in_features, *(module.out_features for module in linear))
-
-
-def peak_bytes(call: Callable[[], object]) -> int:
-    """Most that one call has allocated and not yet freed at any moment, from the allocator's own events."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        return torch.cuda.max_memory_allocated() - before
-    with torch.autograd.profiler.profile(profile_memory=True) as profile:
-        call()
-    events = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
-    now = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        peak = max(peak, now)
-    return int(peak)
 
 
 def add(report: Report, row: str, samples: Mapping[str, list[float]], against: str) -> None:

@@ -1,0 +1,149 @@
+"""Students of the documents' size, and of handwritten digits, with a teacher's logits in their loss and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional
+
+from esper.bench.arm import Ready
+from esper.bench.work.models import mlp
+from esper.kernels.distillation import StaticKDLoss
+from esper.kernels.teacher.teacher import CheckpointedTeacher
+
+GOAL = 0.93  # of held-out digits read
+MOST_STEPS, READ_EVERY = 2_000, 5
+BATCH, NUM_HIDDEN, RATE = 32, 16, 3e-3
+
+
+class Step:
+    """A training step of one student; what its hard loss was in the first one is what two arms must agree on."""
+
+    def __init__(self, widths: tuple[int, ...], batch: int, soft: Callable[[Tensor, Tensor], Tensor] | None) -> None:
+        """`soft` (logits, inputs) -> what is added to the hard loss."""
+        self.student, self.soft = mlp(widths).train(), soft
+        self.optimizer = torch.optim.SGD(self.student.parameters(), lr=0.01, momentum=0.9)
+        draw = torch.Generator().manual_seed(1)
+        self.inputs = torch.randn(batch, widths[0], generator=draw)
+        self.targets = torch.randint(0, widths[-1], (batch,), generator=draw)
+        self.first: float | None = None
+
+    def __call__(self) -> None:
+        logits = self.student(self.inputs)
+        loss = functional.cross_entropy(logits, self.targets)
+        if self.first is None:
+            self.first = float(loss)
+        if self.soft is not None:
+            loss = loss + self.soft(logits, self.inputs)
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def ready(self) -> Ready:
+        return Ready(self, self._answer)
+
+    def _answer(self) -> float:
+        assert self.first is not None  # one untimed call came before
+        return self.first
+
+
+def alone(student: tuple[int, ...], batch: int) -> Ready:
+    return Step(student, batch, None).ready()
+
+
+def taught(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Ready:
+    """The teacher runs in every step."""
+    frozen, kd = CheckpointedTeacher(mlp(teacher)), StaticKDLoss()
+
+    def soft(logits: Tensor, inputs: Tensor) -> Tensor:
+        loss: Tensor = kd(logits, frozen(inputs))
+        return loss
+
+    return Step(student, batch, soft).ready()
+
+
+def taught_from_kept(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Ready:
+    """The teacher's logits are kept from an earlier pass over the data: a step adds the loss alone."""
+    frozen, kd, kept = CheckpointedTeacher(mlp(teacher)), StaticKDLoss(), list[Tensor]()
+
+    def soft(logits: Tensor, inputs: Tensor) -> Tensor:
+        if not kept:
+            kept.append(frozen(inputs))
+        loss: Tensor = kd(logits, kept[0])
+        return loss
+
+    return Step(student, batch, soft).ready()
+
+
+@dataclass(frozen=True)
+class Digits:
+    """1,797 digits of 8 x 8, two thirds to train on and a third held out, and a teacher's logits for all of them."""
+
+    images: Tensor
+    targets: Tensor
+    cut: int
+    logits: Tensor
+    teacher_accuracy: float
+
+    @classmethod
+    def load(cls) -> Digits:
+        inputs, classes = (torch.tensor(values) for values in load_digits(return_X_y=True))
+        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+        images, targets = (inputs / 16.0).float()[order], classes.long()[order]
+        cut = len(images) * 2 // 3
+        teacher = trained_teacher(images[:cut], targets[:cut])
+        with torch.no_grad():
+            return cls(images, targets, cut, teacher(images), read(teacher, images[cut:], targets[cut:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """Steps until `GOAL` was first read, and what was read after all of `num_steps`."""
+
+    steps: int
+    accuracy: float
+
+
+def trained_teacher(images: Tensor, targets: Tensor) -> nn.Module:
+    torch.manual_seed(0)
+    teacher = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+    optimizer = torch.optim.AdamW(teacher.parameters(), lr=RATE)
+    for _ in range(150):
+        optimizer.zero_grad()
+        torch.autograd.backward(functional.cross_entropy(teacher(images), targets))
+        optimizer.step()
+    return teacher.eval()
+
+
+def learnt(data: Digits, seed: int, *, distilled: bool, num_steps: int = 0) -> Learnt:
+    """Train a student of 16 hidden units on the same batches either way, for `num_steps`, or with 0 to the goal."""
+    torch.manual_seed(seed)
+    student = nn.Sequential(nn.Linear(64, NUM_HIDDEN), nn.ReLU(), nn.Linear(NUM_HIDDEN, 10))
+    optimizer, kd, reached = torch.optim.AdamW(student.parameters(), lr=RATE), StaticKDLoss(), 0
+    for step in range(1, (num_steps or MOST_STEPS) + 1):
+        batch = torch.randint(0, data.cut, (BATCH,))
+        outputs = student(data.images[batch])
+        value = functional.cross_entropy(outputs, data.targets[batch])
+        if distilled:
+            value = value + kd(outputs, data.logits[batch])
+        optimizer.zero_grad()
+        torch.autograd.backward(value)
+        optimizer.step()
+        if not reached and step % READ_EVERY == 0 and _held_out(student, data) >= GOAL:
+            reached = step
+        if reached and not num_steps:
+            break
+    return Learnt(reached or MOST_STEPS, _held_out(student, data))
+
+
+def _held_out(student: nn.Module, data: Digits) -> float:
+    return read(student, data.images[data.cut :], data.targets[data.cut :])
+
+
+@torch.no_grad()
+def read(student: nn.Module, images: Tensor, targets: Tensor) -> float:
+    return float((student(images).argmax(-1) == targets).float().mean())

@@ -6,6 +6,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from esper.bench.blame import blaming
+from esper.bench.comparing import compared
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
 from esper.bench.machine import this_machine
@@ -34,5 +36,7 @@ def run(rows: Iterable[Row], effort: Effort, on_figure: Callable[[Figure], objec
 def measured(row: Row, effort: Effort) -> Iterator[Figure]:
     """Raises ArmFailedError where an arm fails, DisagreementError where two come to different answers."""
     if isinstance(row, Comparison):
-        return iter(())
-    return iter(row.measure(effort))
+        yield from compared(row, effort)
+        return
+    with blaming(row.name, "the measurement"):
+        yield from row.measure(effort)

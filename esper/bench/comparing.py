@@ -1,0 +1,63 @@
+"""A comparison from its arms to its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from esper.bench.effort import Effort
+from esper.bench.figures import MEASURED, Figure, not_measured
+from esper.bench.opened import agree, blamed_calls, missing, opened
+from esper.bench.pairs import Taken, Timed, Watch, take
+from esper.bench.row import Comparison
+from esper.bench.statistics import NEEDED
+from esper.bench.summary import AGAIN, STATS, figures_of, with_goals
+from esper.errors import SettingError
+
+
+def compared(row: Comparison, effort: Effort) -> Iterator[Figure]:
+    """Every figure of this row; a missing arm has one that says why. Raises ArmFailedError and DisagreementError."""
+    check(row)
+    absent = missing(row.arms)
+    reference = row.arms[0].name
+    if reference in absent:
+        why = f"{reference}, which it is compared with, is missing ({absent[reference]})"
+        yield from (absence(row, arm.name, absent.get(arm.name, why)) for arm in row.arms)
+        return
+    with opened(row, tuple(arm for arm in row.arms if arm.name not in absent)) as ready:
+        agree(row, ready)
+        taken = paired(row, blamed_calls(row.name, ready), effort)
+    yield warm_up(row, taken)
+    yield from figures_of(row, taken.samples)
+    yield from (absence(row, name, why) for name, why in absent.items())
+
+
+def paired(row: Comparison, calls: Mapping[str, Timed], effort: Effort) -> Taken:
+    """The first of these calls is the reference, and is called under a second name too."""
+    reference = next(iter(calls))
+    again = reference + AGAIN
+    watched = [again, *(name for name in calls if name not in (reference, row.limit))]
+    enough = max((NEEDED.get(goal.stat, 1) for goal in row.goals), default=1)
+    return take({**calls, again: calls[reference]}, Watch(reference, watched, enough), effort)
+
+
+def check(row: Comparison) -> None:
+    """Raises SettingError where a row names an arm or a statistic that there isn't."""
+    names = [arm.name for arm in row.arms]
+    if len({*names}) < len(names) or not names:
+        raise SettingError(f"the arms of {row.name}", names, "one arm or more, each with a name of its own")
+    if row.limit and row.limit not in names:
+        raise SettingError(f"the limit of {row.name}", row.limit, f"one of its arms: {', '.join(names)}")
+    for goal in row.goals:
+        if goal.arm not in names or goal.stat not in STATS:
+            raise SettingError(f"a goal of {row.name}", (goal.arm, goal.stat), f"one of {names} and one of {STATS}")
+
+
+def absence(row: Comparison, arm: str, why: str) -> Figure:
+    return with_goals(row, Figure(row.name, arm, "p50", None, row.unit, label=not_measured(why), shape=row.shape))
+
+
+def warm_up(row: Comparison, taken: Taken) -> Figure:
+    """How many rounds went before the samples."""
+    why = f"calls still got faster or slower after {taken.num_warm} rounds of warm-up"
+    value, label = (float(taken.num_warm), MEASURED) if taken.is_warm else (None, not_measured(why))
+    return Figure(row.name, "all", "warm-up", value, "rounds", taken.num_warm, label, row.shape)

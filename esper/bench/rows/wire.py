@@ -1,0 +1,69 @@
+"""What messages cost: sealing and opening, serialising and parsing, their sizes, and what the collector must track."""
+
+from __future__ import annotations
+
+from esper.bench.lazily import lazily, measured_by
+from esper.bench.row import Comparison, Goal, Measurement, Row
+from esper.bench.work.many import SHAPE
+
+HMAC_US, HMAC_ASPIRED_US = 500.0, 300.0  # unified design, 7: HMAC verification below 0.5 ms, found below 0.3
+SERIALISE_US, SERIALISE_ASPIRED_US = 80.0, 50.0  # performance validation, 1.1
+P95_US = 120.0  # performance validation, 2.1: allowed at the 95th percentile
+
+SEALED = {
+    "hmac-verify": "adaptation command",
+    "hmac-verify-packet": "telemetry packet",
+    "hmac-verify-state": "system state",
+    "hmac-verify-frame": "frame of 32 packets",
+}
+SERIALISED = {
+    "message-state": "system state",
+    "message-command": "adaptation command",
+    "message-packet": "telemetry packet",
+}
+
+
+def sealed(row: str, message: str) -> Comparison:
+    return Comparison(
+        row,
+        "wire",
+        arms=(
+            lazily("hmac", "wire:digest", message),
+            lazily("hmac from states", "wire:digest_from_states", message),
+            lazily("seal", "wire:sealing", message),
+            lazily("open", "wire:opening", message),
+            lazily("open once", "wire:opening_once", message),
+        ),
+        unit="us",
+        shape=message,
+        goals=(Goal("open once", "p50", HMAC_US, HMAC_ASPIRED_US),),
+        limit="hmac",
+    )
+
+
+def serialised(row: str, message: str) -> Comparison:
+    return Comparison(
+        row,
+        "wire",
+        arms=(
+            lazily("bytes copied", "wire:copying", message),
+            lazily("serialise", "wire:serialising", message),
+            lazily("parse", "wire:parsing", message),
+            lazily("build and serialise", "wire:building", message),
+        ),
+        unit="ms",
+        shape=f"{message}; {SHAPE}",
+        goals=(
+            Goal("serialise", "mean", SERIALISE_US, SERIALISE_ASPIRED_US),
+            Goal("serialise", "p95", P95_US),
+        ),
+        limit="bytes copied",
+    )
+
+
+ROWS: tuple[Row, ...] = (
+    *(sealed(row, message) for row, message in SEALED.items()),
+    *(serialised(row, message) for row, message in SERIALISED.items()),
+    Measurement("message-kinds", "wire", measured_by("kinds:measure")),
+    Measurement("gc-allocations", "wire", measured_by("tracked:measure")),
+)

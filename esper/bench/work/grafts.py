@@ -1,0 +1,117 @@
+"""A seed's kernel on its way into the model: from the pool into a slot, and by the whole command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+
+import torch
+from torch import nn
+
+from esper.bench.arm import Ready
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.executor import Executor
+from esper.kasmina.germination import Findings
+from esper.kasmina.seed import Seed
+from esper.leyline import contracts as pb
+
+NUM_SITES, WIDTH, BATCH = 16, 128, 128
+GERMINATE = pb.SeedOperation.SEED_OP_GERMINATE
+
+
+class Nursery:
+    """A host with 16 sites and an executor. `next` clears the newest site, and moves on to the one after it."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_SITES)]
+        self.host = nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
+        sites = [str(at) for at in range(NUM_SITES)]
+        self.executor = Executor(self.host, sites, run_id="bench", settings=KasminaConfig())
+        self.inputs = torch.randn(BATCH, WIDTH)
+        self.host(self.inputs)  # every site is seen
+        self.seeds = {site: self._germinated(site) for site in self.executor.sites}
+        self._sites = cycle(self.executor.sites)
+        self.site = next(self._sites)
+
+    def next(self) -> None:
+        """Leave no seed behind at the site that was used."""
+        self.executor._known.pop(self.site, None)
+        self.executor._slots[self.site].settle(None)
+        self.executor.kernels.pool.clear()
+        self.site = next(self._sites)
+
+    def prepare(self) -> None:
+        """The next site's kernel into the pool; what leaves is freed before the clock starts."""
+        self.next()
+        self.executor.kernels.prepare(self.site, "lora", {})
+        self.seeds[self.site].module = None
+
+    def graft(self) -> Seed:
+        """From the pool into its slot, where the next forward runs it."""
+        kernels, seed = self.executor.kernels, self.seeds[self.site]
+        kernel = kernels.load_kernel(kernels.next_id(self.site, "lora", {}))
+        assert isinstance(kernel.findings, Findings)
+        seed.module = kernel.module
+        self.executor._slots[self.site].settle(seed, kernel.findings.prepared)
+        return seed
+
+    def germinate(self) -> None:
+        """The whole command: agreement of the ranks, gate G0 and its record too. RuntimeError where it is refused."""
+        command = pb.SeedCommand(seed_id=self.site, operation=GERMINATE, site=self.site, blueprint_id="lora")
+        outcome = self.executor.apply(command, 0, 0)
+        if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
+            raise RuntimeError(f"seed at {self.site} did not germinate: {outcome.detail}")
+
+    def output(self) -> list[float]:
+        """Of the host with what was grafted last, which is the identity until it has learned."""
+        output: list[float] = self.host(self.inputs).flatten().tolist()
+        return output
+
+    def _germinated(self, site: str) -> Seed:
+        command = pb.SeedCommand(seed_id=site, operation=GERMINATE, site=site, blueprint_id="lora")
+        self.executor.apply(command, 0, 0)
+        self.executor._slots[site].settle(None)
+        return self.executor._known.pop(site)
+
+
+def pop_and_assign() -> Ready:
+    """What no graft does without: finding a module, and hanging it up."""
+    seed, pool = nn.Module(), dict[str, nn.Module]()
+    seed.module = nn.Identity()
+
+    def stock() -> None:
+        pool["site"] = nn.Sequential(nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False))
+
+    def call() -> None:
+        seed.module = pool.pop("site")
+
+    return Ready(call, before=stock)
+
+
+def pooled() -> Ready:
+    nursery = Nursery()
+    return Ready(nursery.graft, answer=nursery.output, before=nursery.prepare)
+
+
+def pooled_with_optimizer() -> Ready:
+    nursery = Nursery()
+
+    def call() -> object:
+        return torch.optim.AdamW([each for _, each in nursery.graft().trainable()])
+
+    return Ready(call, answer=nursery.output, before=nursery.prepare)
+
+
+def germinated(is_pooled: bool) -> Ready:
+    """`is_pooled`: the kernel was made before."""
+    nursery = Nursery()
+    before: Callable[[], None] = nursery.prepare if is_pooled else nursery.next
+    return Ready(nursery.germinate, answer=nursery.output, before=before)
+
+
+def refused() -> Ready:
+    """A command that finds nothing to do."""
+    nursery = Nursery()
+    command = pb.SeedCommand(seed_id="nobody", operation=pb.SeedOperation.SEED_OP_CULL)
+    return Ready(lambda: nursery.executor.apply(command, 0, 0), before=nursery.prepare)

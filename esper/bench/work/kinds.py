@@ -1,0 +1,73 @@
+"""Sizes of every kind of message, and what it costs to serialise, parse, seal and open it."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from esper.bench.arm import Ready
+from esper.bench.effort import Effort
+from esper.bench.figures import Figure
+from esper.bench.work import wire
+from esper.bench.work.messages import MESSAGES
+
+ROW = "message-kinds"
+TARGET_BYTES, ASPIRED_BYTES = 280.0, 200.0  # performance validation, 1.1: of a SystemStatePacket
+TARGET_US, ASPIRED_US = 80.0, 50.0
+WARM = 10
+
+
+def serialising(name: str) -> Ready:
+    return Ready(MESSAGES[name]().SerializeToString)
+
+
+def parsing(name: str) -> Ready:
+    message = MESSAGES[name]()
+    body = message.SerializeToString()
+    return Ready(lambda: type(message).FromString(body))
+
+
+WAYS = {"serialise": serialising, "parse": parsing, "seal": wire.sealing, "open": wire.opening}
+
+
+def measure(effort: Effort) -> Iterator[Figure]:
+    """Sizes in bytes, and medians in microseconds; all kinds and ways take turns."""
+    for name in MESSAGES:
+        yield from sizes(name)
+    for (name, way), taken in turns(effort).items():
+        figure = Figure(ROW, f"{name}, {way}", "p50", statistics.median(taken), "us", len(taken), samples=taken)
+        yield replace(figure, target=TARGET_US, aspiration=ASPIRED_US) if way == "serialise" else figure
+
+
+def sizes(name: str) -> Iterator[Figure]:
+    kind = wire.Wire(name)
+    body, sealed = len(kind.message.SerializeToString()), len(kind.seal())
+    yield Figure(ROW, f"{name}, body", "count", float(body), "bytes", 1)
+    figure = Figure(ROW, f"{name}, sealed", "count", float(sealed), "bytes", 1)
+    is_asked = name in ("system state", "telemetry packet")
+    yield replace(figure, target=TARGET_BYTES, aspiration=ASPIRED_BYTES) if is_asked else figure
+
+
+def turns(effort: Effort) -> dict[tuple[str, str], list[float]]:
+    """Microseconds of each call, in an order drawn anew for each round."""
+    arms: dict[tuple[str, str], Ready] = {(name, way): make(name) for name in MESSAGES for way, make in WAYS.items()}
+    order, draw = list(arms), random.Random(effort.seed)
+    samples: dict[tuple[str, str], list[float]] = {arm: [] for arm in order}
+    for at in range(WARM + effort.min_pairs):
+        draw.shuffle(order)
+        for arm in order:
+            taken = once(arms[arm])
+            if at >= WARM:
+                samples[arm].append(taken)
+    return samples
+
+
+def once(ready: Ready) -> float:
+    if ready.before is not None:
+        ready.before()
+    begun = time.perf_counter_ns()
+    ready.call()
+    return (time.perf_counter_ns() - begun) / 1e3

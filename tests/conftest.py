@@ -14,6 +14,8 @@ import uvloop
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
+from esper.client import Controller
+from tests.scripted import ScriptedRun, listed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,3 +73,19 @@ async def redis_reader(redis_url: str) -> AsyncIterator[connect.Redis]:
 def run_id() -> str:
     """A run that no other test knows."""
     return new_run_id("test")
+
+
+@pytest.fixture
+def run(
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedRun]:
+    """A run of two workers that the test plays."""
+    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
+        yield scripted
+
+
+@pytest.fixture
+async def controller(run: ScriptedRun) -> AsyncIterator[Controller]:
+    """Found by the run's name alone."""
+    async with Controller.connect(run.name) as connected:
+        yield connected

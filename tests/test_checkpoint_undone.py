@@ -43,6 +43,16 @@ def resumed(folder: Path) -> Training:
     return again
 
 
+def gone_back(folder: Path, after: int) -> Training:
+    """Trained for so many steps after a snapshot before step 7, and rolled back to it."""
+    run = Training(folder, every=4)
+    run.train(6)
+    run.states.take(run.step)
+    run.train(after)
+    run.roll_back(7)
+    return run
+
+
 def test_killed_between_a_rollback_and_the_next_checkpoint_it_resumes_from_what_was_restored(tmp_path: Path) -> None:
     def work() -> None:
         run = Training(tmp_path)
@@ -65,11 +75,7 @@ def test_killed_between_a_rollback_and_the_next_checkpoint_it_resumes_from_what_
 
 def test_gone_back_to_memory_it_resumes_from_a_checkpoint_before_it(tmp_path: Path) -> None:
     def work() -> None:
-        run = Training(tmp_path, every=4)
-        run.train(6)
-        run.states.take(run.step)
-        run.train(4)
-        run.roll_back(7)
+        gone_back(tmp_path, after=4)
 
     killed_after(work)
 
@@ -78,11 +84,7 @@ def test_gone_back_to_memory_it_resumes_from_a_checkpoint_before_it(tmp_path: Pa
 
 def test_a_checkpoint_follows_a_rollback_at_once(tmp_path: Path) -> None:
     def work() -> None:
-        run = Training(tmp_path, every=4)
-        run.train(6)
-        run.states.take(run.step)
-        run.train(5)
-        run.roll_back(7)
+        run = gone_back(tmp_path, after=5)
         run.checkpoints.at_boundary(run.step, 0)
 
     reference = Training(tmp_path / "beside")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -22,15 +20,7 @@ from esper.leyline import commands, contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.bus_kit import bodies, drain, put
-from tests.scripted import ScriptedRun, accepted, listed
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
+from tests.scripted import ScriptedRun, accepted
 
 
 class Morgue:

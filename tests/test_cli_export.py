@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from esper.bus import connect
 from esper.cli.main import app
 from tests.export_kit import aggregate, say
-from tests.scripted import ScriptedRun, listed
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
+from tests.scripted import ScriptedRun
 
 
 async def esper(*arguments: str) -> tuple[int, str, str]:

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
-from esper.bus import connect
 from esper.cli import publish
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from tests.pruning_kit import lift, mask, response
-from tests.scripted import WORKERS, ScriptedRun, listed
+from tests.scripted import WORKERS, ScriptedRun
 from tests.test_cli_publish import called
 
 RESERVED = {"SEED_OP_UNKNOWN", "SEED_OP_FINE_TUNE", "COMMAND_UNKNOWN", "OPTIMIZER_COMMAND_UNKNOWN"}
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    """A run of two workers that the test plays."""
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
 
 
 async def pruned(run: ScriptedRun, number: int = 1) -> pb.StructuralPruningResponse:

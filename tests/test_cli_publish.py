@@ -5,25 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from esper.bus import connect
 from esper.cli.main import app
 from esper.leyline import contracts as pb
-from tests.scripted import ScriptedRun, cancelled, failed, listed, rejected
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    """A run of two workers that the test plays."""
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
+from tests.scripted import ScriptedRun, cancelled, failed, rejected
 
 
 async def called(*arguments: str) -> tuple[int, str, str]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from prometheus_client import CollectorRegistry, Counter
 from typer.testing import CliRunner
 
@@ -20,15 +17,7 @@ from esper.cli.main import app
 from esper.runtime.figures import Repeats, StreamGauges, counts_of
 from esper.runtime.tidying import Charge
 from tests.bus_kit import drain, put
-from tests.scripted import ScriptedRun, listed
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
+from tests.scripted import ScriptedRun
 
 
 async def said(run: ScriptedRun, *words: str) -> tuple[int, str, str]:

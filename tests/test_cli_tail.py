@@ -5,26 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
-from esper.bus import connect
 from esper.cli.main import app
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from tests.scripted import ScriptedRun, accepted, listed
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    """A run of two workers that the test plays."""
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
+from tests.scripted import ScriptedRun, accepted
 
 
 async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
@@ -99,18 +86,3 @@ async def test_since_reads_after_an_entry(run: ScriptedRun) -> None:
     _, out, _ = await tailed(run, "--tier", "receipts", "--since", first, "--count", "1")
 
     assert "c2" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--tier", "moon"], "tier is 'moon'; expected one of worker, telemetry, region, regional, global, "),
-        (["--since", "yesterday"], "yesterday"),
-        (["--count", "-1"], "--count"),
-    ],
-)
-async def test_bad_input_is_one_line(run: ScriptedRun, arguments: list[str], expected: str) -> None:
-    status, out, err = await tailed(run, *arguments)
-
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert expected in err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -24,29 +24,12 @@ from tests.scripted import (
     applied,
     cancelled,
     failed,
-    listed,
     rejected,
     seed_state,
 )
 
 Reason = pb.ReasonCode
 Stage = pb.SeedLifecycleStage
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    """A run of two workers that the test plays."""
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
-
-
-@pytest.fixture
-async def controller(run: ScriptedRun) -> AsyncIterator[Controller]:
-    """Found by the run's name alone."""
-    async with Controller.connect(run.name) as connected:
-        yield connected
 
 
 async def test_a_command_is_applied_once_every_rank_says_so(run: ScriptedRun, controller: Controller) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from esper.bus import connect
 from esper.client import Controller, Receipt
 from esper.errors import RefusedError, SettingError
 from esper.leyline import commands, contracts as pb
@@ -17,26 +15,10 @@ from esper.leyline.envelope import DeadlineKind
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
 from esper.runtime.dispatch import Dispatch
-from tests.scripted import ScriptedRun, listed
+from tests.scripted import ScriptedRun
 
 NOW_MS = time.time_ns() // 1_000_000  # of the keys that a run has
 Publish = Callable[[Controller], Awaitable[Receipt]]
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    """A run of two workers that the test plays."""
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
-
-
-@pytest.fixture
-async def controller(run: ScriptedRun) -> AsyncIterator[Controller]:
-    """Found by the run's name alone."""
-    async with Controller.connect(run.name) as connected:
-        yield connected
 
 
 SEED_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [

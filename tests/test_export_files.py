@@ -5,30 +5,21 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from esper.bus import connect, names
+from esper.bus import names
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime.exporters.files import held
 from tests.export_kit import START_NS, aggregate, exported, say
-from tests.scripted import ScriptedRun, listed
+from tests.scripted import ScriptedRun
 
 KINDS = ["jsonl", "tensorboard"]
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
 
 
 def lines(path: Path) -> list[dict[str, object]]:

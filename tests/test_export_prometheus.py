@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from esper.bus import connect
 from esper.cli.exporting import registry_of
 from esper.errors import SettingError
 from esper.narset.reduction import read_reduction
@@ -22,17 +19,9 @@ from esper.runtime import metrics
 from esper.runtime.exporters.exposition import Exposition
 from esper.runtime.exporters.loop import Export
 from tests.export_kit import START_NS, aggregate, say, scraped, totals_key
-from tests.scripted import ScriptedRun, listed
+from tests.scripted import ScriptedRun
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
 
 
 def text_of(run: ScriptedRun, found: tuple[Exposition, Export]) -> str:

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from esper.bus import connect
 from esper.examples import hostile
-from tests.scripted import ScriptedRun, cancelled, listed
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    """A run of two workers that the test plays."""
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
+from tests.scripted import ScriptedRun, cancelled
 
 
 async def test_a_forged_a_replayed_and_a_stale_command_are_refused(

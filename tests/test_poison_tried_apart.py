@@ -81,6 +81,15 @@ def slow_reader(redis: Redis, reader: Redis, stream: str, name: str) -> Inbox:
     return inbox
 
 
+async def suspect(redis: Redis, inbox: Inbox) -> str:
+    """An entry that this consumer holds after two deliveries; its id."""
+    await inbox.open()
+    [entry_id] = await put(redis, inbox.source.stream, b"1")
+    await drain(inbox)
+    await set_delivered(redis, inbox.source.stream, [entry_id], 2)
+    return entry_id
+
+
 async def test_what_aggregators_that_live_were_too_slow_for_is_folded_at_last(
     tiers: Tiers, redis: Redis, redis_reader: Redis
 ) -> None:
@@ -166,10 +175,7 @@ async def test_what_never_ends_within_its_lease_alone_ends_as_poison(
 ) -> None:
     stream = key(run_id, "telemetry")
     inbox = slow_reader(redis, redis_reader, stream, "c")
-    await inbox.open()
-    [entry_id] = await put(redis, stream, b"1")
-    await drain(inbox)
-    await set_delivered(redis, stream, [entry_id], 2)
+    await suspect(redis, inbox)
 
     met = []
     for _ in range(4):
@@ -188,10 +194,7 @@ async def test_what_was_taken_over_before_it_was_begun_is_not_tried(
 ) -> None:
     stream = key(run_id, "telemetry")
     first = slow_reader(redis, redis_reader, stream, "first")
-    await first.open()
-    [entry_id] = await put(redis, stream, b"1")
-    await drain(first)
-    await set_delivered(redis, stream, [entry_id], 2)
+    await suspect(redis, first)
     [waiting] = await drain(slow_reader(redis, redis_reader, stream, "first"))
 
     [taken] = await drain(slow_reader(redis, redis_reader, stream, "second"))
@@ -203,10 +206,7 @@ async def test_what_was_taken_over_before_it_was_begun_is_not_tried(
 async def test_a_suspect_that_is_gone_is_not_tried(redis: Redis, redis_reader: Redis, run_id: str) -> None:
     stream = key(run_id, "telemetry")
     inbox = slow_reader(redis, redis_reader, stream, "c")
-    await inbox.open()
-    [entry_id] = await put(redis, stream, b"1")
-    await drain(inbox)
-    await set_delivered(redis, stream, [entry_id], 2)
+    entry_id = await suspect(redis, inbox)
     [waiting] = await drain(slow_reader(redis, redis_reader, stream, "c"))
     await redis.xdel(stream, entry_id)
 

@@ -6,13 +6,10 @@ import asyncio
 import json
 import struct
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from esper.bus import connect
 from esper.cli.main import app
 from esper.cli.moments import after, order_of, up_to
 from esper.cli.passages import Passage
@@ -21,18 +18,10 @@ from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from tests.export_kit import aggregate, say
-from tests.scripted import ScriptedRun, accepted, failed, listed
+from tests.scripted import ScriptedRun, accepted, failed
 
 Level = pb.TelemetryLevel
 NOW_S = 1_700_000_000.0
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
 
 
 async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
@@ -209,6 +198,8 @@ async def test_followed_up_to_a_moment_it_ends_when_that_has_passed(run: Scripte
         (["--until", "5 minutes"], "until is '5 minutes'; expected an entry id such as"),
         (["-n", "0"], "-n"),
         (["--last", "many"], "--last"),
+        (["--count", "-1"], "--count"),
+        (["--since", "yesterday"], "yesterday"),
     ],
 )
 async def test_bad_input_is_one_line(run: ScriptedRun, arguments: list[str], expected: str) -> None:

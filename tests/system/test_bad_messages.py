@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from esper.bus import names
-from esper.bus.embedded import EmbeddedRedis
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from tests.bus_kit import own_server
 from tests.system.processes import seconds_until
 from tests.system.town import REGION, WORKER, Town, rate
 
 pytestmark = pytest.mark.system
 
 FUTURE_NS = 3_600_000_000_000
-
-
-@pytest.fixture
-def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
-    with own_server(short_directory) as own:
-        yield own
-
-
-@pytest.fixture
-def town(server: EmbeddedRedis, run_id: str, tmp_path: Path) -> Iterator[Town]:
-    town = Town(server, run_id, tmp_path)
-    yield town
-    town.close()
 
 
 def bad_messages(town: Town) -> list[bytes]:

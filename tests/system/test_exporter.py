@@ -7,27 +7,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from esper.bus import connect
 from esper.leyline.kinds import Role
 from tests.export_kit import aggregate, say
-from tests.scripted import ScriptedRun, listed
+from tests.scripted import ScriptedRun
 
 pytestmark = pytest.mark.system
 KILLS = 3
 PART = 300
-
-
-@pytest.fixture
-def run(
-    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedRun]:
-    with listed(short_directory, redis_url, redis, monkeypatch) as scripted:
-        yield scripted
 
 
 async def started(run: ScriptedRun, path: Path) -> asyncio.subprocess.Process:

@@ -6,13 +6,12 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from esper.bus import names
-from esper.bus.embedded import EmbeddedRedis
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
@@ -20,7 +19,6 @@ from esper.leyline.replay import ReplayGuard
 from esper.runtime.beside import windows_key
 from esper.runtime.lease import LEASE_S
 from esper.runtime.windows import part
-from tests.bus_kit import own_server
 from tests.system.processes import seconds_until
 from tests.system.town import REGION, WORKER, Town, rate
 
@@ -59,19 +57,6 @@ TROUBLES = {
     "is read-only": (make_replica, make_primary),
     "is out of memory": (take_memory, give_memory),
 }
-
-
-@pytest.fixture
-def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
-    with own_server(short_directory) as own:
-        yield own
-
-
-@pytest.fixture
-def town(server: EmbeddedRedis, run_id: str, tmp_path: Path) -> Iterator[Town]:
-    town = Town(server, run_id, tmp_path)
-    yield town
-    town.close()
 
 
 def rate_is(town: Town, value: float) -> Callable[[], bool]:

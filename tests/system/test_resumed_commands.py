@@ -29,11 +29,6 @@ Seen = dict[str, Any]
 BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
 
 
-@pytest.fixture
-def script(redis_url: str, run_id: str, tmp_path: Path) -> Script:
-    return Script(redis_url, run_id, tmp_path)
-
-
 def start(script: Script, folder: Path, num_orders: int, num_steps: int, how: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.system.resumed", str(folder), str(num_orders), str(num_steps), how],

@@ -4,80 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
-import esper
 from esper.leyline import contracts as pb
-from esper.session import Session
+from tests.system.loop import Scripted
 from tests.system.scripted import Script
 
 pytestmark = pytest.mark.system
 APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
-
-
-class Loop:
-    """A tiny training loop on one rank, steered by the test's script."""
-
-    def __init__(self, script: Script) -> None:
-        torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.inputs, self.targets = torch.randn(16, 4), torch.randint(0, 2, (16,))
-        self.run: Session = esper.attach(
-            self.model, optimizer=self.optimizer, sites=["0", "2"], environment=script.environment()
-        )
-
-    def step(self) -> None:
-        with self.run.step() as step:
-            loss = nn.functional.cross_entropy(self.model(self.inputs), self.targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            step.loss(loss)
-
-    def step_and_measure(self) -> float:
-        """One step; the rate it used, as the ratio of what the bias moved by to its gradient."""
-        seen: list[float] = []
-        bias = self.model[2].bias
-        assert isinstance(bias, nn.Parameter)
-        before = bias.detach().clone()
-        hook = self.optimizer.register_step_pre_hook(lambda *_: seen.append(float(bias.grad.norm())))  # type: ignore[union-attr]
-        self.step()
-        hook.remove()
-        return float((bias.detach() - before).norm()) / seen[0]
-
-    def hear_until(self, reached: Callable[[], bool], limit: int = 60) -> None:
-        """Listen to the runtime between two steps, without beginning the next."""
-        for _ in range(limit):
-            if reached():
-                return
-            self.run.exchange.pump(1.0)
-        raise AssertionError("never heard")
-
-    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000) -> None:
-        """Train on until something shows; the limit turns a hang into a failure."""
-        for _ in range(limit):
-            if reached():
-                return
-            self.step()
-        raise AssertionError("never reached")
-
-
-@pytest.fixture
-def script(redis_url: str, run_id: str, tmp_path: Path) -> Script:
-    return Script(redis_url, run_id, tmp_path)
-
-
-@pytest.fixture
-def loop(script: Script) -> Iterator[Loop]:
-    loop = Loop(script)
-    yield loop
-    loop.run.close()
 
 
 def adjust(lr: float) -> pb.AdaptationCommand:
@@ -117,7 +52,7 @@ def receipts(script: Script) -> list[pb.CommandReceipt]:
     return [receipt for receipt in found if isinstance(receipt, pb.CommandReceipt)]
 
 
-def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Script, loop: Loop) -> None:
+def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Script, loop: Scripted) -> None:
     loop.step()
     entry = script.publish("commands", germinate())
     propose(script, 1)
@@ -144,7 +79,7 @@ def test_killed_between_effect_and_ack_it_applies_the_command_once(script: Scrip
     assert script.pending("decisions", "worker-0") == 0
 
 
-def test_no_row_is_lost_or_doubled_when_it_is_killed(script: Script, loop: Loop, run_id: str) -> None:
+def test_no_row_is_lost_or_doubled_when_it_is_killed(script: Script, loop: Scripted, run_id: str) -> None:
     for _ in range(100):
         loop.step()
     os.kill(loop.run.exchange.link.pid, signal.SIGKILL)  # type: ignore[union-attr]
@@ -159,7 +94,7 @@ def test_no_row_is_lost_or_doubled_when_it_is_killed(script: Script, loop: Loop,
     assert (report.packets, report.shed) == (200, 0)
 
 
-def test_a_pause_holds_the_step_and_a_resume_frees_it(script: Script, loop: Loop) -> None:
+def test_a_pause_holds_the_step_and_a_resume_frees_it(script: Script, loop: Scripted) -> None:
     pause = pb.AdaptationCommand(
         version=1,
         command_id="pause",
@@ -185,7 +120,7 @@ def test_a_pause_holds_the_step_and_a_resume_frees_it(script: Script, loop: Loop
     assert [receipt.step for receipt in receipts(script)] == [held_before, held_before]
 
 
-def test_the_adjusted_rate_wins_from_its_step_on(script: Script, loop: Loop) -> None:
+def test_the_adjusted_rate_wins_from_its_step_on(script: Script, loop: Scripted) -> None:
     loop.step()
     entry = script.publish("commands", adjust(0.025))
     propose(script, 1)

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from esper.leyline import contracts as pb
+from tests.system.loop import Scripted
 from tests.system.scripted import Script
-from tests.system.test_runtime_killed import Loop, germinate, propose
+from tests.system.test_runtime_killed import germinate, propose
 
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture
-def script(redis_url: str, run_id: str, tmp_path: Path) -> Script:
-    return Script(redis_url, run_id, tmp_path)
-
-
-@pytest.fixture
-def loop(script: Script) -> Iterator[Loop]:
-    loop = Loop(script)
-    yield loop
-    loop.run.close()
-
-
-def carried_out(script: Script, loop: Loop, round_: int, command: pb.AdaptationCommand) -> None:
+def carried_out(script: Script, loop: Scripted, round_: int, command: pb.AdaptationCommand) -> None:
     """Decide it as a coordinator would, and train until it took effect."""
     entry = script.publish("commands", command)
     propose(script, round_)
@@ -46,20 +33,20 @@ def cull() -> pb.AdaptationCommand:
     return command
 
 
-def end_epochs(loop: Loop, num: int) -> None:
+def end_epochs(loop: Scripted, num: int) -> None:
     for _ in range(num):
         loop.step()
         loop.run.epoch_end()
     loop.step()
 
 
-def kill(loop: Loop, number: signal.Signals) -> None:
+def kill(loop: Scripted, number: signal.Signals) -> None:
     pid = loop.run.exchange.link.pid  # type: ignore[union-attr]
     assert pid is not None
     os.kill(pid, number)
 
 
-def test_each_epoch_and_each_seed_that_ended_is_told_once(script: Script, loop: Loop) -> None:
+def test_each_epoch_and_each_seed_that_ended_is_told_once(script: Script, loop: Scripted) -> None:
     loop.step()
     carried_out(script, loop, 1, germinate())
     end_epochs(loop, 3)

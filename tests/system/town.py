@@ -7,14 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from google.protobuf.message import Message
-from torch import nn
 
 import esper
 from esper.bus import connect, names
@@ -26,6 +24,7 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.session import Session
+from tests.system.loop import Loop
 
 T = TypeVar("T")
 
@@ -33,7 +32,7 @@ REGION, WORKER = "r0", "worker-0"
 SERVERS = {"coordinator": Role.COORDINATOR, "regional": Role.REGIONAL, "global_": Role.GLOBAL}
 
 
-class Town:
+class Town(Loop):
     """One run of one rank. Steps are the test's to take; everything else goes on by itself."""
 
     def __init__(self, server: EmbeddedRedis, run_id: str, directory: Path, url: str = "") -> None:
@@ -44,31 +43,12 @@ class Town:
         self._sealer = Sealer(keys, Role.CONTROLLER, "town")
         self._opener = Opener(keys, guard=None, accept=list(Domain))
         self.servers = {name: self._start(name, role) for name, role in SERVERS.items()}
-        torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.inputs, self.targets = torch.randn(16, 4), torch.randint(0, 2, (16,))
+        super().__init__()
         environment = self._environment(WORKER, Role.WORKER)
         with stderr_to(directory / "runtime.log"):
             self.run: Session = esper.attach(
                 self.model, optimizer=self.optimizer, sites=["0"], region=REGION, name=WORKER, environment=environment
             )
-
-    def step(self) -> None:
-        with self.run.step() as step:
-            loss = nn.functional.cross_entropy(self.model(self.inputs), self.targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            step.loss(loss)
-
-    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000) -> None:
-        """Train on until something shows; the limit turns a hang into a failure."""
-        for _ in range(limit):
-            if reached():
-                return
-            self.step()
-        raise AssertionError("never reached")
 
     def settle_down(self) -> None:
         """Train, at leisure, to a step at which no round is under way and none is due soon."""

@@ -4,15 +4,14 @@ tells what it lost, and what comes back is not carried out twice."""
 from __future__ import annotations
 
 import random
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from esper.bus.durability import Wanted
-from esper.bus.embedded import find_server
 from tests.faults.accounts import gaps_told
+from tests.faults.modes import in_each_mode
 from tests.faults.processes import wait_until
 from tests.faults.proxy import Proxy
 from tests.faults.row import Amounts, Result, Row
@@ -86,15 +85,7 @@ def pair(directory: Path, binary: Path, wanted: Wanted) -> Iterator[Pair]:
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
-    """Each mode on each kind of server, in turn."""
-    result, chance = Result(), random.Random(seed)
-    binaries = [find_server(), Path(shutil.which("redis-server") or find_server())]
-    modes: Sequence[tuple[Wanted, int]] = [("durable", amounts["durable"]), ("fast", amounts["fast"])]
-    for number, (wanted, num_failovers) in enumerate(modes):
-        place = directory / wanted
-        place.mkdir()
-        run_mode(place, wanted, num_failovers, binaries[(number + seed) % 2], chance, result)
-    return result
+    return in_each_mode(run_mode, directory, amounts, seed)
 
 
 def run_mode(

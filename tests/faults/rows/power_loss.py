@@ -4,15 +4,14 @@ much as it says, and tells each by name."""
 from __future__ import annotations
 
 import random
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from esper.bus.durability import EVERYSEC_WINDOW_S, Wanted
-from esper.bus.embedded import find_server
 from tests.faults.accounts import Accounts, gaps_told
+from tests.faults.modes import in_each_mode
 from tests.faults.processes import wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Scene, effects, entry_ids, scene
@@ -34,14 +33,7 @@ class Cut:
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
-    result, chance = Result(), random.Random(seed)
-    binaries = [find_server(), Path(shutil.which("redis-server") or find_server())]
-    modes: Sequence[tuple[Wanted, int]] = [("durable", amounts["durable"]), ("fast", amounts["fast"])]
-    for number, (wanted, num_losses) in enumerate(modes):
-        place = directory / wanted
-        place.mkdir()
-        run_mode(place, wanted, num_losses, binaries[(number + seed) % 2], chance, result)
-    return result
+    return in_each_mode(run_mode, directory, amounts, seed)
 
 
 def run_mode(

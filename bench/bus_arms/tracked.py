@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import hmac
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from bus_arms.bare import taken
 from bus_arms.ours import served
 from bus_arms.streams import GROUP, check_consumed, fill, plain
 from bus_arms.traffic import KEY, RUN, opener, sealed
+from esper.bench.tracking import tracked
 from esper.bus import names
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 async def ours(url: str, directory: str, what: str, num: int) -> int:
@@ -34,28 +23,26 @@ async def ours(url: str, directory: str, what: str, num: int) -> int:
     def handle(opened: Opened) -> Iterable[tuple[str, bytes]]:
         handled.append(opened.entry_id)
         if len(handled) == num:
-            counts.append(gc.get_count()[0])
+            counts.append(count())
         return ()
 
     by = opener(directory, what, ReplayGuard())
-    with collector_off():
-        before = gc.get_count()[0]
+    with tracked() as count:
         await served(url, stream, by, handle)
     await check_consumed(url, stream, handled, num)
-    return counts[0] - before
+    return counts[0]
 
 
 async def bare(url: str, directory: str, what: str, num: int) -> int:
     """The same of the client's own loop."""
     stream = f"bare:{what}"
     await fill(url, stream, sealed(directory, what, num))
-    with collector_off():
-        before = gc.get_count()[0]
+    with tracked() as count:
         async with plain(url) as redis:
             entries = await taken(redis, stream)
             for _, fields in entries:
                 hmac.digest(KEY, fields[b"m"], "sha256")
-            count = gc.get_count()[0] - before
+            alive = count()
             await redis.xack(stream, GROUP, *[entry_id for entry_id, _ in entries])
     await check_consumed(url, stream, [entry_id for entry_id, _ in entries], num)
-    return count
+    return alive

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bus_rows.session import Session
+from esper.bench.tracking import per_item
 from report import Figure
 
-FEW, MANY = 60, 240  # both less than a batch: the difference leaves out what a loop and a connection hold once
+FEW, MANY = 60, 240  # both less than a batch
 
 
 def measure(session: Session) -> None:
@@ -19,6 +20,4 @@ def measure(session: Session) -> None:
 
 
 def per_message(session: Session, arm: str, what: str) -> float:
-    """After one batch of each size that warms up what is made once."""
-    counts = [int(session.ask("tracked", arm, what=what, num=num)) for num in (FEW, MANY, FEW, MANY)]
-    return (counts[3] - counts[2]) / (MANY - FEW)
+    return per_item(lambda num: int(session.ask("tracked", arm, what=what, num=num)), FEW, MANY)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
+from esper.bench.tracking import FEW, MANY, per_call
 from esper.bench.work.messages import MESSAGES
 from esper.bench.work.wire import Wire
 
 ROW = "gc-allocations"
 TARGET, ASPIRED = 4.0, 2.0  # performance validation, 1.1
-FEW, MANY = 60, 240  # the difference leaves out what is made once
 NAMES = ("telemetry packet", "adaptation command", "system state", "frame of 32 packets")
 
 
@@ -21,36 +19,10 @@ def measure(effort: Effort) -> Iterator[Figure]:
     """Per message, alive at the end: those that its sender leaves behind, and those that its reader holds."""
     for name in NAMES:
         for way, make in {"build and seal": sending, "open": receiving}.items():
-            value = per_message(make, name)
+            value = per_call(make(name))
             yield Figure(
                 ROW, f"{name}, {way}", "count", value, "objects", MANY - FEW, target=TARGET, aspiration=ASPIRED
             )
-
-
-def per_message(make: Callable[[str], Callable[[], object]], name: str) -> float:
-    act = make(name)
-    counts = [tracked(act, num) for num in (FEW, MANY, FEW, MANY)]
-    return (counts[3] - counts[2]) / (MANY - FEW)
-
-
-def tracked(act: Callable[[], object], num: int) -> int:
-    """Tracked objects that `num` calls have added while what they returned is held."""
-    held: list[object] = [None] * num
-    with collector_off():
-        before = gc.get_count()[0]
-        for at in range(num):
-            held[at] = act()
-        return gc.get_count()[0] - before
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def sending(name: str) -> Callable[[], object]:

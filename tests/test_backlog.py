@@ -1,4 +1,4 @@
-"""What waits to be folded holds producers back, but for what is critical."""
+"""What waits to be folded says how much more is welcome, but for what is critical."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from esper.bus.backlog import Backlog
+from esper.bus.backlog import MOST_WAITING, Backlog
 from esper.bus.connect import Redis
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
@@ -19,7 +19,16 @@ from tests.bus_kit import put
 CRITICAL = pb.TelemetryLevel.TELEMETRY_CRITICAL
 
 
-async def test_too_much_unread_or_unsettled_is_unbearable_until_half_of_it_is_settled(
+async def taken(backlog: Backlog) -> int:
+    """How many more entries are welcome before the next look."""
+    num = 0
+    while not backlog.spent.is_set():
+        await backlog.take()
+        num += 1
+    return num
+
+
+async def test_as_many_are_welcome_as_bring_what_is_unread_or_unsettled_to_the_most(
     redis: Redis, redis_reader: Redis, run_id: str
 ) -> None:
     stream = f"{run_id}:telemetry"
@@ -28,7 +37,7 @@ async def test_too_much_unread_or_unsettled_is_unbearable_until_half_of_it_is_se
 
     async def look() -> None:
         await backlog.look()
-        found.append(backlog.bearable.is_set())
+        found.append(await taken(backlog))
 
     await look()
     await redis.xgroup_create(stream, "regional", id="0", mkstream=True)
@@ -36,17 +45,34 @@ async def test_too_much_unread_or_unsettled_is_unbearable_until_half_of_it_is_se
     await look()
     await redis_reader.execute_command("XREADGROUP", "GROUP", "regional", "a", "STREAMS", stream, ">")
     await look()
-    for settled in (2, 3):
+    for settled in (1, 2, 5):
         await redis.xack(stream, "regional", *ids[:settled])
         await look()
 
-    assert found == [True, False, False, False, True]
+    assert found == [4, 0, 0, 0, 1, 4]
 
 
-async def test_while_it_holds_back_only_signals_of_critical_rows_go_out(redis: Redis, run_id: str) -> None:
+async def test_where_more_wait_than_the_server_counts_nothing_is_welcome(redis: Redis, run_id: str) -> None:
+    stream = f"{run_id}:telemetry"
+    backlog = Backlog(redis, stream, "regional")
+    await redis.xgroup_create(stream, "regional", id="0", mkstream=True)
+    ids = await put(redis, stream, *[b"m"] * (MOST_WAITING + 1))
+
+    await backlog.look()
+    full = await taken(backlog)
+    await redis.xgroup_setid(stream, "regional", ids[9])
+    await backlog.look()
+
+    assert (full, await taken(backlog)) == (0, 9)
+
+
+async def test_while_nothing_is_welcome_only_signals_of_critical_rows_go_out(redis: Redis, run_id: str) -> None:
     sealer = Sealer(MasterKeyring.new(time.time_ns()).derive(run_id, [Role.WORKER]), Role.WORKER, "worker-0")
-    backlog = Backlog(redis, f"{run_id}:telemetry", "regional")
-    backlog.bearable.clear()
+    stream = f"{run_id}:telemetry"
+    backlog = Backlog(redis, stream, "regional", most=2)
+    await redis.xgroup_create(stream, "regional", id="0", mkstream=True)
+    ids = await put(redis, stream, b"m", b"m")
+    await backlog.look()
     added: list[bytes] = []
     warned = asyncio.Event()
     stored: list[int] = []
@@ -78,7 +104,8 @@ async def test_while_it_holds_back_only_signals_of_critical_rows_go_out(redis: R
     serving = asyncio.create_task(reporting._carry())
     await reporting._hear(lane())
     held = (warned.is_set(), list(added), list(stored))
-    backlog.bearable.set()
+    await redis.xgroup_setid(stream, "regional", ids[-1])
+    await backlog.look()
     await serving
 
     assert held == (True, [], [])

@@ -1,4 +1,4 @@
-"""How much of a stream waits for a group; whether its producers should add more."""
+"""How much of a stream waits for a group, and so how much more its producers should add."""
 
 from __future__ import annotations
 
@@ -8,32 +8,51 @@ from typing import Any
 import structlog
 
 from esper.bus.connect import Redis
-from esper.bus.survey import lag_of
+from esper.bus.survey import MOST_COUNTED, lag_of
 from esper.errors import BusError
 
-MOST_WAITING = 2_000  # entries: some 60,000 packets in frames
+MOST_WAITING = MOST_COUNTED  # entries: some 32,000 packets in frames; a server of 6.2 counts no further
 
 log = structlog.get_logger()
 
 
 class Backlog:
-    """Looks when it is told to, off the way of what is added."""
+    """Hands out what a stream has room for. Looks when it is told to, off the way of what is added."""
 
     def __init__(self, redis: Redis, stream: str, group: str, most: int = MOST_WAITING) -> None:
         self.redis, self.stream, self.group, self.most = redis, stream, group, most
-        self.bearable = asyncio.Event()
-        """Set while no more waits than should."""
-        self.bearable.set()
+        self.spent = asyncio.Event()
+        """Set while nothing more is welcome until the next look."""
+        self._welcome = asyncio.Event()
+        self._is_unbearable = False
+        self._grant(most)
+
+    async def take(self) -> None:
+        """Return once one more entry is welcome; the caller adds it."""
+        while self._room < 1:
+            await self._welcome.wait()
+        self._grant(self._room - 1)
 
     async def look(self) -> None:
-        """Ask how many entries nobody has settled yet; from half of the most on down, more is welcome again."""
+        """Ask how many entries nobody has settled yet: until the next look as many are welcome as are missing to the
+        most, so that what waits stays near it, and producers never stand still while it is folded."""
         waiting = await self._waiting()
-        if waiting > self.most and self.bearable.is_set():
+        self._grant(self.most - waiting)
+        if waiting >= self.most and not self._is_unbearable:
+            self._is_unbearable = True
             log.warning("backlog.unbearable", stream=self.stream, group=self.group, most=self.most)
-            self.bearable.clear()
-        elif waiting <= self.most / 2 and not self.bearable.is_set():
+        elif waiting <= self.most / 2 and self._is_unbearable:
+            self._is_unbearable = False
             log.info("backlog.bearable", stream=self.stream, group=self.group)
-            self.bearable.set()
+
+    def _grant(self, room: float) -> None:
+        self._room = room
+        if room >= 1:
+            self.spent.clear()
+            self._welcome.set()
+        else:
+            self._welcome.clear()
+            self.spent.set()
 
     async def _waiting(self) -> float:
         """Not handed out, or not settled; infinite where there are more of the first than a server of 6.2 counts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -14,7 +15,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.seal import Sealer
 from esper.runtime.packets import Origin, signals, telemetry
 
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S, SOONEST_S = 1.0, 0.25
+"""Seconds between two looks at what waits; where all is spent that was welcome, the shorter ones."""
 
 log = structlog.get_logger()
 
@@ -22,7 +24,10 @@ log = structlog.get_logger()
 @dataclass
 class Reporting:
     """While it holds back, the trainer keeps its rows, and sheds by level what it has no room for. No more is held here
-    than the trainer has under way."""
+    than the trainer has under way.
+
+    It adds as many entries as there is room for on the stream and not all that waits in turns with nothing: as long as
+    nothing goes out, the trainer's room fills with what it would rather keep."""
 
     origin: Origin
     sealer: Sealer
@@ -53,7 +58,7 @@ class Reporting:
     async def _carry(self) -> None:
         while (rows := await self._rows.get()) is not None:
             for made, last in telemetry(rows, self.origin):
-                await self.backlog.bearable.wait()
+                await self.backlog.take()
                 await self.add(self.sealer.seal(made))
                 self.tell(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
 
@@ -63,4 +68,6 @@ class Reporting:
                 await self.backlog.look()
             except BusError as error:
                 log.debug("backlog.unknown", why=str(error))
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(SOONEST_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.backlog.spent.wait(), LOOK_EVERY_S - SOONEST_S)

@@ -18,10 +18,11 @@ Value = float | torch.Tensor
 
 IN_FLIGHT = 1024
 """Rows handed over and not stored yet; more of them wait here, where they can be shed by their level."""
+FEWEST = 32  # rows for which there must be room: as many as a frame holds, so that frames stay whole under load
 LOOK_EVERY = 32  # rows that wait: to read a tensor is to wait for the device
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Row:
     timestamp_ns: int
     step: int
@@ -31,6 +32,10 @@ class _Row:
     sequence: int = 0  # once it is handed over
     is_shed: bool = False
 
+    @property
+    def is_critical(self) -> bool:
+        return self.level == CRITICAL or any(event.level == CRITICAL for event in self.events)
+
 
 @dataclass
 class Rows:
@@ -39,10 +44,14 @@ class Rows:
     Where `capacity` rows wait, one of the lowest level among those not handed over is shed, the oldest of these first,
     and counted: made = handed over + waiting + shed. What it told of goes on with the next row. Tensors are read in one
     transfer for many rows, never one by one.
+
+    No more than `most_under_way` are handed over and not stored, so that the others can be shed; what is critical is
+    handed over all the same, before rows that were made earlier.
     """
 
     incarnation: int
     capacity: int = 8192
+    most_under_way: int = IN_FLIGHT
     shed: int = 0
     shed_by_level: Counter[pb.TelemetryLevel] = field(default_factory=Counter)
     made: int = 0
@@ -118,14 +127,13 @@ class Rows:
 
     def table(self) -> pb.TelemetryRows | None:
         """Rows not yet sent, as one message; None where there are none, or enough are under way and none is urgent."""
-        is_held = len(self._sent) >= IN_FLIGHT
+        room = self.most_under_way - len(self._sent)
+        is_held = room < min(FEWEST, self.most_under_way)
         if not is_held or len(self._unread) >= LOOK_EVERY:
             self._read()
         if is_held and not self._is_urgent:
             return None
-        rows = _alike(self._again)
-        if not self._again:
-            rows += [self._number(row) for row in _alike(self._fresh, rows)]
+        rows = self._critical() if is_held and not self._again else self._next(room)
         if not rows:
             self._is_urgent = False
             return None
@@ -143,9 +151,24 @@ class Rows:
             events=[_placed(event, index) for index, row in enumerate(rows) for event in row.events],
         )
 
+    def _next(self, room: int) -> list[_Row]:
+        """Those that were numbered before, then others in the order in which they came."""
+        rows = _alike(self._again, room=len(self._again))
+        if not self._again:
+            rows += [self._number(row) for row in _alike(self._fresh, rows, room - len(rows))]
+        return rows
+
+    def _critical(self) -> list[_Row]:
+        """Only rows that tell of something critical, from among those that wait."""
+        urgent = deque(row for row in self._fresh if not row.is_shed and row.is_critical)
+        rows = _alike(urgent, room=len(urgent))
+        taken = set(rows)
+        self._fresh = deque(row for row in self._fresh if row not in taken)
+        return [self._number(row) for row in rows]
+
     def _number(self, row: _Row) -> _Row:
         self._num_waiting -= 1
-        self._waiting[row.level].popleft()  # which is this row: both are in the order in which they came
+        self._waiting[row.level].remove(row)  # the first one mostly: both are in the order in which they came
         self._numbered += 1
         row.sequence = self._numbered
         return row
@@ -193,10 +216,10 @@ def _placed(event: pb.RowEvent, index: int) -> pb.RowEvent:
     return placed
 
 
-def _alike(waiting: deque[_Row], before: Sequence[_Row] = ()) -> list[_Row]:
-    """Take the first rows that have the same columns, so that a table has no empty cell; those of `before`, if any."""
+def _alike(waiting: deque[_Row], before: Sequence[_Row] = (), room: int = 0) -> list[_Row]:
+    """Take up to so many of the first rows that have the same columns, those of `before`, if any: no cell is empty."""
     rows: list[_Row] = []
-    while waiting:
+    while waiting and len(rows) < room:
         first = next(chain(before, rows), waiting[0])
         if not waiting[0].is_shed and waiting[0].values.keys() != first.values.keys():
             break

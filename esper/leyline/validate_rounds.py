@@ -9,6 +9,7 @@ from esper.leyline import bounds, contracts as pb
 from esper.leyline.validate_pruning import pruning_request
 
 NUM_WORKERS = 4096
+NUM_POSITIONS = 16
 NUM_COMMANDS = 4096
 _STREAMS = ("commands", "optimizer")
 
@@ -83,6 +84,8 @@ def barrier_abort(message: pb.BarrierAbort) -> None:
     bounds.names("missing", message.missing)
     bounds.count("evicted", message.evicted, NUM_WORKERS)
     bounds.names("evicted", [process.worker for process in message.evicted])
+    for process in message.evicted:
+        bounds.texts("positions", process.positions, NUM_POSITIONS)
 
 
 def leader_announcement(message: pb.LeaderAnnouncement) -> None:

@@ -265,12 +265,13 @@ class Beside:
 
     def _note_applied(self, applied: pb.RoundApplied) -> None:
         """Receipts and acks of one round; of a repeat nothing, as its first telling was noted."""
+        was_asked = self.orders.was_asked(applied.round)
         settled = self.orders.on_applied(applied)
         if not settled and applied.round in self._again:
             self._again[applied.round] = applied
         for delivery in settled:
             self._applied.ack(delivery)
-        for receipt in applied.receipts if settled else ():
+        for receipt in applied.receipts if settled and was_asked else ():  # nobody counts others
             self._applied.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
         self._num_applied += bool(settled)
 

@@ -23,6 +23,7 @@ from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
+from esper.runtime.dissolving import Dissolving
 from esper.runtime.ending import end
 from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.missing import Missing
@@ -58,6 +59,7 @@ class Outcome(Protocol):
     decisions: list[Decision]
     receipts: list[pb.CommandReceipt]
     done: list[Entry]
+    evicted_alone: list[str]
 
 
 class Coordinates(Protocol):
@@ -110,6 +112,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.windows = Windows(self._key(f"windows:{GROUP}"), self.outbox, self.seals.guards, self.missing)
+        self._dissolving = Dissolving(self.outbox.redis, self.run_id)
 
     async def resume(self) -> None:
         """Take up where the decisions stream and the persisted windows end."""
@@ -119,7 +122,9 @@ class Desk:
         await self.windows.take_over()  # only now is what was settled before complete
         decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
         settlement, succession = Settlement(), Succession()
-        outcome = self.rule.resume(in_force(self._opened(decisions), succession))
+        said = list(in_force(self._opened(decisions), succession))
+        self._dissolving.resume(said)
+        outcome = self.rule.resume(said)
         self._token = succession.next_token(self.clock.now_ms())
         self._announce(settlement)
         self._publish(outcome, settlement)
@@ -170,7 +175,9 @@ class Desk:
         self._look_up()
         for delivery in deliveries:
             self._answer(delivery, settlement)
-        self._publish(self.rule.tick(self._now_ns()), settlement)
+        ticked = self.rule.tick(self._now_ns())
+        await self._dissolving.record(ticked)
+        self._publish(ticked, settlement)
         is_news = any(self._logs[delivery.stream] in COMMANDS for delivery in deliveries)
         is_due = time.monotonic() >= self._renew_at_s
         if is_news or is_due or not settlement.empty:  # votes come again until they are settled: no call for each
@@ -178,6 +185,7 @@ class Desk:
             found = await self.windows.insist(settlement, renew=is_due)
             if found != "whole":
                 await self._recover(found)
+        await self._dissolving.proceed()
         self._stepped.set()
 
     def _look_up(self) -> None:

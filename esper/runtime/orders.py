@@ -33,8 +33,8 @@ class Orders:
 
     Decisions reach the trainer in the order of their stream: what follows a commit that waits, waits behind it.
     Rounds proposed up to `past` were voted for by an earlier trainer of this name, if at all, and bind this one to
-    nothing. Knows neither Redis nor the trainer. Raises TrainingError where this rank would judge otherwise than a
-    commit says.
+    nothing. A replica that has not joined yet is asked for no vote, and carries out what the others decide. Knows
+    neither Redis nor the trainer. Raises TrainingError where this rank would judge otherwise than a commit says.
     """
 
     past: EntryId = (0, 0)
@@ -46,6 +46,7 @@ class Orders:
     _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
     _proposals: dict[int, Delivery] = field(default_factory=dict)
     _refused: dict[int, dict[tuple[str, EntryId], str]] = field(default_factory=dict)
+    _unasked: set[int] = field(default_factory=set)
     _decided: int = 0
     _past_round: int = 0
     _generation: int = 0
@@ -71,16 +72,23 @@ class Orders:
         return len(self._commands.get(log, ())) < MOST_HELD or bool(self._waiting)
 
     def is_past(self, decision: Decision, delivery: Delivery) -> bool:
-        """Whether the round was proposed before this trainer began."""
-        if entry_id(delivery.entry_id) <= self.past:
+        """Whether this was said before this trainer began, or is about a round that was proposed to one before it."""
+        if entry_id(delivery.entry_id) > self.past:
+            return decision.round <= self._past_round
+        if self._leaves_out(decision):
+            self._unasked.add(decision.round)
+        else:
             self._past_round = max(self._past_round, decision.round)
-        return decision.round <= self._past_round
+        return True
 
     def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> Step:
         """Return what the trainer must hear, and what can be acknowledged at once."""
         if self._is_void(proposal):
             return [], [delivery]
         self._proposals[proposal.round] = delivery
+        if self._leaves_out(proposal):
+            self._unasked.add(proposal.round)
+            return [], []
         return self._in_turn(proposal, delivery)
 
     def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> Step:
@@ -110,7 +118,9 @@ class Orders:
         if self._is_void(abort):
             return [], [delivery]
         self._decided = abort.round
-        if (self.worker, self.incarnation) in [(each.worker, each.incarnation) for each in abort.evicted]:
+        self._unasked.discard(abort.round)
+        ended = [each.incarnation for each in abort.evicted if each.worker == self.worker]
+        if self.incarnation in ended or 0 in ended:
             raise EvictedError(f"round {abort.round}: {abort.detail}")
         return self._in_turn(abort, delivery)
 
@@ -131,8 +141,13 @@ class Orders:
         held += [entry_id(delivery.entry_id) for delivery in (*waiting, *unsettled)]
         return min(held, default=(default, 0))[0]
 
+    def was_asked(self, number: int) -> bool:
+        """Whether a vote on this round was asked of this worker, and so a receipt for what it names."""
+        return number not in self._unasked
+
     def on_applied(self, applied: pb.RoundApplied) -> list[Delivery]:
         """What the round has settled: its decision, and every command that it named or passed over."""
+        self._unasked.discard(applied.round)
         return self._to_ack.pop(applied.round, [])
 
     def _is_void(self, decision: Decision) -> bool:
@@ -141,6 +156,9 @@ class Orders:
             return True
         self._generation = max(self._generation, decision.roster_generation)
         return decision.round <= self._decided or decision.roster_generation < self._generation
+
+    def _leaves_out(self, decision: Decision) -> bool:
+        return isinstance(decision, pb.BarrierProposal) and bool(self.worker) and self.worker not in decision.roster
 
     def _in_turn(self, decision: Decision, delivery: Delivery) -> Step:
         self._waiting.append((decision, delivery))
@@ -172,7 +190,8 @@ class Orders:
                 return None if order is None else pb.ToTrainer(commit=order)
 
     def _order(self, commit: pb.BarrierCommit, delivery: Delivery) -> pb.CommitOrder | None:
-        order = pb.CommitOrder(commit=commit, entry_id=delivery.entry_id)
+        unasked = not self.was_asked(commit.round)
+        order = pb.CommitOrder(commit=commit, entry_id=delivery.entry_id, unasked=unasked)
         for ref in commit.commands:
             held = self._commands[ref.stream].get(entry_id(ref.entry_id))
             if held is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from esper.leyline import contracts as pb
 
@@ -116,11 +116,25 @@ class Barrier:
 
 
 def effective_step(votes: Sequence[pb.BarrierVote]) -> int:
-    """The first step that no voter can have begun; the step all are held before, where one pause holds them all."""
-    held = {vote.held_step if vote.held else 0 for vote in votes}
-    if len(held) == 1 and 0 not in held:
+    """The first step that no voter can have begun; the step all are held before, where one pause holds them all.
+
+    That too where the others are replicas far behind it, which joined without having met the pause.
+    """
+    held = {vote.held_step for vote in votes if vote.held and vote.held_step}
+    earliest = max((vote.step + PROMISE_STEPS for vote in votes if not (vote.held and vote.held_step)), default=0)
+    if len(held) == 1 and earliest <= max(held):
         return held.pop()
     return max(vote.step for vote in votes) + PROMISE_STEPS
+
+
+def of_replicas(released: Released, least_step: int) -> Released:
+    """The same, of workers in no process group: they share no parameters, and so no digests are compared.
+
+    `least_step`: the effective step before, which no later one may lie below: who is slow still waits for it when the
+    fastest has left.
+    """
+    step = max(released.effective_step, least_step)
+    return replace(released, effective_step=step, digests_compared=False, deviating=(), deviating_gradients=())
 
 
 def gradients_of(votes: Sequence[pb.BarrierVote]) -> dict[str, bytes]:

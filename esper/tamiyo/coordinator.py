@@ -10,11 +10,12 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Decision
-from esper.tamiyo.barrier import Barrier, Released, to_quarantine
+from esper.tamiyo.barrier import Barrier, Released, of_replicas, to_quarantine
 from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
 from esper.tamiyo.outcome import Entry, Outcome, refuse
 from esper.tamiyo.roster import Roster
+from esper.tamiyo.verdicts import judged, receipt_of, refusal_of, taken_over
 from esper.tamiyo.world import World
 
 SILENCE_NS = 5_000_000_000
@@ -38,7 +39,8 @@ class Coordinator:
     ) -> None:
         """`quarantine_from`: the first epoch in which a rank that a majority calls different is sent away.
 
-        `silence_ns`: since the last heartbeat of one rank of a process group; then all of them are to begin anew.
+        `silence_ns`: since the last heartbeat of one rank of a process group; then all of them are to begin anew. Of
+        replicas only the silent one.
         """
         self.name = name
         self.barrier: Barrier | None = None
@@ -62,6 +64,7 @@ class Coordinator:
             if isinstance(decision, pb.BarrierProposal):
                 self.barrier = Barrier(decision.roster, decision.roster_generation)
                 self.barrier.reopen(decision)
+                self._roster.expect(decision.roster)
                 self._must_form = False
             elif self.barrier is not None and self.barrier.is_open and self.barrier.round == decision.round:
                 self.barrier.is_open = False
@@ -81,9 +84,7 @@ class Coordinator:
         """Note that a rank lives; a rank that is another process than before makes another roster."""
         outcome = Outcome()
         changed = self._roster.hear(heartbeat, now_ns)
-        known = () if self.barrier is None else self.barrier.roster
-        if self._roster.is_complete and (changed or self._must_form or self._is_behind or known != self._roster.names):
-            self._form(now_ns, outcome)
+        self._form_if_due(now_ns, outcome, heartbeat.worker if changed else "")
         if heartbeat.barrier_due and heartbeat.step > self._effective_step:
             self._due_step = heartbeat.step
         return outcome
@@ -122,7 +123,7 @@ class Coordinator:
         if entry[0] not in self._docket.positions:
             return Outcome()
         self.pass_over(entry)
-        receipt = self._receipt(entry[1], pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
+        receipt = receipt_of(self.name, entry[1], pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
         refuse(receipt, error)
         return Outcome(receipts=[receipt])
 
@@ -161,11 +162,12 @@ class Coordinator:
         outcome = Outcome()
         self._evict(now_ns, outcome)
         self._expire(now_ns, outcome)
-        if self._roster.departed:
+        self._form_if_due(now_ns, outcome)
+        if self._roster.is_over:
             self._dismiss(now_ns, outcome)
         elif self._may_propose():
             assert self.barrier is not None
-            self._was_applied = self._last_is_applied()
+            self._was_applied = self._last_shows()
             outcome.decisions.append(self.barrier.propose(now_ns))
         return outcome
 
@@ -177,13 +179,30 @@ class Coordinator:
     def _may_propose(self) -> bool:
         due = bool(self._docket) or self._due_step is not None
         idle = self.barrier is not None and not self.barrier.is_open
-        return due and idle and self._roster.is_complete and (not self._must_be_applied or self._last_is_applied())
+        return due and idle and self._roster.is_complete and (not self._must_be_applied or self._last_shows())
 
     def _last_is_applied(self) -> bool:
         return self._roster.has_applied(self._committed_round, self._effective_step)
 
-    def _form(self, now_ns: int, outcome: Outcome) -> None:
-        """Announce a roster by its generation. What was carried over is void: the new process knows nothing of it.
+    def _last_shows(self) -> bool:
+        return self._roster.has_come_past(self._committed_round, self._effective_step)
+
+    def _form_if_due(self, now_ns: int, outcome: Outcome, begun_anew: str = "") -> None:
+        """A process in another's place makes another roster at once; replicas that come or go, between two rounds.
+
+        None joins a run that is paused: there would be no step that it and those who wait could agree on.
+        """
+        roster, barrier = self._roster, self.barrier
+        must = bool(begun_anew) or self._must_form or self._is_behind
+        waits = not roster.is_group and (barrier is None or barrier.is_open or roster.is_paused)
+        differs = barrier is None or barrier.roster != roster.names
+        if roster.is_complete and (must or (differs and not waits)):
+            self._form(now_ns, outcome, begun_anew)
+
+    def _form(self, now_ns: int, outcome: Outcome, begun_anew: str) -> None:
+        """Announce a roster by its generation.
+
+        What was carried over is void where the new process knows nothing of it: not where other replicas go on.
 
         Where less is on record than ranks know of, Redis has lost it: both numbers then begin above any that a rank may
         have met, the generation by the clock.
@@ -200,13 +219,15 @@ class Coordinator:
         else:
             generation, number = 0, 0
         self.barrier, self._must_form = Barrier(self._roster.names, generation + 1, number), False
-        if old is not None:
+        self._roster.settle()
+        stayed: set[str] = set() if old is None or self._roster.is_group else {*old.roster} - {begun_anew}
+        if old is not None and not stayed & set(self._roster.names):
             self._effective_step = self._committed_round = 0
             self._must_be_applied, self._carried = False, None
             self._due_step, self._next_snapshot = None, 0
 
     def _evict(self, now_ns: int, outcome: Outcome) -> None:
-        """No rank of a process group can be dropped alone: where one hangs, all end, by a round that decides that."""
+        """By a round that decides it. No rank of a process group can be dropped alone: where one hangs, all end."""
         hung = self._roster.hung(self._silence_ns, now_ns)
         if not hung or self.barrier is None:
             return
@@ -214,8 +235,11 @@ class Coordinator:
         if not self.barrier.is_open:
             outcome.decisions.append(self.barrier.propose(now_ns))
         silence = f"{', '.join(hung)} said nothing for {self._silence_ns / 1e9:g} s"
-        detail = f"{silence}: the process group ends, to begin anew from the newest common checkpoint"
-        self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome, self._roster.evict())
+        fate = "the process group ends, to begin anew from the newest common checkpoint"
+        if not self._roster.is_group:
+            outcome.evicted_alone += hung
+            fate = "evicted alone, to join again from its newest checkpoint"
+        self._abort(pb.ReasonCode.REASON_TIMEOUT, f"{silence}: {fate}", outcome, self._roster.evict(hung))
 
     def _expire(self, now_ns: int, outcome: Outcome) -> None:
         barrier = self.barrier
@@ -253,21 +277,22 @@ class Coordinator:
         outcome.done += entries_of(dismissed)
 
     def _commit(self, released: Released, now_ns: int) -> Outcome:
-        outcome = Outcome(done=self._take_votes())
+        outcome, alike = Outcome(done=self._take_votes()), self._roster.is_group
+        if not alike:
+            released = of_replicas(released, self._effective_step)
         carried = None if self._sees_last_commit(released.votes) else self._carried
         judge = Judge(
-            World.of(released.votes) if carried is None else carried.met_again(released.votes),
+            (World.of if carried is None else carried.met_again)(released.votes, alike=alike),
             self._roster.catalogue(),
             released.effective_step,
             released.epoch,
             now_ns,
         )
-        self._must_be_applied = False
-        commands = self._judge_waiting(judge, released, outcome)
+        commands, self._must_be_applied = judged(self._docket.turns(), judge, released, self.name, outcome)
         self._docket.pass_refused()
         if carried is not None:  # one rank may have changed its weights just before its vote, another just after it
             released = replace(released, deviating=(), digests_compared=False)
-        requests = self._requests(judge, released)
+        requests = taken_over(released.votes, judge)
         commit = pb.BarrierCommit(
             version=1,
             round=released.round,
@@ -292,42 +317,12 @@ class Coordinator:
         return outcome
 
     def _sees_last_commit(self, votes: tuple[pb.BarrierVote, ...]) -> bool:
-        """Whether all votes were given after the last commit took effect. At its very step either may be."""
-        return self._was_applied or min(vote.step for vote in votes) > self._effective_step
-
-    def _judge_waiting(self, judge: Judge, released: Released, outcome: Outcome) -> list[pb.CommittedCommand]:
-        commands = []
-        for waiting in self._docket.turns():
-            outcome.done.append((waiting.stream, waiting.entry_id))
-            receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_ACCEPTED, judge.now_ns)
-            receipt.command_id, receipt.round = waiting.message.command_id, released.round
-            outcome.receipts.append(receipt)
-            try:
-                commands.append(judge.accept(waiting))
-            except RefusedError as error:
-                refuse(receipt, error)
-                continue
-            receipt.step, receipt.world_size = released.effective_step, len(released.votes)
-            if waiting.is_rollback:  # what comes after it meets the state that it restores, which only votes will tell
-                self._must_be_applied = True
-                break
-        return commands
-
-    def _requests(self, judge: Judge, released: Released) -> list[pb.SeedRequest]:
-        wanted: dict[tuple[str, int], pb.SeedRequest] = {}
-        for vote in released.votes:
-            for request in vote.requests:
-                wanted.setdefault((request.seed_id, request.operation), request)
-        return [request for request in wanted.values() if judge.take_over(request)]
+        """Whether the votes judged by were given after the last commit took effect. At its very step either may be."""
+        telling = min if self._roster.is_group else max
+        return self._was_applied or telling(vote.step for vote in votes) > self._effective_step
 
     def _refusal(self, waiting: Waiting, error: RefusedError, now_ns: int) -> pb.CommandReceipt:
-        receipt = self._receipt(waiting.entry_id, pb.ReceiptStatus.RECEIPT_REJECTED, now_ns)
-        receipt.command_id = waiting.message.command_id
-        refuse(receipt, error)
-        return receipt
-
-    def _receipt(self, entry_id: str, status: pb.ReceiptStatus, now_ns: int) -> pb.CommandReceipt:
-        return pb.CommandReceipt(version=1, status=status, worker=self.name, entry_id=entry_id, time_ns=now_ns)
+        return refusal_of(self.name, waiting, error, now_ns)
 
     def _note_commit(self, commit: pb.BarrierCommit) -> None:
         self._effective_step, self._committed_round = commit.effective_step, commit.round

@@ -23,6 +23,8 @@ class Outcome:
     decisions: list[Decision] = field(default_factory=list)
     receipts: list[pb.CommandReceipt] = field(default_factory=list)
     done: list[Entry] = field(default_factory=list)
+    evicted_alone: list[str] = field(default_factory=list)
+    """Workers whose groups are to be destroyed, once their positions are on record with the abort that names them."""
 
 
 def refuse(receipt: pb.CommandReceipt, error: RefusedError) -> None:

@@ -1,8 +1,8 @@
-"""Who trains, by rank, and when each was last heard."""
+"""Who trains, and when each was last heard: the ranks of one process group, or replicas that are in none."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
@@ -33,6 +33,10 @@ class Member:
         """Whether it said that it leaves its boundary for a while; a paused one stays there, and goes on beating."""
         return self.heartbeat.busy not in (pb.BusyWith.BUSY_NONE, pb.BusyWith.BUSY_PAUSED)
 
+    def is_silent(self, timeout_ns: int, now_ns: int) -> bool:
+        """Whether it was not heard for so long."""
+        return now_ns - self.heard_ns >= (AWAY_NS if self.is_away else timeout_ns)
+
     def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> None:
         self.heartbeat, self.heard_ns = heartbeat, now_ns
         if not heartbeat.repeated:
@@ -43,38 +47,72 @@ class Member:
 
 
 class Roster:
-    """The ranks of a process group. Complete once each rank of the world was heard; changed by a restart of any."""
+    """The ranks of a process group, by rank, complete once each rank of the world was heard; or replicas, by name.
+
+    A replica is a worker that is the whole of its world. It comes and goes by itself, and its roster is complete once
+    everybody was heard whom a log names that was read at the start.
+    """
 
     def __init__(self) -> None:
-        self._members: dict[int, Member] = {}
+        self._members: dict[tuple[int, str], Member] = {}
         self._world_size = 0
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
+        self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
+
+    def expect(self, names: Iterable[str]) -> None:
+        """A log names these: if they are replicas, none is left out before it was silent for the timeout."""
+        self._expected = dict.fromkeys(names, 0)
 
     def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> bool:
-        """Note a heartbeat. True where this rank is another process, or the world another size, than was known.
+        """Note a heartbeat. True where this is another process than was known, or the world has another size.
 
         One of a process that was evicted says nothing any more: it is on its way out.
         """
         if heartbeat.incarnation in self._evicted:
             return False
-        known = self._members.get(heartbeat.rank)
-        replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
         resized = self._world_size not in (0, heartbeat.world_size)
+        if resized and 1 in (self._world_size, heartbeat.world_size):
+            self._members.clear()
+        is_replica = heartbeat.world_size == 1
+        place = (0, heartbeat.worker) if is_replica else (heartbeat.rank, "")
+        known = self._members.get(place)
+        replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
         if known is None or replaced:
             known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns, now_ns)
         known.hear(heartbeat, now_ns)
         self._world_size = heartbeat.world_size
-        self._members[heartbeat.rank] = known
-        self._members = {rank: self._members[rank] for rank in sorted(self._members) if rank < heartbeat.world_size}
+        self._members[place] = known
+        self._members = {at: self._members[at] for at in sorted(self._members) if at[0] < heartbeat.world_size}
+        self._expected.pop(heartbeat.worker, None)
+        self._expected = {name: since or now_ns for name, since in self._expected.items()} if is_replica else {}
         return replaced or resized
 
     @property
+    def is_group(self) -> bool:
+        """Whether they are ranks of one process group, which hold equal weights and end together."""
+        return self._world_size > 1
+
+    @property
     def is_complete(self) -> bool:
-        return 0 < self._world_size == len(self._members) == len(set(self.names))
+        if not self.is_group:
+            return bool(self._members) and not self._expected
+        return self._world_size == len(self._members) == len(set(self.names))
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(member.worker for member in self._members.values())
+        """By rank, or in the order of names: of replicas those that go on, where any does."""
+        going_on = [member for member in self._members.values() if self.is_group or not member.has_left]
+        return tuple(member.worker for member in going_on or self._members.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run ends: a rank of a group has said farewell, or every replica has."""
+        return bool(self.departed) and (self.is_group or len(self.departed) == len(self._members))
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether any is held by a pause of the run."""
+        return any(member.heartbeat.busy == pb.BusyWith.BUSY_PAUSED for member in self._members.values())
 
     @property
     def departed(self) -> list[Member]:
@@ -95,39 +133,65 @@ class Roster:
         beats = [member.heartbeat for member in self._members.values()]
         return all(beat.round_applied >= number or beat.step > effective_step for beat in beats)
 
+    def has_come_past(self, number: int, effective_step: int) -> bool:
+        """Whether votes will tell what came of a round: of a group's every rank; of replicas' the furthest one's."""
+        beats = [member.heartbeat for member in self._members.values()]
+        if self.is_group:
+            return self.has_applied(number, effective_step)
+        return any(beat.round_applied >= number or beat.step > effective_step for beat in beats)
+
     def catalogue(self) -> Catalogue:
         return Catalogue.of([member.catalogue for member in self._members.values()])
+
+    def settle(self) -> None:
+        """Forget replicas that have left, once a roster is announced without them."""
+        if not self.is_over and not self.is_group:
+            self._members = {at: member for at, member in self._members.items() if not member.has_left}
 
     def excuse(self, now_ns: int) -> None:
         """Nobody could be heard until now: whoever is silent, is so from here on."""
         for member in self._members.values():
             member.heard_ns = member.spoke_ns = now_ns
+        self._expected = dict.fromkeys(self._expected, now_ns)
 
     def hung(self, timeout_ns: int, now_ns: int) -> list[str]:
-        """Those of a process group that were not heard for so long. None where one has left: its run is ending.
+        """Those that were not heard for so long, and are waited for."""
+        return self._hung_ranks(timeout_ns, now_ns) if self.is_group else self._hung_replicas(timeout_ns, now_ns)
+
+    def _hung_ranks(self, timeout_ns: int, now_ns: int) -> list[str]:
+        """None where a rank has left: its run is ending.
 
         Nor one that was last heard before the newest process of the group began: a new group is forming, in which
         another process takes its place, and has `FORM_NS` for that.
         """
-        if self._world_size < 2 or not self.is_complete or self.departed:
+        if not self.is_complete or self.departed:
             return []
         began_ns = max(member.since_ns for member in self._members.values())
         is_formed = now_ns - began_ns >= FORM_NS
         candidates = [each for each in self._members.values() if is_formed or each.heard_ns >= began_ns]
-        limits = {each.worker: AWAY_NS if each.is_away else timeout_ns for each in candidates}
-        return [each.worker for each in candidates if now_ns - each.heard_ns >= limits[each.worker]]
+        return [each.worker for each in candidates if each.is_silent(timeout_ns, now_ns)]
 
-    def evict(self) -> list[pb.EvictedProcess]:
-        """Forget the whole group, and hear no process of it again."""
-        members = self._members.values()
-        evicted = [pb.EvictedProcess(worker=member.worker, incarnation=member.incarnation) for member in members]
+    def _hung_replicas(self, timeout_ns: int, now_ns: int) -> list[str]:
+        """Never all of them: where nobody goes on, nobody waits."""
+        here = [member for member in self._members.values() if not member.has_left]
+        hung = [member.worker for member in here if member.is_silent(timeout_ns, now_ns)]
+        unheard = [name for name, since_ns in self._expected.items() if since_ns and now_ns - since_ns >= timeout_ns]
+        return [*hung, *unheard] if len(hung) < len(here) else []
+
+    def evict(self, workers: Collection[str] = ()) -> list[pb.EvictedProcess]:
+        """Hear no process of these again: of a group always the whole, of replicas only the workers named."""
+        known = [each for each in self._members.values() if self.is_group or each.worker in workers]
+        evicted = [pb.EvictedProcess(worker=each.worker, incarnation=each.incarnation) for each in known]
+        evicted += [pb.EvictedProcess(worker=name) for name in self._expected if name in workers]
         self.let_go(evicted)
         return evicted
 
     def let_go(self, evicted: Collection[pb.EvictedProcess]) -> None:
         """Hear none of these processes any more."""
-        gone = dict.fromkeys(process.incarnation for process in evicted)
-        self._members = {rank: each for rank, each in self._members.items() if each.incarnation not in gone}
+        gone = dict.fromkeys(process.incarnation for process in evicted if process.incarnation)
+        self._members = {at: each for at, each in self._members.items() if each.incarnation not in gone}
+        for process in evicted:
+            self._expected.pop(process.worker, None)
         self._evicted |= gone
         while len(self._evicted) > MOST_EVICTED:
             self._evicted.pop(next(iter(self._evicted)))

@@ -70,16 +70,21 @@ class World:
         self.own_host = own_host
 
     @staticmethod
-    def of(votes: Sequence[pb.BarrierVote]) -> World:
+    def of(votes: Sequence[pb.BarrierVote], *, alike: bool = True) -> World:
+        """As the furthest voter stands: where replicas are at different steps, the others come to that.
+
+        `alike`: they are ranks of a group, whose snapshots of a step are equal.
+        """
+        furthest = max(votes, key=lambda vote: vote.step)
         seeds = {
-            state.seed_id: SeedView(state.stage, state.site, state.embargo_until_epoch) for state in votes[0].seeds
+            state.seed_id: SeedView(state.stage, state.site, state.embargo_until_epoch) for state in furthest.seeds
         }
         own_host = all(vote.own_host for vote in votes)
-        return World(seeds, votes[0].optimizers, common_snapshots(votes), own_host=own_host)
+        return World(seeds, furthest.optimizers, common_snapshots(votes, alike=alike), own_host=own_host)
 
-    def met_again(self, votes: Sequence[pb.BarrierVote]) -> World:
+    def met_again(self, votes: Sequence[pb.BarrierVote], *, alike: bool = True) -> World:
         """This world at the next round, whose votes were given before what was committed here took effect."""
-        return World(self.seeds, self.optimizers, common_snapshots(votes), own_host=self.own_host)
+        return World(self.seeds, self.optimizers, common_snapshots(votes, alike=alike), own_host=self.own_host)
 
     def seed(self, seed_id: str) -> SeedView:
         """A seed that exists; refused where it doesn't."""
@@ -119,9 +124,9 @@ class World:
         return [HOST, *dict.fromkeys([*(name for name in self.optimizers if name != HOST), *built])]
 
 
-def common_snapshots(votes: Sequence[pb.BarrierVote]) -> tuple[int, ...]:
-    """Steps of the snapshots that every rank holds with the same digest, oldest first."""
-    held = [{(each.step, each.digest) for each in vote.snapshots} for vote in votes]
+def common_snapshots(votes: Sequence[pb.BarrierVote], *, alike: bool = True) -> tuple[int, ...]:
+    """Steps of the snapshots that all hold, oldest first; `alike`: with the same digest."""
+    held = [{(each.step, each.digest if alike else b"") for each in vote.snapshots} for vote in votes]
     return tuple(sorted(step for step, _ in set.intersection(*held)))
 
 

@@ -124,13 +124,18 @@ class Boundary:
         return self.promised_from is not None and step >= self.promised_from + PROMISE_STEPS
 
     def due(self, step: int) -> pb.CommitOrder | None:
-        """The next order that takes effect before `step`. Raises TrainingError where its step has gone by."""
+        """The next order that takes effect before `step`. Raises TrainingError where its step has gone by.
+
+        Not for one that this worker was not asked about: it had promised nothing, and carries it out now. If that was
+        a pause, it stands behind the step at which the others wait, and resumes with them.
+        """
         if self._recalled and self._recalled[0].commit.effective_step <= step:
             return self._not_yet_carried_out(self._recalled.popleft())
         if not self._orders or self._orders[0].commit.effective_step > step:
             return None
         order = self._orders.popleft()
-        if order.commit.effective_step < step:
+        may_be_late = order.unasked or order.commit.effective_step == self.paused_before
+        if order.commit.effective_step < step and not may_be_late:
             raise TrainingError(
                 f"round {order.commit.round} takes effect before step {order.commit.effective_step}, "
                 f"but this rank stands before step {step}"

@@ -213,12 +213,21 @@ class BarrierCommit(_message.Message):
     def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., effective_step: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[CommittedCommand, _Mapping]]] = ..., digest: _Optional[bytes] = ..., commands_position: _Optional[str] = ..., optimizer_position: _Optional[str] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., snapshot: _Optional[bool] = ..., deviating: _Optional[_Iterable[str]] = ..., digests_compared: _Optional[bool] = ..., latency_ms: _Optional[float] = ..., epoch: _Optional[int] = ..., lease_token: _Optional[int] = ..., deviating_gradients: _Optional[_Iterable[str]] = ..., quarantined: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EvictedProcess(_message.Message):
-    __slots__ = ("worker", "incarnation")
+    __slots__ = ("worker", "incarnation", "positions")
+    class PositionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: int
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    positions: _containers.ScalarMap[str, str]
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., positions: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BarrierAbort(_message.Message):
     __slots__ = ("version", "round", "roster_generation", "reason", "detail", "missing", "lease_token", "evicted")

@@ -29,7 +29,7 @@ from esper.leyline.v1 import runs_pb2 as esper_dot_leyline_dot_v1_dot_runs__pb2
 from esper.leyline.v1 import telemetry_pb2 as esper_dot_leyline_dot_v1_dot_telemetry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/link.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\x1a\x1c\x65sper/leyline/v1/enums.proto\x1a\x1b\x65sper/leyline/v1/runs.proto\x1a esper/leyline/v1/telemetry.proto\"\xbc\x01\n\rOpenedCommand\x12/\n\x03ref\x18\x01 \x01(\x0b\x32\".esper.leyline.v1.CommittedCommand\x12\x39\n\nadaptation\x18\x02 \x01(\x0b\x32#.esper.leyline.v1.AdaptationCommandH\x00\x12\x37\n\toptimizer\x18\x03 \x01(\x0b\x32\".esper.leyline.v1.OptimizerCommandH\x00\x42\x06\n\x04\x62ody\"\x83\x01\n\x0b\x43ommitOrder\x12/\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x1f.esper.leyline.v1.BarrierCommit\x12\x31\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x1f.esper.leyline.v1.OpenedCommand\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\t\"\xd8\x04\n\tToTrainer\x12/\n\x05ready\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.RuntimeReadyH\x00\x12\x35\n\x08proposal\x18\x02 \x01(\x0b\x32!.esper.leyline.v1.BarrierProposalH\x00\x12/\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1d.esper.leyline.v1.CommitOrderH\x00\x12/\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x1e.esper.leyline.v1.BarrierAbortH\x00\x12\x33\n\x0brows_stored\x18\x05 \x01(\x0b\x32\x1c.esper.leyline.v1.RowsStoredH\x00\x12\x31\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x1f.esper.leyline.v1.RuntimeFailedH\x00\x12\x37\n\rreport_stored\x18\x07 \x01(\x0b\x32\x1e.esper.leyline.v1.ReportStoredH\x00\x12\x33\n\x07windows\x18\x08 \x01(\x0b\x32 .esper.leyline.v1.WindowsChangedH\x00\x12.\n\x08recalled\x18\t \x01(\x0b\x32\x1a.esper.leyline.v1.RecalledH\x00\x12\x31\n\x08\x66oreseen\x18\n \x01(\x0b\x32\x1d.esper.leyline.v1.SeedCommandH\x00\x12=\n\x10statement_stored\x18\x0b \x01(\x0b\x32!.esper.leyline.v1.StatementStoredH\x00\x42\t\n\x07message\"/\n\x0cRuntimeReady\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65\x63ided\x18\x02 \x01(\t\"}\n\x0eWindowsChanged\x12<\n\x06\x66ields\x18\x01 \x03(\x0b\x32,.esper.leyline.v1.WindowsChanged.FieldsEntry\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"J\n\x08Recalled\x12-\n\x06orders\x18\x01 \x03(\x0b\x32\x1d.esper.leyline.v1.CommitOrder\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\"!\n\rRuntimeFailed\x12\x10\n\x08sentence\x18\x01 \x01(\t\"&\n\nRowsStored\x12\x18\n\x10through_sequence\x18\x01 \x01(\x04\"\x0e\n\x0cReportStored\"\xeb\x03\n\tToRuntime\x12\x30\n\theartbeat\x18\x01 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x04vote\x18\x02 \x01(\x0b\x32\x1d.esper.leyline.v1.BarrierVoteH\x00\x12\x31\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1e.esper.leyline.v1.RoundAppliedH\x00\x12/\n\x04rows\x18\x04 \x01(\x0b\x32\x1f.esper.leyline.v1.TelemetryRowsH\x00\x12/\n\x08\x66\x61rewell\x18\x05 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x06record\x18\x06 \x01(\x0b\x32\x1b.esper.leyline.v1.RunRecordH\x00\x12*\n\x06recall\x18\n \x01(\x0b\x32\x18.esper.leyline.v1.RecallH\x00\x12(\n\x05\x62\x65gin\x18\x0b \x01(\x0b\x32\x17.esper.leyline.v1.BeginH\x00\x12&\n\x04kept\x18\x0c \x01(\x0b\x32\x16.esper.leyline.v1.KeptH\x00\x12\x30\n\tstatement\x18\r \x01(\x0b\x32\x1b.esper.leyline.v1.StatementH\x00\x42\t\n\x07message\"\x9f\x01\n\tStatement\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x34\n\x05state\x18\x03 \x01(\x0b\x32#.esper.leyline.v1.SystemStatePacketH\x00\x12/\n\x06report\x18\x04 \x01(\x0b\x32\x1d.esper.leyline.v1.FieldReportH\x00\x42\x06\n\x04said\"!\n\x0fStatementStored\x12\x0e\n\x06number\x18\x01 \x01(\x04\"2\n\x06Recall\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x19\n\x11roster_generation\x18\x02 \x01(\r\"~\n\x05\x42\x65gin\x12\x35\n\x07windows\x18\x01 \x03(\x0b\x32$.esper.leyline.v1.Begin.WindowsEntry\x12\x0e\n\x06rounds\x18\x02 \x03(\x04\x1a.\n\x0cWindowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"r\n\x04Kept\x12\x38\n\tpositions\x18\x01 \x03(\x0b\x32%.esper.leyline.v1.Kept.PositionsEntry\x1a\x30\n\x0ePositionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Q\n\x0cRoundApplied\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08receipts\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\xf1\x01\n\rTelemetryRows\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\r\n\x05names\x18\x03 \x03(\t\x12\x14\n\x0ctimestamp_ns\x18\x04 \x03(\x04\x12\x13\n\x0bglobal_step\x18\x05 \x03(\x04\x12\x0e\n\x06values\x18\x06 \x03(\x01\x12\x0c\n\x04shed\x18\x07 \x01(\x04\x12*\n\x06\x65vents\x18\x08 \x03(\x0b\x32\x1a.esper.leyline.v1.RowEvent\x12/\n\x05level\x18\t \x03(\x0e\x32 .esper.leyline.v1.TelemetryLevel\"\xd0\x01\n\x08RowEvent\x12\x0b\n\x03row\x18\x01 \x01(\r\x12/\n\x05level\x18\x02 \x01(\x0e\x32 .esper.leyline.v1.TelemetryLevel\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12>\n\nattributes\x18\x04 \x03(\x0b\x32*.esper.leyline.v1.RowEvent.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe5\x02\n\nReplayPlan\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x13\n\x0bnum_threads\x18\x05 \x01(\r\x12\x11\n\tlast_step\x18\x06 \x01(\x04\x12-\n\x06orders\x18\x07 \x03(\x0b\x32\x1d.esper.leyline.v1.CommitOrder\x12<\n\x08verdicts\x18\x08 \x03(\x0b\x32*.esper.leyline.v1.ReplayPlan.VerdictsEntry\x12-\n\x06judged\x18\t \x03(\x0b\x32\x1d.esper.leyline.v1.RoundJudged\x1aQ\n\rVerdictsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .esper.leyline.v1.CommandReceipt:\x02\x38\x01\"\x93\x01\n\x0cReplayReport\x12)\n\x05\x62\x65gan\x18\x01 \x01(\x0b\x32\x1a.esper.leyline.v1.RunBegan\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1e.esper.leyline.v1.WorkerReport\x12\x13\n\x0b\x64ifferences\x18\x03 \x03(\t\x12\x13\n\x0bjudged_anew\x18\x04 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/link.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\x1a\x1c\x65sper/leyline/v1/enums.proto\x1a\x1b\x65sper/leyline/v1/runs.proto\x1a esper/leyline/v1/telemetry.proto\"\xbc\x01\n\rOpenedCommand\x12/\n\x03ref\x18\x01 \x01(\x0b\x32\".esper.leyline.v1.CommittedCommand\x12\x39\n\nadaptation\x18\x02 \x01(\x0b\x32#.esper.leyline.v1.AdaptationCommandH\x00\x12\x37\n\toptimizer\x18\x03 \x01(\x0b\x32\".esper.leyline.v1.OptimizerCommandH\x00\x42\x06\n\x04\x62ody\"\x94\x01\n\x0b\x43ommitOrder\x12/\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x1f.esper.leyline.v1.BarrierCommit\x12\x31\n\x08\x63ommands\x18\x02 \x03(\x0b\x32\x1f.esper.leyline.v1.OpenedCommand\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\t\x12\x0f\n\x07unasked\x18\x04 \x01(\x08\"\xd8\x04\n\tToTrainer\x12/\n\x05ready\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.RuntimeReadyH\x00\x12\x35\n\x08proposal\x18\x02 \x01(\x0b\x32!.esper.leyline.v1.BarrierProposalH\x00\x12/\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1d.esper.leyline.v1.CommitOrderH\x00\x12/\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x1e.esper.leyline.v1.BarrierAbortH\x00\x12\x33\n\x0brows_stored\x18\x05 \x01(\x0b\x32\x1c.esper.leyline.v1.RowsStoredH\x00\x12\x31\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x1f.esper.leyline.v1.RuntimeFailedH\x00\x12\x37\n\rreport_stored\x18\x07 \x01(\x0b\x32\x1e.esper.leyline.v1.ReportStoredH\x00\x12\x33\n\x07windows\x18\x08 \x01(\x0b\x32 .esper.leyline.v1.WindowsChangedH\x00\x12.\n\x08recalled\x18\t \x01(\x0b\x32\x1a.esper.leyline.v1.RecalledH\x00\x12\x31\n\x08\x66oreseen\x18\n \x01(\x0b\x32\x1d.esper.leyline.v1.SeedCommandH\x00\x12=\n\x10statement_stored\x18\x0b \x01(\x0b\x32!.esper.leyline.v1.StatementStoredH\x00\x42\t\n\x07message\"/\n\x0cRuntimeReady\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65\x63ided\x18\x02 \x01(\t\"}\n\x0eWindowsChanged\x12<\n\x06\x66ields\x18\x01 \x03(\x0b\x32,.esper.leyline.v1.WindowsChanged.FieldsEntry\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"J\n\x08Recalled\x12-\n\x06orders\x18\x01 \x03(\x0b\x32\x1d.esper.leyline.v1.CommitOrder\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\"!\n\rRuntimeFailed\x12\x10\n\x08sentence\x18\x01 \x01(\t\"&\n\nRowsStored\x12\x18\n\x10through_sequence\x18\x01 \x01(\x04\"\x0e\n\x0cReportStored\"\xeb\x03\n\tToRuntime\x12\x30\n\theartbeat\x18\x01 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x04vote\x18\x02 \x01(\x0b\x32\x1d.esper.leyline.v1.BarrierVoteH\x00\x12\x31\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1e.esper.leyline.v1.RoundAppliedH\x00\x12/\n\x04rows\x18\x04 \x01(\x0b\x32\x1f.esper.leyline.v1.TelemetryRowsH\x00\x12/\n\x08\x66\x61rewell\x18\x05 \x01(\x0b\x32\x1b.esper.leyline.v1.HeartbeatH\x00\x12-\n\x06record\x18\x06 \x01(\x0b\x32\x1b.esper.leyline.v1.RunRecordH\x00\x12*\n\x06recall\x18\n \x01(\x0b\x32\x18.esper.leyline.v1.RecallH\x00\x12(\n\x05\x62\x65gin\x18\x0b \x01(\x0b\x32\x17.esper.leyline.v1.BeginH\x00\x12&\n\x04kept\x18\x0c \x01(\x0b\x32\x16.esper.leyline.v1.KeptH\x00\x12\x30\n\tstatement\x18\r \x01(\x0b\x32\x1b.esper.leyline.v1.StatementH\x00\x42\t\n\x07message\"\x9f\x01\n\tStatement\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x34\n\x05state\x18\x03 \x01(\x0b\x32#.esper.leyline.v1.SystemStatePacketH\x00\x12/\n\x06report\x18\x04 \x01(\x0b\x32\x1d.esper.leyline.v1.FieldReportH\x00\x42\x06\n\x04said\"!\n\x0fStatementStored\x12\x0e\n\x06number\x18\x01 \x01(\x04\"2\n\x06Recall\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x19\n\x11roster_generation\x18\x02 \x01(\r\"~\n\x05\x42\x65gin\x12\x35\n\x07windows\x18\x01 \x03(\x0b\x32$.esper.leyline.v1.Begin.WindowsEntry\x12\x0e\n\x06rounds\x18\x02 \x03(\x04\x1a.\n\x0cWindowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"r\n\x04Kept\x12\x38\n\tpositions\x18\x01 \x03(\x0b\x32%.esper.leyline.v1.Kept.PositionsEntry\x1a\x30\n\x0ePositionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Q\n\x0cRoundApplied\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08receipts\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\xf1\x01\n\rTelemetryRows\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\r\n\x05names\x18\x03 \x03(\t\x12\x14\n\x0ctimestamp_ns\x18\x04 \x03(\x04\x12\x13\n\x0bglobal_step\x18\x05 \x03(\x04\x12\x0e\n\x06values\x18\x06 \x03(\x01\x12\x0c\n\x04shed\x18\x07 \x01(\x04\x12*\n\x06\x65vents\x18\x08 \x03(\x0b\x32\x1a.esper.leyline.v1.RowEvent\x12/\n\x05level\x18\t \x03(\x0e\x32 .esper.leyline.v1.TelemetryLevel\"\xd0\x01\n\x08RowEvent\x12\x0b\n\x03row\x18\x01 \x01(\r\x12/\n\x05level\x18\x02 \x01(\x0e\x32 .esper.leyline.v1.TelemetryLevel\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12>\n\nattributes\x18\x04 \x03(\x0b\x32*.esper.leyline.v1.RowEvent.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe5\x02\n\nReplayPlan\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x13\n\x0bnum_threads\x18\x05 \x01(\r\x12\x11\n\tlast_step\x18\x06 \x01(\x04\x12-\n\x06orders\x18\x07 \x03(\x0b\x32\x1d.esper.leyline.v1.CommitOrder\x12<\n\x08verdicts\x18\x08 \x03(\x0b\x32*.esper.leyline.v1.ReplayPlan.VerdictsEntry\x12-\n\x06judged\x18\t \x03(\x0b\x32\x1d.esper.leyline.v1.RoundJudged\x1aQ\n\rVerdictsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .esper.leyline.v1.CommandReceipt:\x02\x38\x01\"\x93\x01\n\x0cReplayReport\x12)\n\x05\x62\x65gan\x18\x01 \x01(\x0b\x32\x1a.esper.leyline.v1.RunBegan\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1e.esper.leyline.v1.WorkerReport\x12\x13\n\x0b\x64ifferences\x18\x03 \x03(\t\x12\x13\n\x0bjudged_anew\x18\x04 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,51 +49,51 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENEDCOMMAND']._serialized_start=208
   _globals['_OPENEDCOMMAND']._serialized_end=396
   _globals['_COMMITORDER']._serialized_start=399
-  _globals['_COMMITORDER']._serialized_end=530
-  _globals['_TOTRAINER']._serialized_start=533
-  _globals['_TOTRAINER']._serialized_end=1133
-  _globals['_RUNTIMEREADY']._serialized_start=1135
-  _globals['_RUNTIMEREADY']._serialized_end=1182
-  _globals['_WINDOWSCHANGED']._serialized_start=1184
-  _globals['_WINDOWSCHANGED']._serialized_end=1309
-  _globals['_WINDOWSCHANGED_FIELDSENTRY']._serialized_start=1264
-  _globals['_WINDOWSCHANGED_FIELDSENTRY']._serialized_end=1309
-  _globals['_RECALLED']._serialized_start=1311
-  _globals['_RECALLED']._serialized_end=1385
-  _globals['_RUNTIMEFAILED']._serialized_start=1387
-  _globals['_RUNTIMEFAILED']._serialized_end=1420
-  _globals['_ROWSSTORED']._serialized_start=1422
-  _globals['_ROWSSTORED']._serialized_end=1460
-  _globals['_REPORTSTORED']._serialized_start=1462
-  _globals['_REPORTSTORED']._serialized_end=1476
-  _globals['_TORUNTIME']._serialized_start=1479
-  _globals['_TORUNTIME']._serialized_end=1970
-  _globals['_STATEMENT']._serialized_start=1973
-  _globals['_STATEMENT']._serialized_end=2132
-  _globals['_STATEMENTSTORED']._serialized_start=2134
-  _globals['_STATEMENTSTORED']._serialized_end=2167
-  _globals['_RECALL']._serialized_start=2169
-  _globals['_RECALL']._serialized_end=2219
-  _globals['_BEGIN']._serialized_start=2221
-  _globals['_BEGIN']._serialized_end=2347
-  _globals['_BEGIN_WINDOWSENTRY']._serialized_start=2301
-  _globals['_BEGIN_WINDOWSENTRY']._serialized_end=2347
-  _globals['_KEPT']._serialized_start=2349
-  _globals['_KEPT']._serialized_end=2463
-  _globals['_KEPT_POSITIONSENTRY']._serialized_start=2415
-  _globals['_KEPT_POSITIONSENTRY']._serialized_end=2463
-  _globals['_ROUNDAPPLIED']._serialized_start=2465
-  _globals['_ROUNDAPPLIED']._serialized_end=2546
-  _globals['_TELEMETRYROWS']._serialized_start=2549
-  _globals['_TELEMETRYROWS']._serialized_end=2790
-  _globals['_ROWEVENT']._serialized_start=2793
-  _globals['_ROWEVENT']._serialized_end=3001
-  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_start=2952
-  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_end=3001
-  _globals['_REPLAYPLAN']._serialized_start=3004
-  _globals['_REPLAYPLAN']._serialized_end=3361
-  _globals['_REPLAYPLAN_VERDICTSENTRY']._serialized_start=3280
-  _globals['_REPLAYPLAN_VERDICTSENTRY']._serialized_end=3361
-  _globals['_REPLAYREPORT']._serialized_start=3364
-  _globals['_REPLAYREPORT']._serialized_end=3511
+  _globals['_COMMITORDER']._serialized_end=547
+  _globals['_TOTRAINER']._serialized_start=550
+  _globals['_TOTRAINER']._serialized_end=1150
+  _globals['_RUNTIMEREADY']._serialized_start=1152
+  _globals['_RUNTIMEREADY']._serialized_end=1199
+  _globals['_WINDOWSCHANGED']._serialized_start=1201
+  _globals['_WINDOWSCHANGED']._serialized_end=1326
+  _globals['_WINDOWSCHANGED_FIELDSENTRY']._serialized_start=1281
+  _globals['_WINDOWSCHANGED_FIELDSENTRY']._serialized_end=1326
+  _globals['_RECALLED']._serialized_start=1328
+  _globals['_RECALLED']._serialized_end=1402
+  _globals['_RUNTIMEFAILED']._serialized_start=1404
+  _globals['_RUNTIMEFAILED']._serialized_end=1437
+  _globals['_ROWSSTORED']._serialized_start=1439
+  _globals['_ROWSSTORED']._serialized_end=1477
+  _globals['_REPORTSTORED']._serialized_start=1479
+  _globals['_REPORTSTORED']._serialized_end=1493
+  _globals['_TORUNTIME']._serialized_start=1496
+  _globals['_TORUNTIME']._serialized_end=1987
+  _globals['_STATEMENT']._serialized_start=1990
+  _globals['_STATEMENT']._serialized_end=2149
+  _globals['_STATEMENTSTORED']._serialized_start=2151
+  _globals['_STATEMENTSTORED']._serialized_end=2184
+  _globals['_RECALL']._serialized_start=2186
+  _globals['_RECALL']._serialized_end=2236
+  _globals['_BEGIN']._serialized_start=2238
+  _globals['_BEGIN']._serialized_end=2364
+  _globals['_BEGIN_WINDOWSENTRY']._serialized_start=2318
+  _globals['_BEGIN_WINDOWSENTRY']._serialized_end=2364
+  _globals['_KEPT']._serialized_start=2366
+  _globals['_KEPT']._serialized_end=2480
+  _globals['_KEPT_POSITIONSENTRY']._serialized_start=2432
+  _globals['_KEPT_POSITIONSENTRY']._serialized_end=2480
+  _globals['_ROUNDAPPLIED']._serialized_start=2482
+  _globals['_ROUNDAPPLIED']._serialized_end=2563
+  _globals['_TELEMETRYROWS']._serialized_start=2566
+  _globals['_TELEMETRYROWS']._serialized_end=2807
+  _globals['_ROWEVENT']._serialized_start=2810
+  _globals['_ROWEVENT']._serialized_end=3018
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_start=2969
+  _globals['_ROWEVENT_ATTRIBUTESENTRY']._serialized_end=3018
+  _globals['_REPLAYPLAN']._serialized_start=3021
+  _globals['_REPLAYPLAN']._serialized_end=3378
+  _globals['_REPLAYPLAN_VERDICTSENTRY']._serialized_start=3297
+  _globals['_REPLAYPLAN_VERDICTSENTRY']._serialized_end=3378
+  _globals['_REPLAYREPORT']._serialized_start=3381
+  _globals['_REPLAYREPORT']._serialized_end=3528
 # @@protoc_insertion_point(module_scope)

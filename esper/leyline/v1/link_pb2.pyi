@@ -22,14 +22,16 @@ class OpenedCommand(_message.Message):
     def __init__(self, ref: _Optional[_Union[_barrier_pb2.CommittedCommand, _Mapping]] = ..., adaptation: _Optional[_Union[_commands_pb2.AdaptationCommand, _Mapping]] = ..., optimizer: _Optional[_Union[_commands_pb2.OptimizerCommand, _Mapping]] = ...) -> None: ...
 
 class CommitOrder(_message.Message):
-    __slots__ = ("commit", "commands", "entry_id")
+    __slots__ = ("commit", "commands", "entry_id", "unasked")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    UNASKED_FIELD_NUMBER: _ClassVar[int]
     commit: _barrier_pb2.BarrierCommit
     commands: _containers.RepeatedCompositeFieldContainer[OpenedCommand]
     entry_id: str
-    def __init__(self, commit: _Optional[_Union[_barrier_pb2.BarrierCommit, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[OpenedCommand, _Mapping]]] = ..., entry_id: _Optional[str] = ...) -> None: ...
+    unasked: bool
+    def __init__(self, commit: _Optional[_Union[_barrier_pb2.BarrierCommit, _Mapping]] = ..., commands: _Optional[_Iterable[_Union[OpenedCommand, _Mapping]]] = ..., entry_id: _Optional[str] = ..., unasked: _Optional[bool] = ...) -> None: ...
 
 class ToTrainer(_message.Message):
     __slots__ = ("ready", "proposal", "commit", "abort", "rows_stored", "failed", "report_stored", "windows", "recalled", "foreseen", "statement_stored")

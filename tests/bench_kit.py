@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 
 from esper.bench.agreement import Answer
 from esper.bench.arm import Arm, Ready
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
+from esper.bench.machine import this_machine
+from esper.bench.results import Results
 from esper.bench.row import Comparison
 
 BRIEF = Effort("quick", 30, 30, 0.05, 5.0)
@@ -28,3 +31,15 @@ def told(figures: tuple[Figure, ...], arm: str, stat: str) -> Figure:
     """The one figure of this arm and statistic."""
     [found] = [figure for figure in figures if (figure.arm, figure.stat) == (arm, stat)]
     return found
+
+
+def figure(value: float, row: str = "row", arm: str = "ours", higher: bool = False) -> Figure:
+    return Figure(row, arm, "p50", value, "ms", 30, higher=higher)
+
+
+def results(figures: Iterable[Figure], effort: Effort = BRIEF) -> Results:
+    """Of a run on this machine."""
+    return Results(tuple(figures), (), (), machine(), effort, 0.0, 1.0)
+
+
+machine = cache(this_machine)

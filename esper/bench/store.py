@@ -1,0 +1,113 @@
+"""What earlier runs came to on this machine: JSON lines, one a run, a file for each fingerprint."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from esper.errors import SettingError
+
+EXPECTED = "a run's line as `esper bench run --store` writes it; move the file away to begin anew"
+
+Name: TypeAlias = tuple[str, str, str, str]
+"""Row, shape, arm and statistic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A figure of an earlier run. `cost`: what is compared, lower being better. `suspect`: slower than its baseline."""
+
+    row: str
+    shape: str
+    arm: str
+    stat: str
+    value: float
+    unit: str
+    cost: float
+    suspect: bool = False
+    samples: Sequence[float] = ()
+
+    @property
+    def name(self) -> Name:
+        return (self.row, self.shape, self.arm, self.stat)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One earlier run. `mode` is its effort's; only runs of one mode are compared. `load`: of the minute, the higher
+    of its start and its end."""
+
+    at_s: float
+    commit: str
+    dirty: bool
+    mode: str
+    load: float
+    entries: tuple[Entry, ...]
+
+
+class Store:
+    """A folder. A `key` is of a Machine: a run is only ever compared with those of an equal machine."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder if folder is not None else default_folder()
+
+    def sessions(self, key: str) -> list[Session]:
+        """Oldest first. A last line that a crash has cut short is left out; raises SettingError for any other one."""
+        file = self._file(key)
+        text = file.read_text() if file.is_file() else ""
+        return [_read(line, file, number) for number, line in enumerate(text.split("\n")[:-1], 1)]
+
+    def add(self, key: str, session: Session) -> None:
+        """Behind the others, in one write."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self._file(key)
+        _end_at_a_line(file)
+        with file.open("a") as out:
+            out.write(_line(session))
+
+    def forget(self, key: str, rows: Collection[str]) -> None:
+        """Begin anew with these rows on this machine, as after a slow-down that was meant."""
+        kept = [_without(session, rows) for session in self.sessions(key)]
+        if kept:
+            aside = self._file(key).with_suffix(".new")
+            aside.write_text("".join(map(_line, kept)))
+            aside.replace(self._file(key))
+
+    def _file(self, key: str) -> Path:
+        return self.folder / f"{key}.jsonl"
+
+
+def default_folder() -> Path:
+    """Where the XDG base directory specification puts what a program remembers from one run to the next."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "esper" / "bench"
+
+
+def _without(session: Session, rows: Collection[str]) -> Session:
+    return replace(session, entries=tuple(entry for entry in session.entries if entry.row not in rows))
+
+
+def _line(session: Session) -> str:
+    return json.dumps(asdict(session)) + "\n"
+
+
+def _read(line: str, file: Path, number: int) -> Session:
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        return Session(**{**fields, "entries": tuple(_entry(**entry) for entry in fields["entries"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise SettingError(f"line {number} of {file}", f"{line:.60}", EXPECTED) from error
+
+
+def _entry(samples: Sequence[float], **fields: Any) -> Entry:
+    return Entry(**fields, samples=tuple(samples))
+
+
+def _end_at_a_line(file: Path) -> None:
+    """Cut off what a crash has left of a line."""
+    if file.is_file() and not (text := file.read_bytes()).endswith(b"\n"):
+        os.truncate(file, text.rfind(b"\n") + 1)

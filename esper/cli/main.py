@@ -27,6 +27,7 @@ HOMES = {
     "verify": ("esper.cli.verify:verify", "Check an exported log: seals, signatures, order, gaps."),
     "replay": ("esper.cli.replay:replay", "Run a finished run again from its log, and compare its parameters."),
     "diff": ("esper.cli.diff:diff", "Show where the decisions of two runs part."),
+    "bench": ("esper.cli.bench:app", "Measure what it costs: list rows, run them, compare runs, write a report."),
     "checkpoints": ("esper.cli.checkpoints:app", "List and verify the checkpoints in a folder."),
     "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
     "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),

@@ -1,0 +1,64 @@
+"""How figures read: numbers, ratios with their interval, targets met or missed."""
+
+from __future__ import annotations
+
+from esper.bench.figures import MEASURED, Figure, Ratio
+
+NONE = "-"
+_WHOLE = 10_000  # from here on a fraction tells nothing
+
+
+def number(value: float) -> str:
+    """Four significant digits, thousands apart, without an exponent where it can do without."""
+    if abs(value) >= _WHOLE:
+        return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.3e}"
+    return f"{value:.4g}"
+
+
+def amount(value: float, unit: str) -> str:
+    return f"{number(value)} {unit}".rstrip()
+
+
+def value_of(figure: Figure) -> str:
+    """With its unit, and its label where it wasn't measured itself."""
+    if figure.value is None:
+        return NONE
+    said = amount(figure.value, figure.unit)
+    return said if figure.label == MEASURED else f"{said} ({figure.label})"
+
+
+def interval(ratio: Ratio) -> str:
+    return f"{ratio.ratio:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def ratio_of(figure: Figure) -> str:
+    """To the arm it is compared with, or why there is nothing to compare."""
+    if figure.value is None:
+        return figure.label
+    if figure.vs is None:
+        return ""
+    said = f"{interval(figure.vs)} x {figure.vs.arm}"
+    return f"{said}, {figure.vs.verdict}" if figure.vs.verdict else said
+
+
+def goals_of(figure: Figure) -> str:
+    """Target, then aspiration, each met or missed; neither word where nothing was measured."""
+    named = (("", figure.target), ("aim ", figure.aspiration))
+    return ", ".join(
+        f"{name}{sign(figure)} {number(goal)}{_met(figure, goal)}" for name, goal in named if goal is not None
+    )
+
+
+def sign(figure: Figure) -> str:
+    return ">=" if figure.higher else "<="
+
+
+def reached(figure: Figure, goal: float) -> bool | None:
+    """Whether it is as good as this; None: nothing was measured."""
+    if figure.value is None:
+        return None
+    return figure.value >= goal if figure.higher else figure.value <= goal
+
+
+def _met(figure: Figure, goal: float) -> str:
+    return {True: " met", False: " missed", None: ""}[reached(figure, goal)]

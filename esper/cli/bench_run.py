@@ -1,0 +1,83 @@
+"""`esper bench run`: measures rows, prints what they came to, and writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from esper.bench import lines, table
+from esper.bench.document import Document, write
+from esper.bench.effort import EFFORTS, Mode
+from esper.bench.figures import Figure
+from esper.bench.registry import chosen, registered
+from esper.bench.results import Results
+from esper.errors import SettingError
+
+
+def run(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Rows or families of `esper bench list`; else all.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="At least 30 pairs, 5 s a row at most (the default).")] = False,
+    gate: Annotated[bool, typer.Option("--gate", help="At least 60 pairs; status 1 on a missed gate.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="At least 200 pairs, for figures that are published.")] = False,
+    files: Annotated[
+        list[Path] | None, typer.Option("--from", metavar="FILE", help="A Python file that sets ROWS.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line, and nothing else.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write report.json and report.html into this folder.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the order in which arms take turns.")] = 0,
+) -> None:
+    """Measure rows, each arm beside the others in one interleaved run. Status 1: a row failed."""
+    from esper.bench import runner
+
+    rows = chosen(names or [], registered(files or []))
+    families = {row.name: row.family for row in rows}
+    effort = replace(EFFORTS[mode(quick=quick, gate=gate, full=full)], seed=seed)
+    errors = Console(stderr=True)
+    told = Progress(families, errors, as_json=json)
+    document = Document(runner.run(rows, effort, told), families)
+    if out is not None:  # first, as a table can end in a closed pipe
+        write(document, out / "report.json")
+    if not json:
+        table.show(document, Console())
+    raise typer.Exit(status(document.results, errors if json else None))
+
+
+@dataclass
+class Progress:
+    """Told each figure as it is made: JSON goes out at once, a person is told on stderr which row is done."""
+
+    families: Mapping[str, str]
+    errors: Console
+    as_json: bool
+    row: str = ""
+
+    def __call__(self, figure: Figure) -> None:
+        if self.as_json:
+            typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families)))
+        elif figure.row != self.row:
+            self.row = figure.row
+            self.errors.print(f"measured {figure.row}", markup=False, highlight=False, soft_wrap=True)
+
+
+def mode(*, quick: bool, gate: bool, full: bool) -> Mode:
+    """The one that was asked for; quick where none was."""
+    wanted: dict[Mode, bool] = {"quick": quick, "gate": gate, "full": full}
+    asked = [name for name, is_wanted in wanted.items() if is_wanted]
+    if len(asked) > 1:
+        raise SettingError("the effort", " and ".join(asked), "one of --quick, --gate and --full")
+    return asked[0] if asked else "quick"
+
+
+def status(results: Results, errors: Console | None) -> int:
+    """What the process exits with; with `errors` given, what went wrong is told there."""
+    if errors is not None:
+        for line in table.closing(results):
+            errors.print(line, markup=False, highlight=False, soft_wrap=True)
+    return results.status

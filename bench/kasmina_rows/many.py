@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.blend import AlphaSchedule
+from esper.bench.work.grown import grow
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
-from esper.kasmina.seed import Moment
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, PROBATIONARY, SHADOWING, TRAINING
@@ -127,19 +126,6 @@ class Ours:
 def an_executor(model: nn.Module) -> Executor:
     sites = [str(at) for at in range(NUM_SITES)]
     return Executor(model, sites, run_id="bench", settings=KasminaConfig(seeds_per_site=PLACES))
-
-
-def grow(executor: Executor, site: str, stage: pb.SeedLifecycleStage) -> None:
-    """Put a seed into its stage directly: what the gates measure is no part of this."""
-    operation = pb.SeedOperation.SEED_OP_GERMINATE
-    command = pb.SeedCommand(seed_id=site, operation=operation, site=site, blueprint_id="lora")
-    outcome = executor.apply(command, 0, 0)
-    if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
-        raise RuntimeError(f"seed at {site} did not germinate: {outcome.detail}")
-    seed = executor.seeds[site]
-    seed.record(stage, Moment(0, 0))
-    seed.schedule = AlphaSchedule(0.5, 0.5)
-    seed.set_alpha(0)
 
 
 def rounds(arms: dict[str, Turn], num: int) -> dict[str, list[float]]:

@@ -9,34 +9,20 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from esper.leyline import contracts as pb
-from esper.tolaria.optimizers import Optimizers
-from esper.tolaria.reduce import SeedReducer
+from esper.bench.work.planted import NUM_SEEDS, SHAPES, Planted, alone, planted
 from esper.tolaria.surroundings import Surroundings
 from report import Figure, Report, quantile
 
-NUM_SEEDS, WIDTH, HIDDEN, WARM = 64, 128, 32, 10
-SHAPES = ((HIDDEN, WIDTH), (HIDDEN,), (WIDTH, HIDDEN), (WIDTH,))  # an MLP seed of 8,352 parameters
+WARM = 10
 FLOATS_MOVED = 7  # gradient, weight and both moments read; weight and both moments written
 
 Parameters = list[list[nn.Parameter]]
 Step = Callable[[int], object]
 
 
-class Planted:
-    """A seed as its optimizer sees it."""
-
-    def __init__(self, seed_id: str, parameters: list[nn.Parameter]) -> None:
-        self.seed_id, self.parameters = seed_id, parameters
-
-    def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        return [(f"p{place}", parameter) for place, parameter in enumerate(self.parameters)]
-
-
 def measure(report: Report, quick: bool) -> None:
     num = 40 if quick else 1_200
     step_all(report, num)
-    commands(report, num * 10)
 
 
 def step_all(report: Report, num: int) -> None:
@@ -99,16 +85,6 @@ def ours(num_rates: int = 1, clip: float = 0.0, fused: float = 0.0) -> Callable[
     return make
 
 
-def alone(around: Surroundings) -> Optimizers:
-    host = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    return Optimizers(host, reduce=SeedReducer(), around=around)
-
-
-def planted() -> Parameters:
-    torch.manual_seed(0)
-    return [[nn.Parameter(torch.randn(*shape)) for shape in SHAPES] for _ in range(NUM_SEEDS)]
-
-
 def rounds(arms: dict[str, tuple[Parameters, Step]], num: int) -> dict[str, list[float]]:
     """Milliseconds a step; gradients are made anew before each, as a backward does, and not timed."""
     draw, order = random.Random(0), list(arms)
@@ -137,22 +113,3 @@ def bandwidth() -> float:
         into.copy_(source)
         best = min(best, (time.perf_counter_ns() - begun) / 1e9)
     return 2 * source.nbytes / best
-
-
-def commands(report: Report, num: int) -> None:
-    """One optimizer command, from the opened message to its outcome."""
-    optimizers, seeds = alone(Surroundings()), {f"s{n}": Planted(f"s{n}", own) for n, own in enumerate(planted())}
-    for seed in seeds.values():
-        optimizers.create(seed)
-    kind = pb.OptimizerCommandType
-    lease = pb.OptimizerCommand(command_type=kind.OPTIMIZER_COMMAND_STEP, optimizer_id="s7", num_steps=1)
-    reset = pb.OptimizerCommand(command_type=kind.OPTIMIZER_COMMAND_RESET_STATE, optimizer_id="s8")
-    anew = pb.OptimizerCommand(command_type=kind.OPTIMIZER_COMMAND_CREATE_SEED, optimizer_id="s9")
-    samples: dict[str, list[float]] = {"lease": [], "lease, again": [], "reset": [], "create": []}
-    for step in range(1, num + 1):
-        for name, command in zip(samples, (lease, lease, reset, anew), strict=True):
-            begun = time.perf_counter_ns()
-            optimizers.apply(command, step, seeds)
-            samples[name].append((time.perf_counter_ns() - begun) / 1e6)
-    report.add_arms("optimizer command", samples, "ms", against="lease")
-    report.add_target("optimizer command", "p50", 1.0, "ms")

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import esper
+from esper.bench.work.hosts import LARGE, SMALL, Bare, Size
 from esper.errors import RuntimeLostError
 from esper.session import Session
 from report import Report, quantile
-from step_rows.hosts import LARGE, SMALL, Bare, Size, in_turns
 from step_rows.surroundings import REGION, RUN, WORKER, Surroundings, surroundings
+from step_rows.turned import in_turns
 
 PER_S = 10_000.0
 LARGE_SHARE = 20  # a large step takes as long as so many small ones

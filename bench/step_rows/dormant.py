@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+from esper.bench.work.hosts import SMALL, Bare
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from report import Report
-from step_rows.hosts import SMALL, Bare, in_turns
+from step_rows.turned import in_turns
 
 
 def measure(report: Report, num: int, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from esper.bench.agreement import Tolerance
 from esper.bench.lazily import lazily
 from esper.bench.row import Comparison, Goal, Row
 
@@ -67,6 +68,19 @@ def watch(row: str, num_layers: int) -> Comparison:
     )
 
 
+NORMS = Comparison(
+    "gradient-norms",
+    "seeds",
+    arms=(
+        lazily("one by one", "isolating:normed_singly"),
+        lazily("batched", "isolating:normed_batched"),
+        lazily("one pass over the bytes", "isolating:normed_in_one"),
+    ),
+    shape="of 64 seeds with four tensors each",
+    tolerance=Tolerance(relative=1e-5),
+    limit="one pass over the bytes",
+)
+
 TRANSITION = Comparison(
     "state-transition",
     "seeds",
@@ -92,5 +106,6 @@ ROWS: tuple[Row, ...] = (
     ISOLATION,
     watch("hook-check", 17),
     watch("hook-check-1000", 500),
+    NORMS,
     TRANSITION,
 )

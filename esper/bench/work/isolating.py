@@ -14,12 +14,14 @@ from esper.bench.work.grown import grow
 from esper.bench.work.overheads import digest
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
+from esper.kasmina.graph import batched_norms
 from esper.kasmina.isolated import GradientIsolatedSeed
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline.lifecycle import TRAINING
 
 BATCH, FEATURES, WATCHED_FEATURES = 32, 784, 64
+NUM_SEEDS = 64
 SITES = {"seed1": 256, "seed2": 128}  # features at each
 
 
@@ -121,3 +123,30 @@ def watched(num_layers: int, closely: bool) -> Ready:
 
 def called(module: nn.Module, x: Tensor, h: Tensor) -> Any:
     return module(x, h)
+
+
+def gradients_of_seeds() -> list[list[Tensor]]:
+    """Of 64 MLP seeds, four tensors each."""
+    torch.manual_seed(0)
+    shapes = ((32, 64), (32,), (64, 32), (64,))
+    return [[torch.randn(*shape) for shape in shapes] for _ in range(NUM_SEEDS)]
+
+
+def normed_in_one() -> Ready:
+    """One pass over the bytes of all: another number, and what no norms of all are faster than."""
+    flat = torch.cat([each.flatten() for group in gradients_of_seeds() for each in group])
+    return Ready(lambda: torch.linalg.vector_norm(flat))
+
+
+def normed_singly() -> Ready:
+    groups = gradients_of_seeds()
+
+    def call() -> list[Tensor]:
+        return [torch.stack(torch._foreach_norm(group)).norm() for group in groups]
+
+    return Ready(call, answer=lambda: [float(each) for each in call()])
+
+
+def normed_batched() -> Ready:
+    groups = gradients_of_seeds()
+    return Ready(lambda: batched_norms(groups), answer=lambda: batched_norms(groups).tolist())

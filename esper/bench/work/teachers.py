@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from esper.bench.arm import Ready
 from esper.bench.work.models import mlp, outlined
-from esper.kernels.teacher.settings import TeacherSettings
+from esper.kernels.teacher.settings import Mode, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 
 NUM_ANSWERED = 64  # values of a result that are compared
@@ -24,9 +24,11 @@ def bare(widths: tuple[int, ...], batch: int) -> Ready:
     return Ready(lambda: alone(model, inputs), lambda: listed(alone(model, inputs)))
 
 
-def held(widths: tuple[int, ...], batch: int, settings: TeacherSettings) -> Ready:
-    """The same weights in a teacher."""
-    teacher, inputs = teacher_of(widths, settings), batch_of(widths, batch)
+def held(widths: tuple[int, ...], batch: int, mode: Mode = "full", precision: str = "float32") -> Ready:
+    """The same weights in a teacher; a precision below float32 is both its weights' and its arithmetic's."""
+    low = None if precision == "float32" else getattr(torch, precision)
+    teacher = teacher_of(widths, TeacherSettings(mode=mode, dtype=low, amp_dtype=low))
+    inputs = batch_of(widths, batch)
     return Ready(lambda: teacher(inputs), lambda: listed(teacher(inputs)))
 
 
@@ -42,7 +44,7 @@ def weights_read(widths: tuple[int, ...]) -> Ready:
 
 
 def teacher_of(widths: tuple[int, ...], settings: TeacherSettings) -> CheckpointedTeacher:
-    """From a file, which is open for as long as the teacher needs it, and gone by then from its folder."""
+    """From a file, which the teacher keeps a copy of."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         return CheckpointedTeacher(outlined(widths), written(mlp(widths), Path(name)), settings=settings)
 

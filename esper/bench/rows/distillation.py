@@ -1,0 +1,123 @@
+"""What distilling costs: the teacher's forward in each mode, the loss, the step that both join; and what it gains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+from esper.bench.agreement import Tolerance
+from esper.bench.lazily import lazily, measured_by
+from esper.bench.row import Comparison, Goal, Measurement, Row
+
+Widths = tuple[int, ...]
+
+FORWARD_MS, FORWARD_ASPIRED_MS = 12.0, 8.0  # performance validation, 1.1
+LOSS_MS, LOSS_ASPIRED_MS = 2.0, 1.0
+KEPT_OF_THROUGHPUT, KEPT_ASPIRED = 0.85, 0.9  # 1.2: 850 of 1,000 samples/s, 800 to 900 being acceptable
+
+# kasmina-performance-validation.md, 2.1 and 3.1: widths, and the batch that they run them with.
+TEACHERS: dict[str, tuple[Widths, int]] = {
+    "teacher-forward": ((784, 512, 256, 128, 10), 32),
+    "teacher-forward-benchmark": ((784, 1024, 512, 256, 10), 128),
+    "teacher-forward-large": ((1024, 4096, 4096, 2048, 2048, 1024, 512, 10), 32),
+}
+TEACHER, BATCH = TEACHERS["teacher-forward-benchmark"]
+STUDENT: Widths = (784, 256, 128, 10)
+# Their validation's, their benchmark's, an ImageNet head, and the largest of their tables.
+LOGITS = {
+    "kd-loss": (32, 10),
+    "kd-loss-128x10": (128, 10),
+    "kd-loss-256x1000": (256, 1000),
+    "kd-loss-512x50000": (512, 50_000),
+}
+ROUNDING = Tolerance(relative=1e-4, absolute=1e-4)  # of float32, over sums of up to 4,096 products
+# int8 and bfloat16 weights: logits of 0.1 to 1 here, of which 0.2 to 0.7 % were lost in trials, and sums over a batch.
+QUANTISED = Tolerance(relative=0.05, absolute=0.5)
+
+
+def without_torchao() -> str:
+    return "" if find_spec("torchao") is not None else "torchao is not installed"
+
+
+def forward(row: str, widths: Widths, batch: int) -> Comparison:
+    return Comparison(
+        row,
+        "distillation",
+        arms=(
+            lazily("model alone", "teachers:bare", widths, batch),
+            lazily("teacher", "teachers:held", widths, batch),
+            lazily("its products alone", "teachers:products", widths, batch),
+            lazily("its weights read once", "teachers:weights_read", widths),
+        ),
+        unit="ms",
+        shape=f"{batch} x {'-'.join(map(str, widths))}",
+        goals=(Goal("teacher", "p50", FORWARD_MS, FORWARD_ASPIRED_MS),),
+        tolerance=ROUNDING,
+        limit="its products alone",
+    )
+
+
+def modes() -> Comparison:
+    int8 = replace(lazily("int8", "teachers:held", TEACHER, BATCH, "int8"), missing=without_torchao)
+    return Comparison(
+        "int8-teacher",
+        "distillation",
+        arms=(
+            lazily("float32", "teachers:held", TEACHER, BATCH),
+            int8,
+            lazily("offload", "teachers:held", TEACHER, BATCH, "offload"),
+            lazily("bfloat16", "teachers:held", TEACHER, BATCH, "full", "bfloat16"),
+            lazily("its weights read once", "teachers:weights_read", TEACHER),
+        ),
+        unit="ms",
+        shape=f"{BATCH} x {'-'.join(map(str, TEACHER))}",
+        goals=tuple(Goal(arm, "p50", FORWARD_MS, FORWARD_ASPIRED_MS) for arm in ("int8", "offload", "bfloat16")),
+        tolerance=QUANTISED,
+        limit="its weights read once",
+    )
+
+
+def loss(row: str, batch: int, classes: int) -> Comparison:
+    """Value and gradient; the documents time the value alone, by the clock before a device has it."""
+    return Comparison(
+        row,
+        "distillation",
+        arms=(
+            lazily("the documents' line", "softened:theirs", batch, classes),
+            lazily("StaticKDLoss", "softened:ours", batch, classes),
+            lazily("both logits read once", "softened:read_once", batch, classes),
+        ),
+        unit="ms",
+        shape=f"{batch} x {classes}",
+        goals=(Goal("StaticKDLoss", "p50", LOSS_MS, LOSS_ASPIRED_MS),),
+        tolerance=ROUNDING,
+        limit="both logits read once",
+    )
+
+
+# Arms agree on the student's hard loss at its first step: they train the same one on the same batch.
+STEP = Comparison(
+    "training-throughput-kd",
+    "distillation",
+    arms=(
+        lazily("without KD", "students:alone", STUDENT, BATCH),
+        lazily("with KD", "students:taught", STUDENT, TEACHER, BATCH),
+        lazily("with KD, logits kept", "students:taught_from_kept", STUDENT, TEACHER, BATCH),
+        lazily("teacher's products alone", "teachers:products", TEACHER, BATCH),
+    ),
+    unit="ms",
+    shape=f"batch {BATCH}, student {'-'.join(map(str, STUDENT))}, teacher {'-'.join(map(str, TEACHER))}",
+    goals=tuple(
+        Goal(arm, "ratio", 1 / KEPT_OF_THROUGHPUT, 1 / KEPT_ASPIRED) for arm in ("with KD", "with KD, logits kept")
+    ),
+    limit="teacher's products alone",
+)
+
+ROWS: tuple[Row, ...] = (
+    *(forward(row, *shape) for row, shape in TEACHERS.items()),
+    modes(),
+    Measurement("teacher-memory", "distillation", measured_by("held:measure")),
+    *(loss(row, *shape) for row, shape in LOGITS.items()),
+    Measurement(STEP.name, STEP.family, measured_by("throughput:measure")),
+    Measurement("kd-convergence", "distillation", measured_by("convergence:measure")),
+)

@@ -1,0 +1,54 @@
+"""What gradient checkpointing costs and saves, and what grafting and culling leave behind in memory."""
+
+from __future__ import annotations
+
+from esper.bench.agreement import Tolerance
+from esper.bench.lazily import lazily, measured_by
+from esper.bench.row import Comparison, Goal, Measurement, Row
+
+OVERHEAD, OVERHEAD_ASPIRED = 1.20, 1.10  # performance validation, 1.1: +15 to 20 %, one-sided: less is no failure
+ROUNDING = Tolerance(relative=1e-4, absolute=1e-5)
+BATCH = 32
+
+
+def trained() -> Comparison:
+    return Comparison(
+        "checkpoint-overhead",
+        "memory",
+        arms=(
+            lazily("plain", "checkpointed:trained", "plain", BATCH),
+            lazily("checkpointed", "checkpointed:trained", "checkpointed", BATCH),
+            lazily("one forward more", "checkpointed:forward_alone", BATCH),
+        ),
+        unit="ms",
+        shape=f"{BATCH} x 784-512-256-128-10, its weights learn",
+        goals=(Goal("checkpointed", "ratio", OVERHEAD, OVERHEAD_ASPIRED),),
+        tolerance=ROUNDING,
+        limit="one forward more",
+    )
+
+
+def flowing(row: str, name: str, shape: str) -> Comparison:
+    return Comparison(
+        row,
+        "memory",
+        arms=(
+            lazily("plain", "checkpointed:flowing", "plain", name),
+            lazily("checkpointed", "checkpointed:flowing", "checkpointed", name),
+            lazily("one forward more", "checkpointed:flowing_forward", name),
+        ),
+        unit="ms",
+        shape=shape,
+        goals=(Goal("checkpointed", "ratio", OVERHEAD, OVERHEAD_ASPIRED),),
+        tolerance=ROUNDING,
+        limit="one forward more",
+    )
+
+
+ROWS: tuple[Row, ...] = (
+    trained(),
+    flowing("checkpoint-overhead-large", "large", "32 x 1024, the large teacher, frozen"),
+    flowing("checkpoint-overhead-blocks", "blocks", "512 x 256, 12 transformer blocks, frozen"),
+    Measurement("checkpoint-memory", "memory", measured_by("kept:measure")),
+    Measurement("memory-fragmentation", "memory", measured_by("fragmentation:measure")),
+)

@@ -1,0 +1,20 @@
+"""A short soak: for hours of it there is `esper bench soak`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from esper.bench.effort import Effort
+from esper.bench.figures import Figure
+from esper.bench.row import Measurement, Row
+
+SHARE = 0.6  # of an effort's seconds: loading and the first seed's life take the rest
+
+
+def measure(effort: Effort) -> Iterator[Figure]:
+    from esper.bench.stability import soak
+
+    return soak(effort.seconds * SHARE / 3600).figures()
+
+
+ROWS: tuple[Row, ...] = (Measurement("stability", "stability", measure),)

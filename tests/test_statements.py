@@ -19,6 +19,7 @@ from esper.leyline.seal import Opener, Sealer
 from esper.leyline.validate import validate
 from esper.runtime.statements import Statements
 from esper.session import Session
+from esper.session.chronicle import Chronicle
 from tests.seed_kit import Host
 from tests.session_kit import on_seed, order, train
 
@@ -108,6 +109,29 @@ def test_a_seed_that_ends_is_told_once(told: Recording) -> None:
         ("body/2-4", pb.FieldReportOutcome.FIELD_REPORT_ABORTED),
         ("head/3-7", pb.FieldReportOutcome.FIELD_REPORT_ABORTED),
     ]
+
+
+def test_what_there_was_no_room_to_keep_is_counted_and_told_once_something_is_stored(told: Recording) -> None:
+    host = Host()
+    run = attached(host, told, steps_per_epoch=1)
+    chronicle = run.exchange.chronicle
+    assert isinstance(chronicle, Chronicle)
+    chronicle.most_kept = 2
+    train(run, host, 6)
+    counted = (chronicle.num_dropped, chronicle.num_waiting)
+
+    told.said.clear()
+    chronicle.say_again()
+    chronicle.stored(4)
+    chronicle.stored(5)
+    train(run, host, 1)
+    table = run.exchange.rows.table()
+
+    assert counted == (3, 2)
+    assert [each.number for each in told.said[:2]] == [4, 5]
+    assert table is not None
+    dropped = [dict(event.attributes) for event in table.events if event.description == "statements.dropped"]
+    assert dropped == [{"num": "3", "in_all": "3"}]
 
 
 def test_what_is_not_known_to_be_stored_is_said_again_to_the_next_runtime(told: Recording) -> None:

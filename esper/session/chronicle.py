@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import chain, islice
 
+import structlog
 import torch
 
 from esper.kasmina.field_report import field_report
@@ -17,18 +18,24 @@ from esper.session.portrait import Portrait
 
 MOST_KEPT = 1024
 MOST_METRICS = 64
+WARNING = pb.TelemetryLevel.TELEMETRY_WARNING
 _LOSSES = ("validation_loss", "eval_loss", "val_loss")
+
+log = structlog.get_logger()
 
 
 class Chronicle:
     """Numbers its statements from 1, and keeps each until Redis has it, so that a runtime that dies loses none.
 
-    Beyond 1,024 that wait the oldest goes; with Redis away for so long that is a thousand epochs ago.
+    Beyond `most_kept` that wait the oldest goes, counted; with Redis away for so long that is a thousand epochs ago. It
+    is told in the log at once, and once something is stored again as an event of the next row.
     """
 
     def __init__(self, portrait: Portrait, run_id: str, say: Callable[[pb.ToRuntime], object]) -> None:
         self._portrait, self._run_id, self._say = portrait, run_id, say
-        self._waiting: deque[pb.Statement] = deque(maxlen=MOST_KEPT)
+        self.most_kept, self.num_dropped = MOST_KEPT, 0
+        self._num_told_of = 0  # of those dropped
+        self._waiting: deque[pb.Statement] = deque()
         self._told: set[str] = set()
         self._number = self._epoch = 0
 
@@ -62,6 +69,10 @@ class Chronicle:
         """Let go of what came up to this number."""
         while self._waiting and self._waiting[0].number <= number:
             self._waiting.popleft()
+        if self.num_dropped > self._num_told_of:
+            num = str(self.num_dropped - self._num_told_of)
+            self._portrait.rows.note(WARNING, "statements.dropped", num=num, in_all=str(self.num_dropped))
+            self._num_told_of = self.num_dropped
 
     def say_again(self) -> None:
         """To a runtime that was started anew."""
@@ -72,7 +83,15 @@ class Chronicle:
         self._number += 1
         statement.incarnation, statement.number = self._portrait.rows.incarnation, self._number
         self._waiting.append(statement)
+        if len(self._waiting) > self.most_kept:
+            self._drop(self._waiting.popleft())
         self._say(pb.ToRuntime(statement=statement))
+
+    def _drop(self, statement: pb.Statement) -> None:
+        self.num_dropped += 1
+        state, report = statement.state, statement.report
+        of = f"epoch {state.current_epoch}" if statement.HasField("state") else f"report {report.report_id}"
+        log.warning("statement.dropped", of=of, num_dropped=self.num_dropped, num_kept=self.most_kept)
 
     def _state(self, step: int, epoch: int) -> pb.SystemStatePacket:
         portrait = self._portrait

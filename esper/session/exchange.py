@@ -135,7 +135,9 @@ class Exchange:
         while self.link.alive and not self.report_stored and time.monotonic() < deadline:
             self.pump(FLUSH_S)
         if not self.report_stored:
-            log.error("report.lost", worker=farewell.worker, rows_unstored=self.rows.unstored)
+            kept = 0 if self.chronicle is None else self.chronicle.num_waiting
+            rows = self.rows.unstored
+            log.error("report.lost", worker=farewell.worker, rows_unstored=rows, statements_unstored=kept)
         self.link.close()
 
     def store_rows(self, patience_s: float = 10.0) -> None:

@@ -1,0 +1,264 @@
+"""Workers outside a process group come, go and are given up one by one: the rule, bare."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.bus.delivery import Delivery
+from esper.errors import EvictedError
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.runtime.orders import Orders
+from esper.tamiyo.coordinator import Coordinator
+from esper.tamiyo.outcome import Outcome
+from esper.tolaria.boundary import Boundary
+from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
+
+S = 1_000_000_000
+
+
+def replica(number: int, step: int = 1, *, incarnation: int = 0, applied: int = 0, due: bool = False) -> pb.Heartbeat:
+    beat = heartbeat(number, step, world_size=1, incarnation=incarnation or number + 10, applied=applied, due=due)
+    beat.rank = 0
+    return beat
+
+
+def replicas(*numbers: int) -> Coordinator:
+    coordinator = Coordinator("coordinator")
+    for number in numbers:
+        coordinator.on_heartbeat(replica(number), 0)
+    coordinator.tick(0)
+    return coordinator
+
+
+def proposed(outcome: Outcome) -> pb.BarrierProposal:
+    """What the outcome ends with."""
+    proposal = outcome.decisions[-1]
+    assert isinstance(proposal, pb.BarrierProposal)
+    return proposal
+
+
+def answered(coordinator: Coordinator, proposal: pb.BarrierProposal, *votes: pb.BarrierVote) -> pb.BarrierCommit:
+    """What the round comes to with these votes."""
+    outcome = Outcome()
+    for at, given in enumerate(votes):
+        given.round, given.roster_generation = proposal.round, proposal.roster_generation
+        outcome = coordinator.on_vote(given, ("votes", f"{proposal.round}-{at}"), proposal.time_ns)
+    [commit] = outcome.decisions
+    assert isinstance(commit, pb.BarrierCommit)
+    return commit
+
+
+def farewell(number: int) -> pb.Heartbeat:
+    beat = replica(number)
+    beat.report.CopyFrom(pb.WorkerReport(worker=beat.worker))
+    return beat
+
+
+def test_one_that_joins_is_asked_from_the_next_round_on_and_the_open_one_goes_on_without_it() -> None:
+    coordinator = replicas(0)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    first = proposed(coordinator.tick(0))
+
+    joining = coordinator.on_heartbeat(replica(1), 0)
+    commit = answered(coordinator, first, vote(0, 10))
+    coordinator.on_command("commands", opened(train(), "2-0"))
+    second = proposed(coordinator.tick(0))
+
+    assert joining.decisions == []
+    assert [ref.entry_id for ref in commit.commands] == ["1-0"]
+    assert (list(first.roster), list(second.roster)) == (["worker-0"], ["worker-0", "worker-1"])
+    assert second.roster_generation == first.roster_generation + 1
+
+
+def test_one_that_is_silent_for_five_seconds_is_evicted_alone_and_the_others_go_on() -> None:
+    coordinator = replicas(0, 1, 2)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    open_round = proposed(coordinator.tick(0))
+    for number in (0, 2):
+        coordinator.on_heartbeat(replica(number), 4 * S)
+
+    early = coordinator.tick(5 * S - 1)
+    outcome = coordinator.tick(5 * S)
+
+    assert early.decisions == []
+    abort, proposal = outcome.decisions[0], proposed(outcome)
+    assert isinstance(abort, pb.BarrierAbort)
+    assert [(each.worker, each.incarnation) for each in abort.evicted] == [("worker-1", 11)]
+    assert "worker-1 said nothing for 5 s: evicted alone" in abort.detail
+    assert (abort.round, proposal.round) == (open_round.round, open_round.round + 1)
+    assert list(proposal.roster) == ["worker-0", "worker-2"]
+    assert proposal.roster_generation == open_round.roster_generation + 1
+    assert outcome.evicted_alone == ["worker-1"]
+
+
+def test_nobody_is_given_up_where_nobody_goes_on() -> None:
+    coordinator = replicas(0, 1)
+
+    assert coordinator.tick(60 * S).decisions == []
+
+
+def test_the_evicted_process_is_heard_no_more_and_the_one_after_it_joins() -> None:
+    coordinator = replicas(0, 1)
+    coordinator.on_heartbeat(replica(0), 4 * S)
+    coordinator.tick(5 * S)
+
+    coordinator.on_heartbeat(replica(1), 6 * S)
+    coordinator.on_heartbeat(replica(0, 100, due=True), 6 * S)
+    without = proposed(coordinator.tick(6 * S))
+    answered(coordinator, without, vote(0, 100))
+    coordinator.on_heartbeat(replica(1, incarnation=77), 6 * S)
+    coordinator.on_heartbeat(replica(0, 200, due=True), 7 * S)
+    anew = proposed(coordinator.tick(7 * S))
+
+    assert (list(without.roster), list(anew.roster)) == (["worker-0"], ["worker-0", "worker-1"])
+
+
+def test_one_that_says_farewell_is_not_asked_again_and_the_run_is_over_with_the_last() -> None:
+    coordinator = replicas(0, 1)
+    coordinator.on_heartbeat(farewell(1), 1 * S)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    commit = answered(coordinator, proposed(coordinator.tick(1 * S)), vote(0, 10))
+
+    coordinator.on_heartbeat(farewell(0), 2 * S)
+    coordinator.on_command("commands", opened(train(), "2-0"))
+    [refused] = coordinator.tick(2 * S).receipts
+
+    assert [ref.entry_id for ref in commit.commands] == ["1-0"]
+    assert refused.entry_id == "2-0" and "the run is over" in refused.detail
+
+
+def test_a_command_is_judged_as_the_furthest_one_stands_and_takes_effect_at_one_step_on_all() -> None:
+    coordinator = replicas(0, 1)
+    coordinator.on_command("commands", opened(train("s7"), "1-0"))
+    germinated = state("s7", pb.SeedLifecycleStage.SEED_STAGE_GERMINATED)
+
+    has_joined_anew, furthest = vote(0, 3), vote(1, 400, seeds=[germinated])
+    commit = answered(coordinator, proposed(coordinator.tick(0)), has_joined_anew, furthest)
+
+    assert (commit.effective_step, [ref.entry_id for ref in commit.commands]) == (408, ["1-0"])
+
+
+def test_digests_of_replicas_are_not_compared_and_their_snapshots_are_common_by_step() -> None:
+    coordinator = replicas(0, 1, 2)
+    coordinator.on_command("commands", opened(rollback(5), "1-0"))
+
+    votes = [vote(each, 10, digest=bytes([each]) * 32, snapshots={5: bytes([each]) * 32}) for each in (0, 1, 2)]
+    commit = answered(coordinator, proposed(coordinator.tick(0)), *votes)
+
+    assert (commit.digests_compared, list(commit.deviating), list(commit.quarantined)) == (False, [], [])
+    assert [ref.snapshot_step for ref in commit.commands] == [5]
+
+
+def test_no_effective_step_lies_below_the_one_before_also_when_the_fastest_has_left() -> None:
+    coordinator = replicas(0, 1)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    early = answered(coordinator, proposed(coordinator.tick(0)), vote(0, 10), vote(1, 900))
+    coordinator.on_heartbeat(farewell(1), 1 * S)
+    coordinator.on_command("commands", opened(train(), "2-0"))
+
+    late = answered(coordinator, proposed(coordinator.tick(1 * S)), vote(0, 20))
+
+    assert (early.effective_step, late.effective_step) == (908, 908)
+
+
+def test_none_joins_a_run_that_is_paused() -> None:
+    coordinator = replicas(0)
+    paused = replica(0, 50)
+    paused.busy = pb.BusyWith.BUSY_PAUSED
+    coordinator.on_heartbeat(paused, 1 * S)
+    coordinator.on_heartbeat(replica(1, 500), 1 * S)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    while_paused = answered(coordinator, proposed(coordinator.tick(1 * S)), vote(0, 50, held_step=50))
+    coordinator.on_heartbeat(replica(0, 51), 2 * S)
+    coordinator.on_command("commands", opened(train(), "2-0"))
+    resumed = answered(coordinator, proposed(coordinator.tick(2 * S)), vote(0, 51), vote(1, 501))
+
+    assert (while_paused.effective_step, resumed.effective_step) == (50, 509)
+
+
+def test_a_new_leader_leaves_out_nobody_whom_it_could_not_have_heard_yet() -> None:
+    said = replicas(0, 1)
+    said.on_heartbeat(replica(0, 100, due=True), 0)
+    heir = Coordinator("coordinator")
+    heir.resume(said.tick(0).decisions)
+    for second in range(1, 6):
+        heir.on_heartbeat(replica(0, 100, due=True), second * S)
+
+    early = heir.tick(6 * S - 1)
+    outcome = heir.tick(6 * S)
+
+    assert early.decisions == []
+    _, abort, anew = outcome.decisions
+    assert isinstance(abort, pb.BarrierAbort)
+    assert [(each.worker, each.incarnation) for each in abort.evicted] == [("worker-1", 0)]
+    assert list(proposed(outcome).roster) == ["worker-0"] and anew == proposed(outcome)
+
+
+def test_a_runtime_ends_every_process_of_a_name_where_no_incarnation_is_known() -> None:
+    abort = pb.BarrierAbort(version=1, round=1, roster_generation=1, evicted=[pb.EvictedProcess(worker="w")])
+
+    with pytest.raises(EvictedError):
+        Orders(worker="w", incarnation=8).on_abort(abort, delivery("2-0"))
+
+
+def test_one_that_has_not_joined_yet_gives_no_vote_and_carries_out_what_is_decided() -> None:
+    orders, boundary = Orders(worker="w"), Boundary()
+    proposal = pb.BarrierProposal(version=1, round=3, roster_generation=1, roster=["v"])
+    commit = commit_of(3, 40)
+
+    said, settled = orders.on_proposal(proposal, delivery("1-0"))
+    [order], _ = orders.on_commit(commit, delivery("2-0"))
+    boundary.on_commit(order.commit)
+    due = boundary.due(55)  # its step has gone by here
+
+    assert (said, settled) == ([], [])
+    assert due is not None and due.commit.round == 3
+    assert not orders.was_asked(3)
+    assert [done.entry_id for done in orders.on_applied(boundary.applied(due, []))] == ["2-0", "1-0"]
+
+
+def test_a_round_that_was_open_when_it_began_is_carried_out_too() -> None:
+    orders = Orders(worker="w", past=(5, 0))
+    proposal = pb.BarrierProposal(version=1, round=3, roster_generation=1, roster=["v"])
+
+    assert orders.is_past(proposal, delivery("5-0"))
+    assert not orders.is_past(commit_of(3, 40), delivery("6-0"))
+    [order], _ = orders.on_commit(commit_of(3, 40), delivery("6-0"))
+    assert order.commit.unasked
+
+
+def test_a_pause_met_late_ends_with_that_of_the_others() -> None:
+    boundary = Boundary()
+    pause, resume = (
+        pb.OpenedCommand(adaptation=pb.AdaptationCommand(pause_command=pb.PauseCommand(resume=resume)))
+        for resume in (False, True)
+    )
+    boundary.on_commit(pb.CommitOrder(commit=commit_of(3, 40), commands=[pause], unasked=True))
+    late = boundary.due(55)
+    assert late is not None
+    boundary.applied(late, [])
+    held = boundary.hold().step
+    boundary.on_commit(pb.CommitOrder(commit=commit_of(4, 40), commands=[resume]))
+
+    order = boundary.due(55)
+
+    assert held == 40
+    assert order is not None
+    boundary.applied(order, [])
+    assert boundary.paused_before == 0
+
+
+def commit_of(number: int, effective_step: int) -> pb.BarrierCommit:
+    return pb.BarrierCommit(
+        version=1,
+        round=number,
+        roster_generation=1,
+        effective_step=effective_step,
+        digest=barrier_digest(effective_step, [], []),
+    )
+
+
+def delivery(at: str) -> Delivery:
+    return Delivery("decisions", "w", at, b"", 1, "w")

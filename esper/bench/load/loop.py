@@ -1,0 +1,63 @@
+"""Drives a load: requests on schedule, answers as they come, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from esper.bench.load.arrivals import Arrivals
+from esper.bench.load.results import Result
+from esper.bench.load.work import Work
+
+LOOK_S = 0.01
+
+
+async def drive(
+    arrivals: Arrivals,
+    work: Work,
+    stopping: asyncio.Event,
+    patience_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
+    """Until the time is over and all is answered, or patience is; at once when told to stop.
+
+    Raises what ended the reading of answers.
+    """
+    listening = asyncio.create_task(work.listen())
+    sending = asyncio.create_task(_sent(arrivals, work, patience_s, clock))
+    stopped = asyncio.create_task(stopping.wait())
+    tasks: tuple[asyncio.Task[Any], ...] = (listening, sending, stopped)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in (listening, sending):
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            while not task.done():  # Python 3.11's wait_for, in the Redis client, may swallow a cancellation
+                task.cancel()
+                await asyncio.wait([task], timeout=0.1)
+
+
+async def _sent(arrivals: Arrivals, work: Work, patience_s: float, clock: Callable[[], float]) -> None:
+    while (wait_s := arrivals.wait_s(clock())) is not None:
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        if due_s := arrivals.take(clock()):
+            await work.send(due_s)
+    ends_s = clock() + patience_s
+    while work.num_waiting and clock() < ends_s:
+        await asyncio.sleep(LOOK_S)
+
+
+def close_books(result: Result, arrivals: Arrivals, work: Work, now_s: float) -> None:
+    """Count what was due and never sent, and what was sent and not answered: neither is in any latency."""
+    result.seconds = max(0.0, min(arrivals.seconds, now_s - arrivals.began_s))
+    counts = result.tally.counts
+    missing = {
+        "unsent": arrivals.num_due(now_s) - counts["sent"] - counts["lost"],
+        "unanswered": work.num_waiting,
+    }
+    counts.update({name: count for name, count in missing.items() if count > 0})

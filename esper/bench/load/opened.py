@@ -1,0 +1,108 @@
+"""A load's way into a run: its keys, its connections, and the work that they carry."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from esper.bench.load.asking import Asking, Awaiting
+from esper.bench.load.barrier import Barriers, Rounds
+from esper.bench.load.command import Answered, Commands
+from esper.bench.load.settings import Load
+from esper.bench.load.tally import Tally
+from esper.bench.load.telemetry import Folded, Packets
+from esper.bench.load.work import Work
+from esper.bus import connect, names
+from esper.bus.publisher import Publisher
+from esper.client import observing
+from esper.errors import SettingError, near
+from esper.leyline.kinds import Role
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Sealer
+from esper.runtime import access
+from esper.runtime.dispatch import Dispatch
+from esper.runtime.observer import Observer
+
+READERS = frozenset({Role.OBSERVER, Role.CONTROLLER})
+
+
+class Place:
+    """One run as a load reaches it: who it is there, what it reads by and what it writes with."""
+
+    def __init__(self, load: Load, found: access.Access, observer: Observer, publisher: Publisher) -> None:
+        self.load, self.found, self.observer, self.publisher = load, found, observer, publisher
+
+    def key(self, stream: str) -> str:
+        return names.key(self.found.run_id, stream)
+
+    def asking(self, awaiting: Awaiting) -> Asking:
+        """Commands by this run's controller."""
+        dispatch = Dispatch(self.found.run_id, self.found.keyring, self.load.name, self.publisher.add)
+        return Asking(awaiting, partial(dispatch.send, timeout_ms=int(self.load.patience_s * 1000)))
+
+    async def region(self) -> str:
+        """The one that was asked for, or the first that a live worker is in."""
+        beats = await self.observer.workers(self.key("heartbeats"))
+        known, wanted = sorted({beat.region for beat in beats.values()}), self.load.region
+        if not wanted and not known:
+            raise SettingError("--region", wanted, "the region of a live worker, as none has been heard of")
+        if wanted and known and wanted not in known:
+            raise SettingError("--region", wanted, f"one of {', '.join(known)}{near(wanted, known)}")
+        return wanted or known[0]
+
+
+@asynccontextmanager
+async def opened(load: Load, tally: Tally) -> AsyncIterator[tuple[str, Work]]:
+    """Join the run, ready to ask: its id, and the work. UnknownRunError, SettingError, BusError."""
+    role = Role.WORKER if load.kind == "telemetry" else Role.CONTROLLER
+    found = await access.find(load.run, load.redis_url, load.keyring, role)
+    if load.rate and role not in found.keyring.roles:
+        raise SettingError("keyring", f"for {', '.join(found.keyring.roles)}", f"one for {role.value}")
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(connect.reader(found.redis_url))
+        writer = await stack.enter_async_context(connect.writer(found.redis_url))
+        await stack.enter_async_context(found.kept_current())
+        observer = await observing(await _reading(load, found), load.name, reader, writer)
+        place = Place(load, found, observer, Publisher(writer))
+        yield found.run_id, await _WORKS[load.kind](place, tally)
+
+
+async def _reading(load: Load, found: access.Access) -> RoleKeyring:
+    """Keys that open what the run says: the same, or in an embedded run those of an observer."""
+    if READERS & set(found.keyring.roles):
+        return found.keyring
+    if load.keyring is None and load.redis_url is None:
+        return (await access.find(found.run_id, role=Role.OBSERVER)).keyring
+    met, roles = f"for {', '.join(found.keyring.roles)}", "--role worker --role observer"
+    raise SettingError("keyring", met, f"one for worker and observer, as of `esper keys derive {roles}`")
+
+
+async def _commands(place: Place, tally: Tally) -> Work:
+    answered, receipts = Answered(tally), place.key("receipts")
+    since = await place.observer.position(receipts)
+    return Commands(answered, place.asking(answered), place.observer.messages(receipts, since))
+
+
+async def _packets(place: Place, tally: Tally) -> Work:
+    region, aggregates = await place.region(), place.key("global")
+    sealer, tag = Sealer(place.found.keyring, Role.WORKER, place.load.name), secrets.token_hex(2)
+    stream = names.region_key(place.found.run_id, region, "telemetry")
+
+    async def add(sealed: Sequence[bytes]) -> None:
+        await place.publisher.add_many(stream, sealed)
+
+    since = await place.observer.position(aggregates)
+    return Packets(
+        Folded(tally, tag), partial(sealer.seal, target=region), add, place.observer.messages(aggregates, since)
+    )
+
+
+async def _barriers(place: Place, tally: Tally) -> Work:
+    rounds, decisions = Rounds(tally), place.key("decisions")
+    since = await place.observer.position(decisions)
+    return Barriers(rounds, place.asking(rounds), place.observer.messages(decisions, since))
+
+
+_WORKS = {"command": _commands, "telemetry": _packets, "barrier": _barriers}

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis.asyncio as library
 
-from barrier_arms.lines import given, run, say, told
+from esper.bench.rounds.lines import given, run, say, told
 
 DECISIONS, VOTES = "bare:decisions", "bare:votes"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from barrier_arms.lines import say
+from esper.bench.rounds.lines import say
 
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import redis
 
-from barrier_arms.part import Part
-from barrier_rows.town import Slice, Town, bare, ours
+from esper.bench.rounds.part import Part
+from esper.bench.rounds.town import Slice, Town, ours
 from report import Figure, Report, by_round, quantile
 
 WARM = 50
@@ -40,7 +40,7 @@ def measure(report: Report, url: str, directory: Path, *, quick: bool) -> None:
         alone = taken(towns, amounts)
         told(report, "8 idle workers", alone, {"p50": 4.0, "p99": 10.0, "rate": 250.0})
         for at in range(2):
-            stack.enter_context(Part("training", f"training-{at}", directory)).answer()
+            stack.enter_context(Part("barrier_arms.training", f"training-{at}", directory)).answer()
         told(report, "8 workers beside 2 that train", taken(towns, amounts), {"p99": 50.0})
     with ours(url, directory, "many", 64, per_process=32) as many:
         told(report, "64 simulated members", taken({"ours": many}, amounts), {"p99": 50.0, "rate": 20.0})
@@ -74,6 +74,14 @@ def told(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: M
         report.add(row, name, "rate", rates[len(rates) // 2], "rounds/s", len(values))
     for stat, value in targets.items():
         report.add_target(row, stat, value, "rounds/s" if stat == "rate" else "ms")
+
+
+def bare(url: str, directory: Path, num: int) -> Town:
+    """Plain redis-py on two streams."""
+    stack = ExitStack()
+    leader = stack.enter_context(Part("barrier_arms.bare", "bare-leader", directory, url=url, world_size=num))
+    members = [stack.enter_context(Part("barrier_arms.bare", f"bare-{at}", directory, url=url)) for at in range(num)]
+    return Town(leader, members, stack)
 
 
 def pings(url: str, num: int = 2_000) -> list[float]:

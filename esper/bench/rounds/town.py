@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from barrier_arms.part import Part
+from esper.bench.rounds.part import Part
 from esper.bus.names import new_run_id
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
@@ -54,12 +54,12 @@ def ours(url: str, directory: Path, name: str, num: int, per_process: int = 1) -
         keyrings[role] = str(directory / f"{name}-{role}.json")
         master.derive(run_id, [role]).save(Path(keyrings[role]))
     leader = stack.enter_context(
-        Part("leader", f"{name}-leader", directory, url=url, keyring=keyrings[Role.COORDINATOR])
+        Part("esper.bench.rounds.leader", f"{name}-leader", directory, url=url, keyring=keyrings[Role.COORDINATOR])
     )
     members = [
         stack.enter_context(
             Part(
-                "members",
+                "esper.bench.rounds.members",
                 f"{name}-{first}",
                 directory,
                 url=url,
@@ -71,12 +71,4 @@ def ours(url: str, directory: Path, name: str, num: int, per_process: int = 1) -
         )
         for first in range(0, num, per_process)
     ]
-    return Town(leader, members, stack)
-
-
-def bare(url: str, directory: Path, num: int) -> Town:
-    """Plain redis-py on two streams."""
-    stack = ExitStack()
-    leader = stack.enter_context(Part("bare", "bare-leader", directory, url=url, world_size=num))
-    members = [stack.enter_context(Part("bare", f"bare-{at}", directory, url=url)) for at in range(num)]
     return Town(leader, members, stack)

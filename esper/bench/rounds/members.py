@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from barrier_arms.lines import given, run, say, told
+from esper.bench.rounds.lines import given, run, say, told
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
 from esper.leyline.rolekeys import RoleKeyring

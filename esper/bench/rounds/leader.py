@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from barrier_arms.lines import given, run, say, told
+from esper.bench.rounds.lines import given, run, say, told
 from esper.bus.connect import reader, writer
 from esper.leyline import contracts as pb
 from esper.leyline.rolekeys import RoleKeyring

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-BENCH = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
+PATH = (str(ROOT), str(ROOT / "bench"))  # of a checkout: an installed package is found without
 PATIENCE_S = 120.0
 
 
@@ -20,14 +21,14 @@ class PartError(RuntimeError):
 
 
 class Part:
-    """One process of a module of barrier_arms, for as long as the block runs. `given`: its arguments, as JSON."""
+    """One process of a module, for as long as the block runs. `given`: its arguments, as JSON."""
 
     def __init__(self, module: str, name: str, directory: Path, **given: object) -> None:
         self.name, self._log = name, directory / f"{name}.log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"barrier_arms.{module}", json.dumps({"name": name, **given})],
-                env={**os.environ, "PYTHONPATH": f"{BENCH}{os.pathsep}{BENCH.parent}", "OMP_NUM_THREADS": "1"},
+                [sys.executable, "-m", module, json.dumps({"name": name, **given})],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(PATH), "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

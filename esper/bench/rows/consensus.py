@@ -1,0 +1,20 @@
+"""What it costs that workers agree."""
+
+from __future__ import annotations
+
+from esper.bench.lazily import lazily, measured_by
+from esper.bench.row import Comparison, Measurement, Row
+
+RULE = Comparison(
+    "barrier-rule",
+    "consensus",
+    arms=(
+        lazily("votes collected", "consensus:collected"),
+        lazily("the rule", "consensus:ruled"),
+    ),
+    unit="us",
+    shape="one round of eight votes, in the process",
+    limit="votes collected",
+)
+
+ROWS: tuple[Row, ...] = (RULE, Measurement("consensus-round", "consensus", measured_by("consensus:rounds")))

@@ -1,0 +1,105 @@
+"""A round of the barrier by its rule alone, and real ones: proposal, votes and commit over Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from esper.bench.arm import Ready
+from esper.bench.effort import Effort
+from esper.bench.figures import Figure
+from esper.bench.rounds.town import Slice, Town, ours
+from esper.bench.statistics import percentile
+from esper.bench.work.messages import vote
+from esper.bus import connect
+from esper.bus.embedded import EmbeddedRedis
+from esper.leyline import contracts as pb
+from esper.tamiyo.barrier import PROMISE_STEPS, Barrier, Released
+
+ROW, WORLD_SIZE, STEP = "consensus-round", 8, 400
+TARGET_MS, ASPIRED_MS = 50.0, 40.0  # unified design, 7: consensus round
+WARM, NUM_PINGS = 10, 300
+NUM_ROUNDS = {"quick": 50, "gate": 200, "full": 2_000}
+ROSTER = [f"worker-{rank}" for rank in range(WORLD_SIZE)]
+
+
+def votes() -> list[pb.BarrierVote]:
+    return [vote(worker) for worker in ROSTER]
+
+
+def collected() -> Ready:
+    """What no round does without: a vote of each kept by its name, and the highest step found."""
+    cast = votes()
+
+    def call() -> int:
+        kept = {each.worker: each.step for each in cast}
+        return max(kept.values()) + PROMISE_STEPS
+
+    return Ready(call, answer=call)
+
+
+def ruled() -> Ready:
+    """Proposal, eight votes and the release, by the rule that knows neither clock nor Redis."""
+    barrier, cast = Barrier(ROSTER, generation=1), votes()
+
+    def call() -> Released:
+        number = barrier.propose(0).round
+        released = None
+        for each in cast:
+            each.round = number
+            released = barrier.arrive(each, 1)
+        if released is None:
+            raise RuntimeError("the round was not released by the last vote")
+        return released
+
+    return Ready(call, answer=lambda: call().effective_step)
+
+
+def rounds(effort: Effort) -> Iterator[Figure]:
+    """From the proposal to the moment at which the last of eight runtimes has seen its commit."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, EmbeddedRedis(Path(name) / "redis") as server:
+        per_process = WORLD_SIZE if effort.is_quick else 1
+        with ours(server.url, Path(name), "rounds", WORLD_SIZE, per_process=per_process) as town:
+            town.rounds(WARM)
+            taken = town.rounds(NUM_ROUNDS[effort.mode])
+            yield from told(taken, town, f"8 runtimes in {WORLD_SIZE // per_process} processes")
+        pings = asyncio.run(pinged(server.url))
+    yield Figure(ROW, "redis PING", "p50", percentile(pings, "p50"), "ms", len(pings), samples=pings)
+
+
+def told(taken: Slice, town: Town, shape: str) -> Iterator[Figure]:
+    values = taken.latencies_ms
+    if len(values) < 2:
+        raise RuntimeError(f"{len(values)} rounds came to a commit that every member saw")
+    for stat in ("p50", "p95"):
+        yield Figure(
+            ROW,
+            "eight runtimes",
+            stat,
+            percentile(values, stat),
+            "ms",
+            len(values),
+            shape=shape,
+            target=TARGET_MS,
+            aspiration=ASPIRED_MS,
+            samples=values if stat == "p50" else (),
+        )
+    yield Figure(ROW, "eight runtimes", "rate", taken.per_s, "rounds/s", len(values), shape=shape, higher=True)
+
+
+async def pinged(url: str) -> list[float]:
+    """Milliseconds of a round trip that does nothing: what no hop can be faster than."""
+    taken = []
+    async with connect.writer(url) as redis:
+        for at in count():
+            begun = time.perf_counter_ns()
+            await redis.execute_command("PING")
+            if at >= WARM:
+                taken.append((time.perf_counter_ns() - begun) / 1e6)
+            if len(taken) == NUM_PINGS:
+                break
+    return taken

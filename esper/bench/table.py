@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from rich.console import Console
@@ -15,7 +17,18 @@ from esper.bench.figures import Figure
 from esper.bench.results import Results
 
 ASIDES = frozenset({"outliers", "warm-up"})
-_STYLES = {"slower": "red", "faster": "green", "indistinguishable": "dim"}
+VALUE = "value"
+_VERDICTS = {"indistinguishable": "alike"}
+_STYLES: Mapping[object, str] = {
+    "slower": "red",
+    "faster": "green",
+    "indistinguishable": "dim",
+    True: "green",
+    False: "red",
+}
+_LEGEND = (
+    "Ratios stand with their 95 % interval; alike: no difference above both the threshold and the noise of this run."
+)
 
 
 def show(document: Document, console: Console) -> None:
@@ -23,42 +36,52 @@ def show(document: Document, console: Console) -> None:
     for family, figures in document.by_family.items():
         for (row, shape), group in groupby(figures, key=lambda figure: (figure.row, figure.shape)):
             own = list(group)
-            console.print(Text(f"{family} / {row}", style="bold") + Text(f"  {shape}", style="dim"))
+            console.print(Text.assemble((f"{family} / {row}", "bold"), (f"  {shape}" if shape else "", "dim")))
             if listed := [figure for figure in own if not is_aside(figure)]:
                 console.print(table_of(listed))
-            for aside in asides([figure for figure in own if is_aside(figure)]):
+            for aside in (*counted(own), *asides(own)):
                 console.print(Text(aside, style="dim"))
             console.print()
+    console.print(Text(_LEGEND, style="dim"))
     for line in closing(document.results):
         console.print(Text(line))
 
 
 def table_of(figures: Sequence[Figure]) -> Table:
-    """Of one row of the suite at one shape; an arm is named on its first line."""
-    goals = any(figure.target is not None or figure.aspiration is not None for figure in figures)
+    """Of one row of the suite at one shape: an arm is named on its first line, what all are compared with on top."""
+    columns = columns_of(figures)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("arm", overflow="fold", min_width=12)
-    table.add_column("stat", overflow="fold")
-    table.add_column("value", justify="right", overflow="fold", min_width=9)
-    table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("ratio [95 % interval]", overflow="fold")
-    if goals:
-        table.add_column("target", overflow="fold")
+    table.add_column("arm", overflow="fold", min_width=12, max_width=24)
+    for heading in columns:
+        table.add_column(heading, overflow="fold", justify="right" if heading == VALUE else "left", min_width=4)
     above = ""
     for figure in figures:
-        table.add_row(Text("" if figure.arm == above else figure.arm), *cells(figure, goals=goals))
+        table.add_row(Text("" if figure.arm == above else figure.arm), *(cell(figure) for cell in columns.values()))
         above = figure.arm
     return table
 
 
-def cells(figure: Figure, *, goals: bool) -> list[Text]:
-    """All but the arm. Texts, so that nothing in a name is taken for markup."""
-    verdict = figure.vs.verdict if figure.vs is not None else None
-    count = f"{figure.num:,}" if figure.num else ""
-    ratio = Text(words.ratio_of(figure), style=_STYLES.get(verdict or "", ""))
-    said = [Text(figure.stat), Text(words.value_of(figure)), Text(count), ratio]
-    met = {True: "green", False: "red", None: ""}[figure.met]
-    return [*said, Text(words.goals_of(figure), style=met)] if goals else said
+def columns_of(figures: Sequence[Figure]) -> dict[str, Callable[[Figure], Text]]:
+    """Heading: what makes the cell, all but the arm's. Texts, so that nothing in a name is taken for markup."""
+    columns: dict[str, Callable[[Figure], Text]] = {
+        "stat": lambda figure: Text(figure.stat),
+        VALUE: lambda figure: Text(words.value_of(figure)),
+    }
+    if bases := Counter(figure.vs.arm for figure in figures if figure.vs is not None):
+        [(base, _)] = bases.most_common(1)
+        columns[f"x {base}"] = partial(_ratio, base=base)
+    if any(figure.target is not None or figure.aspiration is not None for figure in figures):
+        columns["target"] = lambda figure: Text(words.goals_of(figure), style=_STYLES.get(figure.met, ""))
+    return columns
+
+
+def _ratio(figure: Figure, base: str) -> Text:
+    """Names what it is compared with where that isn't the heading's."""
+    if figure.vs is None:
+        return Text()
+    said = words.interval(figure.vs) + ("" if figure.vs.arm == base else f" x {figure.vs.arm}")
+    verdict = figure.vs.verdict
+    return Text(f"{said} {_VERDICTS.get(verdict, verdict)}" if verdict else said, style=_STYLES.get(verdict, ""))
 
 
 def is_aside(figure: Figure) -> bool:
@@ -66,13 +89,21 @@ def is_aside(figure: Figure) -> bool:
     return figure.value is None or figure.stat in ASIDES
 
 
+def counted(figures: Sequence[Figure]) -> Iterator[str]:
+    """How many samples there were to a figure, where there were any."""
+    if counts := sorted({figure.num for figure in figures if figure.num and not is_aside(figure)}):
+        yield f"n {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))}"
+
+
 def asides(figures: Sequence[Figure]) -> Iterator[str]:
     """One line for all arms of which the same is said."""
     said: dict[str, list[str]] = {}
-    for figure in figures:
-        words_of = figure.label if figure.value is None else words.amount(figure.value, figure.unit)
-        said.setdefault(f"{figure.stat} {words_of}", []).append(figure.arm)
-    yield from (f"{text} ({', '.join(dict.fromkeys(arms))})" for text, arms in said.items())
+    for figure in filter(is_aside, figures):
+        if figure.value is None:
+            said.setdefault(f"{figure.stat} {figure.label}: ", []).append(figure.arm)
+        else:
+            said.setdefault(f"{figure.stat}: ", []).append(f"{figure.arm} {words.number(figure.value)}")
+    yield from (text + ", ".join(dict.fromkeys(arms)) for text, arms in said.items())
 
 
 def closing(results: Results) -> Iterator[str]:

@@ -28,7 +28,12 @@ def value_of(figure: Figure) -> str:
 
 
 def interval(ratio: Ratio) -> str:
-    return f"{ratio.ratio:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return f"{times(ratio.ratio)} [{times(ratio.low)}, {times(ratio.high)}]"
+
+
+def times(ratio: float) -> str:
+    """Three decimals near one, none where it is hundreds."""
+    return f"{ratio:,.{3 if ratio < 10 else 1 if ratio < 100 else 0}f}"
 
 
 def ratio_of(figure: Figure) -> str:
@@ -62,3 +67,8 @@ def reached(figure: Figure, goal: float) -> bool | None:
 
 def _met(figure: Figure, goal: float) -> str:
     return {True: " met", False: " missed", None: ""}[reached(figure, goal)]
+
+
+def percent(part: float) -> str:
+    """Of one: two digits, all those before the point."""
+    return f"{100 * part:,.{0 if part >= 0.1 else 1}f} %"

@@ -1,0 +1,129 @@
+"""Inline SVG by pygal: boxes of samples, and lines over sizes or over time, in the colours of the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pygal
+from markupsafe import Markup, escape
+from pygal.style import Style
+
+from esper.bench import words
+from esper.bench.report.spread import Spread
+
+NUM_COLOURS = 6
+_WIDTH, _HEIGHT, _LEGEND = 340, 190, 17
+_STYLE = Style(
+    background="transparent",
+    plot_background="transparent",
+    foreground="var(--ink)",
+    foreground_strong="var(--ink)",
+    foreground_subtle="var(--rule)",
+    colors=tuple(f"var(--series-{number})" for number in range(NUM_COLOURS)),
+    font_family="inherit",
+    label_font_size=11,
+    major_label_font_size=11,
+    legend_font_size=11,
+    guide_stroke_dasharray="1,3",
+    major_guide_stroke_dasharray="1,3",
+    opacity=".35",
+)
+_TICKS = 6
+_WIDEST = 20.0  # from here on an axis is logarithmic
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Of a line: where it lies, and what the axis says there."""
+
+    at: float
+    label: str
+    value: float
+
+
+def boxes(title: str, spreads: Sequence[Spread]) -> Markup:
+    """One box an arm, whiskers within Tukey's fences; what lies outside is counted in the table beside it."""
+    if not spreads:
+        return Markup()
+    wide = _is_wide([value for each in spreads for value in (each.low, each.high)])
+    chart = pygal.Box(box_mode="extremes", **_options(len(spreads), wide, [(each.low, each.high) for each in spreads]))
+    for each in spreads:
+        chart.add(each.arm, [each.low, each.quartile, each.quartile, each.median, each.upper, each.upper, each.high])
+    described = "; ".join(
+        f"{each.arm}: median {words.amount(each.median, each.unit)}, "
+        f"quartiles {words.number(each.quartile)} to {words.number(each.upper)}"
+        for each in spreads
+    )
+    return _inline(chart, title, described)
+
+
+def curves(title: str, unit: str, lines: Mapping[str, Sequence[Point]]) -> Markup:
+    """One line an arm; both axes are logarithmic where the sizes span more than tenfold."""
+    points = [point for line in lines.values() for point in line]
+    positions = sorted({point.at for point in points})
+    wide = positions[0] > 0 and positions[-1] >= 10 * positions[0] and all(point.value > 0 for point in points)
+    ranges = [(point.value, point.value) for point in points]
+    chart = pygal.XY(stroke=True, dots_size=3, **_options(len(lines), wide, ranges))
+    chart.x_labels = [
+        {"value": point.at, "label": point.label} for point in {each.at: each for each in points}.values()
+    ]
+    for arm, line in lines.items():
+        chart.add(arm, [(point.at, point.value) for point in sorted(line, key=lambda point: point.at)])
+    described = "; ".join(
+        f"{arm}: " + ", ".join(f"{point.label} {words.amount(point.value, unit)}" for point in line)
+        for arm, line in lines.items()
+    )
+    return _inline(chart, title, described)
+
+
+def _options(num: int, logarithmic: bool, ranges: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    return {
+        "style": _STYLE,
+        "js": [],
+        "width": _WIDTH,
+        "height": _HEIGHT + num * _LEGEND,
+        "margin": 6,
+        "margin_right": 26,  # for half of the last label
+        "disable_xml_declaration": True,
+        "show_legend": True,
+        "legend_at_bottom": True,
+        "legend_at_bottom_columns": 1,
+        "legend_box_size": 10,
+        "truncate_legend": 40,
+        "truncate_label": -1,
+        "logarithmic": logarithmic,
+        "value_formatter": words.number,
+        "y_labels": ticks(low, high, logarithmic=logarithmic),
+        "show_x_guides": False,
+        "print_values": False,
+    }
+
+
+def ticks(low: float, high: float, *, logarithmic: bool) -> list[float]:
+    """A few round values that enclose both ends: powers of ten, or steps of 1, 2 or 5 times one."""
+    if logarithmic:
+        first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+        every = -(-(last - first) // _TICKS) or 1
+        return [10.0**power for power in range(first, max(last, first + 1) + every, every)]
+    span = (high - low) or abs(high) or 1.0
+    power = 10.0 ** np.floor(np.log10(span / _TICKS))
+    step = next(power * times for times in (1, 2, 5, 10) if power * times * _TICKS >= span)
+    start, end = int(np.floor(low / step)), int(np.ceil(high / step))
+    return [float(step * number) for number in range(start, max(end, start + 1) + 1)]
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) / min(values) > _WIDEST
+
+
+def _inline(chart: Any, title: str, described: str) -> Markup:
+    """The bare svg element: no script, named and described for who can't see it."""
+    drawn = chart.render(is_unicode=True)
+    drawn = re.sub(r"<script.*?</script>|<!--.*?-->|<title>.*?</title>|<desc.*?</desc>", "", drawn, flags=re.DOTALL)
+    named = f'<svg role="img" aria-label="{escape(f"{title}. {described}")}" '
+    return Markup(drawn.replace("<svg ", named, 1))

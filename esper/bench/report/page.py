@@ -1,0 +1,122 @@
+"""What the page shows, put together: families, their rows, tables beside plots, earlier runs, the machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from esper.bench import table, words
+from esper.bench.document import Document
+from esper.bench.figures import Figure
+from esper.bench.report import charts, history, sizes, spread
+from esper.bench.store import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing and what stands below it."""
+
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """One row at one shape."""
+
+    name: str
+    shape: str
+    figures: list[Figure]
+    asides: list[str]
+    spreads: list[spread.Spread]
+    plots: list[Plot]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyView:
+    """Rows of one family, and the curves over their sizes."""
+
+    name: str
+    rows: list[RowView]
+    plots: list[Plot]
+
+
+def html(document: Document, sessions: Sequence[Session] = ()) -> str:
+    """The whole page. `sessions`: earlier runs on an equal machine, oldest first, for the history."""
+    environment = Environment(
+        loader=PackageLoader("esper.bench.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    results = document.results
+    return environment.get_template("page.html").render(
+        results=results,
+        machine=machine(document),
+        summary=table.summary(results),
+        closing=list(table.closing(results))[:-1],
+        goals=[figure for figure in results.figures if figure.target is not None or figure.aspiration is not None],
+        families=[family(name, figures, sessions) for name, figures in document.by_family.items()],
+        when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(results.started_s)),
+        num_sessions=len(sessions),
+        words=words,
+    )
+
+
+def family(name: str, figures: Sequence[Figure], sessions: Sequence[Session]) -> FamilyView:
+    grouped = groupby(figures, key=lambda figure: (figure.row, figure.shape))
+    rows = [row_view(row, shape, list(group), sessions) for (row, shape), group in grouped]
+    units = {figure.row: figure.unit for figure in figures if figure.stat == sizes.STAT}
+    plots = [
+        Plot(charts.curves(f"{row} over size", units[row], lines), f"{row}: median ({units[row]}) over size")
+        for row, lines in sizes.scaling(figures).items()
+    ]
+    return FamilyView(name, rows, plots)
+
+
+def row_view(row: str, shape: str, figures: list[Figure], sessions: Sequence[Session]) -> RowView:
+    listed = [figure for figure in figures if not table.is_aside(figure)]
+    spreads = spread.spreads(figures)
+    plots = [*_distribution(row, spreads), *_history(row, shape, sessions)]
+    return RowView(row, shape, listed, [*table.counted(figures), *table.asides(figures)], spreads, plots)
+
+
+def machine(document: Document) -> dict[str, str]:
+    """The fingerprint, in words."""
+    of = document.results.machine
+    said = {
+        "processor": f"{of.cpu}, {of.cores} cores",
+        "memory": f"{of.memory_bytes / 2**30:.1f} GiB",
+        "GPU": ", ".join(of.gpus) or "none",
+        "system": f"{of.kernel}, Python {of.python}",
+        "torch": f"{of.torch}, {of.threads or 'unknown number of'} threads" if of.torch else "none",
+        "clock governor": of.governor or "not told",
+        "settings": ", ".join(f"{name}={value}" for name, value in of.pins.items()) or "none",
+        "commit": (of.commit or "unknown") + (", with changes" if of.dirty else ""),
+        "load of the last minute": f"{of.load_start:.2f} at the start, {of.load_end:.2f} at the end",
+        "key": of.key,
+    }
+    return said
+
+
+def _distribution(row: str, spreads: Sequence[spread.Spread]) -> Iterator[Plot]:
+    if spreads:
+        unit = spreads[0].unit
+        same = [each for each in spreads if each.unit == unit]
+        caption = f"{row}: samples ({unit}); box: quartiles and median, whiskers: within Tukey's fences"
+        yield Plot(charts.boxes(f"{row}, samples", same), caption)
+
+
+def _history(row: str, shape: str, sessions: Sequence[Session]) -> Iterator[Plot]:
+    lines = history.lines(row, shape, sessions)
+    if lines:
+        yield Plot(
+            charts.curves(f"{row}, earlier runs", history.unit(row, shape, sessions), lines),
+            f"{row}: median ({history.unit(row, shape, sessions)}) in earlier runs on this machine",
+        )

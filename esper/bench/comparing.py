@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from esper.bench.effort import Effort
 from esper.bench.figures import MEASURED, Figure, not_measured
 from esper.bench.opened import agree, blamed_calls, missing, opened
-from esper.bench.pairs import Taken, Timed, Watch, take
+from esper.bench.pairs import Taken, Timed, Watch, settled_collector, take
 from esper.bench.row import Comparison
 from esper.bench.statistics import NEEDED
 from esper.bench.summary import AGAIN, STATS, figures_of, with_goals
@@ -25,7 +25,8 @@ def compared(row: Comparison, effort: Effort) -> Iterator[Figure]:
         return
     with opened(row, tuple(arm for arm in row.arms if arm.name not in absent)) as ready:
         agree(row, ready)
-        taken = paired(row, blamed_calls(row.name, ready), effort)
+        with settled_collector():
+            taken = paired(row, blamed_calls(row.name, ready), effort)
     yield warm_up(row, taken)
     yield from figures_of(row, taken.samples)
     yield from (absence(row, name, why) for name, why in absent.items())

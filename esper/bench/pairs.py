@@ -54,21 +54,19 @@ def take(arms: Mapping[str, Timed], watch: Watch, effort: Effort) -> Taken:
 
     What is looked at is how wide the intervals are, never where they lie, so that stopping favours no verdict. It does
     favour a narrow interval: one that says 95 % covers less after few rounds (see docs/benchmarks.md).
-    The collector stays on, as it is in use; what set-up left is collected and frozen first, and so not traversed.
     """
     draw = random.Random(effort.seed)
-    with settled_collector():
-        taken = warm_up(arms, effort, draw)
-        ends, look = time.monotonic() + effort.seconds, float(max(effort.min_pairs, watch.enough))
-        while True:
-            play(arms, draw, taken.samples)
-            num, over = len(taken.samples[watch.reference]), time.monotonic() >= ends
-            if num >= effort.max_pairs or (over and num >= effort.min_pairs):
+    taken = warm_up(arms, effort, draw)
+    ends, look = time.monotonic() + effort.seconds, float(max(effort.min_pairs, watch.enough))
+    while True:
+        play(arms, draw, taken.samples)
+        num, over = len(taken.samples[watch.reference]), time.monotonic() >= ends
+        if num >= effort.max_pairs or (over and num >= effort.min_pairs):
+            return taken
+        if num >= look:
+            look = num * GROWTH
+            if narrow(taken.samples, watch, effort.width):
                 return taken
-            if num >= look:
-                look = num * GROWTH
-                if narrow(taken.samples, watch, effort.width):
-                    return taken
 
 
 def warm_up(arms: Mapping[str, Timed], effort: Effort, draw: random.Random) -> Taken:
@@ -96,7 +94,8 @@ def narrow(samples: Mapping[str, Sequence[float]], watch: Watch, limit: float) -
 
 @contextmanager
 def settled_collector() -> Iterator[None]:
-    """What is alive now is not looked at again until the block ends."""
+    """The collector stays on, as it is in use. What set-up left is collected first; the rest of it is frozen, so that
+    it is not looked at again until the block ends."""
     gc.collect()
     gc.freeze()
     try:

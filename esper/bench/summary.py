@@ -35,23 +35,24 @@ class Against:
 
     def __init__(self, row: Comparison, reference: str, scaled: Mapping[str, NDArray[np.float64]]) -> None:
         self.row, self.reference, self.scaled = row, reference, scaled
-        self._floors: dict[str, float] = {}
+        self._controls: dict[str, Ratio] = {}
 
     def ratio(self, arm: str, stat: str) -> Ratio | None:
         """None for the reference itself. The machine's limit does other work, and gets no verdict; the control gets one
         without the floor, which it makes itself."""
         if arm == self.reference:
             return None
-        found = replace(self._to_reference(arm, stat), floor=self._floor(stat))
-        if arm == self.row.limit:
-            return found
-        floor = 0.0 if arm == self.reference + AGAIN else self._floor(stat)
-        return replace(found, verdict=verdict(found, self.row.threshold, floor))
+        control = self._control(stat)
+        floor = floor_of(control)
+        if arm == self.reference + AGAIN:
+            return replace(control, floor=floor, verdict=verdict(control, self.row.threshold, 0.0))
+        found = replace(self._to_reference(arm, stat), floor=floor)
+        return found if arm == self.row.limit else replace(found, verdict=verdict(found, self.row.threshold, floor))
 
-    def _floor(self, stat: str) -> float:
-        if stat not in self._floors:
-            self._floors[stat] = floor_of(self._to_reference(self.reference + AGAIN, stat))
-        return self._floors[stat]
+    def _control(self, stat: str) -> Ratio:
+        if stat not in self._controls:
+            self._controls[stat] = self._to_reference(self.reference + AGAIN, stat)
+        return self._controls[stat]
 
     def _to_reference(self, arm: str, stat: str) -> Ratio:
         return ratio_of(self.scaled[arm], self.scaled[self.reference], self.reference, stat)

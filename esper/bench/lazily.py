@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pkgutil import resolve_name
+from typing import Any
 
 from esper.bench.arm import Arm, Ready
 from esper.bench.figures import Figure
 
 WORK = "esper.bench.work"
+THREADS = 1
+"""Of torch, as the fingerprint says: where cores are shared, threads spin for milliseconds on tensors so small."""
 
 
 def lazily(name: str, where: str, *given: object) -> Arm:
     """An arm set up by `where(*given)`, "module:function" below esper.bench.work."""
 
     def set_up() -> Ready:
-        ready: Ready = resolve_name(f"{WORK}.{where}")(*given)
+        ready: Ready = loaded(where)(*given)
         return ready
 
     return Arm(name, set_up)
@@ -25,6 +29,14 @@ def measured_by(where: str) -> Callable[..., list[Figure]]:
     """The `measure` of a Measurement, loaded in the same way."""
 
     def measure(*given: object) -> list[Figure]:
-        return list(resolve_name(f"{WORK}.{where}")(*given))
+        return list(loaded(where)(*given))
 
     return measure
+
+
+def loaded(where: str) -> Any:
+    """What stands at "module:function" below esper.bench.work; torch runs in one thread from then on."""
+    found = resolve_name(f"{WORK}.{where}")
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(THREADS)
+    return found

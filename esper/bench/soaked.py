@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from esper.bench.drift import Drift, drift
 from esper.bench.figures import DERIVED, Figure, Ratio, not_measured
@@ -113,27 +113,31 @@ class Soaked:
 
 
 def append(path: Path, sample: Sample) -> None:
-    """One line; a cut one is written over by nothing, and left out when it is read."""
+    """One line, below one that was cut off."""
     torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
     with open(path, "a", encoding="utf-8") as file:
         file.write(("\n" if torn else "") + json.dumps(asdict(sample)) + "\n")
 
 
 def read(path: Path) -> list[Sample]:
-    """Raises SettingError where a line is no sample; the last may have been cut off by whatever ended its writer."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found = [_sample(line) for line in lines]
-    for number, each in enumerate(found, 1):
-        if each is None and number < len(lines):
-            raise SettingError(f"line {number} of {path}", lines[number - 1][:80], "a sample of a soak")
-    return [each for each in found if each is not None]
+    """Raises SettingError where a line is no sample. One that was cut off with its writer is left out."""
+    found = list[Sample]()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        values = _values(line)
+        if values is not None and {*values} == NAMES:
+            found.append(Sample(**values))
+        elif values is not None or not line.startswith(BEGINNING):
+            raise SettingError(f"line {number} of {path}", line[:80], "a sample of a soak")
+    return found
 
 
-def _sample(line: str) -> Sample | None:
+NAMES = {field.name for field in fields(Sample)}
+BEGINNING = '{"session": '
+
+
+def _values(line: str) -> dict[str, Any] | None:
     try:
         values = json.loads(line)
     except ValueError:
         return None
-    names = {field.name for field in fields(Sample)}
-    known = isinstance(values, dict) and {*values} == names
-    return Sample(**values) if known and math.isfinite(values["hours"]) else None
+    return values if isinstance(values, dict) else {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from esper.bench.lazily import loaded
 from esper.bench.soaked import Sample, Soaked, append, read
 from esper.errors import EsperError, SettingError
 
@@ -76,10 +77,8 @@ def soak(
 
 def _session(soaking: Soaking, number: int) -> None:
     """Until the hours are over, or something is raised: that is an error, and the next session begins anew."""
-    from esper.bench.work.churn import Churn
-    from esper.bench.work.resident import device
-
-    with closing(Churn(device())) as churn:
+    churning, device = loaded("churn:Churn"), loaded("resident:device")
+    with closing(churning(device())) as churn:
         churn.life()  # what is loaded on first use is no drift
         session = Session(soaking, number, churn)
         churn.tick = session.tick
@@ -106,8 +105,6 @@ class Session:
             self.sample()
 
     def sample(self) -> None:
-        from esper.bench.work.resident import cuda_fragmentation, rss_mb
-
         counts, times, now_s = self.churn.counts, self.churn.step_ms, time.monotonic()
         self.due_s = now_s + self.soaking.every_s
         self.churn.step_ms = []
@@ -115,14 +112,14 @@ class Session:
             Sample(
                 session=self.number,
                 hours=self.before_h + (now_s - self.begun_s) / 3600,
-                rss_mb=rss_mb(),
+                rss_mb=loaded("resident:rss_mb")(),
                 step_ms=statistics.median(times) if times else self.soaking.last_step_ms,
                 steps=counts.steps,
                 lives=counts.lives,
                 refused=counts.refused,
                 errors=counts.errors,
                 collections=_collections() - self.num_collected,
-                fragmentation=cuda_fragmentation(),
+                fragmentation=loaded("resident:cuda_fragmentation")(),
                 last_error=counts.last_error,
             )
         )

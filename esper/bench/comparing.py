@@ -32,13 +32,13 @@ def compared(row: Comparison, effort: Effort) -> Iterator[Figure]:
     yield from (absence(row, name, why) for name, why in absent.items())
 
 
-def paired(row: Comparison, calls: Mapping[str, Timed], effort: Effort) -> Taken:
-    """The first of these calls is the reference, and is called under a second name too."""
+def paired(row: Comparison, calls: Mapping[str, Timed], effort: Effort, control: Timed | None = None) -> Taken:
+    """The first of these calls is the reference, and is called under a second name too, or the `control` is."""
     reference = next(iter(calls))
     again = reference + AGAIN
     watched = [again, *(name for name in calls if name not in (reference, row.limit))]
     enough = max((NEEDED.get(goal.stat, 1) for goal in row.goals), default=1)
-    return take({**calls, again: calls[reference]}, Watch(reference, watched, enough), effort)
+    return take({**calls, again: control or calls[reference]}, Watch(reference, watched, enough), effort)
 
 
 def check(row: Comparison) -> None:

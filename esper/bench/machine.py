@@ -93,13 +93,13 @@ def torch_version() -> str:
 def revision(folder: Path) -> tuple[str, bool]:
     """The commit checked out around this folder, and whether files differ from it; empty where there is none."""
     try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        return commit, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+        commit = git(folder, "rev-parse", "HEAD")
+        return commit, bool(git(folder, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return "", False
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.strip()
 

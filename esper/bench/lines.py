@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,16 +27,22 @@ def family_of(row: str, families: Mapping[str, str]) -> str:
 def as_fields(figure: Figure, bench: str, *, samples: bool = False) -> dict[str, object]:
     """`bench` is the row's family. What a figure does not have is left out, `value` aside, which is null."""
     fields: dict[str, object] = {"bench": bench, "row": figure.row, "arm": figure.arm, "stat": figure.stat}
-    fields |= {"value": figure.value, "unit": figure.unit, "n": figure.num, "label": figure.label}
+    fields |= {"value": _finite(figure.value), "unit": figure.unit, "n": figure.num, "label": figure.label}
     optional = {"shape": figure.shape, "higher": figure.higher, "gate": figure.gate}
     fields |= {name: value for name, value in optional.items() if value}
     goals = {"target": figure.target, "aspiration": figure.aspiration, "met": figure.met}
     fields |= {name: value for name, value in goals.items() if value is not None}
     if figure.vs is not None:
-        fields["vs"] = {name: value for name, value in asdict(figure.vs).items() if value is not None}
+        ratio = {name: _finite(value) for name, value in asdict(figure.vs).items()}
+        fields["vs"] = {name: value for name, value in ratio.items() if value is not None}
     if samples and figure.samples:
         fields["samples"] = [float(f"{sample:.{_SIGNIFICANT}g}") for sample in figure.samples]
     return fields
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: an interval without an end leaves it out."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_line(figure: Figure, bench: str) -> str:
@@ -44,6 +52,8 @@ def as_line(figure: Figure, bench: str) -> str:
 def as_figure(fields: Mapping[str, object]) -> Figure:
     """SettingError where it is no figure."""
     own = {name: value for name, value in fields.items() if name not in ("bench", "met", "n")}
+    if isinstance(vs := own.get("vs"), dict):
+        own["vs"] = {"low": -math.inf, "high": math.inf, **vs}
     try:
         return _FIGURE.validate_python({**own, "num": fields.get("n", 0)})
     except ValidationError as error:

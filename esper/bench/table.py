@@ -18,7 +18,6 @@ from esper.bench.results import Results
 
 ASIDES = frozenset({"outliers", "warm-up"})
 VALUE = "value"
-_VERDICTS = {"indistinguishable": "alike"}
 _STYLES: Mapping[object, str] = {
     "slower": "red",
     "faster": "green",
@@ -81,7 +80,7 @@ def _ratio(figure: Figure, base: str) -> Text:
         return Text()
     said = words.interval(figure.vs) + ("" if figure.vs.arm == base else f" x {figure.vs.arm}")
     verdict = figure.vs.verdict
-    return Text(f"{said} {_VERDICTS.get(verdict, verdict)}" if verdict else said, style=_STYLES.get(verdict, ""))
+    return Text(f"{said} {words.brief(verdict)}" if verdict else said, style=_STYLES.get(verdict, ""))
 
 
 def is_aside(figure: Figure) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from esper.bench.figures import MEASURED, Figure, Ratio
+from esper.bench.figures import MEASURED, Figure, Ratio, Verdict
 
 NONE = "-"
 _WHOLE = 10_000  # from here on a fraction tells nothing
@@ -44,6 +44,11 @@ def ratio_of(figure: Figure) -> str:
         return ""
     said = f"{interval(figure.vs)} x {figure.vs.arm}"
     return f"{said}, {figure.vs.verdict}" if figure.vs.verdict else said
+
+
+def brief(verdict: Verdict | None) -> str:
+    """For narrow columns."""
+    return "alike" if verdict == "indistinguishable" else verdict or ""
 
 
 def goals_of(figure: Figure) -> str:

@@ -13,6 +13,8 @@ from rich.text import Text
 
 from esper.bench.registry import chosen, registered
 from esper.bench.row import Comparison, Row
+from esper.cli.bench_compare import compare
+from esper.cli.bench_report import report
 from esper.cli.bench_run import run
 from esper.cli.bench_soak import soak
 from esper.cli.bench_worker import total, worker
@@ -21,6 +23,8 @@ app = typer.Typer(
     name="bench", add_completion=False, no_args_is_help=True, help="Measure what it costs, on this machine."
 )
 app.command("run")(run)
+app.command("compare")(compare)
+app.command("report")(report)
 app.command("soak")(soak)
 app.command("worker")(worker)
 app.command("sum")(total)

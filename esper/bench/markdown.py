@@ -1,0 +1,62 @@
+"""A run's results as a page of Markdown: dated, with the machine, the commands, and every figure."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from esper.bench import table, words
+from esper.bench.document import Document
+from esper.bench.figures import Figure
+
+_HEADINGS = ("arm", "statistic", "value", "n", "ratio, 95 % interval", "target, aim")
+
+
+def page(document: Document) -> str:
+    """As docs/benchmarks.md: nothing in it is written by hand."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(document: Document) -> Iterator[str]:
+    results, machine = document.results, document.results.machine
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(results.started_s))
+    yield from ("# Benchmarks", "")
+    yield f"Written by the suite, {day}: {table.summary(results)}. Machine: {machine.cpu}, {machine.cores} cores,"
+    yield f"{machine.memory_bytes / 2**30:.1f} GiB, GPU {', '.join(machine.gpus) or 'none'}, {machine.kernel},"
+    yield f"Python {machine.python}, torch {machine.torch or 'none'} ({machine.threads} threads), commit"
+    yield f"`{machine.commit[:12] or 'unknown'}`{' with changes' if machine.dirty else ''}; load of the last minute"
+    yield f"{machine.load_start:.2f} at the start, {machine.load_end:.2f} at the end. Ratios are of one interleaved run,"
+    yield "with a 95 % bootstrap interval; indistinguishable: no more than the row's threshold or the noise of the run."
+    yield from ("", "```sh", f"esper bench run --{results.effort.mode} --seed {results.effort.seed} --out bench/out")
+    yield from ("esper bench report --from-results bench/out/report.json --markdown --out docs/benchmarks.md", "```")
+    for line in list(table.closing(results))[:-1]:
+        yield from ("", f"- {_cell(line)}")
+    for family, figures in document.by_family.items():
+        yield from ("", f"## {family}")
+        for (row, shape), group in groupby(figures, key=lambda figure: (figure.row, figure.shape)):
+            yield from ("", f"### {row}" + (f" ({shape})" if shape else ""), "")
+            yield from _table(list(group))
+
+
+def _table(figures: Sequence[Figure]) -> Iterator[str]:
+    listed = [figure for figure in figures if not table.is_aside(figure)]
+    if listed:
+        yield _row(_HEADINGS)
+        yield _row(["---"] * len(_HEADINGS))
+        for each in listed:
+            number = f"{each.num:,}" if each.num else ""
+            goals = words.goals_of(each)
+            yield _row([each.arm, each.stat, words.value_of(each), number, words.ratio_of(each), goals])
+        yield ""
+    yield from (f"- {_cell(aside)}" for aside in table.asides(figures))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    """Nothing in a name is taken for markup."""
+    return re.sub(r"[\\|*_`]|<(?!=)", r"\\\g<0>", text)

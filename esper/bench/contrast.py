@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from esper.bench.figures import Figure, Ratio, Verdict
+from esper.bench.figures import Figure, Ratio
 from esper.bench.results import Results
 
-SMALLEST = 0.05
-"""Relative: less than that does not matter."""
 LEFT_OUT = frozenset({"p95", "p99", "max", "outliers", "warm-up", "per limit"})
 """Tails and counts that two single runs say nothing of."""
 
@@ -42,15 +40,16 @@ def contrasts(one: Results, other: Results) -> Iterator[Contrast]:
 
 
 def of_ratios(one: Ratio | None, other: Ratio | None) -> Ratio | None:
-    """The second to the first; the intervals of two independent runs add up in squares on the log."""
+    """The second to the first; the intervals of two independent runs add up in squares on the log.
+
+    No verdict: whole runs are what is drawn anew, and one of each says nothing of how far two equal ones lie apart.
+    """
     if one is None or other is None or one.arm != other.arm or not _usable(one, other):
         return None
     middle = other.ratio / one.ratio
     below = math.hypot(math.log(other.ratio / other.low), math.log(one.high / one.ratio))
     above = math.hypot(math.log(other.high / other.ratio), math.log(one.ratio / one.low))
-    floor = max(one.floor or 0.0, other.floor or 0.0)
-    found = Ratio(one.arm, middle, middle * math.exp(-below), middle * math.exp(above), floor)
-    return Ratio(found.arm, found.ratio, found.low, found.high, floor, _verdict(found, max(SMALLEST, floor)))
+    return Ratio(one.arm, middle, middle * math.exp(-below), middle * math.exp(above))
 
 
 def missing(one: Results, other: Results) -> list[str]:
@@ -65,9 +64,3 @@ def _name(figure: Figure) -> tuple[str, str, str, str, str]:
 
 def _usable(*ratios: Ratio) -> bool:
     return all(0.0 < each.low <= each.ratio <= each.high < math.inf for each in ratios)
-
-
-def _verdict(ratio: Ratio, bar: float) -> Verdict:
-    if ratio.low > 1.0 and ratio.ratio > 1.0 + bar:
-        return "slower"
-    return "faster" if ratio.high < 1.0 and ratio.ratio < 1.0 / (1.0 + bar) else "indistinguishable"

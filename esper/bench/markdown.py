@@ -27,8 +27,8 @@ def _lines(document: Document) -> Iterator[str]:
     yield f"{machine.memory_bytes / 2**30:.1f} GiB, GPU {', '.join(machine.gpus) or 'none'}, {machine.kernel},"
     yield f"Python {machine.python}, torch {machine.torch or 'none'} ({machine.threads} threads), commit"
     yield f"`{machine.commit[:12] or 'unknown'}`{' with changes' if machine.dirty else ''}; load of the last minute"
-    yield f"{machine.load_start:.2f} at the start, {machine.load_end:.2f} at the end. Ratios are of one interleaved run,"
-    yield "with a 95 % bootstrap interval; indistinguishable: no more than the row's threshold or the noise of the run."
+    yield f"{machine.load_start:.2f} at the start, {machine.load_end:.2f} at the end. Ratios are of one interleaved"
+    yield "run, with a 95 % bootstrap interval; indistinguishable: within the row's threshold or the noise of the run."
     yield from ("", "```sh", f"esper bench run --{results.effort.mode} --seed {results.effort.seed} --out bench/out")
     yield from ("esper bench report --from-results bench/out/report.json --markdown --out docs/benchmarks.md", "```")
     for line in list(table.closing(results))[:-1]:

@@ -19,8 +19,8 @@ from esper.bench.document import Document, read
 from esper.errors import SettingError
 
 APART = (
-    "Runs apart: values move with the machine's hour, ratios to each run's own reference do not. "
-    "`esper bench run --baseline REV --current REV` measures both in one run."
+    "Runs apart: values move with the machine's hour, ratios to each run's own reference do not; what else differs from "
+    "one run to the next is in no interval here. `esper bench run --baseline REV --current REV` takes both in one run."
 )
 
 
@@ -67,7 +67,7 @@ def table_of(group: Sequence[Contrast]) -> Table:
 
 def cells(each: Contrast) -> list[str]:
     quotient = "" if each.values is None else words.times(each.values)
-    ratio = "" if each.ratios is None else f"{words.interval(each.ratios)} {words.brief(each.ratios.verdict)}"
+    ratio = "" if each.ratios is None else words.interval(each.ratios)
     return [each.one.arm, each.one.stat, words.value_of(each.one), words.value_of(each.other), quotient, ratio]
 
 
@@ -87,5 +87,5 @@ def said(each: Contrast, document: Document) -> dict[str, object]:
     fields |= {"one": each.one.value, "other": each.other.value, "ratio": each.values}
     if each.ratios is not None:
         of = each.ratios
-        fields["vs"] = {"arm": of.arm, "ratio": of.ratio, "low": of.low, "high": of.high, "verdict": of.verdict}
+        fields["vs"] = {"arm": of.arm, "ratio": of.ratio, "low": of.low, "high": of.high}
     return fields

@@ -23,7 +23,7 @@ from esper.bench.pairs import Taken
 from esper.bench.results import Alarm, Results
 from esper.bench.row import Comparison, Row
 from esper.bench.summary import figures_of
-from esper.bench.worktrees import commit_of, laid_out
+from esper.bench.worktrees import laid_out, place_of
 from esper.errors import EsperError
 
 
@@ -52,7 +52,7 @@ class Beside:
 def compare(
     rows: Sequence[Row], revisions: Revisions, effort: Effort, on_figure: Callable[[Figure], object] = id
 ) -> Results:
-    """Every arm of these rows, the current revision's as a ratio to the baseline's, which has a process more as control.
+    """Every arm of these rows: the current revision's as a ratio to the baseline's, whose control is a third process.
 
     What is slower is measured a second time at once, and is an alarm if it is slower again. Raises SettingError for a
     revision that git does not know; a row that fails in either is one of `failures`.
@@ -73,9 +73,9 @@ def compare(
 
 
 def begun(revisions: Revisions, stack: ExitStack) -> Beside:
-    one, other = commit_of(revisions.baseline), commit_of(revisions.current)
+    one, other = place_of(revisions.baseline), place_of(revisions.current)
     before, after = (stack.enter_context(laid_out(name)) for name in (revisions.baseline, revisions.current))
-    places = ((f"at {one}", before), (f"at {one} again", before), (f"at {other}", after))
+    places = ((one, before), (f"{one} again", before), (other, after))
     return Beside(*(stack.enter_context(child(name, tree, revisions.files)) for name, tree in places))
 
 

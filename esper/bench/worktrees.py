@@ -17,12 +17,12 @@ LINKED = {"workers": "esper/workers", "examples": "esper/examples"}
 """Folders that the wheel has below esper."""
 
 
-def commit_of(name: str) -> str:
-    """Its hash, in short. Raises SettingError where the checkout has no such revision."""
+def place_of(name: str) -> str:
+    """How an arm's name says it: "at 20c0e47". Raises SettingError where the checkout has no such revision."""
     if name == AS_IT_IS:
         return "as it is"
     try:
-        return git(HERE, "rev-parse", "--short", "--verify", f"{name}^{{commit}}")
+        return f"at {git(HERE, 'rev-parse', '--short', '--verify', f'{name}^{{commit}}')}"
     except (OSError, subprocess.CalledProcessError) as error:
         raise SettingError("the revision", name, f"one that git knows in {HERE}") from error
 

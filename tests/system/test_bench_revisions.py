@@ -1,0 +1,46 @@
+"""Two revisions of this checkout in one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from esper.bench.agreement import DisagreementError
+from esper.bench.blame import ArmFailedError
+from esper.bench.effort import Effort
+from esper.bench.machine import HERE, git, revision
+from esper.bench.registry import registered
+from esper.bench.revisions import Revisions, compare
+from esper.errors import SettingError
+from tests.bench_kit import told
+
+FILE = Path(__file__).with_name("rows_of_revisions.py")
+EFFORT = Effort("gate", 60, 60, 0.05, 1.0)
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not revision(HERE)[0], reason="the tests are not run from a checkout"),
+]
+
+
+def test_what_got_slower_is_an_alarm_and_what_came_to_something_else_or_died_fails() -> None:
+    rows = [registered([FILE])[name] for name in ("counting", "changed", "dying")]
+
+    results = compare(rows, Revisions("HEAD", ".", [FILE]), EFFORT)
+
+    ratio = told(results.figures, "planted as it is", "p50").vs
+    assert ratio is not None and ratio.verdict == "slower" and 1.3 < ratio.ratio < 1.7
+    [alarm] = results.alarms
+    assert (alarm.row, alarm.arm) == ("counting", "planted") and alarm.p_value < 0.001
+    assert told(results.figures, "gone as it is", "p50").label.startswith("not measured: not installed (at ")
+    disagreement, death = results.failures
+    assert isinstance(disagreement, DisagreementError) and "'new', expected 'old'" in str(disagreement)
+    assert isinstance(death, ArmFailedError) and death.why == "its process ended with status 7"
+    assert results.status == 1
+    assert not [line for line in git(HERE, "worktree", "list").splitlines() if "esper-bench-" in line]
+
+
+def test_a_revision_that_git_does_not_know_is_named() -> None:
+    with pytest.raises(SettingError, match=r"the revision is 'no-such-revision'; expected one that git knows in"):
+        compare([], Revisions("no-such-revision", "."), EFFORT)

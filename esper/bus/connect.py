@@ -48,6 +48,7 @@ def client(url: str, deadline_s: float | None) -> Redis:
     except ValueError as error:
         raise SettingError("ESPER_REDIS_URL", without_password(url), f"a Redis URL ({error})") from error
     made.url, made.outage, made.deadline_s, made.holders = url, Outage(), deadline_s, WeakValueDictionary()
+    made._idle = []
     made.set_response_callback("XAUTOCLAIM", as_it_came)
     return cast(Redis, made)
 

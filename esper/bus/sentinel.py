@@ -14,6 +14,7 @@ from esper.bus.server import Redis
 class WatchedRedis(Redis):
     """The same client. Each new connection asks the Sentinels; one to a server that is in charge no more is dropped."""
 
+    holds_on = False  # the pool closes those that it holds when the Sentinels name another server
     _sentinels: Any
 
     @classmethod

@@ -42,6 +42,11 @@ class Redis(library.Redis):
     deadline_s: float | None = None
     holders: WeakValueDictionary[tuple[str, str, str], Holder]
     """Who has entries of a stream, a group and a consumer in hand, and hears what was settled of them."""
+    holds_on = True
+    """Whether a connection stays in hand between commands: the library's pool takes as long to give it out and to take
+    it back as the exchange itself."""
+    _idle: list[Any]
+    """Connections in hand, in use as the pool sees it."""
     by_slot = False
     """Whether keys of different hash tags may lie on different servers, so that no one call names both."""
 
@@ -62,12 +67,24 @@ class Redis(library.Redis):
         return await self._in_time(self._exchange(commands)) if commands else []
 
     async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        pool: Any = self.connection_pool
-        connection = await pool.get_connection()
+        connection = await self._taken()
         try:
             return await exchanged(connection, commands)
         finally:
+            if self.holds_on:
+                self._idle.append(connection)
+            else:
+                await self.connection_pool.release(connection)
+
+    async def _taken(self) -> Any:
+        """A connection that is sound: one in hand, else one from the pool, which opens it where need be."""
+        pool: Any = self.connection_pool
+        while self._idle:
+            connection = self._idle.pop()
+            if await is_sound(connection):
+                return connection
             await pool.release(connection)
+        return await pool.get_connection()
 
     async def _in_time(self, exchange: Awaitable[T]) -> T:
         try:
@@ -91,6 +108,14 @@ async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
             return await exchange
         finally:
             timer.cancel()
+
+
+async def is_sound(connection: Any) -> bool:
+    """Whether it is open, at the beginning of an answer, and not asked by the library to open anew."""
+    try:
+        return connection.is_connected and not (connection.should_reconnect() or await connection.can_read())
+    except FAILURES:
+        return False
 
 
 async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:

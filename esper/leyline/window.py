@@ -23,6 +23,7 @@ _NUMBER = struct.Struct(">Q")
 _SUMMARY = struct.Struct(">QI")  # floor, how many numbers the gaps are; then these, then what is kept
 _KEPT = struct.Struct(f">Q{RECORD.size}s")
 _NOTHING = bytes(RECORD.size)
+_NOTHINGS = [_NOTHING] * CHUNK
 _SUMMARY_SLOT = NUM_SLOTS
 
 BELOW = b"below the window"
@@ -154,8 +155,8 @@ class Window:
                 self.records[first + at // RECORD.size] = record
 
     def _chunk(self, number: int) -> bytes:
-        first, get = number * CHUNK, self.records.get
-        rows = [get(sequence, _NOTHING) for sequence in range(first, first + CHUNK)]
+        first = number * CHUNK
+        rows = map(self.records.get, range(first, first + CHUNK), _NOTHINGS)
         return _NUMBER.pack(number) + b"".join(rows).rstrip(b"\0")
 
     def _summary(self) -> bytes:

@@ -105,6 +105,7 @@ class Desk:
     _logs: dict[str, str] = field(default_factory=dict)
     _token: int = 0
     _renew_at_s: float = 0.0
+    _tick_at_s: float = 0.0
     _forgot_ns: int = 0
     _stepped_at_s: float = 0.0
     _stepped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -175,9 +176,11 @@ class Desk:
         self._look_up()
         for delivery in deliveries:
             self._answer(delivery, settlement)
-        ticked = self.rule.tick(self._now_ns())
-        await self._dissolving.record(ticked)
-        self._publish(ticked, settlement)
+        if not settlement.empty or self._is_tick_due(deliveries):
+            self._tick_at_s = time.monotonic() + TICK_S
+            ticked = self.rule.tick(self._now_ns())
+            await self._dissolving.record(ticked)
+            self._publish(ticked, settlement)
         is_news = any(self._logs[delivery.stream] in COMMANDS for delivery in deliveries)
         is_due = time.monotonic() >= self._renew_at_s
         if is_news or is_due or not settlement.empty:  # votes come again until they are settled: no call for each
@@ -187,6 +190,11 @@ class Desk:
                 await self._recover(found)
         await self._dissolving.proceed()
         self._stepped.set()
+
+    def _is_tick_due(self, deliveries: Sequence[Delivery]) -> bool:
+        """A tick looks at every rank, and votes come one by one: while more are awaited, only time is news to it."""
+        only_votes = bool(deliveries) and all(self._logs[delivery.stream] == "votes" for delivery in deliveries)
+        return not only_votes or time.monotonic() >= self._tick_at_s
 
     def _look_up(self) -> None:
         """Where this process stood still, or Redis was away, the ranks' silence is none of theirs."""

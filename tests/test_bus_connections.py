@@ -1,0 +1,63 @@
+"""A client keeps its connection between commands, and never reads one command's answer as another's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from esper.bus.connect import Redis
+from esper.bus.faults import NoGroupError
+
+ID = ("CLIENT", "ID")
+
+
+async def test_commands_one_after_the_other_go_over_one_connection(redis: Redis) -> None:
+    first = await redis.ask(ID)
+
+    assert [await redis.ask(ID), *await redis.ask_all([ID, ID])] == [first] * 3
+
+
+async def test_commands_at_once_go_over_several_which_are_then_used_again(redis: Redis) -> None:
+    at_once = set(await asyncio.gather(*(redis.ask(ID) for _ in range(3))))
+
+    again = set(await asyncio.gather(*(redis.ask(ID) for _ in range(3))))
+
+    assert len(at_once) == 3
+    assert again == at_once
+
+
+async def test_one_that_the_server_closed_meanwhile_is_opened_anew(redis: Redis, redis_reader: Redis) -> None:
+    closed = await redis.ask(ID)
+
+    await redis_reader.ask(("CLIENT", "KILL", "ID", closed))
+    await redis_reader.ask(("PING",))  # what the server sent before its answer has arrived
+
+    assert await redis.ask(ID) != closed
+
+
+async def test_the_answer_to_a_command_that_was_given_up_is_nobodys(redis: Redis, redis_reader: Redis) -> None:
+    await redis.ask(("PING",))
+    blocked = asyncio.create_task(redis.ask(("BLPOP", "nothing-here", 0)))
+    while not any(b"cmd=blpop" in each for each in (await redis_reader.ask(("CLIENT", "LIST"))).split(b"\n")):
+        assert not blocked.done()
+
+    blocked.cancel()
+    await asyncio.wait([blocked])
+
+    assert await redis.ask(("PING",)) == b"PONG"
+
+
+async def test_after_an_error_the_next_answer_is_that_of_the_next_command(redis: Redis, run_id: str) -> None:
+    with pytest.raises(NoGroupError):
+        await redis.ask_all([("XREADGROUP", "GROUP", "g", "c", "STREAMS", run_id, ">"), ("PING",)])
+
+    assert await redis.ask(ID) == await redis.ask(ID)
+
+
+async def test_a_client_that_was_closed_can_be_used_again(redis: Redis) -> None:
+    before = await redis.ask(ID)
+
+    await redis.aclose()
+
+    assert await redis.ask(ID) != before

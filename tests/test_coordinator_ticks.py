@@ -1,0 +1,57 @@
+"""Votes that others are awaited with cost no look at every rank; the last one is decided, and followed, in its step."""
+
+from __future__ import annotations
+
+from esper.runtime.coordinate import Desk
+from esper.tamiyo.coordinator import Coordinator
+from esper.tamiyo.outcome import Outcome
+from tests.bus_kit import drain
+from tests.rounds import germinate, heartbeat, vote
+from tests.test_coordinator import Run, run, step_until_idle
+
+__all__ = ["run"]
+
+
+class Counting(Coordinator):
+    """Knows how often it was asked what time brings."""
+
+    num_ticks = 0
+
+    def tick(self, now_ns: int) -> Outcome:
+        self.num_ticks += 1
+        return super().tick(now_ns)
+
+
+async def begun(run: Run) -> tuple[Desk, Counting]:
+    """Two ranks, and a round that waits for their votes."""
+    coordinating = await run.coordinator()
+    rule = coordinating.rule = Counting("coordinator")
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate("s0"))
+    await step_until_idle(coordinating)
+    return coordinating, rule
+
+
+async def test_the_last_vote_is_decided_in_its_step_though_those_before_it_were_not_looked_at(run: Run) -> None:
+    coordinating, _ = await begun(run)
+    await run.put("heartbeats", heartbeat(0, step=1_000, due=True))
+    await coordinating.step(await drain(coordinating.inboxes["heartbeats"]))
+
+    for rank in range(2):
+        await run.put("votes", vote(rank))
+        await coordinating.step(await drain(coordinating.inboxes["votes"]))
+
+    assert await run.decisions() == ["Proposal 1", "Commit 1", "Proposal 2"]
+
+
+async def test_time_passes_whatever_else_comes_or_nothing(run: Run) -> None:
+    coordinating, rule = await begun(run)
+    before = rule.num_ticks
+
+    await coordinating.step([])
+    await run.put("heartbeats", heartbeat(0))
+    await coordinating.step(await drain(coordinating.inboxes["heartbeats"]))
+    await run.put("commands", germinate("s1"))
+    await coordinating.step(await drain(coordinating.inboxes["commands"]))
+
+    assert rule.num_ticks == before + 3

@@ -19,8 +19,8 @@ from esper.bench.document import Document, read
 from esper.errors import SettingError
 
 APART = (
-    "Runs apart: values move with the machine's hour, ratios to each run's own reference do not; what else differs from "
-    "one run to the next is in no interval here. `esper bench run --baseline REV --current REV` takes both in one run."
+    "Runs apart: values move with the machine's hour, ratios to each run's own reference do not; what else differs "
+    "from one run to the next is in no interval here. `esper bench run --baseline REV --current REV` takes both in one."
 )
 
 

@@ -12,13 +12,17 @@ from rich.console import Console
 
 from esper.bench import lines, table
 from esper.bench.document import Document, write
-from esper.bench.effort import EFFORTS, Mode
+from esper.bench.effort import EFFORTS, Effort, Mode
 from esper.bench.figures import Figure
 from esper.bench.registry import chosen, registered
 from esper.bench.results import Results
 from esper.bench.row import Row
 from esper.cli.bench_report import NAME, Keyring, Redis, Region, Run, Store, save, told
 from esper.errors import SettingError
+
+Revision = Annotated[
+    str, typer.Option(metavar="REV", help='Compare two revisions in one run; "." is the checkout as it is.')
+]
 
 
 def run(
@@ -36,6 +40,8 @@ def run(
     seed: Annotated[int, typer.Option(help="Of the order in which arms take turns.")] = 0,
     sample: Annotated[bool, typer.Option("--sample", help="Only the first row of each family.")] = False,
     store: Store = None,
+    baseline: Revision = "",
+    current: Revision = "",
     redis: Redis = None,
     to_run: Run = None,
     keyring: Keyring = None,
@@ -45,15 +51,17 @@ def run(
 
     Status 1: a row failed; with --gate also a missed gate, or a row slower than before on this machine, twice running.
     """
-    from esper.bench import runner, store as stored  # scipy, which listing rows does without
-
     rows = chosen(names or [], registered(files or []))
     rows = firsts(rows) if sample else rows
     families = {row.name: row.family for row in rows}
     effort = replace(EFFORTS[mode(quick=quick, gate=gate, full=full)], seed=seed)
     errors = Console(stderr=True)
     told_each = Progress(families, errors, as_json=json)
-    document = Document(runner.run(rows, effort, told_each, stored.Store(store)), families)
+    if baseline or current:
+        results = between(rows, baseline, current, effort, files or [], told_each)
+    else:
+        results = here(rows, effort, store, told_each)
+    document = Document(results, families)
     if out is not None:  # first, as a table can end in a closed pipe
         write(document, out / "report.json")
         save(document, out / NAME, store)
@@ -62,6 +70,25 @@ def run(
     if to_run is not None or redis is not None:
         told(document, to_run, redis, keyring, region)
     raise typer.Exit(status(document.results, errors if json else None))
+
+
+def here(rows: Sequence[Row], effort: Effort, store: Path | None, told_each: Progress) -> Results:
+    """This revision, compared with earlier runs on this machine, and remembered."""
+    from esper.bench import runner, store as stored  # scipy, which listing rows does without
+
+    return runner.run(rows, effort, told_each, stored.Store(store))
+
+
+def between(
+    rows: Sequence[Row], baseline: str, current: str, effort: Effort, files: Sequence[Path], told_each: Progress
+) -> Results:
+    """Two revisions in one interleaved run."""
+    from esper.bench import revisions
+
+    if not (baseline and current):
+        name, given = ("--current", current) if baseline else ("--baseline", baseline)
+        raise SettingError(name, given, 'a revision as well, or "." for the checkout as it is')
+    return revisions.compare(rows, revisions.Revisions(baseline, current, files), effort, told_each)
 
 
 def firsts(rows: Sequence[Row]) -> list[Row]:

@@ -85,9 +85,14 @@ class Coordinator:
         outcome = Outcome()
         changed = self._roster.hear(heartbeat, now_ns)
         self._form_if_due(now_ns, outcome, heartbeat.worker if changed else "")
-        if heartbeat.barrier_due and heartbeat.step > self._effective_step:
+        if heartbeat.barrier_due and (heartbeat.step > self._effective_step or self._stands_behind(heartbeat)):
             self._due_step = heartbeat.step
         return outcome
+
+    def _stands_behind(self, heartbeat: pb.Heartbeat) -> bool:
+        """Whether a paused rank has carried out the last commit: it comes to no later step before it asks."""
+        paused = heartbeat.busy == pb.BusyWith.BUSY_PAUSED
+        return paused and heartbeat.round_applied >= self._committed_round
 
     def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome:
         """Count a vote; the last one awaited decides the round."""
@@ -220,8 +225,8 @@ class Coordinator:
             generation, number = 0, 0
         self.barrier, self._must_form = Barrier(self._roster.names, generation + 1, number), False
         self._roster.settle()
-        stayed: set[str] = set() if old is None or self._roster.is_group else {*old.roster} - {begun_anew}
-        if old is not None and not stayed & set(self._roster.names):
+        others_go_on = not self._roster.is_group and self._roster.names != (begun_anew,)
+        if old is not None and not others_go_on:
             self._effective_step = self._committed_round = 0
             self._must_be_applied, self._carried = False, None
             self._due_step, self._next_snapshot = None, 0

@@ -24,6 +24,9 @@ STEP_S, EPOCH_STEPS = 0.004, 20
 class Council:
     """Processes by name. Knows nothing of which of them are to die."""
 
+    alone = False
+    """Whether its workers are in no process group."""
+
     def __init__(self, directory: Path, server: Server, nursery: Nursery, stack: ExitStack, world_size: int) -> None:
         self.directory, self.server, self.world_size = directory, server, world_size
         self._nursery, self._stack, self._numbers = nursery, stack, itertools.count()
@@ -41,8 +44,8 @@ class Council:
         """A rank, which begins with this step."""
         told = {
             "run": RUN,
-            "rank": rank,
-            "world_size": self.world_size,
+            "rank": 0 if self.alone else rank,
+            "world_size": 1 if self.alone else self.world_size,
             "step": step,
             "step_s": STEP_S,
             "epoch_steps": EPOCH_STEPS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,6 @@ from esper.bench.report.spread import Spread
 
 NUM_COLOURS = 6
 _WIDTH, _HEIGHT, _LEGEND = 340, 190, 17
-_STYLE = Style(
-    background="transparent",
-    plot_background="transparent",
-    foreground="var(--ink)",
-    foreground_strong="var(--ink)",
-    foreground_subtle="var(--rule)",
-    colors=tuple(f"var(--series-{number})" for number in range(NUM_COLOURS)),
-    font_family="inherit",
-    label_font_size=11,
-    major_label_font_size=11,
-    legend_font_size=11,
-    guide_stroke_dasharray="1,3",
-    major_guide_stroke_dasharray="1,3",
-    opacity=".35",
-)
 _TICKS = 6
 _WIDEST = 20.0  # from here on an axis is logarithmic
 
@@ -80,10 +66,30 @@ def curves(title: str, unit: str, lines: Mapping[str, Sequence[Point]]) -> Marku
     return _inline(chart, title, described)
 
 
+@cache
+def _style(num: int) -> Style:
+    """With a colour for each line: of itself pygal mixes more, which it can't of the page's variables."""
+    return Style(
+        background="transparent",
+        plot_background="transparent",
+        foreground="var(--ink)",
+        foreground_strong="var(--ink)",
+        foreground_subtle="var(--rule)",
+        colors=tuple(f"var(--series-{number % NUM_COLOURS})" for number in range(num)),
+        font_family="inherit",
+        label_font_size=11,
+        major_label_font_size=11,
+        legend_font_size=11,
+        guide_stroke_dasharray="1,3",
+        major_guide_stroke_dasharray="1,3",
+        opacity=".35",
+    )
+
+
 def _options(num: int, logarithmic: bool, ranges: Sequence[tuple[float, float]]) -> dict[str, Any]:
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
     return {
-        "style": _STYLE,
+        "style": _style(num),
         "js": [],
         "width": _WIDTH,
         "height": _HEIGHT + num * _LEGEND,

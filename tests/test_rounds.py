@@ -60,6 +60,23 @@ def test_a_hundredth_step_is_answered_by_one_round_whoever_announces_it() -> Non
     assert coordinator.tick(0).decisions == []
 
 
+def test_a_rank_that_is_paused_is_answered_at_the_step_before_which_it_stands() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "9-0"))
+    proposed(coordinator)
+    commit, _ = commit_of(coordinator, vote(0, 10), vote(1, 10))
+    proposals = []
+
+    for applied in (0, 1):
+        for rank in range(2):
+            paused = heartbeat(rank, commit.effective_step, due=rank == 0, applied=applied)
+            paused.busy = pb.BusyWith.BUSY_PAUSED
+            coordinator.on_heartbeat(paused, 0)
+        proposals.append([each.round for each in coordinator.tick(0).decisions])
+
+    assert proposals == [[], [2]]
+
+
 def test_commands_of_one_round_are_judged_in_order() -> None:
     coordinator = with_roster()
     coordinator.on_command("commands", opened(train(), "10-0"))

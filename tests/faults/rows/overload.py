@@ -24,7 +24,8 @@ CYCLE_S = 0.5
 GROWTH = 1.15  # of the most that was used before, which the machine's own noise stays below
 WELL_ABOVE = 1.5
 SETTLED_S = 180.0  # what is settled is kept for two minutes: only a run of some minutes shows whether Redis grows
-MOST_AT_WORK = 0.9  # of a cycle: a machine that folds too little in that is overloaded further, which is told
+MOST_AT_WORK_S, TURN = 0.45, 1.1
+"""What the region's aggregator is let run in a cycle grows and shrinks by this factor until it folds its share."""
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
@@ -43,27 +44,22 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
 
 
 def watch(hands: Crew, processes: dict[str, Child], chance: random.Random, amounts: Amounts) -> dict[str, list[int]]:
-    """Bytes that each process and Redis use, while the region's aggregator runs until it has folded its share."""
+    """Bytes that each process and Redis use, while the region's aggregator runs for as long as makes up its share."""
     used: dict[str, list[int]] = {name: [] for name in (*processes, "redis")}
-    began, lasts_s = time.monotonic(), amounts["seconds"]
-    while not is_past(began + lasts_s) and processes["reporter"].alive:
-        cycle_s = CYCLE_S * chance.uniform(0.8, 1.2)
-        until, share = time.monotonic() + cycle_s, amounts["per_s"] / amounts["times"]
-        enough = partial(has_folded, hands, share * (time.monotonic() - began), until - cycle_s * (1 - MOST_AT_WORK))
-        wait_until(enough, "it has folded its share")
+    began, share_per_s, at_work_s = time.monotonic(), amounts["per_s"] / amounts["times"], CYCLE_S / 10
+    while not is_past(began + amounts["seconds"]) and processes["reporter"].alive:
         processes["regional"].pause()
         for name, child in processes.items():
             if child.alive:  # the reporter ends when all that it made is folded or shed
                 used[name].append(resident_bytes(child.pid))
         memory: Any = hands.client.info("memory")
         used["redis"].append(int(memory["used_memory"]))
-        sit(max(0.0, until - time.monotonic()))
+        is_behind = totals(hands).num_packets < share_per_s * (time.monotonic() - began)
+        at_work_s = min(MOST_AT_WORK_S, at_work_s * TURN if is_behind else at_work_s / TURN)
+        sit((CYCLE_S - at_work_s) * chance.uniform(0.8, 1.2))
         processes["regional"].resume()
+        sit(at_work_s)
     return used
-
-
-def has_folded(hands: Crew, num: float, until_s: float) -> bool:
-    return totals(hands).num_packets >= num or is_past(until_s)
 
 
 def totals(hands: Crew) -> pb.AggregatedTelemetry:
@@ -98,7 +94,9 @@ def check(result: Result, hands: Crew) -> None:
     is_room = said["made"] - said["shed"] > WELL_ABOVE * warnings
     result.expect(is_room, f"only {said['made'] - said['shed']} of {said['made']} were folded: not the overload meant")
     lost = said["by_level"].get("TELEMETRY_WARNING", 0)
-    result.expect(not (is_room and lost), f"{lost} of {warnings:.0f} warnings were shed, though there was room for all")
+    told = f"{lost} of {warnings:.0f} warnings were shed"
+    result.expect(lost * 10 <= warnings, f"{told}, though there was room for all")
+    result.expect_soon(not lost, f"{told}: something stood still for longer than rows can wait")
 
 
 def check_flat(result: Result, name: str, samples: Sequence[int], lasts_s: float) -> None:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch.nn import functional
 
 import esper
 from esper.bench.work.models import BENCHMARK_STUDENT, BENCHMARK_TEACHER, mlp
+from esper.bench.work.steered import is_applied, on_seed, own_optimizer
 from esper.kasmina.config import KasminaConfig
 from esper.kernels.distillation import StaticKDLoss
 from esper.kernels.teacher.teacher import CheckpointedTeacher
@@ -69,18 +69,18 @@ class Churn:
         """One seed, from germination to an empty slot."""
         at = self.counts.lives
         seed_id, site, blueprint = f"s{at % len(SITES)}", SITES[at % len(SITES)], BLUEPRINTS[at % len(BLUEPRINTS)]
-        self._on_seed(Op.SEED_OP_GERMINATE, seed_id, site=site, blueprint_id=blueprint)
-        self._carry_out(optimizer=own_optimizer(seed_id))
-        self._on_seed(Op.SEED_OP_START_TRAINING, seed_id)
+        self._done(on_seed(self.run, Op.SEED_OP_GERMINATE, seed_id, site=site, blueprint_id=blueprint))
+        self._done(own_optimizer(self.run, seed_id, SEED_RATE))
+        self._done(on_seed(self.run, Op.SEED_OP_START_TRAINING, seed_id))
         self.train(TRAINING_STEPS)
-        self._on_seed(Op.SEED_OP_START_GRAFTING, seed_id)
+        self._done(on_seed(self.run, Op.SEED_OP_START_GRAFTING, seed_id))
         self.train(STEPS_PER_LIFE - TRAINING_STEPS - 1)
         seed = self.run.executor.seeds.get(seed_id)
         if seed is not None and seed.module is not None:  # else a gate has culled it
-            self._on_seed(Op.SEED_OP_CULL, seed_id)
+            self._done(on_seed(self.run, Op.SEED_OP_CULL, seed_id))
         self.train(1)
         self.run.epoch_end()
-        self._on_seed(Op.SEED_OP_RESET, seed_id)
+        self._done(on_seed(self.run, Op.SEED_OP_RESET, seed_id))
         self.counts.lives += 1
 
     def train(self, num_steps: int) -> None:
@@ -109,22 +109,14 @@ class Churn:
         loss: Tensor = functional.cross_entropy(logits, self.targets[picked]) + self.kd(logits, self.teacher(inputs))
         return loss
 
-    def _on_seed(self, operation: pb.SeedOperation, seed_id: str, *, site: str = "", blueprint_id: str = "") -> None:
-        seed = pb.SeedCommand(operation=operation, seed_id=seed_id, site=site, blueprint_id=blueprint_id)
-        self._carry_out(adaptation=pb.AdaptationCommand(version=1, seed_command=seed))
-
-    def _carry_out(self, **command: Any) -> None:
-        """As a decision of the run is, before the next step."""
-        opened = pb.OpenedCommand(**command)
-        order = pb.CommitOrder(commands=[opened])
+    def _done(self, receipt: pb.CommandReceipt) -> None:
         self.counts.commands += 1
-        for receipt in self.run.portrait.steering.carry_out(order, self.run.step_number, self.run.epoch):
-            if receipt.status == pb.ReceiptStatus.RECEIPT_APPLIED:
-                continue
-            if receipt.reason == pb.ReasonCode.REASON_GATE_FAILED:
-                self.counts.refused += 1
-            else:
-                self.failed(f"{pb.ReasonCode.Name(receipt.reason)}: {receipt.detail}")
+        if is_applied(receipt):
+            return
+        if receipt.reason == pb.ReasonCode.REASON_GATE_FAILED:
+            self.counts.refused += 1
+        else:
+            self.failed(f"{pb.ReasonCode.Name(receipt.reason)}: {receipt.detail}")
 
     def failed(self, what: str) -> None:
         """Count an error, and remember it."""
@@ -135,8 +127,3 @@ class Churn:
 def loss_of(outputs: Tensor, targets: Tensor) -> Tensor:
     """Per example."""
     return functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def own_optimizer(seed_id: str) -> pb.OptimizerCommand:
-    kind = pb.OptimizerCommandType.OPTIMIZER_COMMAND_CREATE_SEED
-    return pb.OptimizerCommand(version=1, command_type=kind, optimizer_id=seed_id, hyperparameters={"lr": SEED_RATE})

@@ -48,6 +48,22 @@ def settled(of: Teachers, step: int) -> OptimizerOutcome:
     return outcome
 
 
+def test_a_teacher_that_comes_while_the_ranks_compare_notes_is_news_after_it(tmp_path: Path) -> None:
+    Slow.may_answer.clear()
+    _, digest = saved(professor(), tmp_path)
+
+    def compare(flags: Tensor) -> Tensor:
+        Slow.may_answer.set()
+        of.wait()
+        return flags
+
+    of = Teachers(TeacherSource(tmp_path, Slow, sample=questions(4)), agree=compare)
+    of.begin(digest, 1)
+
+    assert of.settle(1) is None and of.has_news
+    assert settled(of, 9).status == APPLIED and not of.has_news
+
+
 def test_training_goes_on_bit_for_bit_while_a_teacher_is_loaded_and_has_it_at_the_next_decision(tmp_path: Path) -> None:
     Slow.may_answer.clear()
     _, digest = saved(professor(), tmp_path)
@@ -248,7 +264,7 @@ def test_a_checkpoint_goes_on_with_the_teacher_that_was_on_its_way(tmp_path: Pat
     resumed = teachers(tmp_path)
     resumed.load_state_dict(state)
 
-    assert state == {"digest": first, "pending": [second]}
+    assert state == {"digest": first, "pending": [second], "chance": ""}
     assert resumed.current is not None and resumed.current.digest == second
 
 

@@ -100,7 +100,11 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
         raise NotReplayableError(last.ended.not_replayable)
     if lives[0].began.resumed:
         raise NotReplayableError(f"{worker} went on from a checkpoint that is older than this log")
-    orders = _timeline(lives, reads)
+    timeline = _timeline(lives, reads)
+    _refuse_taught_again(lives, timeline)
+    verdicts = _verdicts(story, worker, timeline)
+    taught = _taught(timeline, verdicts)
+    orders = [kept for order in timeline if (kept := _without_pauses(order, taught)) is not None]
     return pb.ReplayPlan(
         run_id=story.run_id,
         worker=worker,
@@ -109,7 +113,7 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
         num_threads=last.began.num_threads,
         last_step=last.ended.report.steps,
         orders=orders,
-        verdicts=_verdicts(story, worker, orders),
+        verdicts=verdicts,
         judged=[judged for _, judged in sorted(story.judged.items())],
     )
 
@@ -133,8 +137,24 @@ def _timeline(lives: Sequence[Life], reads: Mapping[str, Sequence[Read]]) -> lis
         for order in own:
             kept.setdefault(order.commit.round, order)
         known |= {order.commit.round: order for order in own}
-    ordered = sorted(kept.values(), key=lambda order: (order.commit.effective_step, order.commit.round))
-    return [steering for order in ordered if (steering := _without_pauses(order)) is not None]
+    return sorted(kept.values(), key=lambda order: (order.commit.effective_step, order.commit.round))
+
+
+def _taught(orders: Iterable[pb.CommitOrder], verdicts: Mapping[str, pb.CommandReceipt]) -> set[int]:
+    """Steps before which a teacher was taken or refused: at a decision that may say nothing else."""
+    teaching = (opened for order in orders for opened in order.commands if _teaches(opened))
+    return {verdicts[_key(opened)].step for opened in teaching if _key(opened) in verdicts}
+
+
+def _refuse_taught_again(lives: Iterable[Life], orders: Iterable[pb.CommitOrder]) -> None:
+    """A receipt says when a teacher had come, but not when it came once more."""
+    again = {number for life in lives for number in life.began.rounds_again}
+    if any(_teaches(opened) for order in orders if order.commit.round in again for opened in order.commands):
+        raise NotReplayableError("a teacher was registered in what was carried out again behind a checkpoint")
+
+
+def _teaches(opened: pb.OpenedCommand) -> bool:
+    return opened.optimizer.command_type == pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER
 
 
 def _is_behind(order: pb.CommitOrder, began: pb.RunBegan) -> bool:
@@ -172,10 +192,11 @@ def _delivery(stream: str, opened: Opened) -> Delivery:
     return Delivery(stream, "replay", opened.entry_id, opened.sealed, 1)
 
 
-def _without_pauses(order: pb.CommitOrder) -> pb.CommitOrder | None:
-    """None: nothing is left that changes a weight, or could be gone back to."""
+def _without_pauses(order: pb.CommitOrder, taught: set[int]) -> pb.CommitOrder | None:
+    """None: nothing is left that changes a weight, or could be gone back to, and no teacher was waited for there."""
     commands = [opened for opened in order.commands if not _holds_run(opened)]
-    if not (commands or order.commit.requests or order.commit.snapshot):
+    is_taught = order.commit.effective_step in taught
+    if not (commands or order.commit.requests or order.commit.snapshot or is_taught):
         return None
     return pb.CommitOrder(commit=order.commit, commands=commands)
 
@@ -193,8 +214,12 @@ def _verdicts(story: Story, worker: str, orders: Iterable[pb.CommitOrder]) -> di
             said = [each for each in story.receipts.get(opened.ref.entry_id, ()) if _is_of(each, opened.ref)]
             if said:
                 own = [each for each in said if each.worker == worker]
-                found[f"{opened.ref.stream}/{opened.ref.entry_id}"] = (own or said)[0]
+                found[_key(opened)] = (own or said)[0]
     return found
+
+
+def _key(opened: pb.OpenedCommand) -> str:
+    return f"{opened.ref.stream}/{opened.ref.entry_id}"
 
 
 def _is_of(receipt: pb.CommandReceipt, ref: pb.CommittedCommand) -> bool:

@@ -22,9 +22,6 @@ UNKNOWN_BATCHES = (
 )
 
 
-ITS_TEACHERS = "it distils from a teacher, which arrives when its file is read, and not at a step"
-
-
 def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.RunRecord:
     """Before `step`, the first of this process; `resumed`: from a checkpoint."""
     device = next((parameter.device.type for parameter in portrait.model.parameters()), "cpu")

@@ -155,7 +155,7 @@ class Session:
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
-            why = self.not_replayable or (records.ITS_TEACHERS if self.teachers is not None else "")
+            why = self.not_replayable or (self.teachers.by_chance if self.teachers is not None else "")
             record = records.ended(self.portrait, self._report, why)
             self.exchange.say(pb.ToRuntime(record=record))
             self.optimizers.let_go(self.executor.detach())

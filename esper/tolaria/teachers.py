@@ -20,6 +20,8 @@ from esper.tolaria.teacher_faults import Breaker, TeacherFaults, Unbreakable
 from esper.tolaria.teacher_source import TeacherSource as TeacherSource
 
 CRITICAL = pb.TelemetryLevel.TELEMETRY_CRITICAL
+BY_CHANCE = "its teacher failed, fell back or was suspended, by what the clock and the memory said"
+EARLY = "it went on from a checkpoint while a teacher was on its way"
 ELSEWHERE = "another rank can't have it, so that none takes it"
 
 Agree = Callable[[Tensor], Tensor]
@@ -49,6 +51,7 @@ class Teachers:
         self.current: CheckpointedTeacher | None = None
         self.faults = TeacherFaults(breaker or Unbreakable(), tell)
         self._lost = False  # dropped by this rank; the others still have theirs
+        self._chance = ""  # what a run before this process met, of which a log says nothing
         self._measured: dict[str, float] = {}
         self._registrations = Registrations(taken)
         self._known = self._news()
@@ -86,6 +89,11 @@ class Teachers:
         return ""
 
     @property
+    def by_chance(self) -> str:
+        """What became of a teacher by the clock or the memory, and not at a decision of the run; empty: nothing."""
+        return BY_CHANCE if self.faults.num_faults else self._chance
+
+    @property
     def has_news(self) -> bool:
         """Whether the ranks should agree anew: a teacher is here or refused, a breaker has opened or closed."""
         return self._news() != self._known
@@ -98,7 +106,8 @@ class Teachers:
         self.faults.look(self.current)
         arrival = self._registrations.arrival
         here, failed = arrival is not None and arrival.is_here, arrival is not None and arrival.error is not None
-        flags = torch.tensor([here, failed, self.faults.is_open, self._lost], dtype=torch.float64)
+        is_open = self.faults.is_open
+        flags = torch.tensor([here, failed, is_open, self._lost], dtype=torch.float64)
         all_here, any_failed, any_open, any_lost = self._agree(flags).tolist()
         if any_lost:
             self._follow_loss()
@@ -106,7 +115,8 @@ class Teachers:
         outcome = None
         if arrival is not None and (any_failed or all_here > 1 - 1e-6):  # a mean may be a rounding error below 1
             outcome = self._decided(step, refused=bool(any_failed))
-        self._known = self._news()
+        # What the flags said, not what is so by now: a teacher that came since then is news.
+        self._known = (here or failed) and outcome is None, is_open, self._lost
         return outcome
 
     def wait(self) -> None:
@@ -171,6 +181,7 @@ class Teachers:
         return {
             "digest": self.current.digest if self.current is not None else "",
             "pending": list(self._registrations.waiting),
+            "chance": self.by_chance,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -179,6 +190,7 @@ class Teachers:
         Where its file is gone the run goes on without one, and says so.
         """
         wanted = [digest for digest in (*reversed(state.get("pending", [])), state["digest"]) if digest]
+        self._chance = state.get("chance", "") or (EARLY if state.get("pending") else "")
         if not wanted:
             self._leave()
         for digest in wanted:

@@ -1,0 +1,207 @@
+"""A replay takes each teacher at the decision at which its run took it; what chance did to one is said."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import esper
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.runtime.logbook import opened
+from esper.runtime.retrace import NotReplayableError, plans
+from esper.session import Session
+from esper.tolaria.digest import strong_digest
+from esper.tolaria.teachers import Teachers, TeacherSource
+from tests.log_kit import REPORT, WORKERS, Writer, began, commit
+from tests.seed_kit import Host, batch, loss_of, new_host
+from tests.session_kit import order, train
+from tests.teacher_kit import Professor, answers, professor, questions, saved
+
+RUN, REGISTERED_AT, TAKEN_AT, LAST_STEP = "taught-0a1b2c3d", 2, 6, 9
+APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
+
+
+def register(digest: str) -> pb.OptimizerCommand:
+    kind = pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER
+    return pb.OptimizerCommand(
+        version=1, command_id="t0", command_type=kind, optimizer_id="host", teacher_digest=digest
+    )
+
+
+def taught(*, rounds_again: tuple[int, ...] = ()) -> Writer:
+    """A log: registered before step 10, taken before step 17 at a decision that says nothing else, one more at 25."""
+    writer = Writer()
+    for rank in range(len(WORKERS)):
+        writer.record(rank, began=began(rounds_again=rounds_again, resumed=False))
+    entry = writer.say("optimizer", Role.OPTIMIZER, "controller", register("a" * 64))
+    for number, step in enumerate((10, 17, 25), 1):
+        proposal = pb.BarrierProposal(version=1, round=number, roster_generation=1, roster=WORKERS)
+        decision = commit(number, entry, "t0", step)
+        if number > 1:
+            del decision.commands[:]
+            decision.digest = barrier_digest(step, [], [])
+        for said in (proposal, decision):
+            writer.say("decisions", Role.COORDINATOR, "coordinator", said)
+    for rank, worker in enumerate(WORKERS):
+        taken = pb.CommandReceipt(version=1, command_id="t0", entry_id=entry.entry_id, status=APPLIED, worker=worker)
+        taken.step, taken.round = 17, 1
+        writer.say("receipts", Role.WORKER, worker, taken)
+        writer.record(rank, ended=pb.RunEnded(report=REPORT, round_applied=9))
+    return writer
+
+
+def planned(writer: Writer) -> list[pb.ReplayPlan]:
+    return plans(writer.book.run_id, opened(writer.book, writer.keyring))
+
+
+def test_the_decision_at_which_a_teacher_was_taken_is_told_though_it_says_nothing_else() -> None:
+    made = planned(taught())
+
+    assert [[(each.commit.round, each.commit.effective_step) for each in plan.orders] for plan in made] == [
+        [(1, 10), (2, 17)]
+    ] * 2
+
+
+def test_a_teacher_that_was_registered_once_more_behind_a_checkpoint_can_not_be_replayed() -> None:
+    with pytest.raises(NotReplayableError, match="carried out again behind a checkpoint"):
+        planned(taught(rounds_again=(1,)))
+
+
+def plan(digest: str) -> pb.ReplayPlan:
+    ref = pb.CommittedCommand(stream="optimizer", entry_id="1-0", command_id="t0", envelope_digest=b"t" * 32)
+    first = pb.BarrierCommit(version=1, round=1, effective_step=REGISTERED_AT, commands=[ref])
+    second = pb.BarrierCommit(version=1, round=2, effective_step=TAKEN_AT)
+    taken = pb.CommandReceipt(version=1, command_id="t0", entry_id="1-0", step=TAKEN_AT, status=APPLIED)
+    return pb.ReplayPlan(
+        run_id=RUN,
+        worker="worker-0",
+        world_size=1,
+        num_threads=1,
+        last_step=LAST_STEP,
+        orders=[
+            pb.CommitOrder(commit=first, commands=[pb.OpenedCommand(ref=ref, optimizer=register(digest))]),
+            pb.CommitOrder(commit=second),
+        ],
+        verdicts={"optimizer/1-0": taken},
+    )
+
+
+def attached(host: Host, folder: Path) -> Session:
+    source = TeacherSource(folder, Professor, sample=questions(4))
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1)
+    return esper.attach(host, optimizer=optimizer, sites=["body"], required=False, teachers=source)
+
+
+def distil(run: Session, host: Host) -> None:
+    """A loop without an end."""
+    assert run.teachers is not None
+    while True:
+        with run.step():
+            inputs, targets = batch(run.step_number)
+            outputs = host(inputs)
+            torch.autograd.backward(loss_of(outputs, targets).mean() + run.teachers.distil(outputs, inputs))
+            run.optimizer.step()
+            run.optimizer.zero_grad()
+
+
+def test_it_is_taken_before_the_same_step_however_long_its_file_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, digest = saved(professor(), tmp_path)
+    (tmp_path / "plan-0.bin").write_bytes(plan(digest).SerializeToString())
+    MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(tmp_path / "keyring.json")
+    monkeypatch.setenv("ESPER_REPLAY", str(tmp_path))
+    host, alone = new_host(), new_host()
+    run = attached(host, tmp_path)
+    with pytest.raises(SystemExit):
+        distil(run, host)
+
+    report = pb.ReplayReport.FromString((tmp_path / "report-0.bin").read_bytes())
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for number in range(1, LAST_STEP + 1):
+        inputs, targets = batch(number)
+        outputs = alone(inputs)
+        loss = loss_of(outputs, targets).mean()
+        if number >= TAKEN_AT and run.teachers is not None:
+            loss = loss + run.teachers.source.loss(outputs, answers(professor(), inputs))
+        torch.autograd.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert report.report.parameter_digest == strong_digest(alone.named_parameters())
+    assert not report.differences
+
+
+class Listening:
+    """The trainer's end of a link that keeps why a run says that it can't be replayed."""
+
+    alive, num_starts, decided = True, 1, ""
+
+    def __init__(self) -> None:
+        self.why: list[str] = []
+        self.heard: list[pb.ToTrainer] = []
+
+    def start(self) -> None:
+        """Nothing is there to be started."""
+
+    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
+        return self.heard if not self.why else [*self.heard, pb.ToTrainer(report_stored=pb.ReportStored())]
+
+    def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
+        if message.record.HasField("ended"):
+            self.why.append(message.record.ended.not_replayable)
+
+    def rows_lane_free(self) -> bool:
+        return True
+
+    def send_rows(self, message: pb.ToRuntime) -> None:
+        last = message.rows.first_sequence + len(message.rows.timestamp_ns) - 1
+        self.heard.append(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        self.alive = False
+
+
+@pytest.mark.parametrize(("question", "why"), [(0.5, ""), (math.nan, "its teacher failed")])
+def test_a_run_says_whether_chance_had_a_part_in_what_its_teacher_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: float, why: str
+) -> None:
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+    (_, digest), host, link = saved(professor(), tmp_path), new_host(), Listening()
+    run = attached(host, tmp_path)
+    assert run.teachers is not None
+    order(run, register(digest))
+    [_] = run.batches(lambda epoch: [epoch])
+    train(run, host, 1)
+    run.teachers.wait()
+    order(run)
+    train(run, host, 1)
+    logits = run.teachers.predict(torch.full((2, 8), question))
+    assert logits is not None
+    order(run)
+    train(run, host, 1)
+
+    run.exchange.link = link
+    run.close()
+
+    assert [said.startswith(why) for said in link.why] == [True] and bool(link.why[0]) == bool(why)
+
+
+def test_a_run_that_resumed_while_one_was_on_its_way_says_so_also_after_the_next_checkpoint(tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+    source = TeacherSource(tmp_path, Professor)
+    before, after, last = Teachers(source), Teachers(source), Teachers(source)
+    before.begin(digest, 1)
+    after.load_state_dict(before.state_dict())
+    last.load_state_dict(after.state_dict())
+    before.close()
+
+    assert before.by_chance == ""
+    assert "on its way" in after.by_chance
+    assert last.by_chance == after.by_chance

@@ -1,0 +1,156 @@
+"""`esper bench`: list, run, compare and report, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from esper.bench import document
+from esper.bench.figures import Figure
+from esper.cli.main import app
+from tests.figure_kit import beside, document as made, timed
+
+ROWS = """
+from esper.bench.figures import Figure
+from esper.bench.row import Measurement
+from esper.errors import EsperError
+
+def failing(effort):
+    raise EsperError("the disk is gone")
+    yield
+
+def sizes(effort):
+    yield Figure("{name}", "ours", "count", {value}, "bytes", 1, target=100.0, gate=True)
+    yield Figure("{name}", "theirs", "count", None, "bytes", label="not measured: not installed")
+
+ROWS = [Measurement("{name}", "own", sizes), Measurement("{name}-too", "own", {too})]
+"""
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    return written(tmp_path / "rows.py")
+
+
+def written(path: Path, name: str = "own-size", value: float = 80.0, too: str = "sizes") -> Path:
+    path.write_text(ROWS.format(name=name, value=value, too=too))
+    return path
+
+
+def esper(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["bench", *map(str, arguments)])
+
+
+def run(rows: Path, *arguments: object) -> Result:
+    return esper("run", "own-size", "--from", rows, "--store", rows.parent / "store", *arguments)
+
+
+def test_rows_of_a_file_are_listed_beside_ours(rows: Path) -> None:
+    lines = [json.loads(line) for line in esper("list", "--from", rows, "--json").stdout.splitlines()]
+
+    assert {"family": "own", "row": "own-size"} in lines
+    assert {line["family"] for line in lines} > {"own"}
+    assert "own-size" in esper("list", "own", "--from", rows).stdout
+
+
+def test_a_run_prints_one_json_object_a_line_and_nothing_else(rows: Path) -> None:
+    result = run(rows, "--json")
+
+    [ours, theirs] = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (ours["bench"], ours["row"], ours["value"], ours["met"]) == ("own", "own-size", 80.0, True)
+    assert (theirs["value"], theirs["label"]) == (None, "not measured: not installed")
+    assert result.exit_code == 0
+
+
+def test_a_run_prints_a_table_and_writes_its_report(rows: Path, tmp_path: Path) -> None:
+    result = run(rows, "--out", tmp_path / "out")
+
+    assert "own / own-size" in result.stdout and "80 bytes" in result.stdout
+    assert "measured own-size" in result.stderr
+    assert [figure.value for figure in document.read(tmp_path / "out" / "report.json").results.figures] == [80.0, None]
+    assert "own-size" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_run_is_remembered_in_the_store_that_is_named(rows: Path) -> None:
+    run(rows)
+    run(rows)
+
+    [file] = (rows.parent / "store").iterdir()
+    assert len(file.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(("effort", "status"), [("--quick", 0), ("--full", 0), ("--gate", 1)])
+def test_a_missed_target_fails_the_run_only_where_it_gates(effort: str, status: int, tmp_path: Path) -> None:
+    assert run(written(tmp_path / "rows.py", value=101.0), effort).exit_code == status
+
+
+def test_a_row_that_fails_is_told_and_fails_the_run(tmp_path: Path) -> None:
+    result = run(written(tmp_path / "rows.py", too="failing"), "own-size-too")
+
+    assert result.exit_code == 1
+    assert "failed: " in result.stdout and "the disk is gone" in result.stdout
+    assert "80 bytes" in result.stdout
+
+
+def test_a_sample_is_one_row_of_each_family(rows: Path) -> None:
+    result = run(rows, "own", "--sample", "--json")
+
+    assert {json.loads(line)["row"] for line in result.stdout.splitlines()} == {"own-size"}
+
+
+def test_two_results_are_compared_by_their_ratios_to_the_reference(tmp_path: Path) -> None:
+    one, other = saved(tmp_path / "one.json", timed(), beside(1.2)), saved(tmp_path / "other.json", beside(1.8))
+
+    [line] = [json.loads(line) for line in esper("compare", one, other, "--json").stdout.splitlines()]
+    table = " ".join(esper("compare", one, other).stdout.split())
+
+    assert (line["ratio"], line["vs"]["ratio"]) == (pytest.approx(1.5), pytest.approx(1.5))
+    assert "numpy p50 3.6 ms 5.4 ms 1.500" in table
+    assert esper("compare", one, other).exit_code == 0
+
+
+def test_a_report_is_made_of_saved_results(tmp_path: Path) -> None:
+    results = saved(tmp_path / "report.json", timed(), beside(1.2))
+
+    page = esper("report", "--from-results", results, "--store", tmp_path / "store")
+    text = esper("report", "--from-results", results, "--markdown", "--out", tmp_path / "docs" / "page.md")
+
+    assert page.stdout.strip() == str(tmp_path / "report.html")
+    assert "numpy" in (tmp_path / "report.html").read_text()
+    assert (text.exit_code, (tmp_path / "docs" / "page.md").read_text().startswith("# Benchmarks")) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["run", "hmac-verfy"],
+            "the benchmark is 'hmac-verfy'; expected one of `esper bench list` (near: 'hmac-verify'",
+        ),
+        (["run", "own-size", "--from", "/nowhere/rows.py"], "'/nowhere/rows.py'; expected a file that exists"),
+        (["run", "--quick", "--full"], "the effort is 'quick and full'; expected one of --quick, --gate and --full"),
+        (["run", "hmac-verify", "--baseline", "HEAD"], "--current is ''; expected a revision as well"),
+        (["compare", "/nowhere/a.json", "/nowhere/b.json"], "the file of results is '/nowhere/a.json'"),
+        (["report", "--from-results", "/nowhere/a.json"], "the file of results is '/nowhere/a.json'"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], expected: str) -> None:
+    result = esper(*arguments)
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert expected in result.stderr
+
+
+def test_a_page_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
+    result = esper("report", "--from-results", saved(tmp_path / "a.json", timed()), "--out", "/proc/none/page.html")
+
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "expected a place that can be written to" in result.stderr
+
+
+def saved(path: Path, *figures: Figure) -> Path:
+    document.write(made(*figures), path)
+    return path

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from esper.bench.agreement import Tolerance
-from esper.bench.lazily import lazily
-from esper.bench.row import Comparison, Goal, Row
+from esper.bench.lazily import lazily, measured_by
+from esper.bench.row import Comparison, Goal, Measurement, Row
 
 FORWARD = Comparison(
     "forward-overhead",
@@ -104,6 +104,7 @@ ROWS: tuple[Row, ...] = (
     FORWARD,
     STEP,
     ISOLATION,
+    Measurement("isolation-memory", "seeds", measured_by("isolating:memory")),
     watch("hook-check", 17),
     watch("hook-check-1000", 500),
     NORMS,

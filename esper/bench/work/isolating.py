@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from esper.bench.arm import Ready
+from esper.bench.effort import Effort
+from esper.bench.figures import Figure
+from esper.bench.work.allocated import peak_bytes
 from esper.bench.work.grown import grow
 from esper.bench.work.overheads import digest
 from esper.kasmina.config import KasminaConfig
@@ -123,6 +126,14 @@ def watched(num_layers: int, closely: bool) -> Ready:
 
 def called(module: nn.Module, x: Tensor, h: Tensor) -> Any:
     return module(x, h)
+
+
+def memory(effort: Effort) -> Iterator[Figure]:
+    """Most that a forward and backward allocates at any moment, gradients included: counted, the same in each call."""
+    for arm, make in {"host alone": alone, "seeds, nothing between": unwatched, "two seeds training": isolated}.items():
+        ready = make()
+        ready.call()
+        yield Figure("isolation-memory", arm, "new in a pass", peak_bytes(ready.call) / 1e6, "MB", 1)
 
 
 def gradients_of_seeds() -> list[list[Tensor]]:

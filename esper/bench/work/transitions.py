@@ -11,13 +11,19 @@ from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import EMBARGOED, GERMINATED, TRAINING, operation_name
 
 Op = pb.SeedOperation
-EXPECTED = {Op.SEED_OP_START_TRAINING: TRAINING, Op.SEED_OP_START_GRAFTING: TRAINING, Op.SEED_OP_CULL: EMBARGOED}
+Reason = pb.ReasonCode
+# Stage and reason that each lands in.
+EXPECTED = {
+    Op.SEED_OP_START_TRAINING: (TRAINING, Reason.REASON_NONE),
+    Op.SEED_OP_START_GRAFTING: (TRAINING, Reason.REASON_GATE_FAILED),
+    Op.SEED_OP_CULL: (EMBARGOED, Reason.REASON_NONE),
+}
 OPERATIONS = {operation_name(operation): operation for operation in EXPECTED}
 BEFORE = {Op.SEED_OP_START_TRAINING: GERMINATED, Op.SEED_OP_START_GRAFTING: TRAINING}
 
 
 class Move:
-    """One command on a seed that stands where the command is legal. RuntimeError where it lands in another stage."""
+    """One command on a seed that stands where it is legal. RuntimeError where it comes to anything else."""
 
     def __init__(self, operation: pb.SeedOperation) -> None:
         self.operation, self.nursery = operation, Nursery()
@@ -35,8 +41,8 @@ class Move:
     def turn(self) -> None:
         command = pb.SeedCommand(seed_id=self.nursery.site, operation=self.operation)
         outcome = self.nursery.executor.apply(command, 1, 0)
-        if outcome.stage != EXPECTED[self.operation]:
-            raise RuntimeError(f"the seed is in stage {outcome.stage} after operation {self.operation}")
+        if (outcome.stage, outcome.reason) != EXPECTED[self.operation]:
+            raise RuntimeError(f"operation {self.operation} came to stage {outcome.stage}: {outcome.detail}")
 
 
 def commanded(operation: str) -> Ready:

@@ -1,0 +1,10 @@
+"""Both of the documents' classes in one, which is what their contract asks for."""
+
+from __future__ import annotations
+
+from esper.bench.suite import KasminaBenchmarkSuite
+from esper.bench.validator import KasminaPerformanceValidator
+
+
+class PerformanceValidation(KasminaPerformanceValidator, KasminaBenchmarkSuite):
+    """A PerformanceValidationContract: what one half has measured, the other knows."""

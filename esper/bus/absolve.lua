@@ -1,6 +1,6 @@
 -- Takes one delivery off entries that a consumer which lives had in hand: whoever holds them now, for as long as now.
 -- KEYS[1] stream
--- ARGV    group, most deliveries that are made in company, ids
+-- ARGV    group, most deliveries of which one is taken off, ids
 -- Returns for how many.
 local stream, group, most, number = KEYS[1], ARGV[1], tonumber(ARGV[2]), 0
 for i = 3, #ARGV do

@@ -123,6 +123,11 @@ class Consumer:
         with suppress(UnavailableError):
             yield from self.pending.absolve()
 
+    def acquit(self, entry_ids: Sequence[str]) -> Steps[None]:
+        """Their last delivery does not count, also where it was made alone."""
+        with suppress(UnavailableError):
+            yield from self.pending.acquit(entry_ids)
+
     def next_batch(self, *, wait: bool = True) -> Steps[list[Delivery]]:
         """The next entries, from now on in hand. Empty: nothing came while the server blocked, or it had to wait."""
         self._calm = arrived = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import structlog
 
@@ -110,6 +110,10 @@ class Inbox:
     async def absolve(self) -> None:
         """Before rewind(), by a reader that lives: what it has in hand has failed no more often than before."""
         await self._drive(self.consumer.absolve())
+
+    async def acquit(self, entry_ids: Sequence[str]) -> None:
+        """For a reader that holds on to what it has handled: these have failed no more often than before."""
+        await self._drive(self.consumer.acquit(entry_ids))
 
     async def batches(self, *, until_idle: bool = False) -> AsyncGenerator[list[Delivery], None]:
         """Batches, without end; `until_idle` ends once nothing is new and all that is pending is in hand.

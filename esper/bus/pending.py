@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
-from esper.bus.delivery import FIELD, TOGETHER, Delivery, Row, body_of, delivered, entries_of
+from esper.bus.delivery import FIELD, MAX_ATTEMPTS, TOGETHER, Delivery, Row, body_of, delivered, entries_of
 from esper.bus.ids import before, id_order
 from esper.bus.protocol import Ask, Steps
 from esper.bus.script import ABSOLVE, call
@@ -94,10 +94,16 @@ class Pending:
 
         Nothing is taken off a try alone: what always takes longer than its lease must come to an end too.
         """
+        yield from self._take_off(sorted(self._held, key=id_order), TOGETHER)
+
+    def acquit(self, entry_ids: Sequence[str]) -> Steps[None]:
+        """These were handled and killed nobody, though what they ask for is yet to come: that try does not count."""
+        yield from self._take_off(entry_ids, MAX_ATTEMPTS)
+
+    def _take_off(self, ids: Sequence[str], most: int) -> Steps[None]:
         stream, group, _ = self.source
-        ids = sorted(self._held, key=id_order)
         for start in range(0, len(ids), NUM_ABSOLVED):
-            yield from call(ABSOLVE, [stream], [group, TOGETHER, *ids[start : start + NUM_ABSOLVED]])
+            yield from call(ABSOLVE, [stream], [group, most, *ids[start : start + NUM_ABSOLVED]])
 
     def is_counted(self, delivery: Delivery) -> bool:
         """Whether the server's count of deliveries has this one from when it was handed over."""

@@ -28,6 +28,7 @@ from esper.runtime.ending import end
 from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
+from esper.runtime.suspects import Suspects
 from esper.runtime.timekeeping import kept_right
 from esper.runtime.windows import Found, Windows
 
@@ -113,6 +114,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.windows = Windows(self._key(f"windows:{GROUP}"), self.outbox, self.seals.guards, self.missing)
+        self._suspects = Suspects(self.inboxes)
         self._dissolving = Dissolving(self.outbox.redis, self.run_id)
 
     async def resume(self) -> None:
@@ -174,6 +176,8 @@ class Desk:
         """Answer deliveries, let time pass, settle all that follows."""
         settlement = Settlement()
         self._look_up()
+        if any(self._logs[delivery.stream] == "votes" for delivery in deliveries):
+            await self._suspects.charge()
         for delivery in deliveries:
             self._answer(delivery, settlement)
         if not settlement.empty or self._is_tick_due(deliveries):
@@ -188,6 +192,7 @@ class Desk:
             found = await self.windows.insist(settlement, renew=is_due)
             if found != "whole":
                 await self._recover(found)
+        await self._suspects.acquit(deliveries, self._held.values())
         await self._dissolving.proceed()
         self._stepped.set()
 

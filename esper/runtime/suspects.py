@@ -1,0 +1,50 @@
+"""Which of the commands that wait count as tried: those of which a coordinator could just die, and no others.
+
+A command may wait through any number of coordinators, each of which is handed it anew. One that kills them does so
+while it is answered, or while votes are, of which the last one has it judged. Only a death in there counts against it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
+
+Entry: TypeAlias = tuple[str, str]
+
+
+class Suspects:
+    """Commands in hand that were handed to an earlier coordinator too. Nobody else reads by these groups."""
+
+    def __init__(self, inboxes: Mapping[str, Inbox]) -> None:
+        self._inboxes = {inbox.source.stream: inbox for inbox in inboxes.values()}
+        self._acquitted: dict[Entry, Delivery] = {}
+        self._charged: dict[Entry, Delivery] = {}
+
+    async def charge(self) -> None:
+        """Before votes are answered: whatever was acquitted counts as tried once more."""
+        for delivery in self._acquitted.values():
+            await self._inboxes[delivery.stream].begin(delivery)
+        self._charged, self._acquitted = self._acquitted, {}
+
+    async def acquit(self, answered: Iterable[Delivery], held: Collection[Delivery]) -> None:
+        """These were answered, and this process lives: of what is still in hand, that try does not count."""
+        in_hand = {entry_of(delivery) for delivery in held}
+        tried = {entry_of(delivery): delivery for delivery in answered if delivery.attempts > 1} | self._charged
+        self._charged = {}
+        self._acquitted = {at: each for at, each in self._acquitted.items() if at in in_hand}
+        by_stream: defaultdict[str, list[str]] = defaultdict(list)
+        for at, delivery in tried.items():
+            if at in in_hand:
+                self._acquitted[at] = delivery
+                by_stream[delivery.stream].append(delivery.entry_id)
+        for stream, entry_ids in by_stream.items():
+            await self._inboxes[stream].acquit(entry_ids)
+
+
+def entry_of(delivery: Delivery) -> Entry:
+    """Where it lies."""
+    return delivery.stream, delivery.entry_id

@@ -1,0 +1,107 @@
+"""A command that waits through coordinators that die of other things takes effect; one that kills them is set aside."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.bus import names
+from esper.leyline import contracts as pb
+from esper.leyline.seal import Opened
+from esper.runtime.coordinate import Desk
+from esper.tamiyo.coordinator import Coordinator
+from esper.tamiyo.outcome import Entry, Outcome
+from tests.bus_kit import num_pending
+from tests.rounds import germinate, heartbeat, vote
+from tests.test_coordinator import KilledError, Run, run, step_until_idle
+
+__all__ = ["run"]
+NUM_DEATHS = 12
+
+
+class Mortal(Coordinator):
+    """Dies of one command: when it is handed over, or when the votes are in that have it judged."""
+
+    def __init__(self, dies_of: str, when: str) -> None:
+        super().__init__("coordinator")
+        self.dies_of, self.when, self._waits = dies_of, when, False
+
+    def on_command(self, stream: str, opened: Opened, now_ns: int = 0) -> Outcome:
+        kills = isinstance(opened.message, pb.AdaptationCommand) and opened.message.command_id == self.dies_of
+        if kills and self.when == "handed over":
+            raise KilledError
+        self._waits |= kills
+        return super().on_command(stream, opened, now_ns)
+
+    def on_vote(self, given: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome:
+        outcome = super().on_vote(given, entry, now_ns)
+        if self._waits and any(isinstance(said, pb.BarrierCommit) for said in outcome.decisions):
+            raise KilledError
+        return outcome
+
+
+async def mortal(run: Run, when: str) -> Desk:
+    coordinating = await run.coordinator()
+    coordinating.rule = Mortal("s0-1", when)
+    await coordinating.resume()
+    return coordinating
+
+
+async def test_a_command_held_across_a_dozen_failovers_takes_effect_at_last(run: Run) -> None:
+    [entry] = await run.put("commands", germinate())
+    await run.put("heartbeats", heartbeat(0))  # the other rank is away: no round can be opened
+    for _ in range(NUM_DEATHS):
+        await step_until_idle(await run.coordinator())
+
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(coordinating)
+
+    assert await run.decisions() == ["Proposal 1", "Commit 1"]
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+    assert not await run.redis.exists(names.key(run.run_id, "dead"))
+
+
+async def test_also_one_that_many_votes_came_in_beside(run: Run) -> None:
+    [entry] = await run.put("commands", germinate())
+    for number in range(1, NUM_DEATHS):
+        coordinating = await run.coordinator()
+        await run.put("heartbeats", heartbeat(0), heartbeat(1))
+        await step_until_idle(coordinating)
+        await run.put("votes", vote(0, number=number))
+        await step_until_idle(coordinating)  # and dies while the other vote is awaited
+
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0, number=NUM_DEATHS), vote(1, number=NUM_DEATHS))
+    await step_until_idle(coordinating)
+
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+
+
+@pytest.mark.parametrize("when", ["handed over", "judged"])
+async def test_one_that_kills_its_coordinator_is_set_aside_after_five_deaths(run: Run, when: str) -> None:
+    [entry] = await run.put("commands", germinate())
+    num_deaths, is_over = 0, False
+
+    while not is_over:
+        try:
+            coordinating = await mortal(run, when)
+            await run.put("heartbeats", heartbeat(0), heartbeat(1))
+            await step_until_idle(coordinating)
+            barrier = coordinating.rule.barrier  # type: ignore[attr-defined]
+            if barrier.is_open:
+                at = {"number": barrier.round, "generation": barrier.generation}
+                await run.put("votes", vote(0, **at), vote(1, **at))
+                await step_until_idle(coordinating)
+            is_over = True
+        except KilledError:
+            num_deaths += 1
+
+    assert num_deaths == 5
+    assert await run.receipts() == [("", entry, "POISON")]
+    [(_, letter)] = await run.redis.execute_command("XRANGE", names.key(run.run_id, "dead"), "-", "+")
+    assert letter[b"entry_id"] == entry.encode()

@@ -16,10 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 import esper
 from esper.runtime import logging
 from esper.runtime.settings import Settings, load
+from esper.tolaria.teachers import TeacherSource
 from tests.seed_kit import SETTINGS, Host, held_out, loss_of
+from tests.teacher_kit import Professor
 
 BATCHES, MOST_EPOCHS = 20, 10_000
 STOP = "ESPER_STOP_FILE"  # which a replay does not see
+TEACHERS = "teachers"  # in its folder: where there are any, it distils from whichever it is told to
 
 
 class Noisy(Host):
@@ -55,6 +58,7 @@ def main(folder: Path, kind: str) -> None:
         holdout=(held_out().batches, loss_of),
         # A forward of a seed takes about as long as it may: the clock has a say at G2.
         settings=replace(SETTINGS, min_gain=-10.0, scale_drift_max=10.0, latency_budget_ms=0.03),
+        teachers=TeacherSource(folder / TEACHERS, Professor) if (folder / TEACHERS).is_dir() else None,
         checkpoints=folder / "checkpoints",
         checkpoint_every=16,
         resume=True,
@@ -62,7 +66,10 @@ def main(folder: Path, kind: str) -> None:
     for _ in range(run.epoch, MOST_EPOCHS):
         for x, y in run.batches(lambda epoch: batches(epoch, rank)):
             with run.step() as step:
-                loss = loss_of(model(x), y).mean()
+                outputs = model(x)
+                loss = loss_of(outputs, y).mean()
+                if run.teachers is not None:
+                    loss = loss + run.teachers.distil(outputs, x)
                 torch.autograd.backward(loss)
                 optimizer.step()
                 optimizer.zero_grad()

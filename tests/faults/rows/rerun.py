@@ -1,4 +1,4 @@
-"""Random short runs, some of whose trainers are killed, run again from their logs to the same parameters."""
+"""Random short runs, of trainers that are killed or distil from teachers, run again to the same parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from esper.leyline.seal import Opener, Sealer
 from esper.runtime import logbook
 from esper.runtime.audit import audit
 from tests.faults.processes import ROOT, Child, wait_until
-from tests.faults.roles.grower import STOP
+from tests.faults.roles.grower import STOP, TEACHERS
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.server import UNKEPT, Server
 
@@ -49,7 +49,9 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
             draw = random.Random(f"{seed}/{number}")
             dies = number < amounts["deaths"]
             ranks = 2 if number < amounts["pairs"] else 1
-            with Garden(directory / f"run-{number}", server, ranks, draw.choice(("adamw", "sgd"))) as garden:
+            kind = draw.choice(("adamw", "sgd"))
+            taught = number >= amounts["runs"] - amounts["taught"]
+            with Garden(directory / f"run-{number}", server, ranks, kind, taught) as garden:
                 garden.tend(draw, amounts["commands"], result, dies=dies)
                 replayed(garden, result)
     return result
@@ -120,6 +122,7 @@ class Garden:
     server: Server
     num_ranks: int
     kind: str
+    taught: bool  # has teachers to distil from
     master: MasterKeyring = field(default_factory=lambda: MasterKeyring.new(time.time_ns()))
     _trainers: list[Trainer] = field(default_factory=list)
     _num_commands: int = 0
@@ -128,6 +131,7 @@ class Garden:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
+        self.teachers = [teacher(self.folder, seed) for seed in range(2)] if self.taught else []
         self.run_id, self._stop_file = names.new_run_id("rerun"), self.folder / "stop"
         self._coordinator = Coordinator(self)
         keys = self.master.derive(self.run_id, [Role.CONTROLLER, Role.OPTIMIZER])
@@ -168,7 +172,11 @@ class Garden:
     def tend(self, draw: random.Random, num_commands: int, result: Result, *, dies: bool) -> None:
         """Publish what is drawn, each answered before the next; let the trainers die half-way; end in order."""
         death = draw.randrange(num_commands // 3, num_commands) if dies else -1
-        for number, command in enumerate(drawn(draw, num_commands)):
+        commands = list(drawn(draw, num_commands))
+        for digest in [*self.teachers, *self.teachers[:1]]:
+            commands.insert(draw.randrange(1, num_commands), registered(digest))
+            result.count("teachers")
+        for number, command in enumerate(commands):
             if number == death:
                 self._die()
                 result.count("deaths")
@@ -269,6 +277,19 @@ def begun(draw: random.Random, seed: str) -> Iterator[Command]:
     yield on_seed(Op.SEED_OP_START_TRAINING, seed)
 
 
+def teacher(folder: Path, seed: int) -> str:
+    """The digest of one that lies where a grower looks for them."""
+    from tests.teacher_kit import professor, saved  # with torch, which the other rows do without
+
+    (folder / TEACHERS).mkdir(exist_ok=True)
+    return saved(professor(seed), folder / TEACHERS)[1]
+
+
+def registered(digest: str) -> pb.OptimizerCommand:
+    kind = Kind.OPTIMIZER_COMMAND_REGISTER_TEACHER
+    return pb.OptimizerCommand(version=1, command_type=kind, optimizer_id="host", teacher_digest=digest)
+
+
 def germinate(draw: random.Random, seed: str) -> pb.AdaptationCommand:
     blueprint = draw.choice(list(BLUEPRINTS))
     parameters = {**BLUEPRINTS[blueprint], "auto": float(draw.random() < 0.5)}
@@ -289,7 +310,7 @@ def of_kind(kind: pb.CommandType, **body: Message) -> pb.AdaptationCommand:
 ROW = Row(
     "rerun",
     run,
-    ci={"runs": 3, "deaths": 1, "pairs": 0, "commands": 14},
-    chunk={"runs": 10, "deaths": 5, "pairs": 3, "commands": 40},
+    ci={"runs": 3, "deaths": 1, "pairs": 0, "taught": 1, "commands": 14},
+    chunk={"runs": 10, "deaths": 5, "pairs": 3, "taught": 3, "commands": 40},
     num_chunks=10,
 )

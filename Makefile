@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-input
 PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
 
-.PHONY: demo test test-system mutants soak bench check proto docs format clean
+.PHONY: demo test test-system mutants soak bench bench-full bench-gpu bench-parts wheels check proto docs format clean
 
 demo: $(READY)
 	$(RUN)/esper demo
@@ -27,9 +27,30 @@ soak: $(READY)
 	$(RUN)/python bench/simulate.py --seeds 2000
 	$(RUN)/python bench/faults.py --tier full --seed 1 --out soak.json
 
-# What it costs, measured here. Less of it: make bench BENCH=--quick. The peers of the bus come with the group `bench`.
+# What it costs, measured here: one row of each family, a few minutes on two cores. More in `esper bench --help`.
+bench: $(READY)
+	$(RUN)/esper bench run --quick --sample --out bench/out
+
+# Every row, at the effort of figures that are published: hours.
+bench-full: $(READY)
+	$(RUN)/esper bench run --full --out bench/out
+
+# On a CUDA machine without network: `make wheels` where there is a package index, with the same Python and system, then
+# carry the checkout with its folder of wheels over, and there `make bench-gpu`.
+WHEELS ?= wheels
+wheels:
+	$(PYTHON) -m pip wheel --wheel-dir $(WHEELS) -c constraints.txt "$(TORCH)" 'setuptools>=77' .
+
+bench-gpu:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --no-index --find-links $(WHEELS) "$(TORCH)" 'setuptools>=77'
+	$(PIP) --no-index --find-links $(WHEELS) --no-build-isolation -e .
+	$(RUN)/python -c 'import torch; assert torch.cuda.is_available(), "torch sees no CUDA device"'
+	$(RUN)/esper bench run --full --out bench/out
+
+# The benchmarks of single parts, each a script. Less of it: make bench-parts BENCH=--quick. Peers of the bus come along.
 BENCH ?=
-bench: $(VENV)/.bench
+bench-parts: $(VENV)/.bench
 	$(RUN)/python bench/envelope.py $(BENCH)
 	$(RUN)/python bench/bus.py $(BENCH)
 	$(RUN)/python bench/step.py $(BENCH)

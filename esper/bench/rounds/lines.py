@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-import uvloop
+from esper.runtime import process
 
 
 def given() -> dict[str, Any]:
@@ -31,6 +31,9 @@ def say(answer: object) -> None:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """On the loop that the processes of a run have."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
+    """On the loop that the processes of a run have. For good: it ends the process."""
+
+    async def until_done(_: asyncio.Event) -> None:
+        await main
+
+    process.run(until_done)

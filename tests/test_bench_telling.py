@@ -31,6 +31,8 @@ async def test_each_figure_is_a_packet_that_the_region_folds(
 ) -> None:
     figures = [*(timed(arm=f"arm {number}") for number in range(40)), beside(1.2), absent()]
 
+    await run.say("eu/telemetry", Role.WORKER, "worker-0", next(iter(frames([timed()], "eu", 1))))
+
     told = await tell(figures, run.run_id, run.url, worker_keyring(run, tmp_path), "eu")
 
     region, opener = (
@@ -46,12 +48,13 @@ async def test_each_figure_is_a_packet_that_the_region_folds(
             opened = opener.open(sealed, entry_id, await connect.server_ms(redis))
             region.on_opened(opened, 0.0)
             packets += opened.message.packets  # type: ignore[attr-defined]
-            if len(packets) == told:
+            if len(packets) == 1 + told:
                 break
-    assert told == len(figures) == len(packets)
-    assert [packet.sequence for packet in packets] == list(range(1, told + 1))
-    assert packets[40].metrics[0].value == pytest.approx(3.6)
-    assert packets[41].events[0].description == "memory, fragmentation, mean: not measured: no GPU"
+    own = packets[1:]  # behind the one that made the region
+    assert told == len(figures) == len(own)
+    assert [packet.sequence for packet in own] == list(range(1, told + 1))
+    assert own[40].metrics[0].value == pytest.approx(3.6)
+    assert own[41].events[0].description == "memory, fragmentation, mean: not measured: no GPU"
 
 
 def test_a_gauge_is_named_after_its_row_and_carries_arm_shape_and_unit() -> None:
@@ -70,6 +73,16 @@ def test_names_of_any_length_and_kind_make_packets_that_are_sound() -> None:
     validate(frame)
     assert not set("{}=,") & set(frame.packets[0].metrics[0].labels["arm"])
     assert name_of(wild).isidentifier()
+
+
+async def test_a_region_that_nobody_folds_is_refused(run: ScriptedRun, tmp_path: Path) -> None:
+    keyring = worker_keyring(run, tmp_path)
+    with pytest.raises(SettingError, match="expected a run that has regions by now"):
+        await tell([timed()], run.run_id, run.url, keyring, "")
+    await run.say("eu/telemetry", Role.WORKER, "worker-0", next(iter(frames([timed()], "eu", 1))))
+
+    with pytest.raises(SettingError, match="--region is 'ew'; expected one of eu"):
+        await tell([timed()], run.run_id, run.url, keyring, "ew")
 
 
 async def test_a_keyring_that_can_not_seal_telemetry_is_refused(run: ScriptedRun, tmp_path: Path) -> None:

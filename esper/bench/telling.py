@@ -11,6 +11,8 @@ from pathlib import Path
 from esper.bench.figures import Figure
 from esper.bus import connect, names
 from esper.bus.publisher import Publisher
+from esper.bus.survey import regions_of
+from esper.errors import SettingError, near
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
@@ -25,16 +27,26 @@ _PATIENCE_S = 5.0
 async def tell(
     figures: Sequence[Figure], run: str | None, redis_url: str | None, keyring: Path | None, region: str
 ) -> int:
-    """How many packets Redis has stored. `keyring`: a worker's; from its directory where the run is an embedded one."""
+    """How many packets Redis has stored. `keyring`: a worker's; from its directory where the run is an embedded one.
+    `region`: empty for the run's first."""
     found = await access.find(run, redis_url, keyring, role=Role.WORKER)
     sealer = Sealer(found.keyring, Role.WORKER, SOURCE)
-    stream = names.region_key(found.run_id, region, "telemetry")
     async with connect.writer(found.redis_url) as redis:
+        region = folded(region, await regions_of(redis, found.run_id))
+        stream = names.region_key(found.run_id, region, "telemetry")
         publisher, told = Publisher(redis), 0
         for frame in frames(figures, region, time.time_ns()):
             await publisher.add(stream, sealer.seal(frame), patience_s=_PATIENCE_S)
             told += len(frame.packets)
     return told
+
+
+def folded(wanted: str, known: Sequence[str]) -> str:
+    """The region that is wanted, which must be one of the run's: nobody would fold what another one is told."""
+    if not known or (wanted and wanted not in known):
+        expected = f"one of {', '.join(known)}{near(wanted, known)}" if known else "a run that has regions by now"
+        raise SettingError("--region", wanted, expected)
+    return wanted or known[0]
 
 
 def frames(figures: Sequence[Figure], region: str, now_ns: int) -> Iterator[pb.TelemetryFrame]:

@@ -21,7 +21,7 @@ Store = Annotated[
 Redis = Annotated[str | None, typer.Option("--redis", metavar="URL", help="Of the Redis that --run is on.")]
 Run = Annotated[str | None, typer.Option("--run", help="Tell each figure to this live run, as a telemetry packet.")]
 Keyring = Annotated[Path | None, typer.Option(help="A worker's keyring of --run; default: an embedded run's own.")]
-Region = Annotated[str, typer.Option(help="Whose aggregators --run's packets go to.")]
+Region = Annotated[str, typer.Option(help="Of --run, whose aggregators fold the packets; default: its first.")]
 
 
 def report(
@@ -34,7 +34,7 @@ def report(
     redis: Redis = None,
     run: Run = None,
     keyring: Keyring = None,
-    region: Region = "local",
+    region: Region = "",
 ) -> None:
     """Write the report of a run that was measured before."""
     document = read(results)

@@ -45,7 +45,7 @@ def run(
     redis: Redis = None,
     to_run: Run = None,
     keyring: Keyring = None,
-    region: Region = "local",
+    region: Region = "",
 ) -> None:
     """Measure rows, each arm beside the others in one interleaved run.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import tracemalloc
 from dataclasses import dataclass, field
@@ -32,9 +33,14 @@ class Probe(Protocol):
 
 
 class Resident:
-    """Pages of the process that are in memory: of all threads and libraries, and of the allocators' own stock."""
+    """Pages of the process that are in memory: of all threads and libraries.
+
+    What the C library's allocator keeps in stock goes back to the kernel before each look (malloc_trim, of glibc), or
+    else work would be done in the stock of what ran before it and take no page.
+    """
 
     def __init__(self) -> None:
+        trim()
         try:
             (SELF / "clear_refs").write_text(RESET_PEAK)
             self._start = status_bytes("VmRSS")
@@ -45,6 +51,7 @@ class Resident:
         self._tell(account, "peak RSS", "VmHWM")
 
     def retained(self, account: Account) -> None:
+        trim()
         self._tell(account, "retained RSS", "VmRSS")
 
     def _tell(self, account: Account, name: str, of: str) -> None:
@@ -99,6 +106,12 @@ class CudaDevice:
         allocated, reserved = self._cuda.memory_allocated(), self._cuda.memory_reserved()
         account.found["retained on CUDA"] = float(allocated - self._allocated)
         account.found["fragmentation"] = 1.0 - allocated / reserved if reserved else 0.0
+
+
+def trim() -> None:
+    """Give free memory back to the kernel; nothing where the C library is another one than glibc."""
+    if (give_back := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        give_back(0)
 
 
 def status_bytes(name: str) -> int:

@@ -119,8 +119,8 @@ class Orders:
             return [], [delivery]
         self._decided = abort.round
         self._unasked.discard(abort.round)
-        ended = [each.incarnation for each in abort.evicted if each.worker == self.worker]
-        if self.incarnation in ended or 0 in ended:
+        ended = {(each.worker, each.incarnation or self.incarnation) for each in abort.evicted}
+        if (self.worker, self.incarnation) in ended:
             raise EvictedError(f"round {abort.round}: {abort.detail}")
         return self._in_turn(abort, delivery)
 

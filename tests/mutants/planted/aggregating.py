@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         "who_takes_the_place_of_an_evicted_process_ends_too",
         "esper/runtime/orders.py",
-        "if (self.worker, self.incarnation) in [(each.worker, each.incarnation) for each in abort.evicted]:",
+        "if (self.worker, self.incarnation) in ended:",
         "if self.worker in [each.worker for each in abort.evicted]:",
         ("tests/test_eviction.py::test_a_runtime_ends_the_process_that_is_named_and_no_other",),
     ),

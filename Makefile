@@ -51,7 +51,6 @@ bench-gpu:
 # The benchmarks of single parts, each a script. Less of it: make bench-parts BENCH=--quick. Peers of the bus come along.
 BENCH ?=
 bench-parts: $(VENV)/.bench
-	$(RUN)/python bench/envelope.py $(BENCH)
 	$(RUN)/python bench/bus.py $(BENCH)
 	$(RUN)/python bench/step.py $(BENCH)
 	$(RUN)/python bench/kasmina.py $(BENCH)

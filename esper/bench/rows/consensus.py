@@ -17,4 +17,4 @@ RULE = Comparison(
     limit="votes collected",
 )
 
-ROWS: tuple[Row, ...] = (RULE, Measurement("consensus-round", "consensus", measured_by("consensus:rounds")))
+ROWS: tuple[Row, ...] = (Measurement("consensus-round", "consensus", measured_by("consensus:rounds")), RULE)

@@ -59,7 +59,7 @@ bench-parts: $(VENV)/.bench
 	$(RUN)/python bench/scale.py $(BENCH)
 
 $(VENV)/.bench: $(READY)
-	$(PIP) -e '.[bench]' -c constraints.txt
+	$(PIP) -e '.[peers]' -c constraints.txt
 	@touch $@
 
 check: $(READY)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from datetime import timedelta
 
 from docket import Docket, Worker
 
+from bus_arms.peer_pace import Noting, send_paced
 from bus_arms.streams import check_handled
 from bus_arms.traffic import sealed
 
@@ -16,6 +18,7 @@ CONCURRENCY = 50  # with 100 two or three of 500 tasks stay unrun until they are
 PATIENCE_S = 60
 
 _handled: list[bytes] = []
+_noting: list[Noting] = []
 
 
 async def handle(body: bytes) -> None:
@@ -43,3 +46,34 @@ async def consume(url: str, directory: str, what: str, num: int) -> float:
             seconds = time.perf_counter() - began
     check_handled(_handled, num)
     return seconds
+
+
+async def noted(body: bytes) -> None:
+    await _noting[-1].note(body)
+
+
+async def listen(url: str, directory: str, num: int, seconds: float) -> list[float]:
+    """Milliseconds of each message."""
+    _noting.append(Noting(url, num))
+    logging.getLogger("docket").setLevel(logging.CRITICAL)
+    async with Docket(name="paced", url=url, execution_ttl=timedelta(0)) as docket:
+        docket.register(noted)
+        async with Worker(
+            docket,
+            concurrency=CONCURRENCY,
+            minimum_check_interval=timedelta(milliseconds=5),
+            schedule_automatic_tasks=False,
+        ) as worker:
+            working = asyncio.create_task(worker.run_forever())
+            taken = await _noting[-1].taken_ms(seconds)
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+    return taken
+
+
+async def send(url: str, directory: str, num: int, seconds: float) -> None:
+    async with Docket(name="paced", url=url, execution_ttl=timedelta(0)) as docket:
+        await docket.clear()
+        docket.register(noted)
+        await send_paced(url, lambda body: docket.add(noted)(body), num, seconds)

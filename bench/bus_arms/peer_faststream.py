@@ -10,10 +10,11 @@ import time
 from faststream.redis import RedisBroker, StreamSub
 from redis.asyncio import Redis
 
+from bus_arms.peer_pace import Noting, send_paced
 from bus_arms.streams import CONSUMER, GROUP, check_consumed
 from bus_arms.traffic import BATCH, sealed
 
-STREAM = "faststream"
+STREAM, PACED = "faststream", "faststream:paced"
 
 
 async def consume(url: str, directory: str, what: str, num: int) -> float:
@@ -56,3 +57,27 @@ async def settled(url: str) -> None:
     async with Redis.from_url(url) as redis:
         while (await redis.xpending(STREAM, GROUP))["pending"]:
             await asyncio.sleep(0)
+
+
+async def listen(url: str, directory: str, num: int, seconds: float) -> list[float]:
+    """Milliseconds of each message, which come one by one."""
+    noting = Noting(url, num)
+
+    async def handle(body: str) -> None:
+        await noting.note(base64.b64decode(body))
+
+    async with Redis.from_url(url) as redis:
+        await redis.unlink(PACED)
+        await redis.xgroup_create(PACED, GROUP, id="0", mkstream=True)
+    broker = RedisBroker(url, logger=None, log_level=logging.CRITICAL)
+    async with broker:
+        source = StreamSub(PACED, group=GROUP, consumer=CONSUMER, last_id=">", polling_interval=10)
+        broker.subscriber(stream=source)(handle)
+        await broker.start()
+        return await noting.taken_ms(seconds)
+
+
+async def send(url: str, directory: str, num: int, seconds: float) -> None:
+    async with RedisBroker(url, logger=None, log_level=logging.CRITICAL) as broker:
+        await broker.connect()
+        await send_paced(url, lambda body: broker.publish(base64.b64encode(body).decode(), stream=PACED), num, seconds)

@@ -11,10 +11,11 @@ from redis.asyncio import Redis
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
+from bus_arms.peer_pace import Noting, send_paced
 from bus_arms.streams import CONSUMER, GROUP, check_consumed
 from bus_arms.traffic import BATCH, sealed
 
-STREAM = "taskiq"
+STREAM, PACED = "taskiq", "taskiq:paced"
 
 
 async def consume(url: str, directory: str, what: str, num: int) -> float:
@@ -53,3 +54,41 @@ async def settled(url: str) -> None:
     async with Redis.from_url(url) as redis:
         while (await redis.xpending(STREAM, GROUP))["pending"]:
             await asyncio.sleep(0)
+
+
+async def listen(url: str, directory: str, num: int, seconds: float) -> list[float]:
+    """Milliseconds of each message."""
+    noting = Noting(url, num)
+
+    async def handle(body: str) -> None:
+        await noting.note(base64.b64decode(body))
+
+    async with Redis.from_url(url) as redis:
+        await redis.unlink(PACED)
+    broker = paced_broker(url)
+    broker.register_task(handle, task_name="handle")
+    await broker.startup()
+    receiver = asyncio.create_task(run_receiver_task(broker, max_async_tasks=100, max_prefetch=BATCH))
+    taken = await noting.taken_ms(seconds)
+    receiver.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await receiver
+    await broker.shutdown()
+    return taken
+
+
+async def send(url: str, directory: str, num: int, seconds: float) -> None:
+    async def handle(body: str) -> None:
+        raise NotImplementedError("its messages are handled by the process that listens")
+
+    broker = paced_broker(url)
+    task = broker.register_task(handle, task_name="handle")
+    await broker.startup()
+    await send_paced(url, lambda body: task.kiq(base64.b64encode(body).decode()), num, seconds)
+    await broker.shutdown()
+
+
+def paced_broker(url: str) -> RedisStreamBroker:
+    return RedisStreamBroker(
+        url, PACED, consumer_group_name=GROUP, consumer_name=CONSUMER, consumer_id="0", xread_count=BATCH
+    )

@@ -74,6 +74,24 @@ def test_each_drawing_is_described_and_stands_beside_its_numbers() -> None:
     assert len(read.all("details")) == 1
 
 
+def test_an_arm_alone_is_drawn_in_the_order_in_which_it_went_on() -> None:
+    memory = replace(timed(arm="soak"), stat="RSS", unit="MB", samples=tuple(570.0 + at / 100 for at in range(1_000)))
+
+    [times, sizes] = Page(page.html(document(timed(arm="soak"), memory))).all("svg")
+
+    assert "sum, p50, in order. soak: 1 1 ms, 10 90 ms" in (times.get("aria-label") or "")
+    assert "sum, RSS, in order. soak: 1 570 MB" in (sizes.get("aria-label") or "")
+
+
+def test_what_lies_far_from_zero_fills_its_drawing() -> None:
+    found = spread.spread_of("a", "MB", [570.0, 571.0, 572.0, 573.0])
+
+    drawn = charts.boxes("memory", [found, replace(found, arm="b")])
+
+    assert re.findall(r'<text[^>]*class="major">0</text>', drawn) == []
+    assert ">570<" in drawn and ">573<" in drawn
+
+
 def test_there_are_as_many_boxes_as_arms_however_many() -> None:
     figures = [timed(arm=f"arm {number}") for number in range(20)]
 

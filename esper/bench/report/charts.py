@@ -19,6 +19,7 @@ from esper.bench.report.spread import Spread
 NUM_COLOURS = 6
 _WIDTH, _HEIGHT, _LEGEND = 340, 190, 17
 _TICKS = 6
+_MOST_POINTS = 170  # two pixels each
 _WIDEST = 20.0  # from here on an axis is logarithmic
 
 
@@ -53,14 +54,16 @@ def curves(title: str, unit: str, lines: Mapping[str, Sequence[Point]]) -> Marku
     positions = sorted({point.at for point in points})
     wide = positions[0] > 0 and positions[-1] >= 10 * positions[0] and all(point.value > 0 for point in points)
     ranges = [(point.value, point.value) for point in points]
-    chart = pygal.XY(stroke=True, dots_size=3, **_options(len(lines), wide, ranges))
+    chart = pygal.XY(
+        stroke=True, dots_size=3 if len(positions) < _WIDTH // 10 else 0, **_options(len(lines), wide, ranges)
+    )
     chart.x_labels = [
         {"value": point.at, "label": point.label} for point in {each.at: each for each in points}.values()
     ]
     for arm, line in lines.items():
         chart.add(arm, [(point.at, point.value) for point in sorted(line, key=lambda point: point.at)])
     described = "; ".join(
-        f"{arm}: " + ", ".join(f"{point.label} {words.amount(point.value, unit)}" for point in line)
+        f"{arm}: " + ", ".join(f"{point.label} {words.amount(point.value, unit)}" for point in line if point.label)
         for arm, line in lines.items()
     )
     return _inline(chart, title, described)
@@ -80,6 +83,8 @@ def _style(num: int) -> Style:
         label_font_size=11,
         major_label_font_size=11,
         legend_font_size=11,
+        guide_stroke_color="var(--rule)",
+        major_guide_stroke_color="var(--rule)",
         guide_stroke_dasharray="1,3",
         major_guide_stroke_dasharray="1,3",
         opacity=".35",
@@ -88,6 +93,7 @@ def _style(num: int) -> Style:
 
 def _options(num: int, logarithmic: bool, ranges: Sequence[tuple[float, float]]) -> dict[str, Any]:
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    places = ticks(low, high, logarithmic=logarithmic)
     return {
         "style": _style(num),
         "js": [],
@@ -104,10 +110,18 @@ def _options(num: int, logarithmic: bool, ranges: Sequence[tuple[float, float]])
         "truncate_label": -1,
         "logarithmic": logarithmic,
         "value_formatter": words.number,
-        "y_labels": ticks(low, high, logarithmic=logarithmic),
+        "y_labels": places,
+        "range": (places[0], places[-1]),
         "show_x_guides": False,
         "print_values": False,
     }
+
+
+def in_order(samples: Sequence[float]) -> list[Point]:
+    """As they were taken, every nth where there are more than can be told apart."""
+    every = -(-len(samples) // _MOST_POINTS)
+    places = range(0, len(samples), every)
+    return [Point(at, str(at + 1) if at in (0, places[-1]) else "", samples[at]) for at in places]
 
 
 def ticks(low: float, high: float, *, logarithmic: bool) -> list[float]:

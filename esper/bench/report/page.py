@@ -83,7 +83,8 @@ def family(name: str, figures: Sequence[Figure], sessions: Sequence[Session]) ->
 def row_view(row: str, shape: str, figures: list[Figure], sessions: Sequence[Session]) -> RowView:
     listed = [figure for figure in figures if not table.is_aside(figure)]
     spreads = spread.spreads(figures)
-    plots = [*_distribution(row, spreads), *_history(row, shape, sessions)]
+    drawn = _distribution(row, spreads) if len(spreads) != 1 else _in_order(row, figures)
+    plots = [*drawn, *_history(row, shape, sessions)]
     return RowView(row, shape, listed, [*table.counted(figures), *table.asides(figures)], spreads, plots)
 
 
@@ -95,7 +96,7 @@ def machine(document: Document) -> dict[str, str]:
         "memory": f"{of.memory_bytes / 2**30:.1f} GiB",
         "GPU": ", ".join(of.gpus) or "none",
         "system": f"{of.kernel}, Python {of.python}",
-        "torch": f"{of.torch}, {of.threads or 'unknown number of'} threads" if of.torch else "none",
+        "torch": f"{of.torch}, threads: {of.threads or 'unknown'}" if of.torch else "none",
         "clock governor": of.governor or "not told",
         "settings": ", ".join(f"{name}={value}" for name, value in of.pins.items()) or "none",
         "commit": (of.commit or "unknown") + (", with changes" if of.dirty else ""),
@@ -111,6 +112,15 @@ def _distribution(row: str, spreads: Sequence[spread.Spread]) -> Iterator[Plot]:
         same = [each for each in spreads if each.unit == unit]
         caption = f"{row}: samples ({unit}); box: quartiles and median, whiskers: within Tukey's fences"
         yield Plot(charts.boxes(f"{row}, samples", same), caption)
+
+
+def _in_order(row: str, figures: Sequence[Figure]) -> Iterator[Plot]:
+    """An arm alone has nothing to stand beside: how it went on instead, as for a soak."""
+    for figure in figures:
+        if len(figure.samples) > 1:
+            what = f"{row}, {figure.stat}"
+            svg = charts.curves(f"{what}, in order", figure.unit, {figure.arm: charts.in_order(figure.samples)})
+            yield Plot(svg, f"{what}: samples ({figure.unit}) in the order in which they were taken")
 
 
 def _history(row: str, shape: str, sessions: Sequence[Session]) -> Iterator[Plot]:

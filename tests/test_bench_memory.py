@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from esper.bench.arm import Ready
+from esper.bench.collector import settled_collector
 from esper.bench.machine import gpus
 from esper.bench.memory import MemoryProfiler, in_memory, memory_of
 from esper.bench.runner import run
@@ -13,6 +16,13 @@ from esper.bench.tracking import per_call
 from tests.bench_kit import BRIEF, arm, nothing, row, told
 
 MB = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _others_objects_are_frozen() -> Iterator[None]:
+    """What other tests have loaded into this process is not collected again and again."""
+    with settled_collector():
+        yield
 
 
 def filled(num_bytes: int) -> object:

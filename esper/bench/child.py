@@ -13,8 +13,8 @@ from typing import Any
 from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
 from esper.bench.blame import blaming
+from esper.bench.collector import settled_collector
 from esper.bench.opened import agree, blamed_calls, missing, opened
-from esper.bench.pairs import settled_collector
 from esper.bench.registry import registered
 from esper.bench.row import Comparison, Row
 from esper.errors import EsperError

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from esper.bench.collector import settled_collector
 from esper.bench.effort import Effort
 from esper.bench.figures import MEASURED, Figure, not_measured
 from esper.bench.opened import agree, blamed_calls, missing, opened
-from esper.bench.pairs import Taken, Timed, Watch, settled_collector, take
+from esper.bench.pairs import Taken, Timed, Watch, take
 from esper.bench.row import Comparison
 from esper.bench.statistics import NEEDED
 from esper.bench.summary import AGAIN, STATS, figures_of, with_goals

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from esper.bench.arm import Ready
 from esper.bench.blame import blaming
+from esper.bench.collector import settled_collector
 from esper.bench.effort import Effort
 from esper.bench.figures import MEASURED, Figure, not_measured
 from esper.bench.opened import agree, missing, opened
@@ -70,14 +71,19 @@ def in_memory(row: Comparison) -> Measurement:
         absent = missing(row.arms)
         with opened(row, tuple(arm for arm in row.arms if arm.name not in absent)) as ready:
             agree(row, ready)
-            for name, arm in ready.items():
-                with blaming(row.name, name):
-                    account = memory_of(arm)
-                yield from figures_of(row, name, account)
+            with settled_collector():
+                accounts = {name: _blamed(row.name, name, arm) for name, arm in ready.items()}
+        for name, account in accounts.items():
+            yield from figures_of(row, name, account)
         for name, why in absent.items():
             yield Figure(f"{row.name}, memory", name, "peak RSS", None, "B", label=not_measured(why), shape=row.shape)
 
     return Measurement(f"{row.name}, memory", row.family, measure)
+
+
+def _blamed(row: str, name: str, arm: Ready) -> Account:
+    with blaming(row, name):
+        return memory_of(arm)
 
 
 def figures_of(row: Comparison, arm: str, account: Account) -> Iterator[Figure]:

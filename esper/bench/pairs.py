@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -90,15 +88,3 @@ def play(arms: Mapping[str, Timed], draw: random.Random, samples: Mapping[str, l
 
 def narrow(samples: Mapping[str, Sequence[float]], watch: Watch, limit: float) -> bool:
     return all(width(samples[name], samples[watch.reference]) <= limit for name in watch.arms)
-
-
-@contextmanager
-def settled_collector() -> Iterator[None]:
-    """The collector stays on, as it is in use. What set-up left is collected first; the rest of it is frozen, so that
-    it is not looked at again until the block ends."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

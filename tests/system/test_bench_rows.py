@@ -1,0 +1,57 @@
+"""Rows of the suite whose set-up takes its time: run whole, a few rounds each."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.bench.effort import Effort
+from esper.bench.registry import registered
+from esper.bench.row import Comparison
+from esper.bench.runner import run
+
+ROWS = registered()
+FEW = Effort("quick", 3, 3, 1.0, 0.0)
+HEAVY = [
+    "kernel-load",
+    "state-transition",
+    "forward-overhead",
+    "step-overhead",
+    "emergency-rollback",
+    "emergency-checkpoint",
+    "optimizer-message",
+]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", HEAVY)
+def test_every_arm_of_a_row_is_measured(name: str) -> None:
+    row = ROWS[name]
+    assert isinstance(row, Comparison)
+
+    found = run([row], FEW)
+
+    assert found.failures == ()
+    medians = {figure.arm: figure.value for figure in found.figures if figure.stat == "p50"}
+    assert all(medians[arm.name] for arm in row.arms)
+
+
+@pytest.mark.system
+def test_rounds_of_the_barrier_are_made_by_real_processes() -> None:
+    found = run([ROWS["consensus-round"]], FEW)
+
+    assert found.failures == ()
+    figures = {(figure.arm, figure.stat): figure for figure in found.figures}
+    rounds, ping = figures["eight runtimes", "p50"], figures["redis PING", "p50"]
+    assert (rounds.num, rounds.target) == (50, 50.0)
+    assert rounds.value and ping.value and rounds.value > 4 * ping.value  # proposal, vote, commit: each sent and read
+
+
+@pytest.mark.system
+def test_kinds_of_messages_isolation_and_limits_are_counted_whole() -> None:
+    found = run([ROWS[name] for name in ("message-kinds", "isolation-memory", "machine-limits")], FEW)
+
+    assert found.failures == ()
+    assert len([figure for figure in found.figures if figure.row == "message-kinds"]) == 18 * 6
+    memory = {figure.arm: figure.value or 0.0 for figure in found.figures if figure.row == "isolation-memory"}
+    assert memory["two seeds training"] >= memory["host alone"] > 0
+    assert all(figure.value for figure in found.figures if figure.row == "machine-limits")

@@ -14,7 +14,7 @@ from esper.bench.work.resident import cuda_fragmentation, device, rss_mb, trimme
 
 ROW = "memory-fragmentation"
 MOST, ASPIRED = 0.08, 0.05  # performance validation, 1.2: below 8 % with KD, below 5 % without
-NUM_QUICK, NUM_LIVES, NUM_WARM = 5, 500, 3
+NUM_QUICK, NUM_LIVES, NUM_WARM = 3, 500, 2
 NO_CUDA = "no CUDA device: torch's caching allocator, whose fragmentation the documents mean, runs on none else"
 
 

@@ -23,7 +23,7 @@ ROW, BACKEND = "compile-stability", "aot_eager"  # needs no compiler of the mach
 EXPECTED, MOST = 3.0, 6.0  # performance validation, 2.1: three recompilations in warm-up, six are excessive
 SPREAD = 0.2  # the same: a standard deviation below a fifth of the mean
 ROUNDING = Tolerance(relative=1e-4, absolute=1e-5)
-NUM_QUICK, NUM_STEPS, NUM_WARM = 18, 250, 6
+NUM_QUICK, NUM_STEPS, NUM_WARM = 12, 250, 6
 Op = pb.SeedOperation
 Change = Callable[[Sited], object]
 

@@ -1,0 +1,33 @@
+"""Arms of the rows on distillation come to the same before they are timed, and say what they found."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.bench.effort import Effort
+from esper.bench.registry import chosen, registered
+from esper.bench.results import Results
+from esper.bench.runner import run
+
+TWICE = Effort("quick", min_pairs=2, max_pairs=2, width=1.0, seconds=0.0)
+
+
+def results(*names: str) -> Results:
+    return run(chosen(names, registered()), TWICE)
+
+
+@pytest.mark.parametrize("row", ["teacher-forward", "kd-loss", "checkpoint-overhead", "training-throughput-kd"])
+def test_all_arms_agree_and_each_has_its_median(row: str) -> None:
+    found = results(row)
+
+    assert found.failures == ()
+    assert len({figure.arm for figure in found.figures if figure.stat == "p50" and figure.value}) >= 4
+
+
+def test_throughput_is_the_batch_over_the_median_and_asked_to_keep_85_percent() -> None:
+    figures = {(figure.arm, figure.stat): figure for figure in results("training-throughput-kd").figures}
+
+    without, taught = figures["without KD", "rate"], figures["with KD", "rate"]
+    step_ms = figures["with KD", "p50"].value
+    assert step_ms and taught.value == pytest.approx(128_000 / step_ms)
+    assert without.value and taught.target == pytest.approx(0.85 * without.value) and taught.higher

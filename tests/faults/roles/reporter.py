@@ -27,12 +27,8 @@ from esper.tolaria.rows import Rows
 from tests.faults.history import History
 
 TICK_S = 0.01
-LEVELS = [
-    pb.TelemetryLevel.TELEMETRY_DEBUG,
-    pb.TelemetryLevel.TELEMETRY_DEBUG,
-    pb.TelemetryLevel.TELEMETRY_DEBUG,
-    pb.TelemetryLevel.TELEMETRY_WARNING,
-]
+DEBUG, WARNING = pb.TelemetryLevel.TELEMETRY_DEBUG, pb.TelemetryLevel.TELEMETRY_WARNING
+LEVELS = [DEBUG, DEBUG, DEBUG, WARNING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,8 @@ class Maker:
     def __init__(self) -> None:
         self.rows = Rows(incarnation=secrets.randbits(63))
         self.num_handed, self.sum_handed = 0, 0.0
+        self.num_unfair = 0  # warnings that were shed while a DEBUG row had not been handed over
+        self._num_debug = 0  # made, and neither handed over nor shed
 
     async def lane(self, told: Told) -> AsyncIterator[pb.ToRuntime]:
         """At its rate until its time is over; then until all that was not shed is stored."""
@@ -62,12 +60,21 @@ class Maker:
         while self.rows.unstored or time.monotonic() < began + told.seconds:
             due = int(min(time.monotonic() - began, told.seconds) * told.per_s)
             for number in range(self.rows.made, due):
-                self.rows.add(number, time.time_ns(), {"v": float(number % 1000)}, LEVELS[number % len(LEVELS)])
+                self._make(number)
             while (table := self.rows.table()) is not None:
                 self.num_handed += len(table.values)
+                self._num_debug -= list(table.level).count(DEBUG)
                 self.sum_handed += sum(table.values)
                 yield pb.ToRuntime(rows=table)
             await asyncio.sleep(TICK_S)
+
+    def _make(self, number: int) -> None:
+        """One row, and by own count whether what it pushed out was the least of what waited."""
+        level, before = LEVELS[number % len(LEVELS)], self.rows.shed_by_level.copy()
+        self.rows.add(number, time.time_ns(), {"v": float(number % 1000)}, level)
+        gone = self.rows.shed_by_level - before
+        self._num_debug += (level == DEBUG) - gone[DEBUG]
+        self.num_unfair += bool(gone[WARNING] and self._num_debug)
 
     def on_told(self, message: pb.ToTrainer) -> None:
         self.rows.stored(message.rows_stored.through_sequence)
@@ -90,7 +97,7 @@ async def main(stopping: asyncio.Event) -> None:
         by_level = {pb.TelemetryLevel.Name(level): count for level, count in maker.rows.shed_by_level.items()}
         history.note("published", **facts)
         history.note("acknowledged", **facts)
-        history.note("made", made=maker.rows.made, shed=maker.rows.shed, by_level=by_level)
+        history.note("made", made=maker.rows.made, shed=maker.rows.shed, by_level=by_level, unfair=maker.num_unfair)
 
 
 async def added(publisher: Publisher, stream: str, sealed: bytes) -> None:

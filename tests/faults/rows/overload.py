@@ -1,4 +1,4 @@
-"""A region is told twice what it folds: what is shed is counted, only DEBUG rows are, and nothing grows."""
+"""A region is told twice what it folds: what is shed is counted, DEBUG rows before others, and nothing grows."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ TOTALS = names.key(RUN, "totals")
 CYCLE_S = 0.5
 GROWTH = 1.15  # of the most that was used before, which the machine's own noise stays below
 WELL_ABOVE = 1.5
+STILL = 0.1  # of the warnings may go where the machine stands still: three seconds fill a trainer's room with them
 SETTLED_S = 180.0  # what is settled is kept for two minutes: only a run of some minutes shows whether Redis grows
 MOST_AT_WORK_S, TURN = 0.45, 1.1
 """What the region's aggregator is let run in a cycle grows and shrinks by this factor until it folds its share."""
@@ -91,12 +92,9 @@ def check(result: Result, hands: Crew) -> None:
     result.expect(total.num_gaps == total.num_late, f"{total.num_gaps} gaps, of which {total.num_late} were late")
     result.expect(said["shed"] > said["made"] / 10, f"only {said['shed']} of {said['made']} were shed: no overload")
     warnings = said["made"] * SHARES["TELEMETRY_WARNING"]
-    is_room = said["made"] - said["shed"] > WELL_ABOVE * warnings
-    result.expect(is_room, f"only {said['made'] - said['shed']} of {said['made']} were folded: not the overload meant")
-    lost = said["by_level"].get("TELEMETRY_WARNING", 0)
-    told = f"{lost} of {warnings:.0f} warnings were shed"
-    result.expect(lost * 10 <= warnings, f"{told}, though there was room for all")
-    result.expect_soon(not lost, f"{told}: something stood still for longer than rows can wait")
+    lost, is_room = said["by_level"].get("TELEMETRY_WARNING", 0), said["made"] - said["shed"] > WELL_ABOVE * warnings
+    result.expect(not said["unfair"], f"{said['unfair']} warnings were shed while DEBUG rows waited")
+    result.expect_soon(not is_room or lost < warnings * STILL, f"{lost} of {warnings:.0f} warnings were shed")
 
 
 def check_flat(result: Result, name: str, samples: Sequence[int], lasts_s: float) -> None:

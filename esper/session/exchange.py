@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -126,19 +126,32 @@ class Exchange:
         while self.link.rows_lane_free() and (table := self.rows.table()) is not None:
             self.link.send_rows(pb.ToRuntime(rows=table))
 
-    def part(self, farewell: pb.Heartbeat, patience_s: float = 10.0) -> None:
-        """Say farewell, wait until Redis has it, and hang up."""
+    def part(self, farewell: pb.Heartbeat, record: pb.RunRecord, patience_s: float = 10.0) -> None:
+        """Say the last words and farewell, wait until Redis has them, and hang up.
+
+        Where the runtime is dead by then, or dies of this, another one is started, and is told both.
+        """
         if self.link is None:
             return
         deadline = time.monotonic() + patience_s
-        self.say(pb.ToRuntime(farewell=farewell))
-        while self.link.alive and not self.report_stored and time.monotonic() < deadline:
-            self.pump(FLUSH_S)
+        try:
+            self._say_until_stored(self.link, [pb.ToRuntime(record=record), pb.ToRuntime(farewell=farewell)], deadline)
+        except TrainingError as error:
+            log.error("runtime.failed", why=str(error))
         if not self.report_stored:
             kept = 0 if self.chronicle is None else self.chronicle.num_waiting
             rows = self.rows.unstored
             log.error("report.lost", worker=farewell.worker, rows_unstored=rows, statements_unstored=kept)
         self.link.close()
+
+    def _say_until_stored(self, link: Lanes, words: Sequence[pb.ToRuntime], deadline: float) -> None:
+        told = 0
+        while not self.report_stored and time.monotonic() < deadline:
+            if link.alive and link.num_starts > told:
+                told = link.num_starts
+                for message in words:
+                    self.say(message)
+            self.pump(FLUSH_S)
 
     def store_rows(self, patience_s: float = 10.0) -> None:
         """Wait until Redis has acknowledged every row, and whatever else was told for good."""

@@ -157,10 +157,9 @@ class Session:
             farewell.report.CopyFrom(self._report)
             why = self.not_replayable or (self.teachers.by_chance if self.teachers is not None else "")
             record = records.ended(self.portrait, self._report, why)
-            self.exchange.say(pb.ToRuntime(record=record))
             self.optimizers.let_go(self.executor.detach())
             self.portrait.steering.fossils.release()
-            self.exchange.part(farewell)
+            self.exchange.part(farewell, record)
         return self._report
 
     def __enter__(self) -> Session:

@@ -94,6 +94,24 @@ def test_no_row_is_lost_or_doubled_when_it_is_killed(script: Script, loop: Scrip
     assert (report.packets, report.shed) == (200, 0)
 
 
+def test_last_words_are_stored_though_it_was_dead_already_when_the_run_ended(script: Script, loop: Scripted) -> None:
+    for _ in range(40):
+        loop.step()
+    loop.run.exchange.store_rows()
+    link = loop.run.exchange.link
+    os.kill(link.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    while link.alive:  # type: ignore[union-attr]
+        link.poll(1.0)  # type: ignore[union-attr]
+
+    report = loop.run.close()
+
+    records = [opened.message for opened in script.read("receipts")]
+    ended = [each.ended.report for each in records if isinstance(each, pb.RunRecord) and each.HasField("ended")]
+    beats = [opened.message for opened in script.read("heartbeats")]
+    farewells = [beat.report for beat in beats if isinstance(beat, pb.Heartbeat) and beat.HasField("report")]
+    assert ended == farewells == [report]
+
+
 def test_a_pause_holds_the_step_and_a_resume_frees_it(script: Script, loop: Scripted) -> None:
     pause = pb.AdaptationCommand(
         version=1,

@@ -161,7 +161,8 @@ def test_markdown_is_dated_and_names_machine_commands_and_figures() -> None:
     text = markdown.page(document(timed(), beside(1.2), replace(absent(), arm="a|b")))
 
     assert "Written by the suite, 2023-11-14 22:13 UTC" in text
-    assert "Test CPU, 2 cores" in text and "esper bench run --quick --seed 0" in text
+    assert "Test CPU, 2 cores" in text and "esper bench run sum memory --quick --seed 0" in text
     assert "| numpy | p50 | 3.6 ms | 10 | 1.200 [1.140, 1.260] x loop, slower | <= 2 missed, aim <= 1 missed |" in text
     assert "not measured: no GPU: a\\|b" in text
+    assert "| memory | a\\|b | mean | not measured: no GPU | <= 8 |" in text
     assert not [line for line in text.splitlines() if line != line.rstrip()]

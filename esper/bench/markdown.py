@@ -11,6 +11,7 @@ from esper.bench import table, words
 from esper.bench.document import Document
 from esper.bench.figures import Figure
 
+_FEW = 12
 _HEADINGS = ("arm", "statistic", "value", "n", "ratio, 95 % interval", "target, aim")
 
 
@@ -29,15 +30,29 @@ def _lines(document: Document) -> Iterator[str]:
     yield f"`{machine.commit[:12] or 'unknown'}`{' with changes' if machine.dirty else ''}; load of the last minute"
     yield f"{machine.load_start:.2f} at the start, {machine.load_end:.2f} at the end. Ratios are of one interleaved"
     yield "run, with a 95 % bootstrap interval; indistinguishable: within the row's threshold or the noise of the run."
-    yield from ("", "```sh", f"esper bench run --{results.effort.mode} --seed {results.effort.seed} --out bench/out")
+    yield from ("", "```sh", _command(document))
     yield from ("esper bench report --from-results bench/out/report.json --markdown --out docs/benchmarks.md", "```")
     for line in list(table.closing(results))[:-1]:
         yield from ("", f"- {_cell(line)}")
+    if goals := [figure for figure in results.figures if figure.target is not None or figure.aspiration is not None]:
+        yield from ("", "## Targets", "", _row(("row", "arm", "statistic", "value", "target, aim")), _row(["---"] * 5))
+        yield from (_row([each.row, each.arm, each.stat, _value(each), words.goals_of(each)]) for each in goals)
     for family, figures in document.by_family.items():
         yield from ("", f"## {family}")
         for (row, shape), group in groupby(figures, key=lambda figure: (figure.row, figure.shape)):
             yield from ("", f"### {row}" + (f" ({shape})" if shape else ""), "")
             yield from _table(list(group))
+
+
+def _command(document: Document) -> str:
+    """Names the rows where they are few, as of one of each family."""
+    effort, rows = document.results.effort, list(dict.fromkeys(figure.row for figure in document.results.figures))
+    named = f" {' '.join(rows)}" if len(rows) <= _FEW else ""
+    return f"esper bench run{named} --{effort.mode} --seed {effort.seed} --out bench/out"
+
+
+def _value(figure: Figure) -> str:
+    return figure.label if figure.value is None else words.value_of(figure)
 
 
 def _table(figures: Sequence[Figure]) -> Iterator[str]:

@@ -95,6 +95,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         fates = Fates(town, result, chance)
         order = [*deaths(amounts, chance), ("", False)]
         current = town.lead(*first(order[0], chance), stops=order[0][1])
+        wait_until(partial(leads, current), "the first one leads")  # one that starts beside it might come before it
         for (point, stops), following in pairwise(order):
             heir = town.lead(*first(following, chance), stops=following[1])
             fates.end(current, point, stops=stops)

@@ -131,6 +131,14 @@ def parted() -> Writer:
     return writer
 
 
+def of_replicas() -> Writer:
+    writer = Writer()
+    for name in ("north", "south"):
+        record = pb.RunRecord(version=1, worker=name, incarnation=1, rank=0, world_size=1, began=began())
+        writer.say("receipts", Role.WORKER, name, record)
+    return writer
+
+
 @pytest.mark.parametrize(
     ("writer", "why"),
     [
@@ -140,6 +148,7 @@ def parted() -> Writer:
         (toy(why="its loader draws"), "its loader draws"),
         (resumed_first(), "older than this log"),
         (parted(), "did not carry out the same"),
+        (of_replicas(), "north, south were no process group"),
     ],
 )
 def test_a_run_that_can_not_be_replayed_says_why(writer: Writer, why: str) -> None:

@@ -73,6 +73,9 @@ def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPla
         story.note(opened)
     if not story.lives:
         raise NotReplayableError("its log does not say that a trainer began")
+    names = {life.record.worker for life in story.lives.get(0, []) if life.record.world_size == 1}
+    if len(names) > 1:
+        raise NotReplayableError(f"{', '.join(sorted(names))} were no process group: each went its own way")
     world_size = max(lives[-1].record.world_size for lives in story.lives.values())
     if missing := [rank for rank in range(world_size) if rank not in story.lives]:
         raise NotReplayableError(f"its log does not say that rank {missing[0]} of {world_size} began")

@@ -50,12 +50,17 @@ def open_checkpoints(
         raise SettingError("keyring", f"for run {signer.run_id}", f"one for run {run_id}")
     if chosen.resume and not (folder / run_id).is_dir() and (others := sorted(_folders(folder))):
         raise SettingError("resume", run_id, f"a run with checkpoints in {folder}: {', '.join(others)}")
-    store = Store(folder / run_id / f"rank-{place.rank}", signer, chosen.checkpoints_kept)
+    store = Store(folder / run_id / folder_of(place), signer, chosen.checkpoints_kept)
 
     def mean(value: float) -> float:
         return float(reducer.mean(torch.tensor(value)))
 
     return Checkpoints(state, store, signer, chosen.checkpoint_every, place.rank, place.world_size, mean)
+
+
+def folder_of(place: Place) -> str:
+    """Of a rank by its number; of one of several workers in no process group, which are all of rank 0, by its name."""
+    return f"rank-{place.rank}" if place.world_size > 1 or place.name == "worker-0" else place.name
 
 
 def _folders(folder: Path) -> list[str]:

@@ -13,9 +13,10 @@ from esper.bench.effort import EFFORTS
 from esper.bench.figures import Figure, Ratio
 from esper.bench.regressions import judged
 from esper.bench.results import Alarm
+from esper.bench.runner import run
 from esper.bench.store import Session, Store
 from esper.errors import SettingError
-from tests.bench_kit import figure, results
+from tests.bench_kit import BRIEF, arm, figure, nothing, results, row
 
 BETWEEN = 0.015
 """Standard deviation of the logarithm of a median, from one run to the next."""
@@ -169,3 +170,14 @@ def test_a_row_that_is_forgotten_begins_anew_and_the_others_stay(tmp_path: Path)
     store.forget("one", ["slowed"])
 
     assert [entry.row for entry in store.sessions("one")[0].entries] == ["other"]
+
+
+def test_a_run_with_a_store_is_remembered_and_compared_with_the_ones_before(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    told_of = [run([row(arm("ours", nothing))], BRIEF, store=store) for _ in range(2)]
+
+    sessions = store.sessions(told_of[0].machine.key)
+    assert [len(session.entries) for session in sessions] == [1, 1]
+    assert sessions[1].entries[0].name == ("row", "", "ours", "p50") and len(sessions[1].entries[0].samples) == 30
+    assert all(results.alarms == () for results in told_of)

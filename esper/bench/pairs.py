@@ -50,8 +50,9 @@ class Watch:
 def take(arms: Mapping[str, Timed], watch: Watch, effort: Effort) -> Taken:
     """Rounds until the ratios of the watched arms to the reference are known as closely as the effort asks.
 
-    What is looked at is how wide the intervals are, never where they lie, so that stopping favours no verdict. It does
-    favour a narrow interval: one that says 95 % covers less after few rounds (see docs/benchmarks.md).
+    What is looked at is how wide the intervals are, never where they lie, so that stopping favours no verdict. It might
+    favour intervals that are too narrow: of 400 made-up runs of equal arms with the quick effort, whose logarithms
+    spread by 0.05, 0.1 and 0.2, the 95 % intervals covered 1 in 0.953, 0.953 and 0.955.
     """
     draw = random.Random(effort.seed)
     taken = warm_up(arms, effort, draw)

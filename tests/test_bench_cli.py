@@ -22,6 +22,10 @@ def failing(effort):
     raise EsperError("the disk is gone")
     yield
 
+def stopped(effort):
+    raise KeyboardInterrupt
+    yield
+
 def sizes(effort):
     yield Figure("{name}", "ours", "count", {value}, "bytes", 1, target=100.0, gate=True)
     yield Figure("{name}", "theirs", "count", None, "bytes", label="not measured: not installed")
@@ -93,6 +97,15 @@ def test_a_row_that_fails_is_told_and_fails_the_run(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "failed: " in result.stdout and "the disk is gone" in result.stdout
     assert "80 bytes" in result.stdout
+
+
+def test_interrupted_it_writes_what_there_is_and_remembers_nothing(tmp_path: Path) -> None:
+    result = run(written(tmp_path / "rows.py", too="stopped"), "own-size-too", "--out", tmp_path / "out")
+
+    assert result.exit_code == 130
+    assert "80 bytes" in result.stdout
+    assert len(document.read(tmp_path / "out" / "report.json").results.figures) == 2
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_sample_is_one_row_of_each_family(rows: Path) -> None:

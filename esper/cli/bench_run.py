@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +17,14 @@ from esper.bench import lines, table
 from esper.bench.document import Document, write
 from esper.bench.effort import EFFORTS, Effort, Mode
 from esper.bench.figures import Figure
+from esper.bench.machine import this_machine
 from esper.bench.registry import chosen, registered
 from esper.bench.results import Results
 from esper.bench.row import Row
 from esper.cli.bench_report import NAME, Keyring, Redis, Region, Run, Store, save, told
 from esper.errors import SettingError
 
+INTERRUPTED = 130
 Revision = Annotated[
     str, typer.Option(metavar="REV", help='Compare two revisions in one run; "." is the checkout as it is.')
 ]
@@ -49,6 +54,8 @@ def run(
 ) -> None:
     """Measure rows, each arm beside the others in one interleaved run.
 
+    Interrupted, it prints and writes what there is so far.
+
     Status 1: a row failed; with --gate also a missed gate, or a row slower than before on this machine, twice running.
     """
     rows = chosen(names or [], registered(files or []))
@@ -58,9 +65,10 @@ def run(
     errors = Console(stderr=True)
     told_each = Progress(families, errors, as_json=json)
     if baseline or current:
-        results = between(rows, baseline, current, effort, files or [], told_each)
+        work = partial(between, rows, baseline, current, effort, files or [], told_each)
     else:
-        results = here(rows, effort, store, told_each)
+        work = partial(here, rows, effort, store, told_each)
+    results = so_far(work, told_each, effort)
     document = Document(results, families)
     if out is not None:  # first, as a table can end in a closed pipe
         write(document, out / "report.json")
@@ -69,7 +77,18 @@ def run(
         table.show(document, Console())
     if to_run is not None or redis is not None:
         told(document, to_run, redis, keyring, region)
-    raise typer.Exit(status(document.results, errors if json else None))
+    code = status(document.results, errors if json else None)
+    raise typer.Exit(INTERRUPTED if told_each.interrupted else code)
+
+
+def so_far(work: Callable[[], Results], told_each: Progress, effort: Effort) -> Results:
+    """What it comes to, or what there was when it was interrupted: that is not remembered in the store."""
+    started_s, load = time.time(), os.getloadavg()[0]
+    try:
+        return work()
+    except KeyboardInterrupt:
+        told_each.interrupted = True
+        return Results(tuple(told_each.figures), (), (), this_machine(load), effort, started_s, time.time())
 
 
 def here(rows: Sequence[Row], effort: Effort, store: Path | None, told_each: Progress) -> Results:
@@ -103,9 +122,12 @@ class Progress:
     families: Mapping[str, str]
     errors: Console
     as_json: bool
+    figures: list[Figure] = field(default_factory=list)
+    interrupted: bool = False
     row: str = ""
 
     def __call__(self, figure: Figure) -> None:
+        self.figures.append(figure)
         if self.as_json:
             typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families)))
         elif figure.row != self.row:

@@ -6,9 +6,11 @@ import asyncio
 import base64
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from redis.asyncio import Redis
 from taskiq.api import run_receiver_task
+from taskiq.receiver import Receiver
 from taskiq_redis import RedisStreamBroker
 
 from bus_arms.peer_pace import Noting, send_paced
@@ -68,11 +70,13 @@ async def listen(url: str, directory: str, num: int, seconds: float) -> list[flo
     broker = paced_broker(url)
     broker.register_task(handle, task_name="handle")
     await broker.startup()
-    receiver = asyncio.create_task(run_receiver_task(broker, max_async_tasks=100, max_prefetch=BATCH))
-    taken = await noting.taken_ms(seconds)
-    receiver.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await receiver
+    finished = asyncio.Event()  # a cancelled receiver may wait for ever
+    with ThreadPoolExecutor() as executor:
+        receiver = Receiver(broker, executor, max_async_tasks=100, max_prefetch=BATCH)
+        receiving = asyncio.create_task(receiver.listen(finished))
+        taken = await noting.taken_ms(seconds)
+        finished.set()
+        await receiving
     await broker.shutdown()
     return taken
 

@@ -133,8 +133,8 @@ def parted() -> Writer:
 
 def of_replicas() -> Writer:
     writer = Writer()
-    for name in ("north", "south"):
-        record = pb.RunRecord(version=1, worker=name, incarnation=1, rank=0, world_size=1, began=began())
+    for incarnation, name in enumerate(("north", "south"), 1):
+        record = pb.RunRecord(version=1, worker=name, incarnation=incarnation, world_size=1, began=began())
         writer.say("receipts", Role.WORKER, name, record)
     return writer
 

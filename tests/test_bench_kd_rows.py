@@ -31,3 +31,10 @@ def test_throughput_is_the_batch_over_the_median_and_asked_to_keep_85_percent() 
     step_ms = figures["with KD", "p50"].value
     assert step_ms and taught.value == pytest.approx(128_000 / step_ms)
     assert without.value and taught.target == pytest.approx(0.85 * without.value) and taught.higher
+
+
+def test_what_is_too_heavy_for_a_quick_run_says_so() -> None:
+    figures = results("kd-loss-512x50000", "checkpoint-overhead-blocks").figures
+
+    assert {figure.label for figure in figures} == {"not measured: left out of a quick run"}
+    assert any(figure.target == 2.0 for figure in figures)

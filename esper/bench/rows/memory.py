@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from esper.bench.agreement import Tolerance
+from esper.bench.heavy import unless_quick
 from esper.bench.lazily import lazily, measured_by
 from esper.bench.row import Comparison, Goal, Measurement, Row
 
@@ -47,8 +48,8 @@ def flowing(row: str, name: str, shape: str) -> Comparison:
 
 ROWS: tuple[Row, ...] = (
     trained(),
-    flowing("checkpoint-overhead-large", "large", "32 x 1024, the large teacher, frozen"),
-    flowing("checkpoint-overhead-blocks", "blocks", "512 x 256, 12 transformer blocks, frozen"),
+    unless_quick(flowing("checkpoint-overhead-large", "large", "32 x 1024, the large teacher, frozen")),
+    unless_quick(flowing("checkpoint-overhead-blocks", "blocks", "512 x 256, 12 transformer blocks, frozen")),
     Measurement("checkpoint-memory", "memory", measured_by("kept:measure")),
     Measurement("memory-fragmentation", "memory", measured_by("fragmentation:measure")),
 )

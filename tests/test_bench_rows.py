@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -115,15 +113,6 @@ def test_a_sealed_message_takes_more_bytes_than_its_body() -> None:
     assert (sealed.target, sealed.aspiration) == (280, 200)
 
 
-@pytest.fixture
-def quick_collector() -> Iterator[None]:
-    """What the tests before have left is not looked at in each collection."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("quick_collector")
 def test_objects_that_the_collector_tracks_are_counted_per_message() -> None:
     found = {figure.arm: figure for figure in count_tracked(SHORT)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from esper.bench.collector import settled_collector
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
 from esper.bench.tracking import FEW, MANY, per_call
@@ -17,12 +18,11 @@ NAMES = ("telemetry packet", "adaptation command", "system state", "frame of 32 
 
 def measure(effort: Effort) -> Iterator[Figure]:
     """Per message, alive at the end: those that its sender leaves behind, and those that its reader holds."""
-    for name in NAMES:
-        for way, make in {"build and seal": sending, "open": receiving}.items():
-            value = per_call(make(name))
-            yield Figure(
-                ROW, f"{name}, {way}", "count", value, "objects", MANY - FEW, target=TARGET, aspiration=ASPIRED
-            )
+    ways = [(name, way, make) for name in NAMES for way, make in WAYS.items()]
+    with settled_collector():  # each count begins with a collection, which looks at all that is not frozen
+        values = [per_call(make(name)) for name, _, make in ways]
+    for (name, way, _), value in zip(ways, values, strict=True):
+        yield Figure(ROW, f"{name}, {way}", "count", value, "objects", MANY - FEW, target=TARGET, aspiration=ASPIRED)
 
 
 def sending(name: str) -> Callable[[], object]:
@@ -41,3 +41,6 @@ def receiving(name: str) -> Callable[[], object]:
     for _ in range(2 * (FEW + MANY) // 256 + 1):
         wire.restock()
     return act
+
+
+WAYS = {"build and seal": sending, "open": receiving}

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from esper.bench.contract import PerformanceValidationContract as PerformanceValidationContract
+    from esper.bench.custom import (
+        BenchmarkRunner as BenchmarkRunner,
+        compare_implementations as compare_implementations,
+    )
+    from esper.bench.memory import MemoryProfiler as MemoryProfiler
     from esper.bench.performance import PerformanceValidation as PerformanceValidation
     from esper.bench.suite import KasminaBenchmarkSuite as KasminaBenchmarkSuite
     from esper.bench.validator import KasminaPerformanceValidator as KasminaPerformanceValidator
 
 # Loaded on first use, as every row and its statistics come with them.
 _HOMES = {
+    "BenchmarkRunner": "esper.bench.custom",
+    "MemoryProfiler": "esper.bench.memory",
+    "compare_implementations": "esper.bench.custom",
     "KasminaBenchmarkSuite": "esper.bench.suite",
     "KasminaPerformanceValidator": "esper.bench.validator",
     "PerformanceValidation": "esper.bench.performance",
@@ -20,10 +28,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "BenchmarkRunner",
     "KasminaBenchmarkSuite",
     "KasminaPerformanceValidator",
+    "MemoryProfiler",
     "PerformanceValidation",
     "PerformanceValidationContract",
+    "compare_implementations",
 ]
 
 

@@ -157,6 +157,22 @@ def test_a_runtime_ends_the_process_that_is_named_and_no_other() -> None:
     assert (told, settled) == ([pb.ToTrainer(abort=abort)], [delivery])
 
 
+def test_a_rank_that_waits_for_a_decision_which_waits_for_one_in_a_step_is_let_go_after_one_second() -> None:
+    coordinator = group()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    coordinator.tick(0)
+    coordinator.on_vote(vote(0, 10), ("votes", "1-0"), 0)
+    coordinator.on_heartbeat(heartbeat(0, 17), S // 2)
+    goes_on = coordinator.tick(S)
+
+    coordinator.on_heartbeat(heartbeat(0, 18), S)  # and its vote holds it there
+    [abort, again] = coordinator.tick(S).decisions
+
+    assert goes_on.decisions == []
+    assert isinstance(abort, pb.BarrierAbort) and isinstance(again, pb.BarrierProposal)
+    assert (abort.detail, list(abort.evicted)) == ("worker-1 said nothing for 1 s", [])
+
+
 def test_a_rank_in_a_step_of_any_length_lives_though_its_round_ends() -> None:
     coordinator = group()
     coordinator.on_command("commands", opened(germinate(), "1-0"))

@@ -49,6 +49,11 @@ class Barrier:
         """Workers of the open round whose vote is awaited, by rank."""
         return [worker for worker in self.roster if worker not in self._votes] if self.is_open else []
 
+    @property
+    def held_before(self) -> dict[str, int]:
+        """Who has voted in the open round, and the step that it may not begin before the decision."""
+        return {worker: vote.step + PROMISE_STEPS for worker, vote in self._votes.items()} if self.is_open else {}
+
     def propose(self, now_ns: int) -> pb.BarrierProposal:
         """Open the next round. May be called only once the one before is decided."""
         if self.is_open:

@@ -19,6 +19,8 @@ from esper.tamiyo.verdicts import judged, receipt_of, refusal_of, taken_over
 from esper.tamiyo.world import World
 
 SILENCE_NS = 5_000_000_000
+STUCK_NS = 1_000_000_000
+"""The same where a rank of a group waits for the decision: others may wait for it, in a step that they have begun."""
 FAREWELL_NS = 1_000_000_000
 """Ranks that end together say so this much apart; then nobody waits for the open round, and it is let go."""
 ROUND_NS = 20_000_000_000
@@ -252,14 +254,15 @@ class Coordinator:
             return
         departed = self._roster.departed
         gone = [member.worker for member in departed if member.worker in barrier.missing]
-        silent = self._roster.silent(barrier.missing, barrier.proposed_ns, SILENCE_NS, now_ns)
+        silence_ns = STUCK_NS if self._roster.any_at(barrier.held_before) else SILENCE_NS
+        silent = self._roster.silent(barrier.missing, barrier.proposed_ns, silence_ns, now_ns)
         if len(departed) == len(barrier.roster):
             barrier.is_open = False
             outcome.done += self._take_votes()
         elif gone and now_ns - max(member.heard_ns for member in departed) >= FAREWELL_NS:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, f"{', '.join(gone)} left the run", outcome)
         elif silent:
-            detail = f"{', '.join(silent)} said nothing for {SILENCE_NS / 1e9:g} s"
+            detail = f"{', '.join(silent)} said nothing for {silence_ns / 1e9:g} s"
             self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome)
         elif now_ns - barrier.proposed_ns >= ROUND_NS:
             detail = f"no vote of {', '.join(barrier.missing)} within {ROUND_NS / 1e9:g} s"

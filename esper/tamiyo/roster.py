@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
@@ -195,6 +195,11 @@ class Roster:
         self._evicted |= gone
         while len(self._evicted) > MOST_EVICTED:
             self._evicted.pop(next(iter(self._evicted)))
+
+    def any_at(self, steps: Mapping[str, int]) -> bool:
+        """Whether a rank of a group says that it stands at the step given for it: one that its vote holds it before."""
+        beats = [member.heartbeat for member in self._members.values()]
+        return self.is_group and any(beat.worker in steps and beat.step >= steps[beat.worker] for beat in beats)
 
     def silent(self, workers: Collection[str], since_ns: int, timeout_ns: int, now_ns: int) -> list[str]:
         """Those of the workers that came to a boundary, or were asked, longer ago than the timeout.

@@ -45,7 +45,10 @@ def written(path: Path, name: str = "own-size", value: float = 80.0, too: str = 
 
 
 def esper(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
 
 
 def run(rows: Path, *arguments: object) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -90,6 +91,12 @@ def test_what_lies_far_from_zero_fills_its_drawing() -> None:
 
     assert re.findall(r'<text[^>]*class="major">0</text>', drawn) == []
     assert ">570<" in drawn and ">573<" in drawn
+
+
+def test_drawing_leaves_no_importer_behind() -> None:
+    page.html(document())
+
+    assert [finder for finder in sys.meta_path if not hasattr(finder, "find_spec")] == []
 
 
 def test_there_are_as_many_boxes_as_arms_however_many() -> None:

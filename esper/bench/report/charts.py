@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,9 @@ from pygal.style import Style
 
 from esper.bench import words
 from esper.bench.report.spread import Spread
+
+# It adds an importer of the kind that Python 3.12 has dropped, for plug-ins that we have none of; 3.11 warns of it.
+sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)]
 
 NUM_COLOURS = 6
 _WIDTH, _HEIGHT, _LEGEND = 340, 190, 17

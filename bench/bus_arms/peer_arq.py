@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from arq.connections import RedisSettings, create_pool
 from arq.worker import Worker, func
 
-from bus_arms.peer_pace import Noting, send_paced
+from bus_arms.peer_pace import Noting, ended, send_paced
 from bus_arms.streams import check_handled
 from bus_arms.traffic import BATCH, sealed
 
@@ -61,9 +60,7 @@ async def listen(url: str, directory: str, num: int, seconds: float) -> list[flo
         worker = Worker([function], queue_name=PACED, redis_pool=pool, poll_delay=POLL_S, handle_signals=False)
         working = asyncio.create_task(worker.async_run())
         taken = await noting.taken_ms(seconds)
-        working.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await working
+        await ended(working)
     return taken
 
 

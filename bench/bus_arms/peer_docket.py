@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from datetime import timedelta
 
 from docket import Docket, Worker
 
-from bus_arms.peer_pace import Noting, send_paced
+from bus_arms.peer_pace import Noting, ended, send_paced
 from bus_arms.streams import check_handled
 from bus_arms.traffic import sealed
 
@@ -66,9 +65,7 @@ async def listen(url: str, directory: str, num: int, seconds: float) -> list[flo
         ) as worker:
             working = asyncio.create_task(worker.run_forever())
             taken = await _noting[-1].taken_ms(seconds)
-            working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await working
+            await ended(working)
     return taken
 
 

@@ -57,5 +57,12 @@ async def send_paced(url: str, publish: Callable[[bytes], Awaitable[object]], nu
     await paced(one, num, seconds)
 
 
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel it until it ends: Python 3.11's wait_for, in the Redis client, may swallow a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=AGAIN_S)
+
+
 def body(number: int, due_ns: int) -> bytes:
     return NUMBER_AND_TIME.pack(number, due_ns).ljust(SIZE, b"\0")

@@ -23,7 +23,8 @@ GRAFT_AT = 4  # a quarter of the steps
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """One arm from one seed. `flops` are of the whole training, `seconds` of its steps alone."""
+    """One arm from one seed. `flops` are of the whole training, `seconds` of its steps alone,
+    of this thread's processor time, as arms are trained one after the other."""
 
     curve: list[float]
     final: float
@@ -77,10 +78,10 @@ def growers(num_steps: int) -> Mapping[str, Grower]:
 def trained(grower: Grower, data: Examples, seed: int, num_steps: int) -> Trained:
     arm, curve, flops, seconds = grower(data, seed, num_steps // GRAFT_AT), list[float](), 0.0, 0.0
     for step in range(1, num_steps + 1):
-        batch, begun = data.batch(seed, step), time.perf_counter()
+        batch, begun = data.batch(seed, step), time.thread_time()
         arm.at(step)
         arm.step(*batch)
-        seconds += time.perf_counter() - begun
+        seconds += time.thread_time() - begun
         flops += arm.flops * BATCH
         if step % LOOK_EVERY == 0:
             curve.append(accuracy(arm.model, data.test))
@@ -102,7 +103,7 @@ def figures(arms: Mapping[str, Sequence[Trained]], shape: str) -> Iterator[Figur
         giga = statistics.fmean(each.flops for each in every) / 1e9
         yield Figure(ROW, arm, "training", giga, "GFLOP", num, DERIVED, shape)
         rates = [BATCH * each.num_steps / each.seconds for each in every]
-        yield Figure(ROW, arm, "rate", statistics.median(rates), "samples/s", num, shape=shape)
+        yield Figure(ROW, arm, "rate", statistics.median(rates), "samples/s CPU", num, shape=shape)
         if arm == OURS:
             kept = statistics.fmean(each.is_fossil for each in every)
             yield Figure(ROW, arm, "seeds that stayed", kept, "of all", num, shape=shape)

@@ -13,6 +13,8 @@ AWAY_NS = 20_000_000_000
 FORM_NS = 30_000_000_000
 MOST_EVICTED = 65_536
 """Incarnations remembered, of the newest evictions."""
+PAUSED = int(pb.BusyWith.BUSY_PAUSED)  # looked up at each heartbeat, a member of an enum costs more than the rest
+AT_BOUNDARY = frozenset({int(pb.BusyWith.BUSY_NONE), PAUSED})
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Member:
     @property
     def is_away(self) -> bool:
         """Whether it said that it leaves its boundary for a while; a paused one stays there, and goes on beating."""
-        return self.heartbeat.busy not in (pb.BusyWith.BUSY_NONE, pb.BusyWith.BUSY_PAUSED)
+        return self.heartbeat.busy not in AT_BOUNDARY
 
     def is_silent(self, timeout_ns: int, now_ns: int) -> bool:
         """Whether it was not heard for so long."""
@@ -56,6 +58,7 @@ class Roster:
     def __init__(self) -> None:
         self._members: dict[tuple[int, str], Member] = {}
         self._world_size = 0
+        self._names: tuple[str, ...] = ()
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
         self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
 
@@ -79,13 +82,22 @@ class Roster:
         replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
         if known is None or replaced:
             known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns, now_ns)
+        had_left = known.has_left
         known.hear(heartbeat, now_ns)
         self._world_size = heartbeat.world_size
-        self._members[place] = known
-        self._members = {at: self._members[at] for at in sorted(self._members) if at[0] < heartbeat.world_size}
-        self._expected.pop(heartbeat.worker, None)
-        self._expected = {name: since or now_ns for name, since in self._expected.items()} if is_replica else {}
+        if resized or known.has_left != had_left or self._members.get(place) is not known:
+            self._members[place] = known
+            self._hold({at: self._members[at] for at in sorted(self._members) if at[0] < heartbeat.world_size})
+        if self._expected:
+            self._expected.pop(heartbeat.worker, None)
+            self._expected = {name: since or now_ns for name, since in self._expected.items()} if is_replica else {}
         return replaced or resized
+
+    def _hold(self, members: dict[tuple[int, str], Member]) -> None:
+        """From now on these are all there are; asked for at each vote, their names are made once."""
+        self._members = members
+        going_on = [member for member in members.values() if self.is_group or not member.has_left]
+        self._names = tuple(member.worker for member in going_on or members.values())
 
     @property
     def is_group(self) -> bool:
@@ -101,8 +113,7 @@ class Roster:
     @property
     def names(self) -> tuple[str, ...]:
         """By rank, or in the order of names: of replicas those that go on, where any does."""
-        going_on = [member for member in self._members.values() if self.is_group or not member.has_left]
-        return tuple(member.worker for member in going_on or self._members.values())
+        return self._names
 
     @property
     def is_over(self) -> bool:
@@ -112,7 +123,7 @@ class Roster:
     @property
     def is_paused(self) -> bool:
         """Whether any is held by a pause of the run."""
-        return any(member.heartbeat.busy == pb.BusyWith.BUSY_PAUSED for member in self._members.values())
+        return any(member.heartbeat.busy == PAUSED for member in self._members.values())
 
     @property
     def departed(self) -> list[Member]:
@@ -146,7 +157,7 @@ class Roster:
     def settle(self) -> None:
         """Forget replicas that have left, once a roster is announced without them."""
         if not self.is_over and not self.is_group:
-            self._members = {at: member for at, member in self._members.items() if not member.has_left}
+            self._hold({at: member for at, member in self._members.items() if not member.has_left})
 
     def excuse(self, now_ns: int) -> None:
         """Nobody could be heard until now: whoever is silent, is so from here on."""
@@ -189,7 +200,7 @@ class Roster:
     def let_go(self, evicted: Collection[pb.EvictedProcess]) -> None:
         """Hear none of these processes any more."""
         gone = dict.fromkeys(process.incarnation for process in evicted if process.incarnation)
-        self._members = {at: each for at, each in self._members.items() if each.incarnation not in gone}
+        self._hold({at: each for at, each in self._members.items() if each.incarnation not in gone})
         for process in evicted:
             self._expected.pop(process.worker, None)
         self._evicted |= gone

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from esper.bench.telling import frames, name_of, tell
+from esper.bench.telling import MOST_NAMES, carried, frames, name_of, tell
 from esper.bus import connect, names, tail
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
 from esper.leyline.validate import validate
+from esper.narset.global_ import Global
 from esper.narset.regional import Regional
 from tests.figure_kit import absent, beside, timed
 from tests.scripted import ScriptedRun
@@ -88,3 +90,29 @@ async def test_a_region_that_nobody_folds_is_refused(run: ScriptedRun, tmp_path:
 async def test_a_keyring_that_can_not_seal_telemetry_is_refused(run: ScriptedRun, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="expected one for worker"):
         await tell([timed()], run.run_id, run.url, worker_keyring(run, tmp_path, Role.OBSERVER), "eu")
+
+
+def test_no_more_is_told_than_an_aggregate_has_names_for() -> None:
+    plain = [timed(arm=f"arm {number}") for number in range(700)]
+    aimed, tails = replace(timed(arm="aimed"), target=4.0), [replace(figure, stat="p99") for figure in plain]
+
+    told = carried([*tails, *plain, aimed, absent()])
+
+    assert len(told) == MOST_NAMES + 1
+    assert {figure.stat for figure in told} == {"p50", absent().stat}
+    assert told[-2:] == [aimed, absent()]
+
+
+def test_a_full_suite_leaves_the_metrics_of_a_run_in_the_same_aggregate() -> None:
+    figures, region, total = [timed(arm=f"arm {number}") for number in range(2_000)], Regional("eu"), Global(["eu"])
+    for frame in frames(carried(figures), "eu", 1):
+        region.on_frame(frame, 0.0)
+    own = {f"own {number}": 1.0 for number in range(400)}
+    packet = pb.TelemetryPacket(version=1, timestamp_ns=2, sequence=1, values=own)
+    region.on_frame(pb.TelemetryFrame(version=1, source="w", incarnation=1, region="eu", packets=[packet]), 0.0)
+
+    for aggregate in region.take(1.0):
+        total.on_aggregate(aggregate, 1.0)
+    (found,) = total.take(2.0)
+
+    assert len(found.metrics) == MOST_NAMES + len(own)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from esper.bench.contrast import LEFT_OUT
 from esper.bench.figures import Figure
 from esper.bus import connect, names
 from esper.bus.publisher import Publisher
@@ -22,20 +23,22 @@ from esper.runtime.packets import PACKETS_PER_FRAME
 SOURCE = "bench"
 _NAME_LENGTH, _LABEL_BYTES = 96, 60  # so that name and labels together stay a name: 255 bytes
 _PATIENCE_S = 5.0
+MOST_NAMES = 512
+"""Half of what a window of the aggregators, or their total, has names for: the other half is the run's own."""
 
 
 async def tell(
     figures: Sequence[Figure], run: str | None, redis_url: str | None, keyring: Path | None, region: str
 ) -> int:
-    """How many packets Redis has stored. `keyring`: a worker's; from its directory where the run is an embedded one.
-    `region`: empty for the run's first."""
+    """How many packets Redis has stored: of figures with more names than an aggregate has room for, as in `carried`.
+    `keyring`: a worker's; from its directory where the run is an embedded one. `region`: empty for the run's first."""
     found = await access.find(run, redis_url, keyring, role=Role.WORKER)
     sealer = Sealer(found.keyring, Role.WORKER, SOURCE)
     async with connect.writer(found.redis_url) as redis:
         region = folded(region, await regions_of(redis, found.run_id))
         stream = names.region_key(found.run_id, region, "telemetry")
         publisher, told = Publisher(redis), 0
-        for frame in frames(figures, region, time.time_ns()):
+        for frame in frames(carried(figures), region, time.time_ns()):
             await publisher.add(stream, sealer.seal(frame), patience_s=_PATIENCE_S)
             told += len(frame.packets)
     return told
@@ -47,6 +50,25 @@ def folded(wanted: str, known: Sequence[str]) -> str:
         expected = f"one of {', '.join(known)}{near(wanted, known)}" if known else "a run that has regions by now"
         raise SettingError("--region", wanted, expected)
     return wanted or known[0]
+
+
+def carried(figures: Sequence[Figure], most: int = MOST_NAMES) -> list[Figure]:
+    """Those that are told, in their order: all, or as many as have `most` names. Those with a target come first, then
+    medians and counts, and tails last; what was not measured has no name, and is told in any case."""
+    named: set[tuple[str, str, str]] = set()
+    for figure in sorted(figures, key=_rank):
+        if figure.value is not None and len(named) < most:
+            named.add(_series(figure))
+    return [figure for figure in figures if figure.value is None or _series(figure) in named]
+
+
+def _rank(figure: Figure) -> int:
+    return 0 if figure.target is not None else 2 if figure.stat in LEFT_OUT else 1
+
+
+def _series(figure: Figure) -> tuple[str, str, str]:
+    """What an aggregator tells metrics apart by."""
+    return name_of(figure), _label(figure.arm), _label(figure.shape)
 
 
 def frames(figures: Sequence[Figure], region: str, now_ns: int) -> Iterator[pb.TelemetryFrame]:

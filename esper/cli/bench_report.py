@@ -71,8 +71,10 @@ def put(text: str, path: Path | None) -> None:
 
 
 def told(document: Document, run: str | None, redis: str | None, keyring: Path | None, region: str) -> None:
-    """One packet a figure, on the region's telemetry."""
+    """One packet a figure, on the region's telemetry, as far as aggregates have names for them."""
     from esper.bench.telling import tell
 
     number = asyncio.run(tell(document.results.figures, run, redis, keyring, region))
-    print(f"{number} packets told", file=sys.stderr)
+    left = len(document.results.figures) - number
+    more = f", {left} figures left out: an aggregate has no more names" if left else ""
+    print(f"{number} packets told{more}", file=sys.stderr)

@@ -106,7 +106,7 @@ def memory_reduction(read: Readings) -> Metrics:
         "with_checkpoint_gb": None if checkpointed is None else checkpointed / GIGA,
         "reduction_percent": percent,
         "reduction_percent_of_blocks": checkpoint_mb(read, "blocks")[2],
-        "target_achieved": percent is not None and percent >= 45.0,
+        "target_achieved": percent is not None and percent >= 45.0 and below(checkpointed, TEACHER_GB * GIGA),
         "target_memory_gb": TEACHER_TARGET_GB,
     }
 

@@ -19,7 +19,6 @@ SERIALISED = {
     "message-packet": "telemetry packet",
 }
 MEMORY_PERCENT, TIME_PERCENT = 10.0, 15.0
-MEGA_IN_GIGA = 1024  # of the resident set, which is in MiB
 Outcome = dict[str, Any]
 
 
@@ -97,7 +96,7 @@ def stability(soaked: Soaked) -> Outcome:
     steps, errors = soaked.total("steps"), soaked.total("errors")
     rate = errors / max(steps, 1)
     in_memory, in_time = within(memory, MEMORY_PERCENT), within(times, TIME_PERCENT)
-    gigabytes = [each.rss_mb / MEGA_IN_GIGA for each in soaked.samples]
+    gigabytes = [each.rss_mb / GIGA for each in soaked.samples]
     step_ms = [each.step_ms for each in soaked.samples]
     collections = soaked.total("collections")
     return {

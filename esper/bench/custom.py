@@ -146,7 +146,7 @@ def compare_implementations(
 
 def _peaks(row: Comparison) -> dict[str, float]:
     """Of the device's allocator where there is one, else of the process."""
-    figures = list(in_memory(row).measure(Effort("quick", 1, 1, 0.0, SECONDS)))
+    figures = list(in_memory(row).measure(Effort("quick", TRIALS, TRIALS, 0.0, SECONDS)))
     told = {
         stat: {one.arm: one.value for one in figures if one.stat == stat and one.value is not None} for stat in PEAKS
     }

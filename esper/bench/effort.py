@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from esper.errors import SettingError
+
 Mode: TypeAlias = Literal["quick", "gate", "full"]
+FEWEST = 2
+"""Pairs that can be resampled at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """Pairs of calls: at least `min_pairs`, then on until the ratio's interval is narrower than `width` relative,
-    `max_pairs` are taken, or `seconds` are over (never before `min_pairs`)."""
+    `max_pairs` are taken, or `seconds` are over (never before `min_pairs`). Raises SettingError for what can't be."""
 
     mode: Mode
     min_pairs: int
@@ -19,6 +23,15 @@ class Effort:
     width: float
     seconds: float
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.min_pairs < FEWEST:
+            raise SettingError("pairs of calls at least", self.min_pairs, f"{FEWEST} or more: a ratio has an interval")
+        if self.max_pairs < self.min_pairs:
+            raise SettingError("pairs of calls at most", self.max_pairs, f"as many as at least, {self.min_pairs}")
+        for name, value in (("width of an interval", self.width), ("seconds of a row", self.seconds)):
+            if not value >= 0.0:
+                raise SettingError(name, value, "a number, 0 or more")
 
     @property
     def is_quick(self) -> bool:

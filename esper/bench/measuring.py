@@ -38,13 +38,13 @@ class Measuring:
         self.validation_results: dict[str, bool] = {}
         self.benchmark_results: dict[str, dict[str, Any]] = {}
         self.alarms: dict[str, Sequence[Alarm]] = {}  # by row
-        self.num_sessions = 0  # earlier runs of this machine in the store
+        self.num_sessions = 0 if store is None else len(store.sessions(this_machine().key))  # before this one
 
-    def measure(self, *names: str, iterations: int = 0) -> Readings:
+    def measure(self, *names: str, iterations: int | None = None) -> Readings:
         """All readings so far, with these rows measured anew; `iterations`: so many rounds of each, no more or less."""
-        effort = replace(self.effort, min_pairs=iterations, max_pairs=iterations) if iterations else self.effort
-        if self.store is not None and not self.num_sessions:
-            self.num_sessions = len(self.store.sessions(this_machine().key))
+        effort = self.effort
+        if iterations is not None:
+            effort = replace(effort, min_pairs=iterations, max_pairs=iterations)
         results = run([self._row(name) for name in names], effort, self.on_figure, self.store)
         for failure in results.failures:
             raise failure

@@ -7,6 +7,7 @@ import pytest
 from esper.bench.effort import Effort
 from esper.bench.registry import chosen, registered
 from esper.bench.results import Results
+from esper.bench.row import Comparison
 from esper.bench.runner import run
 
 TWICE = Effort("quick", min_pairs=2, max_pairs=2, width=1.0, seconds=0.0)
@@ -31,6 +32,12 @@ def test_throughput_is_the_batch_over_the_median_and_asked_to_keep_85_percent() 
     step_ms = figures["with KD", "p50"].value
     assert step_ms and taught.value == pytest.approx(128_000 / step_ms)
     assert without.value and taught.target == pytest.approx(0.85 * without.value) and taught.higher
+
+
+def test_what_is_too_heavy_for_a_quick_run_is_listed_with_its_arms() -> None:
+    row = registered()["kd-loss-512x50000"]
+
+    assert isinstance(row, Comparison) and "StaticKDLoss" in {arm.name for arm in row.arms}
 
 
 def test_what_is_too_heavy_for_a_quick_run_says_so() -> None:

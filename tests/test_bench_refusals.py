@@ -74,6 +74,21 @@ def test_what_was_set_up_is_closed_when_a_later_arm_fails() -> None:
     assert closed == ["ours"]
 
 
+def test_what_can_not_be_closed_does_not_hide_why_its_row_failed() -> None:
+    def crash() -> None:
+        raise ZeroDivisionError("by hand")
+
+    def stuck() -> None:
+        raise OSError("busy")
+
+    broken, sound = (Arm("ours", lambda call=call: Ready(call, close=stuck)) for call in (crash, nothing))  # type: ignore[misc]
+
+    first, second = run([row(broken), row(sound)], BRIEF).failures
+
+    assert "ZeroDivisionError: by hand" in str(first) and first.__notes__ == ["row: ours failed: OSError: busy"]
+    assert str(second) == "row: ours failed: OSError: busy"
+
+
 def test_a_missing_arm_says_why_and_the_others_are_measured() -> None:
     results = run([row(arm("ours", nothing), arm("peft", nothing, missing="peft is not installed"))], BRIEF)
 
@@ -92,6 +107,17 @@ def test_without_its_reference_no_arm_is_measured_and_each_says_so() -> None:
     assert figures[1].label == ("not measured: gromo, which it is compared with, is missing (gromo is not installed)")
 
 
+def test_an_arm_that_can_not_say_whether_it_is_missing_fails_its_row_alone() -> None:
+    def look() -> str:
+        raise ModuleNotFoundError("half a package")
+
+    results = run([row(Arm("torn", lambda: Ready(nothing), look)), row(arm("sound", nothing))], BRIEF)
+
+    [failure] = results.failures
+    assert isinstance(failure, ArmFailedError) and failure.arm == "torn"
+    assert told(results.figures, "sound", "p50").num == 30
+
+
 def test_a_measurement_that_fails_fails_the_run() -> None:
     def measure(_: object) -> list[Figure]:
         raise RuntimeError("the soak ended early")
@@ -108,6 +134,7 @@ def test_a_measurement_that_fails_fails_the_run() -> None:
         replace(row(arm("ours", nothing)), goals=(Goal("theirs", "p50", 1.0),)),
         replace(row(arm("ours", nothing)), goals=(Goal("ours", "p42", 1.0),)),
         row(arm("ours", nothing), arm("ours", nothing)),
+        replace(row(arm("ours", nothing)), calls=0),
     ],
 )
 def test_a_row_that_names_what_there_is_not_is_refused(wrong: Comparison) -> None:

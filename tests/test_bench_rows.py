@@ -28,7 +28,7 @@ ROWS = registered()
 SHORT = Effort("quick", 2, 2, 1.0, 0.0)
 
 # kasmina-performance-validation.md, 1.1; and of the unified design, 7, target and what it says was found. Rows in
-# microseconds have them so; those of a thousand calls are in milliseconds, which read as microseconds a call.
+# microseconds have them so.
 ASKED = {
     "forward-overhead": Goal("four training", "p50", 0.8, 0.3),
     "kernel-load": Goal("pool to slot", "mean", 0.1, 0.05),

@@ -1,4 +1,4 @@
-"""What is timed: arms that do the same work, one call a sample."""
+"""What is timed: arms that do the same work, one call a sample, or as many as their comparison says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from esper.bench.agreement import Answer
 class Ready:
     """An arm that was set up.
 
-    `call` is timed, one call a sample; `before` runs untimed ahead of each. `answer` is what the work came to: it is
+    `call` is timed; `before` runs untimed ahead of each sample. `answer` is what the work came to: it is
     asked once after one untimed call and compared with the other arms' before anything is timed. None: this arm does
     other work on purpose, as a physical limit does, and is never asked.
     """

@@ -1,4 +1,7 @@
-"""A process that holds one revision's arms and calls one of them whenever it is asked to: JSON, a line each way."""
+"""A process that holds one revision's arms and calls one of them whenever it is asked to: JSON, a line each way.
+
+Its path and its questions are what two revisions have in common: an older one is started by them too.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,19 @@ from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
 from esper.bench.blame import blaming
 from esper.bench.collector import settled_collector
-from esper.bench.opened import agree, blamed_calls, missing, opened
+from esper.bench.opened import agree, missing, opened, samplers
 from esper.bench.registry import registered
 from esper.bench.row import Comparison, Row
 from esper.errors import EsperError
+
+INTERRUPTED = 130
 
 
 class Held:
     """The rows there are, and the arms of the one that is open."""
 
     def __init__(self, rows: Mapping[str, Row]) -> None:
-        self._rows = rows
+        self._rows, self._row = rows, ""
         self._stack = ExitStack()
         self._ready: dict[str, Ready] = {}
         self._calls: dict[str, Callable[[], float]] = {}
@@ -32,23 +37,24 @@ class Held:
     def open(self, row: str) -> dict[str, object]:
         """Set its arms up, in place of those of the row before; an answer without `arms` says why there are none."""
         self.close()
+        self._row = row
         found = self._rows.get(row)
         if not isinstance(found, Comparison):
             return {"why": "it is no comparison of arms" if found else "there is no such row"}
-        absent = missing(found.arms)
+        absent = missing(found)
         arms = tuple(arm for arm in found.arms if arm.name not in absent)
         self._ready = self._stack.enter_context(opened(found, arms))
         agree(found, self._ready)
-        self._calls = blamed_calls(row, self._ready)
+        self._calls = samplers(found, self._ready)
         self._stack.enter_context(settled_collector())
-        return {"arms": [arm.name for arm in found.arms], "missing": absent}
+        return {"arms": [arm.name for arm in found.arms], "missing": absent, "calls": found.calls}
 
     def answer(self, arm: str) -> object:
         """What it came to when it was called once; None where it is not to be asked."""
         asked = self._ready[arm].answer
         if asked is None:
             return None
-        with blaming("", arm):
+        with blaming(self._row, arm):
             return as_json(asked())
 
     def call(self, arm: str) -> float:
@@ -91,6 +97,8 @@ def main() -> None:
         for answer in answers(sys.stdin, held):
             out.write(json.dumps(answer) + "\n")
             out.flush()
+    except KeyboardInterrupt:  # the terminal sends it to all, and who asks says what there is
+        sys.exit(INTERRUPTED)
     finally:
         held.close()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import repeat
 from typing import Protocol
 
 from esper.bench.arm import Ready
 
 
 class Clock(Protocol):
-    """Times one call, in seconds."""
+    """Times a call, in seconds."""
 
     def time(self, call: Callable[[], object]) -> float: ...
 
@@ -49,20 +50,32 @@ class CudaClock:
             call()
             self._ended.record()
             self._cuda.synchronize()
-        return float(self._began.elapsed_time(self._ended)) * 1e-3
+        return max(float(self._began.elapsed_time(self._ended)) * 1e-3, 1e-9)
 
 
 def clock_of(ready: Ready) -> Clock:
     return CudaClock(ready.device) if ready.device.startswith("cuda") else CpuClock()
 
 
-def timed(ready: Ready) -> Callable[[], float]:
-    """One call with what runs before it, in seconds, of which only the call is counted."""
-    clock = clock_of(ready)
+def timed(ready: Ready, calls: int = 1) -> Callable[[], float]:
+    """So many calls in a row with what runs before them, in seconds of them all; only the calls are counted."""
+    clock, call = clock_of(ready), in_a_row(ready.call, calls)
 
     def once() -> float:
         if ready.before is not None:
             ready.before()
-        return clock.time(ready.call)
+        return clock.time(call)
 
     return once
+
+
+def in_a_row(call: Callable[[], object], calls: int) -> Callable[[], object]:
+    """The call itself, or a loop around it, whose turns are in the time too."""
+    if calls == 1:
+        return call
+
+    def loop() -> None:
+        for _ in repeat(None, calls):
+            call()
+
+    return loop

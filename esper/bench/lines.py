@@ -11,9 +11,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from esper.bench.figures import Figure
+from esper.bench.machine import Machine
 from esper.errors import SettingError
 
 OTHER = "other"
+NOT_ITS_OWN = ("bench", "met", "n", "machine", "commit")
 _FIGURE = TypeAdapter(Figure)
 _SIGNIFICANT = 6  # digits of a sample: far below what a clock is good to
 
@@ -45,13 +47,15 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def as_line(figure: Figure, bench: str) -> str:
-    return json.dumps(as_fields(figure, bench))
+def as_line(figure: Figure, bench: str, machine: Machine | None = None) -> str:
+    """With the key of the machine and the commit that it is from."""
+    origin = {} if machine is None else {"machine": machine.key, "commit": machine.commit}
+    return json.dumps({**as_fields(figure, bench), **origin})
 
 
 def as_figure(fields: Mapping[str, object]) -> Figure:
     """SettingError where it is no figure."""
-    own = {name: value for name, value in fields.items() if name not in ("bench", "met", "n")}
+    own = {name: value for name, value in fields.items() if name not in NOT_ITS_OWN}
     if isinstance(vs := own.get("vs"), dict):
         own["vs"] = {"low": -math.inf, "high": math.inf, **vs}
     try:

@@ -95,7 +95,7 @@ def revision(folder: Path) -> tuple[str, bool]:
     try:
         commit = git(folder, "rev-parse", "HEAD")
         return commit, bool(git(folder, "status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return "", False
 
 

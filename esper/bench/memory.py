@@ -68,7 +68,7 @@ def in_memory(row: Comparison) -> Measurement:
     """What the calls of the arms of this row take, instead of how long."""
 
     def measure(effort: Effort) -> Iterator[Figure]:
-        absent = missing(row.arms)
+        absent = missing(row)
         with opened(row, tuple(arm for arm in row.arms if arm.name not in absent)) as ready:
             agree(row, ready)
             with settled_collector():

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import TypeAlias
 
 from esper.bench.agreement import DisagreementError, difference
 from esper.bench.arm import Arm, Ready
-from esper.bench.blame import blaming
+from esper.bench.blame import ArmFailedError, blaming
 from esper.bench.clock import timed
 from esper.bench.row import Comparison
 
+Exit: TypeAlias = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 
-def missing(arms: tuple[Arm, ...]) -> dict[str, str]:
-    """Why arms can't be measured here, by name."""
-    why = {arm.name: arm.missing() for arm in arms if arm.missing is not None}
+
+def missing(row: Comparison) -> dict[str, str]:
+    """Why arms of the row can't be measured here, by name."""
+    why = {}
+    for arm in row.arms:
+        if arm.missing is not None:
+            with blaming(row.name, arm.name):
+                why[arm.name] = arm.missing()
     return {name: words for name, words in why.items() if words}
 
 
@@ -27,10 +35,10 @@ def opened(row: Comparison, arms: tuple[Arm, ...]) -> Iterator[dict[str, Ready]]
             with blaming(row.name, arm.name):
                 ready[arm.name] = arm.set_up()
             if (close := ready[arm.name].close) is not None:
-                stack.callback(_blamed, row.name, arm.name, close)
+                stack.push(_closing(row.name, arm.name, close))
         if row.load is not None:
             with blaming(row.name, "load"):
-                stack.callback(_blamed, row.name, "load", row.load())
+                stack.push(_closing(row.name, "load", row.load()))
         yield ready
 
 
@@ -49,20 +57,20 @@ def agree(row: Comparison, ready: Mapping[str, Ready]) -> None:
             raise DisagreementError(row.name, first, name, words)
 
 
-def blamed_calls(row: str, ready: Mapping[str, Ready]) -> dict[str, Callable[[], float]]:
-    """Each arm as one timed call, which fails with the arm's name."""
-    return {name: _blamed_call(row, name, arm) for name, arm in ready.items()}
+def samplers(row: Comparison, ready: Mapping[str, Ready]) -> dict[str, Callable[[], float]]:
+    """What takes one sample of each arm, in seconds of all its calls; it fails with the arm's name."""
+    return {name: _sampler(row, name, arm) for name, arm in ready.items()}
 
 
-def _blamed_call(row: str, name: str, arm: Ready) -> Callable[[], float]:
-    with blaming(row, name):
-        once = timed(arm)
+def _sampler(row: Comparison, name: str, arm: Ready) -> Callable[[], float]:
+    with blaming(row.name, name):
+        once = timed(arm, row.calls)
 
-    def call() -> float:
-        with blaming(row, name):
+    def sample() -> float:
+        with blaming(row.name, name):
             return once()
 
-    return call
+    return sample
 
 
 def _call(arm: Ready) -> None:
@@ -71,6 +79,16 @@ def _call(arm: Ready) -> None:
     arm.call()
 
 
-def _blamed(row: str, name: str, what: Callable[[], object]) -> None:
-    with blaming(row, name):
-        what()
+def _closing(row: str, name: str, close: Callable[[], object]) -> Exit:
+    """Closes it. Where that fails after something else did, what came first is what the row failed of."""
+
+    def exit(kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            with blaming(row, name):
+                close()
+        except ArmFailedError as failed:
+            if error is None:
+                raise
+            error.add_note(str(failed))
+
+    return exit

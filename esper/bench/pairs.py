@@ -1,4 +1,4 @@
-"""Takes the samples: warm-up until the slope is flat, then rounds of one call of each arm, in an order drawn anew."""
+"""Takes the samples: warm-up until the slope is flat, then rounds of one sample of each arm, in an order drawn anew."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from esper.bench.effort import Effort
 from esper.bench.statistics import is_flat, width
 
 Timed: TypeAlias = Callable[[], float]
-"""Makes one call, and says how many seconds of it count."""
+"""Takes one sample, and says how many seconds of it count."""
 
 WARM_UP = 5
-"""Calls of each arm at least, none of which is a sample."""
+"""Samples of each arm at least, none of which is kept."""
 WINDOW = 10
-"""The last calls whose slope has to be flat."""
+"""The last of them, whose slope has to be flat."""
 WARM_UP_MAX = 60
 WARM_UP_SHARE = 0.25
 """Of the seconds of an effort: a warm-up that is not flat by then is ended, and told of."""
@@ -27,7 +27,7 @@ GROWTH = 1.25
 
 @dataclass(slots=True)
 class Taken:
-    """Seconds of every call, by arm, in the order in which they were made: the i-th of each is of the same round."""
+    """Seconds of every sample, by arm, in the order in which they were taken: the i-th of each is of the same round."""
 
     samples: dict[str, list[float]] = field(default_factory=dict)
     num_warm: int = 0

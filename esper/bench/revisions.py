@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,16 +13,15 @@ from scipy import stats
 from esper.bench.agreement import DisagreementError, difference
 from esper.bench.arm import Arm, Ready
 from esper.bench.asked import Child, child
-from esper.bench.comparing import absence, paired, warm_up
+from esper.bench.comparing import absence, left_out, paired, warm_up
 from esper.bench.effort import Effort
-from esper.bench.figures import Figure
-from esper.bench.machine import this_machine
+from esper.bench.figures import Figure, not_measured
 from esper.bench.pairs import Taken
 from esper.bench.results import Alarm, Results
 from esper.bench.row import Comparison, Row
 from esper.bench.summary import figures_of
+from esper.bench.underway import Underway
 from esper.bench.worktrees import laid_out, place_of
-from esper.errors import EsperError
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +46,17 @@ class Beside:
         return (self.baseline, self.again, self.current)
 
 
-def compare(
-    rows: Sequence[Row], revisions: Revisions, effort: Effort, on_figure: Callable[[Figure], object] = id
-) -> Results:
+def compare(rows: Sequence[Row], revisions: Revisions, underway: Underway) -> Results:
     """Every arm of these rows: the current revision's as a ratio to the baseline's, whose control is a third process.
 
     What is slower is measured a second time at once, and is an alarm if it is slower again. Raises SettingError for a
     revision that git does not know; a row that fails in either is one of `failures`.
     """
-    started_s, load = time.time(), os.getloadavg()[0]
-    figures, failures, alarms = list[Figure](), list[EsperError](), list[Alarm]()
     with ExitStack() as stack:
         beside = begun(revisions, stack)
         for row in rows:
-            try:
-                for figure in of_row(row, beside, effort, alarms):
-                    figures.append(figure)
-                    on_figure(figure)
-            except EsperError as error:
-                failures.append(error)
-    machine, ended_s = this_machine(load), time.time()
-    return Results(tuple(figures), tuple(failures), tuple(alarms), machine, effort, started_s, ended_s)
+            underway.take(of_row(row, beside, underway.effort, underway.alarms))
+    return underway.results()
 
 
 def begun(revisions: Revisions, stack: ExitStack) -> Beside:
@@ -81,11 +68,16 @@ def begun(revisions: Revisions, stack: ExitStack) -> Beside:
 
 def of_row(row: Row, beside: Beside, effort: Effort, alarms: list[Alarm]) -> Iterator[Figure]:
     if not isinstance(row, Comparison):
+        yield Figure(row.name, "all", "p50", None, "", label=not_measured("it is no comparison of arms"))
+        return
+    if row.is_heavy and effort.is_quick:
+        yield from left_out(row)
         return
     found = {each.name: each.open(row.name) for each in beside.all}
     for arm in row.arms:
         pair = of_arm(row, arm.name, beside)
-        why = next((f"{words} ({name})" for name, told in found.items() if (words := lacks(told, arm.name))), "")
+        lacking = ((name, lacks(told, arm.name, row.calls)) for name, told in found.items())
+        why = next((f"{words} ({name})" for name, words in lacking if words), "")
         if why:
             yield absence(pair, pair.arms[1].name, why)
         elif arm.name != row.limit:
@@ -140,11 +132,13 @@ def p_value(pair: Comparison, taken: Taken) -> float:
     return float(stats.wilcoxon(ours, base, alternative="greater").pvalue)
 
 
-def lacks(told: dict[str, object], arm: str) -> str:
+def lacks(told: dict[str, object], arm: str, calls: int) -> str:
     """Why this revision has no such arm to measure; empty where it has."""
     match told:
         case {"why": str(why)}:
             return why
+        case {"calls": int(others)} if others != calls:
+            return f"there a sample has {others:,} calls, not {calls:,}"
         case {"missing": dict(missing), "arms": list(arms)}:
             return str(missing.get(arm, "")) or ("" if arm in arms else "there is no such arm")
     return "its answer is of another version of the suite"

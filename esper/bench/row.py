@@ -46,8 +46,18 @@ class Comparison:
     tolerance: Tolerance = EXACT
     threshold: float = 0.05
     limit: str = ""
+    calls: int = 1
+    """In one sample, where a call is too short for the clock: each sample is their mean, each figure of one call."""
+    is_heavy: bool = False
+    """One call takes a good part of a second: a quick run does without the row, and says so."""
     load: Callable[[], Callable[[], object]] | None = None
     """Started before the first call and kept running throughout; what it returns ends it."""
+
+    @property
+    def conditions(self) -> str:
+        """The shape, and how many calls there are to a sample: percentiles are then of means."""
+        said = f"each sample the mean of {self.calls:,} calls" if self.calls > 1 else ""
+        return "; ".join(filter(None, (self.shape, said)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -11,11 +9,12 @@ from esper.bench.blame import blaming
 from esper.bench.comparing import compared
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
-from esper.bench.machine import this_machine
+from esper.bench.logs import logs_on_stderr
 from esper.bench.regressions import judged
-from esper.bench.results import Results
+from esper.bench.results import Alarm, Results
 from esper.bench.row import Comparison, Row
 from esper.bench.store import Store
+from esper.bench.underway import Underway
 from esper.errors import EsperError
 
 
@@ -27,24 +26,27 @@ def run(
     A row whose arm fails, or whose arms disagree, is one of `failures`, and the rows behind it are still measured. With
     a store the run is compared with the earlier ones of this machine, which is where alarms come from, and remembered.
     """
-    started_s, load = time.time(), os.getloadavg()[0]
-    figures, failures = list[Figure](), list[EsperError]()
-    for row in rows:
-        try:
-            for figure in measured(row, effort):
-                figures.append(figure)
-                on_figure(figure)
-        except EsperError as error:
-            failures.append(error)
-    results = Results(tuple(figures), tuple(failures), (), this_machine(load), effort, started_s, time.time())
+    return carried_out(rows, Underway(effort, on_figure), store)
+
+
+def carried_out(rows: Iterable[Row], underway: Underway, store: Store | None = None) -> Results:
+    """As `run`, for a caller who keeps what there is so far, as of a run that is interrupted."""
+    with logs_on_stderr():
+        for row in rows:
+            underway.take(measured(row, underway.effort))
+    results = underway.results()
     return results if store is None else remembered(results, store)
 
 
 def remembered(results: Results, store: Store) -> Results:
-    """With its alarms, and kept for the runs to come."""
-    key = results.machine.key
-    alarms, session = judged(results, store.sessions(key))
-    store.add(key, session)
+    """With its alarms, and kept for the runs to come. A store that can't be read or written to is one of the failures,
+    so that nothing that was measured is lost with it."""
+    key, alarms = results.machine.key, tuple[Alarm, ...]()
+    try:
+        alarms, session = judged(results, store.sessions(key))
+        store.add(key, session)
+    except EsperError as error:
+        results = replace(results, failures=(*results.failures, error))
     return replace(results, alarms=alarms)
 
 

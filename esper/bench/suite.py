@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from esper.bench import outcomes
+from esper.bench.logs import logs_on_stderr
 from esper.bench.machine import this_machine
 from esper.bench.measuring import Measuring
 from esper.bench.outcomes import Outcome
+from esper.bench.rows.wire import CALLS
 from esper.bench.stability import soak
-from esper.bench.work.many import NUM_CALLS
 
 HOURS_IN_REPORT = 0.1
 FEWEST = 30  # rounds that are enough for a median with an interval
@@ -32,7 +33,7 @@ class KasminaBenchmarkSuite(Measuring):
 
     def run_leyline_serialization_benchmark(self, iterations: int = 10000) -> Outcome:
         """At least so many messages, a third of each kind, in rounds of a thousand calls, and 30 rounds of each."""
-        rounds = max(FEWEST, -(-iterations // (len(outcomes.SERIALISED) * NUM_CALLS)))
+        rounds = max(FEWEST, -(-iterations // (len(outcomes.SERIALISED) * CALLS)))
         self.measure("message-kinds")
         read = self.measure(*outcomes.SERIALISED, iterations=rounds)
         return self._keep("leyline_serialization", outcomes.leyline_serialization(read))
@@ -45,7 +46,8 @@ class KasminaBenchmarkSuite(Measuring):
 
     def run_48hour_stability_test(self, test_duration_hours: float = 48.0) -> Outcome:
         """Ctrl-C ends it early; what was recorded counts. `esper bench soak --out FILE` is the one that can go on."""
-        soaked = soak(test_duration_hours)
+        with logs_on_stderr():
+            soaked = soak(test_duration_hours)
         self.readings.add(soaked.figures())
         return self._keep("48hour_stability", outcomes.stability(soaked))
 

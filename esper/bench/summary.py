@@ -20,9 +20,10 @@ PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 def figures_of(row: Comparison, samples: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
-    """Of seconds by arm, the i-th of each from the same round; the control's are under the reference's name `again`."""
+    """Of seconds of whole samples by arm, the i-th of each from the same round; the control's are under the reference's
+    name `again`."""
     reference = next(iter(samples))
-    scaled = {name: np.asarray(values) * PER_SECOND[row.unit] for name, values in samples.items()}
+    scaled = {name: np.asarray(values) * PER_SECOND[row.unit] / row.calls for name, values in samples.items()}
     against = Against(row, reference, scaled)
     for name in sorted(scaled, key=lambda name: name != reference and name != reference + AGAIN):
         yield from _of_arm(against, name)
@@ -74,7 +75,7 @@ def _of_arm(against: Against, arm: str) -> Iterator[Figure]:
         if any((goal.arm, goal.stat) == (arm, stat) for goal in row.goals):
             yield with_goals(row, _asked(against, arm, stat))
     num = len(values)
-    yield Figure(row.name, arm, "outliers", float(outliers(values)), "samples", num, DERIVED, row.shape)
+    yield Figure(row.name, arm, "outliers", float(outliers(values)), "samples", num, DERIVED, row.conditions)
 
 
 def _percentile(against: Against, arm: str, stat: str) -> Figure:
@@ -82,10 +83,10 @@ def _percentile(against: Against, arm: str, stat: str) -> Figure:
     num = len(values)
     if num < NEEDED[stat]:
         why = not_measured(f"{num} samples, a {stat} needs {NEEDED[stat]}")
-        return Figure(row.name, arm, stat, None, row.unit, num, why, row.shape)
+        return Figure(row.name, arm, stat, None, row.unit, num, why, row.conditions)
     drawn = tuple(values.tolist()) if stat == "p50" else ()
     value, ratio = percentile(values, stat), against.ratio(arm, stat)
-    return Figure(row.name, arm, stat, value, row.unit, num, MEASURED, row.shape, ratio, samples=drawn)
+    return Figure(row.name, arm, stat, value, row.unit, num, MEASURED, row.conditions, ratio, samples=drawn)
 
 
 def _asked(against: Against, arm: str, stat: str) -> Figure:
@@ -93,13 +94,13 @@ def _asked(against: Against, arm: str, stat: str) -> Figure:
     num = len(values)
     if stat == "ratio":
         ratio = against.ratio(arm, "p50")
-        return Figure(row.name, arm, stat, ratio.ratio if ratio else 1.0, "x", num, DERIVED, row.shape, ratio)
+        return Figure(row.name, arm, stat, ratio.ratio if ratio else 1.0, "x", num, DERIVED, row.conditions, ratio)
     value = float(values.max() if stat == "max" else values.mean())
-    return Figure(row.name, arm, stat, value, row.unit, num, MEASURED, row.shape)
+    return Figure(row.name, arm, stat, value, row.unit, num, MEASURED, row.conditions)
 
 
 def _per_limit(row: Comparison, reference: str, scaled: Mapping[str, NDArray[np.float64]]) -> Figure:
     """How many times the machine's own limit the reference takes."""
     ratio = ratio_of(scaled[reference], scaled[row.limit], row.limit)
     num = len(scaled[reference])
-    return Figure(row.name, reference, "per limit", ratio.ratio, "x", num, DERIVED, row.shape, ratio)
+    return Figure(row.name, reference, "per limit", ratio.ratio, "x", num, DERIVED, row.conditions, ratio)

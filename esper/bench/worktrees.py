@@ -23,7 +23,7 @@ def place_of(name: str) -> str:
         return "as it is"
     try:
         return f"at {git(HERE, 'rev-parse', '--short', '--verify', f'{name}^{{commit}}')}"
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         raise SettingError("the revision", name, f"one that git knows in {HERE}") from error
 
 

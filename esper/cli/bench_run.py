@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,12 +13,13 @@ from rich.console import Console
 
 from esper.bench import lines, table
 from esper.bench.document import Document, write
-from esper.bench.effort import EFFORTS, Effort, Mode
+from esper.bench.effort import EFFORTS, Mode
 from esper.bench.figures import Figure
-from esper.bench.machine import this_machine
+from esper.bench.machine import Machine, this_machine
 from esper.bench.registry import chosen, registered
 from esper.bench.results import Results
 from esper.bench.row import Row
+from esper.bench.underway import Underway
 from esper.cli.bench_report import NAME, Keyring, Redis, Region, Run, Store, save, told
 from esper.errors import SettingError
 
@@ -63,51 +62,64 @@ def run(
     families = {row.name: row.family for row in rows}
     effort = replace(EFFORTS[mode(quick=quick, gate=gate, full=full)], seed=seed)
     errors = Console(stderr=True)
-    told_each = Progress(families, errors, as_json=json)
+    underway = Underway(effort, Progress(families, errors, as_json=json))
     if baseline or current:
-        work = partial(between, rows, baseline, current, effort, files or [], told_each)
+        work = partial(between, rows, baseline, current, files or [], underway)
     else:
-        work = partial(here, rows, effort, store, told_each)
-    results = so_far(work, told_each, effort)
+        work = partial(here, rows, store, underway)
+    if out is not None:
+        place(out)
+    results, interrupted = so_far(work, underway)
     document = Document(results, families)
-    if out is not None:  # first, as a table can end in a closed pipe
-        write(document, out / "report.json")
-        save(document, out / NAME, store)
-    if not json:
-        table.show(document, Console())
+    deliver(document, out, store, as_json=json)
     if to_run is not None or redis is not None:
         told(document, to_run, redis, keyring, region)
     code = status(document.results, errors if json else None)
-    raise typer.Exit(INTERRUPTED if told_each.interrupted else code)
+    raise typer.Exit(INTERRUPTED if interrupted else code)
 
 
-def so_far(work: Callable[[], Results], told_each: Progress, effort: Effort) -> Results:
+def so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bool]:
     """What it comes to, or what there was when it was interrupted: that is not remembered in the store."""
-    started_s, load = time.time(), os.getloadavg()[0]
     try:
-        return work()
+        return work(), False
     except KeyboardInterrupt:
-        told_each.interrupted = True
-        return Results(tuple(told_each.figures), (), (), this_machine(load), effort, started_s, time.time())
+        return underway.results(), True
 
 
-def here(rows: Sequence[Row], effort: Effort, store: Path | None, told_each: Progress) -> Results:
+def place(folder: Path) -> None:
+    """Made where it isn't there, before hours are spent on what is to lie in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError("--out", str(folder), f"a folder that can be written to ({error.strerror})") from None
+
+
+def deliver(document: Document, out: Path | None, store: Path | None, *, as_json: bool) -> None:
+    """Files first, as a table can end in a closed pipe; the table in any case, as a disk can be full."""
+    try:
+        if out is not None:
+            write(document, out / "report.json")
+            save(document, out / NAME, store)
+    finally:
+        if not as_json:
+            table.show(document, Console())
+
+
+def here(rows: Sequence[Row], store: Path | None, underway: Underway) -> Results:
     """This revision, compared with earlier runs on this machine, and remembered."""
     from esper.bench import runner, store as stored  # scipy, which listing rows does without
 
-    return runner.run(rows, effort, told_each, stored.Store(store))
+    return runner.carried_out(rows, underway, stored.Store(store))
 
 
-def between(
-    rows: Sequence[Row], baseline: str, current: str, effort: Effort, files: Sequence[Path], told_each: Progress
-) -> Results:
+def between(rows: Sequence[Row], baseline: str, current: str, files: Sequence[Path], underway: Underway) -> Results:
     """Two revisions in one interleaved run."""
     from esper.bench import revisions
 
     if not (baseline and current):
         name, given = ("--current", current) if baseline else ("--baseline", baseline)
         raise SettingError(name, given, 'a revision as well, or "." for the checkout as it is')
-    return revisions.compare(rows, revisions.Revisions(baseline, current, files), effort, told_each)
+    return revisions.compare(rows, revisions.Revisions(baseline, current, files), underway)
 
 
 def firsts(rows: Sequence[Row]) -> list[Row]:
@@ -122,14 +134,12 @@ class Progress:
     families: Mapping[str, str]
     errors: Console
     as_json: bool
-    figures: list[Figure] = field(default_factory=list)
-    interrupted: bool = False
     row: str = ""
+    machine: Machine = field(default_factory=this_machine)
 
     def __call__(self, figure: Figure) -> None:
-        self.figures.append(figure)
         if self.as_json:
-            typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families)))
+            typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families), self.machine))
         elif figure.row != self.row:
             self.row = figure.row
             self.errors.print(f"measured {figure.row}", markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import esper
 from esper.bench.arm import Arm, Ready
-from esper.bench.row import Comparison
+from esper.bench.row import Comparison, Measurement
 
 IS_COMMITTED = Path(esper.__file__ or "").parent.parent.name == "tree"
 
@@ -26,6 +26,7 @@ dying = Ready(crash)
 
 ROWS = (
     Comparison("counting", "t", (Arm("planted", planted), Arm("gone", planted, lambda: "not installed"))),
+    Measurement("counted", "t", lambda _: []),
     Comparison("changed", "t", (Arm("answer", changed),)),
     Comparison("dying", "t", (Arm("exits", lambda: dying),)),
 )

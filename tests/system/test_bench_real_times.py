@@ -11,7 +11,7 @@ import pytest
 from esper.bench.arm import Arm, Ready
 from esper.bench.comparing import compared, paired
 from esper.bench.effort import EFFORTS
-from esper.bench.opened import blamed_calls, opened
+from esper.bench.opened import opened, samplers
 from esper.bench.row import Comparison
 from esper.bench.summary import figures_of
 from tests.bench_kit import BRIEF, told
@@ -39,7 +39,7 @@ def test_of_sixty_tries_of_one_call_against_itself_at_most_one_alarms_and_none_t
     told_apart = list[bool]()
 
     with opened(row, row.arms) as ready:
-        calls = blamed_calls(row.name, ready)
+        calls = samplers(row, ready)
         for seed in range(60):
             figures = tuple(figures_of(row, paired(row, calls, replace(BRIEF, seed=seed)).samples))
             ratio = told(figures, "b", "p50").vs

@@ -6,7 +6,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from esper.bench.agreement import Tolerance
-from esper.bench.heavy import unless_quick
 from esper.bench.lazily import lazily, measured_by
 from esper.bench.row import Comparison, Goal, Measurement, Row
 
@@ -117,15 +116,15 @@ STEP = Comparison(
 HEAVY = frozenset({"teacher-forward-large", "kd-loss-512x50000"})
 
 
-def lightly(row: Comparison) -> Row:
-    return unless_quick(row) if row.name in HEAVY else row
+def weighed(row: Comparison) -> Comparison:
+    return replace(row, is_heavy=row.name in HEAVY)
 
 
 ROWS: tuple[Row, ...] = (
-    *(lightly(forward(row, *shape)) for row, shape in TEACHERS.items()),
+    *(weighed(forward(row, *shape)) for row, shape in TEACHERS.items()),
     modes(),
     Measurement("teacher-memory", "distillation", measured_by("held:measure")),
-    *(lightly(loss(row, *shape)) for row, shape in LOGITS.items()),
+    *(weighed(loss(row, *shape)) for row, shape in LOGITS.items()),
     Measurement(STEP.name, STEP.family, measured_by("throughput:measure")),
     Measurement("kd-convergence", "distillation", measured_by("convergence:measure")),
 )

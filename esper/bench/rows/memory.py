@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from esper.bench.agreement import Tolerance
-from esper.bench.heavy import unless_quick
 from esper.bench.lazily import lazily, measured_by
 from esper.bench.row import Comparison, Goal, Measurement, Row
 
@@ -48,8 +49,8 @@ def flowing(row: str, name: str, shape: str) -> Comparison:
 
 ROWS: tuple[Row, ...] = (
     trained(),
-    unless_quick(flowing("checkpoint-overhead-large", "large", "32 x 1024, the large teacher, frozen")),
-    unless_quick(flowing("checkpoint-overhead-blocks", "blocks", "512 x 256, 12 transformer blocks, frozen")),
+    replace(flowing("checkpoint-overhead-large", "large", "32 x 1024, the large teacher, frozen"), is_heavy=True),
+    replace(flowing("checkpoint-overhead-blocks", "blocks", "512 x 256, 12 transformer blocks, frozen"), is_heavy=True),
     Measurement("checkpoint-memory", "memory", measured_by("kept:measure")),
     Measurement("memory-fragmentation", "memory", measured_by("fragmentation:measure")),
 )

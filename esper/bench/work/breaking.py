@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from esper.bench.arm import Ready
-from esper.bench.work.many import thousand
 from esper.kasmina.breaker import CLOSED, HALF_OPEN, OPEN, Breaker, BreakerSettings
 
 THRESHOLD, LONG_S = 3, 1e9
@@ -15,7 +14,7 @@ STATES = {CLOSED: (0, LONG_S), OPEN: (THRESHOLD, LONG_S), HALF_OPEN: (THRESHOLD,
 
 def clock() -> Ready:
     """The one thing that a breaker asks."""
-    return Ready(thousand(time.monotonic))
+    return Ready(time.monotonic)
 
 
 def in_state(state: int) -> tuple[Breaker, Callable[[], int]]:
@@ -30,12 +29,12 @@ def in_state(state: int) -> tuple[Breaker, Callable[[], int]]:
 
 
 def asked(state: int) -> Ready:
-    return Ready(thousand(in_state(state)[1]))
+    return Ready(in_state(state)[1])
 
 
 def failed() -> Ready:
-    return Ready(thousand(in_state(CLOSED)[0].fail))
+    return Ready(in_state(CLOSED)[0].fail)
 
 
 def succeeded() -> Ready:
-    return Ready(thousand(in_state(CLOSED)[0].succeed))
+    return Ready(in_state(CLOSED)[0].succeed)

@@ -10,7 +10,6 @@ from itertools import count
 from google.protobuf.message import Message
 
 from esper.bench.arm import Ready
-from esper.bench.work.many import thousand
 from esper.bench.work.messages import MESSAGES
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import SEALS, Role, domain_of
@@ -99,26 +98,24 @@ def opening_once(name: str) -> Ready:
 def copying(name: str) -> Ready:
     """What any serialising does at least: write so many bytes anew."""
     body = bytearray(MESSAGES[name]().SerializeToString())
-    return Ready(thousand(lambda: bytes(body)))
+    return Ready(lambda: bytes(body))
 
 
 def serialising(name: str) -> Ready:
     message = MESSAGES[name]()
-    return Ready(
-        thousand(message.SerializeToString), answer=lambda: plain(type(message).FromString(message.SerializeToString()))
-    )
+    return Ready(message.SerializeToString, answer=lambda: plain(type(message).FromString(message.SerializeToString())))
 
 
 def parsing(name: str) -> Ready:
     message = MESSAGES[name]()
     body = message.SerializeToString()
-    return Ready(thousand(lambda: type(message).FromString(body)), answer=lambda: plain(type(message).FromString(body)))
+    return Ready(lambda: type(message).FromString(body), answer=lambda: plain(type(message).FromString(body)))
 
 
 def building(name: str) -> Ready:
     """The message built from its values, and serialised."""
     make = MESSAGES[name]
-    return Ready(thousand(lambda: make().SerializeToString()), answer=lambda: plain(make()))
+    return Ready(lambda: make().SerializeToString(), answer=lambda: plain(make()))
 
 
 def plain(message: Message) -> bytes:

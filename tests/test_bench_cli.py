@@ -10,6 +10,9 @@ from typer.testing import CliRunner, Result
 
 from esper.bench import document
 from esper.bench.figures import Figure
+from esper.bench.machine import this_machine
+from esper.bench.store import Store
+from esper.cli.bench import EXAMPLES
 from esper.cli.main import app
 from tests.figure_kit import beside, document as made, timed
 
@@ -30,7 +33,7 @@ def sizes(effort):
     yield Figure("{name}", "ours", "count", {value}, "bytes", 1, target=100.0, gate=True)
     yield Figure("{name}", "theirs", "count", None, "bytes", label="not measured: not installed")
 
-ROWS = [Measurement("{name}", "own", sizes), Measurement("{name}-too", "own", {too})]
+ROWS = [Measurement("{name}", "own", {first}), Measurement("{name}-too", "own", {too})]
 """
 
 
@@ -39,8 +42,8 @@ def rows(tmp_path: Path) -> Path:
     return written(tmp_path / "rows.py")
 
 
-def written(path: Path, name: str = "own-size", value: float = 80.0, too: str = "sizes") -> Path:
-    path.write_text(ROWS.format(name=name, value=value, too=too))
+def written(path: Path, value: float = 80.0, too: str = "sizes", first: str = "sizes") -> Path:
+    path.write_text(ROWS.format(name="own-size", value=value, too=too, first=first))
     return path
 
 
@@ -69,6 +72,7 @@ def test_a_run_prints_one_json_object_a_line_and_nothing_else(rows: Path) -> Non
     [ours, theirs] = [json.loads(line) for line in result.stdout.splitlines()]
     assert (ours["bench"], ours["row"], ours["value"], ours["met"]) == ("own", "own-size", 80.0, True)
     assert (theirs["value"], theirs["label"]) == (None, "not measured: not installed")
+    assert ours["machine"] == theirs["machine"] == this_machine().key and "commit" in ours
     assert result.exit_code == 0
 
 
@@ -109,6 +113,36 @@ def test_interrupted_it_writes_what_there_is_and_remembers_nothing(tmp_path: Pat
     assert "80 bytes" in result.stdout
     assert len(document.read(tmp_path / "out" / "report.json").results.figures) == 2
     assert not (tmp_path / "store").exists()
+
+
+def test_interrupted_it_tells_which_rows_had_failed(tmp_path: Path) -> None:
+    rows = written(tmp_path / "rows.py", first="failing", too="stopped")
+
+    result = run(rows, "own-size-too", "--out", tmp_path / "out")
+
+    assert result.exit_code == 130
+    assert "failed: " in result.stdout and "the disk is gone" in result.stdout
+    [failure] = document.read(tmp_path / "out" / "report.json").results.failures
+    assert "the disk is gone" in str(failure)
+
+
+def test_a_row_that_is_forgotten_has_no_earlier_runs(rows: Path) -> None:
+    run(rows)
+    store = rows.parent / "store"
+
+    result = esper("forget", "own-size", "--store", store)
+    again = esper("forget", "own-size", "--store", store)
+
+    [session] = Store(store).sessions(this_machine().key)
+    assert (result.exit_code, session.entries) == (0, ())
+    assert again.exit_code == 2 and "the row is 'own-size'; expected one of the earlier runs" in again.stderr
+
+
+def test_a_folder_that_can_not_be_made_is_told_of_before_anything_is_measured(rows: Path) -> None:
+    result = run(rows, "--out", "/proc/none")
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "--out is '/proc/none'; expected a folder that can be written to" in result.stderr
 
 
 def test_a_sample_is_one_row_of_each_family(rows: Path) -> None:
@@ -158,6 +192,11 @@ def test_bad_input_is_one_line(arguments: list[str], expected: str) -> None:
 
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert expected in result.stderr
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_help_of_each_command_shows_an_example(name: str) -> None:
+    assert f"Example: esper bench {name} " in " ".join(esper(name, "--help").stdout.split())
 
 
 def test_a_page_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:

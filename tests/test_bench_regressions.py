@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +19,7 @@ from esper.bench.results import Alarm
 from esper.bench.runner import run
 from esper.bench.store import Session, Store
 from esper.errors import SettingError
-from tests.bench_kit import BRIEF, arm, figure, nothing, results, row
+from tests.bench_kit import BRIEF, arm, figure, machine, nothing, results, row
 
 BETWEEN = 0.015
 """Standard deviation of the logarithm of a median, from one run to the next."""
@@ -161,6 +164,42 @@ def test_a_line_that_is_no_run_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(SettingError, match=r"line 1 of .*one.jsonl is 'not json'; expected a run's line"):
         Store(tmp_path).sessions("one")
+
+
+def test_a_store_that_is_no_store_is_a_failure_and_loses_no_figure(tmp_path: Path) -> None:
+    (tmp_path / f"{machine().key}.jsonl").write_text("not json\n")
+    (tmp_path / "file").write_text("")
+
+    for folder in (tmp_path, tmp_path / "file"):
+        found = run([row(arm("ours", nothing))], BRIEF, store=Store(folder))
+
+        [failure] = found.failures
+        assert isinstance(failure, SettingError) and str(folder) in str(failure)
+        assert found.figures and found.status == 1
+
+
+def test_a_run_that_ends_while_another_one_is_remembered_waits(tmp_path: Path) -> None:
+    store, (_, session) = Store(tmp_path), told(drawn(1, seed=16))[0]
+    adding = threading.Thread(target=store.add, args=("one", session))
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    adding.start()
+    adding.join(0.1)
+    before = store.sessions("one")
+    os.close(held)
+    adding.join()
+
+    assert (before, store.sessions("one")) == ([], [session])
+
+
+def test_how_much_a_soak_did_is_no_cost() -> None:
+    runs = [
+        [Figure("stability", "soak", stat, 1.5**at, stat, 1) for stat in ("steps", "lives", "refused")]
+        for at in range(9)
+    ]
+
+    assert all(session.entries == () for _, session in told(runs))
 
 
 def test_a_row_that_is_forgotten_begins_anew_and_the_others_stay(tmp_path: Path) -> None:

@@ -21,8 +21,11 @@ ALPHA = 0.01
 """Of one run: the chance that equal code has any figure suspected in it (Holm's procedure over all its figures)."""
 SMALLEST = 0.05
 """Relative: less than that does not matter."""
-LEFT_OUT = frozenset({"p95", "p99", "max", "mean", "ratio", "per limit", "outliers", "warm-up"})
-"""Statistics that are not compared: told by the median already, or of too few samples in each run."""
+LEFT_OUT = frozenset(
+    {"p95", "p99", "max", "mean", "ratio", "per limit", "outliers", "warm-up", "steps", "lives", "refused"}
+)
+"""Statistics that are not compared: told by the median already, of too few samples in each run, or how much was done in
+a soak, which is no cost."""
 KEPT = 200
 """Samples that are remembered of a figure at most, evenly spread over the sorted ones."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,35 +58,65 @@ class Store:
         self.folder = folder if folder is not None else default_folder()
 
     def sessions(self, key: str) -> list[Session]:
-        """Oldest first. A last line that a crash has cut short is left out; raises SettingError for any other one."""
+        """Oldest first. A last line that a crash has cut short is left out; raises SettingError for any other one, and
+        for a file that can't be read."""
         file = self._file(key)
-        text = file.read_text() if file.is_file() else ""
+        with _or_refused(file):
+            text = file.read_text() if file.is_file() else ""
         return [_read(line, file, number) for number, line in enumerate(text.split("\n")[:-1], 1)]
 
     def add(self, key: str, session: Session) -> None:
-        """Behind the others, in one write."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Behind the others; whoever else adds one waits. Raises SettingError where it can't be written."""
         file = self._file(key)
-        _end_at_a_line(file)
-        with file.open("a") as out:
-            out.write(_line(session))
+        with _or_refused(file), self._alone():
+            _end_at_a_line(file)
+            with file.open("a") as out:
+                out.write(_line(session))
 
     def forget(self, key: str, rows: Collection[str]) -> None:
-        """Begin anew with these rows on this machine, as after a slow-down that was meant."""
-        kept = [_without(session, rows) for session in self.sessions(key)]
-        if kept:
-            aside = self._file(key).with_suffix(".new")
-            aside.write_text("".join(map(_line, kept)))
-            aside.replace(self._file(key))
+        """Begin anew with these rows on this machine, as after a slow-down that was meant. Raises SettingError for one
+        that no earlier run has."""
+        file = self._file(key)
+        with _or_refused(file), self._alone():
+            sessions = self.sessions(key)
+            known = sorted({entry.row for session in sessions for entry in session.entries})
+            for row in rows:
+                if row not in known:
+                    expected = f"one of the earlier runs in {file}: {', '.join(known) or 'none yet'}"
+                    raise SettingError("the row", row, expected)
+            aside = file.with_suffix(".new")
+            aside.write_text("".join(_line(_without(session, rows)) for session in sessions))
+            aside.replace(file)
 
     def _file(self, key: str) -> Path:
         return self.folder / f"{key}.jsonl"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The folder is made where it isn't there; its lock goes with the block."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 def default_folder() -> Path:
     """Where the XDG base directory specification puts what a program remembers from one run to the next."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if state else Path.home() / ".local" / "state") / "esper" / "bench"
+
+
+@contextmanager
+def _or_refused(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SettingError(
+            "the store of earlier runs", str(file), f"a file to read and write ({error.strerror})"
+        ) from None
 
 
 def _without(session: Session, rows: Collection[str]) -> Session:

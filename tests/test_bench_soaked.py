@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from esper.bench.soaked import Sample, Soaked, append, read
 from esper.bench.stability import soak
+from esper.cli.main import app
 from esper.errors import SettingError
 
 ONE = Sample(session=1, hours=0.5, rss_mb=400.0, step_ms=2.0, steps=900, lives=20, refused=3, errors=0, collections=7)
@@ -75,3 +77,15 @@ def test_drift_is_held_against_the_seeds_bounds() -> None:
 
     assert kept["RSS, end to start"].met is True and leaked["RSS, end to start"].met is False
     assert leaked["RSS, slope"].value == pytest.approx(400.0)
+
+
+def test_a_soak_writes_its_report_as_a_page_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for sample in later(10):
+        append(tmp_path / "soak.jsonl", sample)
+    arguments = ["--hours", "0.9", "--samples", str(tmp_path / "soak.jsonl"), "--out", str(tmp_path / "out")]
+
+    result = CliRunner().invoke(app, ["bench", "soak", *arguments])
+
+    assert result.exit_code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.json", "report.html"}

@@ -52,6 +52,12 @@ class Soaking:
         self.on_sample(sample)
 
 
+def check(hours: float) -> None:
+    """Raises SettingError for hours that are not a positive number."""
+    if not (math.isfinite(hours) and hours > 0):
+        raise SettingError("hours of the soak", hours, "a number above 0")
+
+
 def soak(
     hours: float, *, out: Path | None = None, every_s: float = 0.0, on_sample: Callable[[Sample], object] = id
 ) -> Soaked:
@@ -61,8 +67,7 @@ def soak(
     until there are `hours` in all. A sample is taken every `every_s` seconds; with 0 there will be 2,000 of them.
     Raises SettingError for hours that are not a positive number, and for a file that is none of these.
     """
-    if not (math.isfinite(hours) and hours > 0):
-        raise SettingError("hours of the soak", hours, "a number above 0")
+    check(hours)
     every_s = every_s or max(LEAST_S, hours * 3600 / MOST_SAMPLES)
     soaking = Soaking(hours, every_s, out, read(out) if out is not None and out.exists() else [], on_sample)
     session, interrupted = max((each.session for each in soaking.samples), default=0), False

@@ -16,6 +16,7 @@ from esper.bench.document import Document, write
 from esper.bench.effort import EFFORTS, Effort
 from esper.bench.figures import Figure
 from esper.bench.row import Measurement
+from esper.cli.bench_report import NAME, save
 
 if TYPE_CHECKING:
     from esper.bench.soaked import Sample
@@ -38,16 +39,18 @@ def soak(
 
     Ctrl-C ends it early, with status 130 and the figures of what was recorded.
     """
-    from esper.bench import runner
+    from esper.bench import runner, stability
 
+    stability.check(hours)
     soaking = Soaking(hours, samples, every)
     results = runner.run([Measurement(ROW, FAMILY, soaking.measure)], EFFORTS["full"])
     document = Document(results, {ROW: FAMILY})
     if out is not None:
         write(document, out / "report.json")
+        save(document, out / NAME, None)
     if json:
         for figure in results.figures:
-            typer.echo(lines.as_line(figure, FAMILY))
+            typer.echo(lines.as_line(figure, FAMILY, results.machine))
     else:
         table.show(document, Console())
     raise typer.Exit(INTERRUPTED if soaking.interrupted else results.status)

@@ -50,9 +50,11 @@ def worker(
     """
     load = Load(checked_kind(kind), rate, seconds, run, redis, keyring, region, name, patience)
     done = asyncio.run(_loaded(load, Console(stderr=json)))
-    if out is not None:
-        done.result.write(out)
-    tell(done.result, json)
+    try:
+        if out is not None:
+            done.result.write(out)
+    finally:  # whatever became of the file
+        tell(done.result, json)
     if done.error is not None:
         raise done.error
     if done.interrupted:

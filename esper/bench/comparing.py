@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from esper.bench.collector import settled_collector
-from esper.bench.effort import Effort
+from esper.bench.effort import TOO_LONG, Effort
 from esper.bench.figures import MEASURED, Figure, not_measured
 from esper.bench.opened import agree, missing, opened, samplers
 from esper.bench.pairs import Taken, Timed, Watch, take
@@ -60,7 +60,7 @@ def check(row: Comparison) -> None:
 
 
 def left_out(row: Comparison) -> Iterator[Figure]:
-    return (absence(row, arm.name, "left out of a quick run") for arm in row.arms)
+    return (absence(row, arm.name, TOO_LONG) for arm in row.arms)
 
 
 def absence(row: Comparison, arm: str, why: str) -> Figure:

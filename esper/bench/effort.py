@@ -10,6 +10,8 @@ from esper.errors import SettingError
 Mode: TypeAlias = Literal["quick", "gate", "full"]
 FEWEST = 2
 """Pairs that can be resampled at all."""
+TOO_LONG = "left out of a quick run"
+"""Why there is no figure of what takes too long for one."""
 
 
 @dataclass(frozen=True, slots=True)

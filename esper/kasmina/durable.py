@@ -80,6 +80,7 @@ class DurableSeeds:
         return {
             "step": self.now().step,
             "losses": ring_of(self.losses),
+            "forgotten": self.moves.num_forgotten,
             "slots": {name: slot.generation for name, slot in self._slots.items()},
             "seeds": {seed_id: self._row(seed) for seed_id, seed in self.moves.known.items()},
             "fossils": {
@@ -113,14 +114,19 @@ class DurableSeeds:
             row = dumped["seeds"].get(seed.seed_id)
             if row is None or not same(seed, row) or not alive(row["stage"]):
                 withdraw(seed, self._slots[seed.site], self._fossils, now)
-        back = [one for seed_id, row in dumped["seeds"].items() if (one := self._filled(seed_id, row, now))]
+        num_then = dumped.get("forgotten", 0)  # an older checkpoint does not say
+        is_whole = self.moves.num_forgotten <= num_then  # else who is not known is one that is over since
+        rows = {seed_id: row for seed_id, row in dumped["seeds"].items() if is_whole or seed_id in known}
+        back = [one for seed_id, row in rows.items() if (one := self._filled(seed_id, row, now))]
+        self.moves.num_forgotten = max(self.moves.num_forgotten, num_then)
         for seed in back:
             seed.schedule = seed.schedule.resumed(dumped["step"], step)
         for seed in back:
             self._settle(seed, made.modules.get(seed.seed_id))
         for seed_id in dumped["fossils"]:
-            if known[seed_id] in back:
-                self._join_again(known[seed_id], made.modules[seed_id])
+            fossil = known.get(seed_id)
+            if fossil is not None and fossil in back:
+                self._join_again(fossil, made.modules[seed_id])
         for name, generation in dumped["slots"].items():
             if name in self._slots:
                 self._slots[name].generation = max(self._slots[name].generation, generation)
@@ -132,6 +138,7 @@ class DurableSeeds:
         if seed is None:
             seed = self.moves.known[seed_id] = self._new(row)
             seed.history = [pb.StageRecord.FromString(each) for each in row["history"]]
+            seed.records_dropped, seed.gates_dropped = row.get("records_dropped", 0), row.get("gates_dropped", 0)
         elif same(seed, row) and alive(seed.stage):
             seed.record(row["stage"], now, detail="rolled back")
         else:

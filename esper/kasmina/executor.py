@@ -114,12 +114,17 @@ class Executor:
         """Every seed but the dormant ones, which their slots have forgotten."""
         return {seed_id: seed for seed_id, seed in self._known.items() if seed.stage != DORMANT}
 
+    @property
+    def num_forgotten(self) -> int:
+        """Seeds that were over and are known no more; the newest 64 of those are."""
+        return self._moves.num_forgotten
+
     def learning(self) -> Mapping[str, Seed]:
         """Seeds whose own optimizers step now."""
         return {seed_id: seed for seed_id, seed in self._known.items() if seed.learns}
 
     def states(self) -> list[pb.SeedState]:
-        """Of every seed ever germinated. Waits for the device, once."""
+        """Of every seed that is known. Waits for the device, once."""
         seeds, now = list(self._known.values()), Moment(self.step, self.epoch)
         return [seed.state(now, row) for seed, row in zip(seeds, self._states.read(seeds, now), strict=True)]
 

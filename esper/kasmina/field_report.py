@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from esper.kasmina.records import newest_birth
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import CULLED, FOSSILIZED, GERMINATED, short
+from esper.leyline.lifecycle import CULLED, FOSSILIZED, short
 
 _COSTS = {"seed_bytes": "bytes", "latency_ms": "latency_ms"}
 """Gates' evidence of what a seed costs: memory of its parameters, time of a call (newest measurement)."""
@@ -27,7 +28,7 @@ def field_report(seed: pb.SeedReport) -> pb.FieldReport | None:
         seed_id=seed.seed_id,
         blueprint_id=seed.blueprint_id,
         outcome=_outcome(seed, last.stage),
-        metrics=_times(life[: end + 1]) | _costs(life[: end + 1]) | _gain(seed),
+        metrics=_times(life[: end + 1], seed.gates_dropped) | _costs(life[: end + 1]) | _gain(seed),
         observed_from_step=first.step,
         observed_to_step=last.step,
         site=seed.site,
@@ -38,8 +39,8 @@ def field_report(seed: pb.SeedReport) -> pb.FieldReport | None:
 
 def _newest_life(history: Sequence[pb.StageRecord]) -> Sequence[pb.StageRecord]:
     """From the germination on; a seed's history goes on when its slot is used again under its name."""
-    births = [place for place, record in enumerate(history) if record.stage == GERMINATED and record.passed]
-    return history[births[-1] :] if births else []
+    born = newest_birth(history)
+    return [] if born is None else history[born:]
 
 
 def _outcome(seed: pb.SeedReport, stage: pb.SeedLifecycleStage) -> pb.FieldReportOutcome:
@@ -51,13 +52,13 @@ def _outcome(seed: pb.SeedReport, stage: pb.SeedLifecycleStage) -> pb.FieldRepor
     return _Outcome.FIELD_REPORT_REGRESSION if seed.paired_gain.high < 0 else _Outcome.FIELD_REPORT_NEUTRAL
 
 
-def _times(life: Sequence[pb.StageRecord]) -> dict[str, float]:
-    """Steps spent in each stage, and in all; gates that it did not pass."""
+def _times(life: Sequence[pb.StageRecord], gates_dropped: int) -> dict[str, float]:
+    """Steps spent in each stage, and in all; gates that it did not pass, also those of which the record is dropped."""
     steps = Counter[str]()
     for record, after in pairwise(life):
         steps[f"{short(record.stage).lower()}_steps"] += after.step - record.step
     failed = sum(1 for record in life if record.gate and not record.passed)
-    return {**steps, "lifetime_steps": life[-1].step - life[0].step, "gates_failed": failed}
+    return {**steps, "lifetime_steps": life[-1].step - life[0].step, "gates_failed": failed + gates_dropped}
 
 
 def _costs(life: Sequence[pb.StageRecord]) -> dict[str, float]:

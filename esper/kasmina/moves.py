@@ -15,6 +15,7 @@ from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import BREAKERS, Breaker
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.evidence import Witness
+from esper.kasmina.forgetting import forgotten, require_room
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.gates import Evidence, GateResult, judge
 from esper.kasmina.germination import Findings, agreed
@@ -94,6 +95,7 @@ class Moves:
     kernels: Kernels
     known: dict[str, Seed]
     fossils: Fossils
+    num_forgotten: int = 0  # seeds that were over
     guards: Guards = field(init=False)
     rulings: Rulings = field(init=False)
     meters: Meters = field(init=False)
@@ -165,6 +167,8 @@ class Moves:
     def _germinate(self, command: pb.SeedCommand, now: Moment, *, auto: bool) -> Outcome:
         before = self.known.get(command.seed_id)
         target_stage(before.stage if before else DORMANT, command.operation)
+        if before is None:
+            require_room(self.known.values(), self.fossils.modules())
         slot = self.kernels.slot(command.site)
         kernel_id = self.kernels.next_id(slot.name, command.blueprint_id, command.parameters)
         self._vacant(slot)
@@ -184,7 +188,13 @@ class Moves:
             seed.census = HookCensus(slot.module)
             seed.auto = auto
             slot.settle(seed, kernel.findings.prepared)
+        self._forget()
         return outcome
+
+    def _forget(self) -> None:
+        for seed_id in forgotten(self.known.values(), self.fossils.modules()):
+            del self.known[seed_id]
+            self.num_forgotten += 1
 
     def new_seed(
         self, command: pb.SeedCommand, slot: Slot, generation: int, now: Moment, before: Seed | None = None
@@ -204,6 +214,8 @@ class Moves:
                 replace(BREAKERS["isolation"], threshold=config.circuit_breaker_threshold), self.witness.clock
             ),
             history=before.history if before else [],
+            records_dropped=before.records_dropped if before else 0,
+            gates_dropped=before.gates_dropped if before else 0,
             germinated_epoch=now.epoch,
         )
 

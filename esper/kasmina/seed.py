@@ -14,10 +14,11 @@ from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import Breaker
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.meter import Meter
+from esper.kasmina.records import MOST_RECORDS, counts_for_life, dispensable
 from esper.kasmina.ring import LossLevel
 from esper.kasmina.state_tensor import Column, Row
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, FOSSILIZED, LEARNING_STAGES
+from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, FOSSILIZED, GERMINATED, LEARNING_STAGES
 
 
 class Moment(NamedTuple):
@@ -29,7 +30,7 @@ class Moment(NamedTuple):
 
 @dataclass(eq=False)
 class Seed:
-    """State of one seed on this rank. Its module is gone once it was culled; its history stays."""
+    """State of one seed on this rank. Once it was culled its module is gone; the newest 64 records of it stay."""
 
     seed_id: str
     site: str
@@ -43,6 +44,8 @@ class Seed:
     module: nn.Module | None = None
     schedule: AlphaSchedule = field(default_factory=AlphaSchedule)
     history: list[pb.StageRecord] = field(default_factory=list)
+    records_dropped: int = 0  # of its history, and of those how many were gates that this life failed
+    gates_dropped: int = 0
     paired_gain: pb.PairedGain | None = None
     num_looks: int = 0
     paused: bool = False
@@ -115,10 +118,19 @@ class Seed:
         if stage != self.stage:
             self.stage, (self.stage_since_step, self.stage_since_epoch) = stage, now
             self.attempts, self.tried_at = 0, now.step
+        if stage == GERMINATED and passed:
+            self.gates_dropped = 0
         record: dict[str, Any] = {"stage": stage, "gate": gate}
         self.history.append(
             pb.StageRecord(step=now.step, passed=passed, evidence=dict(evidence or {}), detail=detail, **record)
         )
+        while len(self.history) > MOST_RECORDS:
+            self._drop_record(dispensable(self.history))
+
+    def _drop_record(self, place: int) -> None:
+        self.gates_dropped += counts_for_life(self.history, place)
+        self.records_dropped += 1
+        del self.history[place]
 
     def complain(self, reason: pb.ReasonCode, detail: str) -> None:
         """Ask for a cull; the coordinator decides, for all ranks."""
@@ -159,6 +171,8 @@ class Seed:
             stage=self.stage,
             history=self.history,
             paired_gain=self.paired_gain,
+            records_dropped=self.records_dropped,
+            gates_dropped=self.gates_dropped,
         )
 
 

@@ -42,13 +42,15 @@ def row_of(seed: Seed, shape: SiteShape | None, digest: str) -> dict[str, Any]:
         "paired_gain": _bytes(seed.paired_gain),
         "complaint": _bytes(seed.complaint),
         "history": [each.SerializeToString(deterministic=True) for each in seed.history],
+        "records_dropped": seed.records_dropped,
+        "gates_dropped": seed.gates_dropped,
         "meter": seed.meter.as_row(),
         "tensors": None if seed.module is None else tensors_of(seed.module),
     }
 
 
 def fill(seed: Seed, row: Mapping[str, Any]) -> None:
-    """All but history, module and slot."""
+    """All but history with its counts, module and slot."""
     older = {"stage_since_epoch": row["germinated_epoch"], "gate_score": 0.0}
     for name in (*PLAIN, *ADDED):
         value = row.get(name, older[name]) if name in ADDED else row[name]

@@ -59,11 +59,11 @@ class Chronicle:
         """Tell of seeds that have ended since; from rank 0, as every rank has the same verdicts."""
         if self._portrait.place.rank:
             return
-        for seed in self._portrait.executor.reports():
-            report = field_report(seed)
-            if report is not None and report.report_id not in self._told:
-                self._told.add(report.report_id)
+        reports = [one for seed in self._portrait.executor.reports() if (one := field_report(seed)) is not None]
+        for report in reports:
+            if report.report_id not in self._told:
                 self._tell(pb.Statement(report=report))
+        self._told = {report.report_id for report in reports}  # what is known no more is not told again
 
     def stored(self, number: int) -> None:
         """Let go of what came up to this number."""

@@ -104,6 +104,7 @@ class Portrait:
             notes=self.notes,
             steps_waited=self.steps_waited,
             data=self.data,
+            seeds_forgotten=self.executor.num_forgotten,
         )
 
     def seed_states(self) -> list[pb.SeedState]:

@@ -287,23 +287,27 @@ class PairedGain(_message.Message):
     def __init__(self, mean: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., examples: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
 
 class SeedReport(_message.Message):
-    __slots__ = ("seed_id", "site", "blueprint_id", "stage", "history", "paired_gain")
+    __slots__ = ("seed_id", "site", "blueprint_id", "stage", "history", "paired_gain", "records_dropped", "gates_dropped")
     SEED_ID_FIELD_NUMBER: _ClassVar[int]
     SITE_FIELD_NUMBER: _ClassVar[int]
     BLUEPRINT_ID_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     PAIRED_GAIN_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    GATES_DROPPED_FIELD_NUMBER: _ClassVar[int]
     seed_id: str
     site: str
     blueprint_id: str
     stage: _enums_pb2.SeedLifecycleStage
     history: _containers.RepeatedCompositeFieldContainer[StageRecord]
     paired_gain: PairedGain
-    def __init__(self, seed_id: _Optional[str] = ..., site: _Optional[str] = ..., blueprint_id: _Optional[str] = ..., stage: _Optional[_Union[_enums_pb2.SeedLifecycleStage, str]] = ..., history: _Optional[_Iterable[_Union[StageRecord, _Mapping]]] = ..., paired_gain: _Optional[_Union[PairedGain, _Mapping]] = ...) -> None: ...
+    records_dropped: int
+    gates_dropped: int
+    def __init__(self, seed_id: _Optional[str] = ..., site: _Optional[str] = ..., blueprint_id: _Optional[str] = ..., stage: _Optional[_Union[_enums_pb2.SeedLifecycleStage, str]] = ..., history: _Optional[_Iterable[_Union[StageRecord, _Mapping]]] = ..., paired_gain: _Optional[_Union[PairedGain, _Mapping]] = ..., records_dropped: _Optional[int] = ..., gates_dropped: _Optional[int] = ...) -> None: ...
 
 class WorkerReport(_message.Message):
-    __slots__ = ("worker", "steps", "epochs", "parameter_digest", "seeds", "packets", "shed", "commands_applied", "commands_failed", "notes", "steps_waited", "data")
+    __slots__ = ("worker", "steps", "epochs", "parameter_digest", "seeds", "packets", "shed", "commands_applied", "commands_failed", "notes", "steps_waited", "data", "seeds_forgotten")
     class NotesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -323,6 +327,7 @@ class WorkerReport(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     STEPS_WAITED_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    SEEDS_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     worker: str
     steps: int
     epochs: int
@@ -335,4 +340,5 @@ class WorkerReport(_message.Message):
     notes: _containers.ScalarMap[str, float]
     steps_waited: int
     data: str
-    def __init__(self, worker: _Optional[str] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[SeedReport, _Mapping]]] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., commands_applied: _Optional[int] = ..., commands_failed: _Optional[int] = ..., notes: _Optional[_Mapping[str, float]] = ..., steps_waited: _Optional[int] = ..., data: _Optional[str] = ...) -> None: ...
+    seeds_forgotten: int
+    def __init__(self, worker: _Optional[str] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[SeedReport, _Mapping]]] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., commands_applied: _Optional[int] = ..., commands_failed: _Optional[int] = ..., notes: _Optional[_Mapping[str, float]] = ..., steps_waited: _Optional[int] = ..., data: _Optional[str] = ..., seeds_forgotten: _Optional[int] = ...) -> None: ...

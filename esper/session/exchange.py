@@ -22,6 +22,9 @@ HEARTBEAT_S = 0.5
 PUMP_S = 0.002  # in shorter steps not each one looks for what has come, unless something is promised or to be done
 LONGEST_BACKOFF_S = 30.0
 RECALL_S = 30.0
+CLOSE_S = 5.0
+HURRY_S = 1.0
+"""Each of the last waits gets no longer than this where a signal ends the process."""
 
 
 class Lanes(Protocol):
@@ -65,6 +68,7 @@ class Exchange:
     _recalled: list[pb.CommitOrder] = field(default_factory=list)
     _is_recalled: bool = False
     chronicle: Retold | None = None
+    is_hurried: bool = False  # a signal ends this process: no runtime is started any more, and no wait is long
     _introduction: pb.ToRuntime | None = None
     _revive_at: float = 0.0
     _backoff_s: float = field(default=FLUSH_S)
@@ -74,6 +78,8 @@ class Exchange:
         if self.link is None:
             return
         if not self.link.alive:
+            if self.is_hurried:
+                return
             self._revive(self.link)
         for message in self.link.poll(timeout_s):
             self._hear(message)
@@ -126,27 +132,33 @@ class Exchange:
         while self.link.rows_lane_free() and (table := self.rows.table()) is not None:
             self.link.send_rows(pb.ToRuntime(rows=table))
 
+    def _may_wait(self, since: float, patience_s: float) -> bool:
+        """Whether what was said then may still be stored: not by a runtime that is dead, where none is started anew."""
+        if self.link is None or (self.is_hurried and not self.link.alive):
+            return False
+        return time.monotonic() - since < (min(patience_s, HURRY_S) if self.is_hurried else patience_s)
+
     def part(self, farewell: pb.Heartbeat, record: pb.RunRecord, patience_s: float = 10.0) -> None:
         """Say the last words and farewell, wait until Redis has them, and hang up.
 
-        Where the runtime is dead by then, or dies of this, another one is started, and is told both.
+        Where the runtime is dead by then, or dies of this, another one is started, and is told both; not in a hurry.
         """
         if self.link is None:
             return
-        deadline = time.monotonic() + patience_s
+        words = [pb.ToRuntime(record=record), pb.ToRuntime(farewell=farewell)]
         try:
-            self._say_until_stored(self.link, [pb.ToRuntime(record=record), pb.ToRuntime(farewell=farewell)], deadline)
+            self._say_until_stored(self.link, words, patience_s)
         except TrainingError as error:
             log.error("runtime.failed", why=str(error))
         if not self.report_stored:
             kept = 0 if self.chronicle is None else self.chronicle.num_waiting
             rows = self.rows.unstored
             log.error("report.lost", worker=farewell.worker, rows_unstored=rows, statements_unstored=kept)
-        self.link.close()
+        self.link.close(HURRY_S if self.is_hurried else CLOSE_S)
 
-    def _say_until_stored(self, link: Lanes, words: Sequence[pb.ToRuntime], deadline: float) -> None:
-        told = 0
-        while not self.report_stored and time.monotonic() < deadline:
+    def _say_until_stored(self, link: Lanes, words: Sequence[pb.ToRuntime], patience_s: float) -> None:
+        told, since = 0, time.monotonic()
+        while not self.report_stored and self._may_wait(since, patience_s):
             if link.alive and link.num_starts > told:
                 told = link.num_starts
                 for message in words:
@@ -155,8 +167,8 @@ class Exchange:
 
     def store_rows(self, patience_s: float = 10.0) -> None:
         """Wait until Redis has acknowledged every row, and whatever else was told for good."""
-        deadline = time.monotonic() + patience_s
-        while self.link is not None and self._has_unstored and time.monotonic() < deadline:
+        since = time.monotonic()
+        while self._has_unstored and self._may_wait(since, patience_s):
             self.flush_when_due(time.monotonic(), force=True)
             self.pump(0.02)
 

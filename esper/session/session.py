@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ log = structlog.get_logger()
 
 BARRIER_STEPS = 100
 DECISION_TIMEOUT_S = 30.0
+BY_SIGNAL = (130, 143)
+"""Exit statuses that say SIGINT and SIGTERM, as shells have them: a handler that exits uses one of these."""
 
 
 @dataclass
@@ -143,9 +146,11 @@ class Session:
         """Send what is left, say farewell with a report, and end the runtime; leave model and optimizer to themselves.
 
         The model is what was trained, with the fossils in it and no other seed: no hook of ours stays on it or on its
-        parameters, except for a fossil that does not fold into its site's weights.
+        parameters, except for a fossil that does not fold into its site's weights. On the way out by Ctrl-C or SIGTERM
+        it takes seconds, and starts no runtime where that is dead too.
         """
         if self._report is None:
+            self.exchange.is_hurried = is_interrupted()
             self._hooks.remove()
             self._telling.answer(self.lessons.end(self.step_number))
             self.pruning.close()
@@ -302,3 +307,9 @@ class Session:
     def _beat(self, *, barrier_due: bool = False, busy: int = 0) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_S
         self._telling.beat(self.step_number, self.epoch, barrier_due=barrier_due, busy=busy)
+
+
+def is_interrupted() -> bool:
+    """Whether this is called on the way out of a process that a signal ends."""
+    error = sys.exc_info()[1]
+    return isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in BY_SIGNAL)

@@ -116,16 +116,28 @@ def test_the_evicted_process_is_heard_no_more_and_the_one_after_it_joins() -> No
 
 def test_one_that_says_farewell_is_not_asked_again_and_the_run_is_over_with_the_last() -> None:
     coordinator = replicas(0, 1)
-    coordinator.on_heartbeat(farewell(1), 1 * S)
+    left = coordinator.on_heartbeat(farewell(1), 1 * S).left
     coordinator.on_command("commands", opened(germinate(), "1-0"))
     commit = answered(coordinator, proposed(coordinator.tick(1 * S)), vote(0, 10))
 
-    coordinator.on_heartbeat(farewell(0), 2 * S)
+    left += coordinator.on_heartbeat(farewell(0), 2 * S).left
     coordinator.on_command("commands", opened(train(), "2-0"))
     [refused] = coordinator.tick(2 * S).receipts
 
     assert [ref.entry_id for ref in commit.commands] == ["1-0"]
     assert refused.entry_id == "2-0" and "the run is over" in refused.detail
+    assert left == ["worker-1"]  # others went on without it: its groups are to be destroyed
+
+
+def test_a_heartbeat_that_comes_behind_a_farewell_brings_nobody_back() -> None:
+    coordinator = replicas(0, 1)
+    coordinator.on_heartbeat(farewell(1), 1 * S)
+    coordinator.on_heartbeat(replica(1), 1 * S)
+    coordinator.on_heartbeat(replica(0, 100, due=True), 2 * S)
+
+    without = proposed(coordinator.tick(2 * S))
+
+    assert list(without.roster) == ["worker-0"]
 
 
 def test_a_command_is_judged_as_the_furthest_one_stands_and_takes_effect_at_one_step_on_all() -> None:

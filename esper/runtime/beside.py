@@ -40,6 +40,7 @@ from esper.runtime.windows import Windows
 PATIENCE_S = 30.0
 """How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
 LAST_READ_S = 1.0
+"""For a read that is under way when this process ends: the server answers every half second."""
 MOST_UNSETTLED = 32
 """Rounds carried out and not acknowledged: a trainer answers repeats of the newest 64 from memory."""
 FORGET_EVERY_S = 60.0
@@ -105,9 +106,8 @@ class Beside:
             for event in (self._moved, self._begun):
                 event.set()
             await end([*lanes, *others])
-            await asyncio.wait(
-                readers, timeout=LAST_READ_S
-            )  # each leaves its blocking read by itself, and strands nothing
+            # Each leaves its blocking read by itself; what one that is cancelled was handed stays pending for the next.
+            await asyncio.wait(readers, timeout=LAST_READ_S)
             await end(readers)
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
@@ -312,7 +312,8 @@ class Beside:
         """Add the same bytes until Redis has them, so that a repeat is recognised by its sequence.
 
         Redis away for long ends the process, with the last error: the trainer keeps what is not stored and has it
-        sealed anew by the next runtime. A runtime whose trainer is gone tries for three seconds.
+        sealed anew by the next runtime. A runtime whose trainer is gone tries for three seconds: nobody was told
+        that what it has left is stored.
         """
         await self.publisher.add(key, sealed, patience_s=self.patience_s)
 

@@ -61,6 +61,7 @@ class Outcome(Protocol):
     receipts: list[pb.CommandReceipt]
     done: list[Entry]
     evicted_alone: list[str]
+    left: list[str]
 
 
 class Coordinates(Protocol):
@@ -280,6 +281,7 @@ class Desk:
             settlement.write(self._key("receipts"), self.seals.sealer.seal(receipt))
         for entry in outcome.done:
             settlement.ack(self._held.pop(entry))
+        self._dissolving.follow(outcome)
 
     def _opened(self, entries: Iterable[tuple[str, bytes]]) -> Iterable[Said]:
         for entry_id, body in entries:

@@ -39,10 +39,14 @@ class Recaller:
     async def recall(self, asked: pb.Recall, past: EntryId) -> list[pb.CommitOrder]:
         """Orders decided after the entry asked for and up to `past`, in their order, each with its commands.
 
-        The list ends before the first one of which a command is on no log any more. Raises TrainingError where a
-        commit's digest does not cover what it names.
+        The list ends before the first one of which a command is on no log any more. Where the log was trimmed
+        beyond that entry, as it may be once a replica has left, that is told and the rest found. Raises TrainingError
+        where a commit's digest does not cover what it names.
         """
         orders, found = Orders(), list[pb.CommitOrder]()
+        if entry_id(asked.after) > (0, 0) and not await self._is_there(asked.after):
+            why = "the log begins behind this checkpoint: what was decided between the two is not carried out again"
+            log.error("decisions.not_recalled", after=asked.after, why=why)
         await self.follow_until(asked.after, orders)
         async for decision, delivery in self._decisions(asked, past):
             match decision:
@@ -72,6 +76,9 @@ class Recaller:
             said = opened.message if (opened := self._opened("decisions", at, sealed)) else None
             if isinstance(said, Said) and not _is_older(said, asked.roster_generation):
                 yield said, self._delivery("decisions", at, sealed)
+
+    async def _is_there(self, at: str) -> bool:
+        return bool(await self.redis.ask(("XRANGE", self._key("decisions"), at, at)))
 
     async def _hold(self, commit: pb.BarrierCommit, orders: Orders) -> None:
         for ref in commit.commands:

@@ -226,7 +226,7 @@ class Coordinator:
         else:
             generation, number = 0, 0
         self.barrier, self._must_form = Barrier(self._roster.names, generation + 1, number), False
-        self._roster.settle()
+        outcome.left += self._roster.settle()
         others_go_on = not self._roster.is_group and self._roster.names != (begun_anew,)
         if old is not None and not others_go_on:
             self._effective_step = self._committed_round = 0

@@ -25,6 +25,8 @@ class Outcome:
     done: list[Entry] = field(default_factory=list)
     evicted_alone: list[str] = field(default_factory=list)
     """Workers whose groups are to be destroyed, once their positions are on record with the abort that names them."""
+    left: list[str] = field(default_factory=list)
+    """Replicas that have said farewell while others go on: their groups are to be destroyed too."""
 
 
 def refuse(receipt: pb.CommandReceipt, error: RefusedError) -> None:

@@ -69,7 +69,7 @@ class Roster:
     def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> bool:
         """Note a heartbeat. True where this is another process than was known, or the world has another size.
 
-        One of a process that was evicted says nothing any more: it is on its way out.
+        One of a process that was evicted, or has left, says nothing any more: it is on its way out.
         """
         if heartbeat.incarnation in self._evicted:
             return False
@@ -154,10 +154,16 @@ class Roster:
     def catalogue(self) -> Catalogue:
         return Catalogue.of([member.catalogue for member in self._members.values()])
 
-    def settle(self) -> None:
-        """Forget replicas that have left, once a roster is announced without them."""
-        if not self.is_over and not self.is_group:
-            self._hold({at: member for at, member in self._members.items() if not member.has_left})
+    def settle(self) -> list[str]:
+        """Hear no more of replicas that have left, once a roster is announced without them; their names.
+
+        A heartbeat may come behind a farewell: the runtime repeats one for as long as its trainer says nothing.
+        """
+        if self.is_over or self.is_group:
+            return []
+        left = [pb.EvictedProcess(worker=each.worker, incarnation=each.incarnation) for each in self.departed]
+        self.let_go(left)
+        return [process.worker for process in left]
 
     def excuse(self, now_ns: int) -> None:
         """Nobody could be heard until now: whoever is silent, is so from here on."""

@@ -1,0 +1,62 @@
+"""Groups of replicas that others go on without are destroyed, so that no log is kept for their sake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from esper.bus.connect import Redis
+from esper.bus.floors import workers_of
+from esper.bus.names import POSITIONED, key
+from esper.leyline import contracts as pb
+from esper.runtime.dissolving import Dissolving
+from esper.tamiyo.outcome import Outcome
+
+BOTH = ["worker-0", "worker-1"]
+
+
+@pytest.fixture
+async def dissolving(redis: Redis, run_id: str) -> Dissolving:
+    """Of a run of two replicas, of whose groups nobody reads any more."""
+    for name in POSITIONED:
+        for worker in BOTH:
+            await redis.execute_command("XGROUP", "CREATE", key(run_id, name), worker, "0", "MKSTREAM")
+    return Dissolving(redis, run_id, unread_s=0.0)
+
+
+def proposal(*roster: str) -> pb.BarrierProposal:
+    return pb.BarrierProposal(version=1, round=1, roster_generation=1, roster=roster)
+
+
+async def test_those_of_one_that_has_left_go_and_the_others_stay(
+    dissolving: Dissolving, redis: Redis, run_id: str
+) -> None:
+    dissolving.follow(Outcome(left=["worker-1"]))
+
+    await dissolving.proceed()
+
+    assert await workers_of(redis, run_id) == ["worker-0"]
+
+
+async def test_those_of_one_that_is_asked_again_stay(dissolving: Dissolving, redis: Redis, run_id: str) -> None:
+    dissolving.follow(Outcome(left=["worker-1"]))
+    dissolving.follow(Outcome(decisions=[proposal(*BOTH)]))
+
+    await dissolving.proceed()
+
+    assert await workers_of(redis, run_id) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("rosters", "stay"),
+    [([BOTH, ["worker-0"]], ["worker-0"]), ([BOTH, ["worker-0"], BOTH], BOTH), ([["worker-0"], BOTH], BOTH)],
+)
+async def test_a_new_leader_goes_on_with_whoever_is_in_no_roster_any_more(
+    dissolving: Dissolving, redis: Redis, run_id: str, rosters: Sequence[Sequence[str]], stay: Sequence[str]
+) -> None:
+    dissolving.resume([proposal(*roster) for roster in rosters])
+
+    await dissolving.proceed()
+
+    assert await workers_of(redis, run_id) == stay

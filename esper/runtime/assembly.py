@@ -15,6 +15,7 @@ from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
 from esper.runtime.lanes import Lanes
 from esper.runtime.missing import Missing
+from esper.runtime.namesake import require_alone
 from esper.runtime.orders import Orders, entry_id
 from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
@@ -35,6 +36,7 @@ async def assemble(
     durability: Wanted = "fast",
 ) -> Beside:
     """Connect, check the server, load what this worker had seen of each log. `fresh`: its trainer has just begun.
+    SettingError where another worker of the run bears this name already.
 
     `waits`: the logs are read once the trainer says that it begins.
     """
@@ -42,6 +44,9 @@ async def assemble(
     await wait_ready(redis, PATIENCE_S)
     await admit(redis, durability)
     await clock.look(redis)
+    if fresh:
+        beats = _opener(access, name, Domain.HEARTBEAT, None)
+        await require_alone(redis, access.run_id, name, beats, clock.now_ms())
     guards = {log: ReplayGuard() for log in LOGS}
     outbox = Outbox(redis)
     windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())

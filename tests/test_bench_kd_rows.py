@@ -17,7 +17,10 @@ def results(*names: str) -> Results:
     return run(chosen(names, registered()), TWICE)
 
 
-@pytest.mark.parametrize("row", ["teacher-forward", "kd-loss", "checkpoint-overhead", "training-throughput-kd"])
+ROWS = ("teacher-forward", "int8-teacher", "teacher-load", "kd-loss", "checkpoint-overhead", "training-throughput-kd")
+
+
+@pytest.mark.parametrize("row", ROWS)
 def test_all_arms_agree_and_each_has_its_median(row: str) -> None:
     found = results(row)
 
@@ -45,3 +48,12 @@ def test_what_is_too_heavy_for_a_quick_run_says_so() -> None:
 
     assert {figure.label for figure in figures} == {"not measured: left out of a quick run"}
     assert any(figure.target == 2.0 for figure in figures)
+
+
+def test_a_load_is_told_at_the_rate_of_the_documents_14_gb() -> None:
+    figures = {(figure.arm, figure.stat): figure for figure in results("teacher-load").figures}
+
+    found, taken_ms = figures["loaded", "p50, of 14 GB"], figures["loaded", "p50"].value
+    assert found.value and taken_ms
+    assert found.value == pytest.approx(taken_ms / 1e3 * 14_000 / 5.850152, rel=1e-3)
+    assert (found.target, found.aspiration, found.unit) == (5.0, 3.0, "s")

@@ -15,6 +15,7 @@ from esper.bench.opened import agree, opened
 from esper.bench.registry import registered
 from esper.bench.row import Comparison, Goal
 from esper.bench.rows import safety
+from esper.bench.rows.distillation import STEP
 from esper.bench.work.kinds import sizes
 from esper.bench.work.messages import MESSAGES
 from esper.bench.work.ranks import in_emergency
@@ -83,6 +84,23 @@ def test_listing_the_rows_loads_neither_torch_nor_redis() -> None:
 @pytest.mark.parametrize("name", ASKED)
 def test_a_row_has_the_target_and_the_aspiration_of_the_documents(name: str) -> None:
     assert ASKED[name] in comparison(name).goals
+
+
+# 02.5, 1.1 and 1.2, and 02, 7.2: of rows that are more than a comparison, or have more than one goal.
+ALSO = {
+    Goal("with KD", "p50", 10.0, 8.0): STEP,
+    Goal("with KD", "ratio", 1 / 0.85, 1 / 0.9): STEP,
+    Goal("teacher", "p50", 12.0, 8.0): comparison("teacher-forward"),
+    Goal("StaticKDLoss", "p50", 2.0, 1.0): comparison("kd-loss"),
+    Goal("checkpointed", "ratio", 1.2, 1.1): comparison("checkpoint-overhead"),
+    Goal("open once", "mean", 100.0): comparison("hmac-verify"),
+    Goal("serialise", "p95", 120.0): comparison("message-state"),
+}
+
+
+@pytest.mark.parametrize("goal", ALSO, ids=lambda goal: f"{goal.arm}, {goal.stat}")
+def test_a_row_has_the_other_targets_too(goal: Goal) -> None:
+    assert goal in ALSO[goal].goals
 
 
 @pytest.mark.parametrize("name", LIGHT)

@@ -78,10 +78,11 @@ def told(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: M
 
 def bare(url: str, directory: Path, num: int) -> Town:
     """Plain redis-py on two streams."""
-    stack = ExitStack()
-    leader = stack.enter_context(Part("barrier_arms.bare", "bare-leader", directory, url=url, world_size=num))
-    members = [stack.enter_context(Part("barrier_arms.bare", f"bare-{at}", directory, url=url)) for at in range(num)]
-    return Town(leader, members, stack)
+    arms = "barrier_arms.bare"
+    with ExitStack() as stack:
+        leader = stack.enter_context(Part(arms, "bare-leader", directory, url=url, world_size=num))
+        members = [stack.enter_context(Part(arms, f"bare-{at}", directory, url=url)) for at in range(num)]
+        return Town(leader, members, stack)
 
 
 def pings(url: str, num: int = 2_000) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +15,7 @@ from torch import nn
 from esper.bench.work.models import LARGE_TEACHER, mlp
 from esper.bench.work.teachers import written
 from esper.tolaria.teachers import Teachers, TeacherSource
-from kasmina_rows.teacher import add
-from report import Report, quantile
+from report import Report, by_round, quantile
 
 WIDTH, BATCH, MOST_STEPS = 512, 128, 20_000
 
@@ -77,6 +76,13 @@ def measure(report: Report, quick: bool) -> None:
     once["limit: its bytes copied"] = [timed(copied.clone) for _ in range(5)]
     for arm, values in once.items():
         report.add("the step it is taken before, added", arm, "p50", quantile(values, 0.5), "ms", len(values))
+
+
+def add(report: Report, row: str, samples: Mapping[str, list[float]], against: str) -> None:
+    for arm, values in samples.items():
+        for stat, level in (("p50", 0.5), ("p99", 0.99)):
+            vs = None if arm == against or stat != "p50" else by_round(values, samples[against], against)
+            report.add(row, arm, stat, quantile(values, level), "ms", len(values), vs)
 
 
 def named(model: nn.Module, directory: Path, seed: int) -> str:

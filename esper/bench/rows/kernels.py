@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from esper.bench.agreement import Tolerance
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure, not_measured
 from esper.bench.lazily import lazily
@@ -29,6 +30,7 @@ LOAD = Comparison(
         Goal("pool to slot", "p95", P95_MS),
         Goal("pool to slot", "max", MOST_MS),
     ),
+    tolerance=Tolerance(relative=1e-3, absolute=1e-6),  # of what is added to an output, less that output
     limit="pop and assign",
 )
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import torch
 from torch import nn
 
 from esper.bench.arm import Ready
-from esper.bench.work.grafts import Nursery
+from esper.bench.work.grafts import Nursery, list_of
+from esper.bench.work.grown import learned
 from esper.leyline import contracts as pb
 
 CULL = pb.SeedOperation.SEED_OP_CULL
@@ -19,6 +20,7 @@ NAME = "bench"
 def germinated_and_culled(is_pooled: bool) -> Ready:
     """Both commands, gate G0 and both records. `is_pooled`: the kernel was made between two steps before."""
     nursery = Nursery()
+    before = nursery.prepare if is_pooled else nursery.next
 
     def cull() -> None:
         outcome = nursery.executor.apply(pb.SeedCommand(seed_id=nursery.site, operation=CULL), 0, 0)
@@ -30,10 +32,13 @@ def germinated_and_culled(is_pooled: bool) -> Ready:
         cull()
 
     def answer() -> list[list[float]]:
-        nursery.next()
-        return [_with(nursery, nursery.germinate), _with(nursery, cull)]
+        before()
+        nursery.germinate()
+        added = nursery.added()
+        cull()
+        return [added, nursery.output()]
 
-    return Ready(call, answer, before=nursery.prepare if is_pooled else nursery.next)
+    return Ready(call, answer, before)
 
 
 def added_and_deleted() -> Ready:
@@ -41,7 +46,7 @@ def added_and_deleted() -> Ready:
     peft: Any = import_module("peft")
     nursery = Nursery()
     nursery.executor.detach()
-    config = peft.LoraConfig(r=4, target_modules=["0.0"])
+    config = peft.LoraConfig(r=4, lora_alpha=4, target_modules=["0.0"])  # whose quotient scales what it adds
     model = peft.LoraModel(nursery.host, config, "first")
     model.delete_adapter("first")
 
@@ -56,8 +61,19 @@ def added_and_deleted() -> Ready:
         add()
         delete()
 
+    def added() -> list[float]:
+        model.set_adapter(NAME)
+        layer: Any = nursery.blocks[0][0]
+        for half in (layer.lora_A[NAME], layer.lora_B[NAME]):
+            learned(half)
+        with torch.no_grad():
+            return list_of(layer(nursery.inputs) - layer.base_layer(nursery.inputs))
+
     def answer() -> list[list[float]]:
-        return [_with(nursery, add), _with(nursery, delete)]
+        add()
+        found = added()
+        delete()
+        return [found, nursery.output()]
 
     return Ready(call, answer)
 
@@ -72,8 +88,3 @@ def hooked() -> Ready:
         handle.remove()
 
     return Ready(call)
-
-
-def _with(nursery: Nursery, change: Callable[[], object]) -> list[float]:
-    change()
-    return nursery.output()

@@ -33,7 +33,18 @@ def asked(state: int) -> Ready:
 
 
 def failed() -> Ready:
-    return Ready(in_state(CLOSED)[0].fail)
+    """Of a breaker that stays closed: its failures lie too far apart."""
+    breaker = Breaker(BreakerSettings(THRESHOLD, LONG_S, window_s=0.0))
+    for _ in range(THRESHOLD):
+        breaker.fail()
+    if breaker.state != CLOSED:
+        raise RuntimeError(f"the breaker is in state {breaker.state}, expected {CLOSED}")
+    return Ready(breaker.fail)
+
+
+def failed_again() -> Ready:
+    """Of one that is open already."""
+    return Ready(in_state(OPEN)[0].fail)
 
 
 def succeeded() -> Ready:

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from itertools import cycle
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
+from esper.bench.work.grown import learned, put_into
+from esper.bench.work.teachers import batch_of
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.kasmina.germination import Findings
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import BLENDING
 
 NUM_SITES, WIDTH, BATCH = 16, 128, 128
 GERMINATE = pb.SeedOperation.SEED_OP_GERMINATE
@@ -24,11 +28,11 @@ class Nursery:
 
     def __init__(self) -> None:
         torch.manual_seed(0)
-        blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_SITES)]
-        self.host = nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
+        self.blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_SITES)]
+        self.host = nn.Sequential(*self.blocks, nn.Linear(WIDTH, 10))
         sites = [str(at) for at in range(NUM_SITES)]
         self.executor = Executor(self.host, sites, run_id="bench", settings=KasminaConfig())
-        self.inputs = torch.randn(BATCH, WIDTH)
+        self.inputs = batch_of((WIDTH,), BATCH)
         self.host(self.inputs)  # every site is seen
         self.seeds = {site: self._germinated(site) for site in self.executor.sites}
         self._sites = cycle(self.executor.sites)
@@ -64,9 +68,20 @@ class Nursery:
             raise RuntimeError(f"seed at {self.site} did not germinate: {outcome.detail}")
 
     def output(self) -> list[float]:
-        """Of the host with what was grafted last, which is the identity until it has learned."""
+        """Of the host with what stands in it."""
         output: list[float] = self.host(self.inputs).flatten().tolist()
         return output
+
+    def added(self) -> list[float]:
+        """What the newest graft adds to the output of its site, learned and blended whole: before, it adds nothing, and
+        a site without it would answer the same. RuntimeError where none is there."""
+        seed, block = self.executor._slots[self.site].seed, self.blocks[int(self.site)]
+        if seed is None or seed.module is None:
+            raise RuntimeError(f"no seed stands at {self.site}")
+        learned(seed.module)
+        put_into(seed, BLENDING, alpha=1.0)
+        with torch.no_grad():
+            return list_of(block(self.inputs) - torch.relu(block[0](self.inputs)))
 
     def _germinated(self, site: str) -> Seed:
         command = pb.SeedCommand(seed_id=site, operation=GERMINATE, site=site, blueprint_id="lora")
@@ -76,7 +91,7 @@ class Nursery:
 
 
 def pop_and_assign() -> Ready:
-    """What no graft does without: finding a module, and hanging it up."""
+    """What no graft does without: finding a module, and hanging it up. It answers with what such a module adds."""
     seed, pool = nn.Module(), dict[str, nn.Module]()
     seed.module = nn.Identity()
 
@@ -86,12 +101,16 @@ def pop_and_assign() -> Ready:
     def call() -> None:
         seed.module = pool.pop("site")
 
-    return Ready(call, before=stock)
+    def answer() -> Answer:
+        with torch.no_grad():
+            return list_of(learned(seed.get_submodule("module"))(batch_of((WIDTH,), BATCH)))
+
+    return Ready(call, answer, before=stock)
 
 
 def pooled() -> Ready:
     nursery = Nursery()
-    return Ready(nursery.graft, answer=nursery.output, before=nursery.prepare)
+    return Ready(nursery.graft, answer=nursery.added, before=nursery.prepare)
 
 
 def pooled_with_optimizer() -> Ready:
@@ -100,18 +119,25 @@ def pooled_with_optimizer() -> Ready:
     def call() -> object:
         return torch.optim.AdamW([each for _, each in nursery.graft().trainable()])
 
-    return Ready(call, answer=nursery.output, before=nursery.prepare)
+    return Ready(call, answer=nursery.added, before=nursery.prepare)
 
 
 def germinated(is_pooled: bool) -> Ready:
     """`is_pooled`: the kernel was made before."""
     nursery = Nursery()
     before: Callable[[], None] = nursery.prepare if is_pooled else nursery.next
-    return Ready(nursery.germinate, answer=nursery.output, before=before)
+    return Ready(nursery.germinate, answer=nursery.added, before=before)
 
 
 def refused() -> Ready:
-    """A command that finds nothing to do."""
+    """A command that finds nothing to do. RuntimeError where it is carried out."""
     nursery = Nursery()
     command = pb.SeedCommand(seed_id="nobody", operation=pb.SeedOperation.SEED_OP_CULL)
+    if nursery.executor.apply(command, 0, 0).status == pb.ReceiptStatus.RECEIPT_APPLIED:
+        raise RuntimeError("a seed that nobody has was culled")
     return Ready(lambda: nursery.executor.apply(command, 0, 0), before=nursery.prepare)
+
+
+def list_of(values: Tensor) -> list[float]:
+    flat: list[float] = values.flatten().tolist()
+    return flat

@@ -13,7 +13,7 @@ from esper.bench.arm import Ready
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
 from esper.bench.work.allocated import peak_bytes
-from esper.bench.work.grown import grow
+from esper.bench.work.grown import grow, learned
 from esper.bench.work.overheads import digest
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
@@ -50,6 +50,7 @@ class Pass:
         torch.manual_seed(0)
         self.network = Network()
         self.inputs = torch.randn(BATCH, FEATURES)
+        self.seeds: list[nn.Module] = []
 
     def turn(self) -> None:
         self.network.zero_grad()
@@ -62,7 +63,11 @@ class Pass:
         return Ready(self.turn, answer=self.gradients)
 
     def gradients(self) -> bytes:
+        """RuntimeError where a seed of it got none."""
         self.turn()
+        for seed in self.seeds:
+            if any(parameter.grad is None for parameter in seed.parameters()):
+                raise RuntimeError("a seed got no gradient from a pass")
         return digest([p.grad for p in self.network.parameters() if p.grad is not None])
 
 
@@ -72,16 +77,19 @@ def unwatched_pass() -> Pass:
     for site, features in SITES.items():
         module, shape = bare.network.get_submodule(site), torch.Size((BATCH, features))
         seed = BLUEPRINTS["lora"].build(module, shape, shape, {})
+        bare.seeds.append(seed)
         module.register_forward_hook(lambda _, args, h, seed=seed: h + seed(args[0].detach(), h.detach()))
     return bare
 
 
 def isolated_pass() -> Pass:
+    """Seeds that have learned, so that what leaked of their loss would show in the gradients of the host."""
     bare = Pass()
     executor = Executor(bare.network, list(SITES), run_id="bench", settings=KasminaConfig())
     bare.turn()
     for site in SITES:
-        grow(executor, site, TRAINING)
+        module = grow(executor, site, TRAINING).module
+        bare.seeds += [] if module is None else [learned(module)]
     return bare
 
 
@@ -107,7 +115,8 @@ class Watch:
         torch.manual_seed(0)
         host = nn.ModuleList([nn.Linear(4, 4) for _ in range(num_layers)])
         shape = torch.Size((BATCH, WATCHED_FEATURES))
-        self.seed = BLUEPRINTS["mlp"].build(nn.Linear(WATCHED_FEATURES, WATCHED_FEATURES), shape, shape, {})
+        site = nn.Linear(WATCHED_FEATURES, WATCHED_FEATURES)
+        self.seed = learned(BLUEPRINTS["mlp"].build(site, shape, shape, {}))
         self.x, self.h = torch.randn(shape), torch.randn(shape)
         self.tensors = HostTensors(host)
         self.monitor = GradientIsolationMonitor(self.seed, self.tensors)

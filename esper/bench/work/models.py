@@ -41,8 +41,3 @@ def outlined(widths: tuple[int, ...]) -> nn.Sequential:
 def blocks(num: int = 12, width: int = 256) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(*[Block(width) for _ in range(num)])
-
-
-def widths_of(model: nn.Module) -> tuple[int, ...]:
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    return (linear[0].in_features, *(module.out_features for module in linear))

@@ -8,7 +8,7 @@ from itertools import count
 from torch import Tensor
 
 from esper.bench.arm import Ready
-from esper.bench.work.grown import grow
+from esper.bench.work.grown import grow, learned, with_all
 from esper.bench.work.hosts import SMALL, Bare
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
@@ -18,15 +18,22 @@ STAGES = {"dormant": DORMANT, "training": TRAINING, "blending": BLENDING}
 
 
 class Slotted:
-    """The model with an executor, which is told of each step; its seeds have not learned, so that delta is 0."""
+    """The model with an executor, which is told of each step. Seeds that train are learned ones: the host must not see
+    what they come to. Those that blend are new, so that the sum is the host's output."""
 
     def __init__(self, stage: str) -> None:
         self.bare = Bare(SMALL)
         self.executor = Executor(self.bare.host, SMALL.sites, run_id="bench", settings=KasminaConfig())
         self.bare.loss()  # every site is seen
-        for site in self.executor.sites if stage != "dormant" else ():
-            grow(self.executor, site, STAGES[stage])
+        self.seeds = [grow(self.executor, site, STAGES[stage]) for site in self.executor.sites if stage != "dormant"]
         self._steps = count(1)
+        if stage == "training":
+            self.learn()
+
+    def learn(self) -> None:
+        for seed in self.seeds:
+            if seed.module is not None:
+                learned(seed.module)
 
     def forward(self) -> Tensor:
         self.executor.begin_step(next(self._steps), 0)
@@ -36,6 +43,18 @@ class Slotted:
         self.executor.begin_step(next(self._steps), 0)
         return self.bare.step()
 
+    def output(self) -> bytes:
+        """RuntimeError where a seed does not run."""
+        return digest([with_all(self.seeds, lambda: self.bare.host(self.bare.inputs))])
+
+    def blended(self) -> bytes:
+        """The same; RuntimeError where what the seeds learn would not reach it either."""
+        new = self.output()
+        self.learn()
+        if self.output() == new:
+            raise RuntimeError("the model's output is the same with seeds that add something")
+        return new
+
 
 def forward_alone() -> Ready:
     bare = Bare(SMALL)
@@ -44,7 +63,7 @@ def forward_alone() -> Ready:
 
 def forward_slotted(stage: str) -> Ready:
     slotted = Slotted(stage)
-    return Ready(slotted.forward, answer=lambda: output(slotted.bare))
+    return Ready(slotted.forward, answer=slotted.blended if stage == "blending" else slotted.output)
 
 
 def step_alone() -> Ready:
@@ -54,8 +73,16 @@ def step_alone() -> Ready:
 
 
 def step_slotted(stage: str) -> Ready:
+    """RuntimeError where a seed of it got no gradient by that step."""
     slotted = Slotted(stage)
-    return Ready(slotted.step, answer=lambda: weights(slotted.bare))
+
+    def answer() -> bytes:
+        for seed in slotted.seeds:
+            if any(parameter.grad is None for _, parameter in seed.trainable()):
+                raise RuntimeError(f"seed {seed.seed_id} got no gradient")
+        return weights(slotted.bare)
+
+    return Ready(slotted.step, answer=answer)
 
 
 def output(bare: Bare) -> bytes:

@@ -52,7 +52,8 @@ def parsed() -> Ready:
 
 
 def applied(name: str) -> Ready:
-    """One command among 64 seeds. RuntimeError where it is not applied."""
+    """One command among 64 seeds, of which its own has moments to lose. RuntimeError where it is not applied, or
+    changes nothing."""
     optimizers, command, steps = alone(Surroundings()), COMMANDS[name], count(1)
     seeds = {f"s{n}": Planted(f"s{n}", own) for n, own in enumerate(planted())}
     for seed in seeds.values():
@@ -63,4 +64,13 @@ def applied(name: str) -> Ready:
         if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
             raise RuntimeError(f"{name} was not applied: {outcome.detail}")
 
-    return Ready(call)
+    def learn() -> None:
+        for parameter in seeds[command.optimizer_id].parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizers.step(next(steps))
+
+    before = optimizers.standing()
+    call()
+    if optimizers.standing() == before:
+        raise RuntimeError(f"{name} has changed nothing")
+    return Ready(call, before=None if name == "lease" else learn)

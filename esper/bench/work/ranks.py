@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -49,9 +50,9 @@ class Rank:
         state = RankState(self.model, named, self.executor.durable(), FossilGradients(lambda flat: flat))
         signer = KeyringSigner(MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]))
         self.snapshots = Snapshots(self.model, self.optimizers)
-        self.checkpoints = Checkpoints(state, Store(self.folder, signer, keep=2), signer)
-        moments = [value for kept in self._host.state.values() for value in kept.values()]
-        self.live: list[Tensor] = [each.detach() for each in (*self.model.parameters(), *moments)]
+        self.store = Store(self.folder, signer, keep=2)
+        self.checkpoints = Checkpoints(state, self.store, signer)
+        self.live = self.tensors()
         self.kept = [each.clone() for each in self.live]
         self.step = 0
 
@@ -74,13 +75,19 @@ class Rank:
         self._host.step()
         self._host.zero_grad()
 
+    def tensors(self) -> list[Tensor]:
+        """The model's parameters and their moments, as they hang there now."""
+        moments = [value for kept in self._host.state.values() for value in kept.values()]
+        return [each.detach() for each in (*self.model.parameters(), *moments)]
+
     @torch.no_grad()
     def harm(self) -> None:
         """What a rollback is there for."""
-        torch._foreach_add_(list(self.model.parameters()), 1.0)
+        torch._foreach_add_(self.tensors(), 1.0)
 
-    def weights(self) -> bytes:
-        return digest(list(self.model.parameters()))
+    def state(self) -> bytes:
+        """Bit for bit."""
+        return digest(self.tensors())
 
     def copy_back(self) -> None:
         torch._foreach_copy_(self.live, self.kept)
@@ -106,30 +113,43 @@ class Rank:
 def copied_back() -> Ready:
     """As many bytes as a rollback puts back, and nothing else."""
     rank = Rank()
-    return Ready(rank.copy_back, answer=rank.weights, before=rank.harm, close=rank.close)
+    return Ready(rank.copy_back, answer=rank.state, before=rank.harm, close=rank.close)
 
 
 def snapped() -> Ready:
+    """It answers with what its newest snapshot brings back."""
     rank = Rank()
-    return Ready(rank.snapshot, close=rank.close)
+
+    def answer() -> bytes:
+        rank.harm()
+        rank.roll_back()
+        return rank.state()
+
+    return Ready(rank.snapshot, answer, close=rank.close)
 
 
 def rolled_back() -> Ready:
     rank = Rank()
     rank.snapshot()
-    return Ready(rank.roll_back, answer=rank.weights, before=rank.harm, close=rank.close)
+    return Ready(rank.roll_back, answer=rank.state, before=rank.harm, close=rank.close)
 
 
 def written() -> Ready:
-    """The bytes of an emergency checkpoint, written and synced: the least that a durable write takes."""
+    """An emergency checkpoint's bytes, its tensors first, written and synced: the least that a durable write takes."""
     rank = Rank()
-    blob = b"".join(each.read_bytes() for each in sorted(rank.emergency().iterdir()))
-    return Ready(lambda: write(rank.folder / "plain", blob), close=rank.close)
+    tensors, *others = (each.read_bytes() for each in sorted(rank.emergency().iterdir(), reverse=True))
+    path, blob = rank.folder / "plain", b"".join((tensors, *others))
+
+    def answer() -> bytes:
+        return sha256(path.read_bytes()[: len(tensors)]).digest()
+
+    return Ready(lambda: write(path, blob), answer, close=rank.close)
 
 
 def in_emergency() -> Ready:
+    """It answers with the tensors of one that verifies."""
     rank = Rank()
-    return Ready(rank.emergency, close=rank.close)
+    return Ready(rank.emergency, lambda: sha256(rank.store.read(rank.emergency())[1]).digest(), close=rank.close)
 
 
 def write(path: Path, content: bytes) -> None:

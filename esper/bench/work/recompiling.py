@@ -22,7 +22,7 @@ from esper.leyline.lifecycle import BLENDING, SHADOWING
 ROW, BACKEND = "compile-stability", "aot_eager"  # needs no compiler of the machine's
 EXPECTED, MOST = 3.0, 6.0  # performance validation, 2.1: three recompilations in warm-up, six are excessive
 SPREAD = 0.2  # the same: a standard deviation below a fifth of the mean
-ROUNDING = Tolerance(relative=1e-4, absolute=1e-5)
+ROUNDING = Tolerance(absolute=1e-4)  # in units of the root mean square of all values
 NUM_QUICK, NUM_STEPS, NUM_WARM = 12, 250, 6
 Op = pb.SeedOperation
 Change = Callable[[Sited], object]

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from esper.bench.arm import Ready
+from esper.bench.effort import TOO_LONG, Effort
+from esper.bench.figures import Figure, not_measured
+from esper.bench.rows.distillation import LOGITS
+from esper.bench.work.allocated import peak_bytes
 from esper.bench.work.teachers import listed
 from esper.kernels.distillation import StaticKDLoss
+from esper.kernels.softened import Soft, composed
 
 TEMPERATURE = 3.0  # the documents' in their validation and benchmark, where their design says 4
+ROW, MOST_MB = "kd-memory", 100.0  # unified design, 5.9: overhead of computing the loss
+HEAVY = 1 << 22  # logits
 
 
-def documents(student: Tensor, teacher: Tensor) -> Tensor:
+def documents(student: Tensor, teacher: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     """kasmina-performance-validation.md, 2.1."""
-    soft = functional.softmax(teacher / TEMPERATURE, dim=-1)
-    divergence = functional.kl_div(functional.log_softmax(student / TEMPERATURE, dim=-1), soft, reduction="batchmean")
-    return divergence * TEMPERATURE**2
+    soft = functional.softmax(teacher / temperature, dim=-1)
+    divergence = functional.kl_div(functional.log_softmax(student / temperature, dim=-1), soft, reduction="batchmean")
+    return divergence * temperature**2
 
 
 def theirs(batch: int, classes: int) -> Ready:
@@ -28,6 +35,25 @@ def theirs(batch: int, classes: int) -> Ready:
 
 def ours(batch: int, classes: int) -> Ready:
     return _ready(StaticKDLoss(temperature=TEMPERATURE, kd_weight=1.0), batch, classes)
+
+
+def in_operations(batch: int, classes: int) -> Ready:
+    """Ours composed of torch's operations, in place of one pass over the logits."""
+    return _ready(lambda one, other: composed(Soft(one, other, None, TEMPERATURE, 1.0)), batch, classes)
+
+
+def memory(effort: Effort) -> Iterator[Figure]:
+    """Most that value and gradient allocate, counted; the largest shape is left out of a quick run."""
+    for batch, classes in LOGITS.values():
+        shape = f"{batch} x {classes}"
+        for arm, made in {"the documents' line": theirs, "StaticKDLoss": ours}.items():
+            if effort.is_quick and batch * classes > HEAVY:
+                yield Figure(ROW, arm, "new", None, "MB", label=not_measured(TOO_LONG), shape=shape)
+            else:
+                new = peak_bytes(made(batch, classes).call) / 1e6
+                yield Figure(
+                    ROW, arm, "new", new, "MB", 1, shape=shape, target=MOST_MB if arm == "StaticKDLoss" else None
+                )
 
 
 def read_once(batch: int, classes: int) -> Ready:

@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from esper.bench.arm import Ready
 from esper.bench.work.models import mlp
-from esper.kernels.distillation import StaticKDLoss
+from esper.bench.work.softened import documents
+from esper.kernels.distillation import KD_WEIGHT, TEMPERATURE, StaticKDLoss
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 
 GOAL = 0.93  # of held-out digits read
@@ -20,25 +21,33 @@ MOST_STEPS, READ_EVERY = 2_000, 5
 BATCH, NUM_HIDDEN, RATE = 32, 16, 3e-3
 
 
-class Step:
-    """A training step of one student; what its hard loss was in the first one is what two arms must agree on."""
+Soft = Callable[[Tensor, Tensor], Tensor]
+"""(logits, inputs) -> what is added to the hard loss."""
 
-    def __init__(self, widths: tuple[int, ...], batch: int, soft: Callable[[Tensor, Tensor], Tensor] | None) -> None:
-        """`soft` (logits, inputs) -> what is added to the hard loss."""
+
+class Step:
+    """A training step of one student. Two arms must agree on the hard loss of their first one, and on how many times
+    what it should be is added to it: else one that adds nothing would pass for one that distils."""
+
+    def __init__(
+        self, widths: tuple[int, ...], batch: int, soft: Soft | None = None, teacher: tuple[int, ...] = ()
+    ) -> None:
+        """`teacher`: widths of the one whose logits `soft` goes by."""
         self.student, self.soft = mlp(widths).train(), soft
         self.optimizer = torch.optim.SGD(self.student.parameters(), lr=0.01, momentum=0.9)
         draw = torch.Generator().manual_seed(1)
         self.inputs = torch.randn(batch, widths[0], generator=draw)
         self.targets = torch.randint(0, widths[-1], (batch,), generator=draw)
-        self.first: float | None = None
+        self.expected = kd_value(widths, teacher, self.inputs) if teacher else 0.0
+        self.first: tuple[float, float] | None = None  # the hard loss, and what was added
 
     def __call__(self) -> None:
         logits = self.student(self.inputs)
-        loss = functional.cross_entropy(logits, self.targets)
-        if self.first is None:
-            self.first = float(loss.detach())
+        hard = loss = functional.cross_entropy(logits, self.targets)
         if self.soft is not None:
-            loss = loss + self.soft(logits, self.inputs)
+            loss = hard + self.soft(logits, self.inputs)
+        if self.first is None:
+            self.first = float(hard.detach()), float((loss - hard).detach())
         torch.autograd.backward(loss)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -46,13 +55,15 @@ class Step:
     def ready(self) -> Ready:
         return Ready(self, self._answer)
 
-    def _answer(self) -> float:
+    def _answer(self) -> list[str | float]:
+        """The hard loss bit for bit; what was added as a share of the documents' own line in double precision."""
         assert self.first is not None  # one untimed call came before
-        return self.first
+        hard, added = self.first
+        return [hard.hex(), added / self.expected if self.expected else 1.0 + added]
 
 
 def alone(student: tuple[int, ...], batch: int) -> Ready:
-    return Step(student, batch, None).ready()
+    return Step(student, batch).ready()
 
 
 def taught(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Ready:
@@ -63,7 +74,7 @@ def taught(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Re
         loss: Tensor = kd(logits, frozen(inputs))
         return loss
 
-    return Step(student, batch, soft).ready()
+    return Step(student, batch, soft, teacher).ready()
 
 
 def taught_from_kept(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Ready:
@@ -76,7 +87,14 @@ def taught_from_kept(student: tuple[int, ...], teacher: tuple[int, ...], batch: 
         loss: Tensor = kd(logits, kept[0])
         return loss
 
-    return Step(student, batch, soft).ready()
+    return Step(student, batch, soft, teacher).ready()
+
+
+def kd_value(student: tuple[int, ...], teacher: tuple[int, ...], inputs: Tensor) -> float:
+    """What both come to when new, for StaticKDLoss as it is by default."""
+    with torch.no_grad():
+        ours, theirs = (mlp(widths).double()(inputs.double()) for widths in (student, teacher))
+        return KD_WEIGHT * float(documents(ours, theirs, TEMPERATURE))
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from esper.kernels.teacher.settings import Mode, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 
 NUM_ANSWERED = 64  # values of a result that are compared
+SMALLEST = 1e-30  # in place of a size of 0, which has no logarithm
 
 
 def bare(widths: tuple[int, ...], batch: int) -> Ready:
@@ -34,13 +35,15 @@ def held(widths: tuple[int, ...], batch: int, mode: Mode = "full", precision: st
 
 def products(widths: tuple[int, ...], batch: int) -> Ready:
     """Its matrix products alone, the rate of this machine's arithmetic."""
-    call = limits(mlp(widths), batch)["its products alone"]
-    return Ready(call)
+    weights = weights_of(widths)
+    inputs = [torch.randn(batch, weight.shape[1]) for weight in weights]
+    return Ready(lambda: [torch.mm(x, w.t()) for x, w in zip(inputs, weights, strict=True)])
 
 
 def weights_read(widths: tuple[int, ...]) -> Ready:
     """Every weight read once, the rate of this machine's memory."""
-    return Ready(limits(mlp(widths), 1)["its weights read once"])
+    weights = weights_of(widths)
+    return Ready(lambda: [weight.sum() for weight in weights])
 
 
 def teacher_of(widths: tuple[int, ...], settings: TeacherSettings) -> CheckpointedTeacher:
@@ -53,16 +56,8 @@ def batch_of(widths: tuple[int, ...], batch: int) -> Tensor:
     return torch.randn(batch, widths[0], generator=torch.Generator().manual_seed(1))
 
 
-def limits(model: nn.Module, batch: int) -> dict[str, Callable[[], object]]:
-    """The same products alone, in both precisions, and every weight read once: what no forward goes below."""
-    weights = [module.weight.detach() for module in model.modules() if isinstance(module, nn.Linear)]
-    inputs = [torch.randn(batch, weight.shape[1]) for weight in weights]
-    low = [(x.bfloat16(), weight.bfloat16()) for x, weight in zip(inputs, weights, strict=True)]
-    return {
-        "its products alone": lambda: [torch.mm(x, w.t()) for x, w in zip(inputs, weights, strict=True)],
-        "its products, bfloat16": lambda: [torch.mm(x, w.t()) for x, w in low],
-        "its weights read once": lambda: [weight.sum() for weight in weights],
-    }
+def weights_of(widths: tuple[int, ...]) -> list[Tensor]:
+    return [module.weight.detach() for module in mlp(widths).modules() if isinstance(module, nn.Linear)]
 
 
 @torch.no_grad()
@@ -78,7 +73,9 @@ def written(model: nn.Module, directory: Path) -> Path:
 
 
 def listed(values: Tensor) -> list[float]:
-    """As many of them as tell, evenly spread, and their sum."""
-    flat = values.detach().float().flatten()
-    spread: list[float] = flat[:: max(1, len(flat) // NUM_ANSWERED)].tolist()
-    return [*spread, float(flat.sum())]
+    """Their root mean square as its logarithm, and as many of them as tell, evenly spread, in units of it: an absolute
+    tolerance is then a share of the whole, and no gradient is so small that 0 would pass for it."""
+    flat = values.detach().double().flatten()
+    size = max(float(flat.square().mean().sqrt()), SMALLEST)
+    spread: list[float] = (flat[:: max(1, len(flat) // NUM_ANSWERED)] / size).tolist()
+    return [math.log(size), *spread]

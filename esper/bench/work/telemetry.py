@@ -13,7 +13,7 @@ from esper.bench.arm import Ready
 from esper.bench.work.messages import METRICS
 from esper.bench.work.wire import Wire
 from esper.leyline import contracts as pb
-from esper.leyline.frames import encode
+from esper.leyline.frames import FrameDecoder, encode
 from esper.narset.regional import Regional
 from esper.runtime.packets import Origin, telemetry
 from esper.tolaria.rows import Rows
@@ -44,10 +44,9 @@ class Loop:
         return table
 
     def values(self) -> list[float]:
-        """Of the rows in one more table, step by step, by name."""
-        for _ in range(self.num):
-            self.rows.add(next(self._steps), time.time_ns(), dict(METRICS))
-        return list(self.table().values)
+        """Of the rows in one more message, step by step, by name."""
+        (message,) = FrameDecoder(pb.ToRuntime).feed(self.generate())
+        return list(message.rows.values)
 
 
 def kept_bare(num: int) -> Ready:

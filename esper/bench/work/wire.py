@@ -5,12 +5,14 @@ from __future__ import annotations
 import hmac
 import time
 from collections import deque
+from contextlib import suppress
 from itertools import count
 
 from google.protobuf.message import Message
 
 from esper.bench.arm import Ready
 from esper.bench.work.messages import MESSAGES
+from esper.errors import RefusedError
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import SEALS, Role, domain_of
 from esper.leyline.mac import Mac
@@ -53,12 +55,22 @@ class Wire:
         if self.guard is not None:
             self.guard.changed()
 
+    def taken(self) -> bytes:
+        """The next of the stock."""
+        return self._stock.popleft()[0]
+
     def open(self) -> Message:
         return self.opener.open(*self._stock.popleft()).message
 
     def opened(self, sealed: bytes) -> Message:
         now_ms = time.time_ns() // 1_000_000
         return self.opener.open(sealed, f"{now_ms}-{next(self._entries)}", now_ms).message
+
+    def refuses(self, sealed: bytes, what: str) -> None:
+        """RuntimeError where this is opened."""
+        with suppress(RefusedError):
+            self.opened(sealed)
+            raise RuntimeError(f"{what} was opened")
 
 
 def digest(name: str) -> Ready:
@@ -81,12 +93,18 @@ def sealing(name: str) -> Ready:
 
 
 def opening(name: str, *, once: bool = False) -> Ready:
-    """`once`: with the record that refuses whatever was met before."""
+    """`once`: with the record that refuses whatever was met before. RuntimeError where a forgery, or then a repeat, is
+    opened: what checks nothing gives the same message, and sooner."""
     wire = Wire(name, ReplayGuard() if once else None)
 
     def answer() -> bytes:
         wire.stock()
-        return plain(wire.open())
+        sealed = wire.taken()
+        wire.refuses(bytes([*sealed[:-1], sealed[-1] ^ 1]), "a forgery")
+        opened = plain(wire.opened(sealed))
+        if once:
+            wire.refuses(sealed, "a repeat")
+        return opened
 
     return Ready(wire.open, answer=answer, before=wire.stock)
 

@@ -48,7 +48,7 @@ bench-gpu:
 	$(RUN)/python -c 'import torch; assert torch.cuda.is_available(), "torch sees no CUDA device"'
 	$(RUN)/esper bench run --full --out bench/out
 
-# The benchmarks of single parts, each a script. Less of it: make bench-parts BENCH=--quick. Peers of the bus come along.
+# The benchmarks of single parts, each a script, and the rows beside peers. Less of it: make bench-parts BENCH=--quick.
 BENCH ?=
 bench-parts: $(VENV)/.bench
 	$(RUN)/python bench/bus.py $(BENCH)
@@ -57,6 +57,7 @@ bench-parts: $(VENV)/.bench
 	$(RUN)/python bench/barrier.py $(BENCH)
 	$(RUN)/python bench/calibration.py $(BENCH)
 	$(RUN)/python bench/scale.py $(BENCH)
+	$(RUN)/esper bench run peers --from bench/peers/bus.py --from bench/peers/steps.py $(BENCH)
 
 $(VENV)/.bench: $(READY)
 	$(PIP) -e '.[peers]' -c constraints.txt

@@ -1,4 +1,4 @@
-"""What the bus carries, and how fast, beside the bare client, the server's own limit, and its peers."""
+"""What the bus carries, and how fast, beside the bare client and the server's own limit; its peers: bench/peers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def main() -> int:
                 replace(amounts, **chosen),
                 Report("bus"),
                 random.Random(given.seed),
-                not (given.quick or given.without_peers),
             )
             try:
                 for row in given.row or ROWS:
@@ -64,8 +63,7 @@ def measure(row: str, session: Session) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object a line, and nothing else")
-    parser.add_argument("--quick", action="store_true", help="ends within 60 s on two cores; leaves the peers out")
-    parser.add_argument("--without-peers", action="store_true", help="measure ours, the bare loop and the server only")
+    parser.add_argument("--quick", action="store_true", help="ends within 60 s on two cores")
     parser.add_argument(
         "--row", action="append", default=[], choices=list(ROWS), help="only this; several may be given"
     )

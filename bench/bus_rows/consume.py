@@ -1,16 +1,14 @@
-"""Reading: sealed messages per second of one process, beside the bare loop, the server's limit and the peers."""
+"""Reading: sealed messages per second of one process, beside the bare loop and the server's limit."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from bus_arms import limit
-from bus_arms.peers import PEERS
 from bus_rows.session import Arms, Session
 
 TARGETS = {"consume packet": 100_000.0, "consume command": 100_000.0, "consume command, two receipts": 25_000.0}
 MODULES = {"ours": "ours", "bare": "bare", "bare again": "bare"}
-PEER_SHARE = 10  # a peer's slice is shorter by this, and still lasts longer
 
 
 def measure(session: Session) -> None:
@@ -28,10 +26,9 @@ def one_row(session: Session, row: str, what: str, *, receipts: bool) -> None:
         session.report.add(row, "sealed", "count", size, "bytes", 1)
         arms["ours, shared group"] = partial(rate, session, "ours", what, num, reclaim_after_ms=5_000)
         arms |= redis_benchmark(session, row, size)
-        arms |= peers(session, row, what)
     rates = session.in_turns(row, "msg/s", arms)
-    nums = dict.fromkeys(rates, num) | dict.fromkeys((peer.name for peer in PEERS), num // PEER_SHARE)
-    session.report.add_rates(row, rates, {**nums, "redis-benchmark": limit.num_of(num)}, against="bare")
+    nums = {**dict.fromkeys(rates, num), "redis-benchmark": limit.num_of(num)}
+    session.report.add_rates(row, rates, nums, against="bare")
     session.report.add_target(row, "rate", TARGETS[row], "msg/s")
     if not receipts:
         session.report.add_target(row, "rate", 0.5, "x bare")
@@ -46,15 +43,3 @@ def redis_benchmark(session: Session, row: str, size: int) -> Arms:
         return {"redis-benchmark": partial(limit.consume, session.url, size, limit.num_of(session.amounts.num))}
     session.report.add_missing(row, "redis-benchmark", "msg/s", limit.MISSING)
     return {}
-
-
-def peers(session: Session, row: str, what: str) -> Arms:
-    arms: Arms = {}
-    for peer in PEERS:
-        if not session.with_peers:
-            session.report.add_missing(row, peer.name, "msg/s", "left out of this run")
-        elif not peer.is_here():
-            session.report.add_missing(row, peer.name, "msg/s", f"{peer.package} is not installed")
-        else:
-            arms[peer.name] = partial(rate, session, peer.module, what, session.amounts.num // PEER_SHARE)
-    return arms

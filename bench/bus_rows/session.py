@@ -39,7 +39,6 @@ class Session:
     amounts: Amounts
     report: Report
     order: random.Random
-    with_peers: bool = True
     failures: list[str] = field(default_factory=list)
     _arms: dict[str, Arm] = field(default_factory=dict)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from esper.bench.document import Document
 from esper.bench.effort import EFFORTS
 from esper.bench.figures import DERIVED, Figure, Ratio, Verdict, not_measured
 from esper.bench.machine import Machine
+from esper.bench.output.document import Document
 from esper.bench.results import Alarm, Results
 from esper.errors import EsperError
 

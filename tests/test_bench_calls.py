@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from esper.bench.registry import registered
-from esper.bench.revisions import lacks
+from esper.bench.revisions.interleaved import lacks
 from esper.bench.row import Comparison, Goal
 from esper.bench.runner import run
-from esper.bench.summary import figures_of
+from esper.bench.statistics.summary import figures_of
 from tests.bench_kit import BRIEF, arm, nothing, row, told
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from esper.bench import document
 from esper.bench.figures import Figure
+from esper.bench.history.store import Store
 from esper.bench.machine import this_machine
-from esper.bench.store import Store
+from esper.bench.output import document
 from esper.cli.bench import EXAMPLES
 from esper.cli.main import app
 from tests.figure_kit import beside, document as made, timed

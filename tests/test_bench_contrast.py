@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from esper.bench.contrast import contrasts, missing
+from esper.bench.history.contrast import contrasts, missing
 from tests.figure_kit import absent, beside, results, timed
 
 

@@ -9,9 +9,8 @@ import torch
 
 from esper.bench.agreement import DisagreementError
 from esper.bench.arm import Ready
-from esper.bench.blame import ArmFailedError
-from esper.bench.custom import BenchmarkRunner, compare_implementations
-from esper.bench.implementations import (
+from esper.bench.custom.benchmarks import BenchmarkRunner, compare_implementations
+from esper.bench.custom.implementations import (
     Attention,
     FlashAttentionBaseline,
     PyTorchNativeBaseline,
@@ -19,6 +18,7 @@ from esper.bench.implementations import (
     fused,
     native,
 )
+from esper.bench.timing.blame import ArmFailedError
 from esper.errors import SettingError
 
 CONFIG = {"batch_size": 2, "sequence_length": 16, "d_model": 32, "num_heads": 4}

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from esper.bench.drift import drift
-from esper.bench.paired import mean_of, ratio_of_means
+from esper.bench.soak.drift import drift
+from esper.bench.statistics.paired import mean_of, ratio_of_means
 
 
 def noisy(num: int, slope: float, level: float = 100.0) -> tuple[list[float], list[float]]:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from esper.bench import KasminaBenchmarkSuite
-from esper.bench.custom import BenchmarkRunner
+from esper.bench.custom.benchmarks import BenchmarkRunner
+from esper.bench.custom.implementations import PyTorchNativeBaseline
 from esper.bench.effort import EFFORTS
-from esper.bench.implementations import PyTorchNativeBaseline
 from esper.errors import SettingError
 
 CONFIG = {"batch_size": 1, "sequence_length": 4, "d_model": 4, "num_heads": 1}

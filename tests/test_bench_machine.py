@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from esper.bench.history.store import default_folder
 from esper.bench.machine import Machine, revision, this_machine
-from esper.bench.store import default_folder
 from tests.bench_kit import machine
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from esper.bench.arm import Ready
-from esper.bench.collector import settled_collector
 from esper.bench.machine import gpus
-from esper.bench.memory import MemoryProfiler, in_memory, memory_of
+from esper.bench.memory.profiler import MemoryProfiler, in_memory, memory_of
+from esper.bench.memory.tracking import per_call
 from esper.bench.runner import run
-from esper.bench.tracking import per_call
+from esper.bench.timing.collector import settled_collector
 from tests.bench_kit import BRIEF, arm, nothing, row, told
 
 MB = 1_000_000

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from esper.bench import document, lines, table, words
 from esper.bench.figures import Figure, Ratio
+from esper.bench.output import document, lines, table, words
 from esper.bench.results import Alarm
 from esper.errors import EsperError, SettingError
 from tests.figure_kit import absent, beside, counted, document as made, results, timed

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from esper.bench.arm import Arm, Ready
-from esper.bench.comparing import paired, warm_up
 from esper.bench.effort import EFFORTS, Effort
 from esper.bench.figures import Figure
-from esper.bench.pairs import WARM_UP, WARM_UP_MAX, Taken, Watch, take
 from esper.bench.row import Comparison, Goal
 from esper.bench.runner import run
-from esper.bench.statistics import interval, outliers
-from esper.bench.summary import figures_of
+from esper.bench.statistics.samples import interval, outliers
+from esper.bench.statistics.summary import figures_of
+from esper.bench.timing.comparing import paired, warm_up
+from esper.bench.timing.pairs import WARM_UP, WARM_UP_MAX, Taken, Watch, take
 from tests.bench_kit import BRIEF, arm, nothing, row, told
 
 MS = 1e-3

@@ -7,11 +7,11 @@ import torch
 
 from esper.bench.agreement import DisagreementError, difference
 from esper.bench.arm import Ready
-from esper.bench.blame import ArmFailedError
-from esper.bench.opened import agree
 from esper.bench.registry import registered
 from esper.bench.row import Comparison
 from esper.bench.rows.distillation import BATCH, QUANTISED, ROUNDING, STEP, STUDENT, TEACHER
+from esper.bench.timing.blame import ArmFailedError
+from esper.bench.timing.opened import agree
 from esper.bench.work import grafts, ranks, students
 from esper.bench.work.overheads import Slotted
 from esper.bench.work.teachers import listed

@@ -8,10 +8,10 @@ import pytest
 
 from esper.bench.agreement import DisagreementError, Tolerance
 from esper.bench.arm import Arm, Ready
-from esper.bench.blame import ArmFailedError
 from esper.bench.figures import Figure
 from esper.bench.row import Comparison, Goal, Measurement
 from esper.bench.runner import run
+from esper.bench.timing.blame import ArmFailedError
 from esper.errors import SettingError
 from tests.bench_kit import BRIEF, arm, nothing, row, told
 

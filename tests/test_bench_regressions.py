@@ -14,10 +14,10 @@ import pytest
 
 from esper.bench.effort import EFFORTS
 from esper.bench.figures import Figure, Ratio
-from esper.bench.regressions import judged
+from esper.bench.history.regressions import judged
+from esper.bench.history.store import Session, Store
 from esper.bench.results import Alarm
 from esper.bench.runner import run
-from esper.bench.store import Session, Store
 from esper.errors import SettingError
 from tests.bench_kit import BRIEF, arm, figure, machine, nothing, results, row
 

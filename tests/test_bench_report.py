@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from esper.bench import markdown
 from esper.bench.figures import Figure
+from esper.bench.history.store import Entry, Session
+from esper.bench.output import markdown
 from esper.bench.report import charts, page, sizes, spread
-from esper.bench.store import Entry, Session
 from tests.figure_kit import SAMPLES, absent, beside, document, timed
 
 VOID = {"meta", "br", "link", "img", "input"}

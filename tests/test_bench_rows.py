@@ -11,11 +11,11 @@ import pytest
 
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
-from esper.bench.opened import agree, opened
 from esper.bench.registry import registered
 from esper.bench.row import Comparison, Goal
 from esper.bench.rows import safety
 from esper.bench.rows.distillation import STEP
+from esper.bench.timing.opened import agree, opened
 from esper.bench.work.kinds import sizes
 from esper.bench.work.messages import MESSAGES
 from esper.bench.work.ranks import in_emergency

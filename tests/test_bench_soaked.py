@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from esper.bench.soaked import Sample, Soaked, append, read
-from esper.bench.stability import soak
+from esper.bench.soak.soaked import Sample, Soaked, append, read
+from esper.bench.soak.stability import soak
 from esper.cli.main import app
 from esper.errors import SettingError
 

@@ -10,10 +10,10 @@ import pytest
 from esper.bench import KasminaBenchmarkSuite
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
-from esper.bench.outcomes import stability
+from esper.bench.history.store import Store
 from esper.bench.row import Measurement, Row
-from esper.bench.soaked import Sample, Soaked
-from esper.bench.store import Store
+from esper.bench.soak.soaked import Sample, Soaked
+from esper.bench.validation.outcomes import stability
 
 LOADING = {
     "mean_load_time_ms",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from esper.bench.telling import MOST_NAMES, carried, frames, name_of, tell
+from esper.bench.output.telling import MOST_NAMES, carried, frames, name_of, tell
 from esper.bus import connect, names, tail
 from esper.errors import SettingError
 from esper.leyline import contracts as pb

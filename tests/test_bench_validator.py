@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from esper.bench import KasminaPerformanceValidator, PerformanceValidation, PerformanceValidationContract, checks
-from esper.bench.blame import ArmFailedError
+from esper.bench import KasminaPerformanceValidator, PerformanceValidation, PerformanceValidationContract
 from esper.bench.figures import Figure
-from esper.bench.readings import Readings
 from esper.bench.row import Measurement, Row
-from esper.bench.validator import PASSED
+from esper.bench.timing.blame import ArmFailedError
+from esper.bench.validation import checks
+from esper.bench.validation.readings import Readings
+from esper.bench.validation.validator import PASSED
 from esper.errors import SettingError
 
 # Of each key of performance_metrics, as section 2.1 has them.

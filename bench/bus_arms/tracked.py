@@ -9,7 +9,7 @@ from bus_arms.bare import taken
 from bus_arms.ours import served
 from bus_arms.streams import GROUP, check_consumed, fill, plain
 from bus_arms.traffic import KEY, RUN, opener, sealed
-from esper.bench.tracking import tracked
+from esper.bench.memory.tracking import tracked
 from esper.bus import names
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bus_rows.session import Session
-from esper.bench.tracking import per_item
+from esper.bench.memory.tracking import per_item
 from report import Figure
 
 FEW, MANY = 60, 240  # both less than a batch

@@ -11,7 +11,7 @@ from bus_rows.session import Session
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure, not_measured
 from esper.bench.row import Comparison, Unit
-from esper.bench.summary import AGAIN, figures_of
+from esper.bench.statistics.summary import AGAIN, figures_of
 from peers.turns import absent, failures, in_turns, served
 
 OURS, BARE, LIMIT = "esper", "redis-py", "redis-benchmark"

@@ -12,7 +12,7 @@ from esper.bench.agreement import DisagreementError
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure, not_measured
 from esper.bench.row import Comparison
-from esper.bench.summary import AGAIN, figures_of
+from esper.bench.statistics.summary import AGAIN, figures_of
 from peers.turns import absent, failures, in_turns, served
 
 OURS, LIMIT = "esper", "loss.item()"

@@ -6,25 +6,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from esper.bench.contract import PerformanceValidationContract as PerformanceValidationContract
-    from esper.bench.custom import (
+    from esper.bench.custom.benchmarks import (
         BenchmarkRunner as BenchmarkRunner,
         compare_implementations as compare_implementations,
     )
-    from esper.bench.memory import MemoryProfiler as MemoryProfiler
-    from esper.bench.performance import PerformanceValidation as PerformanceValidation
-    from esper.bench.suite import KasminaBenchmarkSuite as KasminaBenchmarkSuite
-    from esper.bench.validator import KasminaPerformanceValidator as KasminaPerformanceValidator
+    from esper.bench.memory.profiler import MemoryProfiler as MemoryProfiler
+    from esper.bench.validation.contract import PerformanceValidationContract as PerformanceValidationContract
+    from esper.bench.validation.performance import PerformanceValidation as PerformanceValidation
+    from esper.bench.validation.suite import KasminaBenchmarkSuite as KasminaBenchmarkSuite
+    from esper.bench.validation.validator import KasminaPerformanceValidator as KasminaPerformanceValidator
 
 # Loaded on first use, as every row and its statistics come with them.
 _HOMES = {
-    "BenchmarkRunner": "esper.bench.custom",
-    "MemoryProfiler": "esper.bench.memory",
-    "compare_implementations": "esper.bench.custom",
-    "KasminaBenchmarkSuite": "esper.bench.suite",
-    "KasminaPerformanceValidator": "esper.bench.validator",
-    "PerformanceValidation": "esper.bench.performance",
-    "PerformanceValidationContract": "esper.bench.contract",
+    "BenchmarkRunner": "esper.bench.custom.benchmarks",
+    "MemoryProfiler": "esper.bench.memory.profiler",
+    "compare_implementations": "esper.bench.custom.benchmarks",
+    "KasminaBenchmarkSuite": "esper.bench.validation.suite",
+    "KasminaPerformanceValidator": "esper.bench.validation.validator",
+    "PerformanceValidation": "esper.bench.validation.performance",
+    "PerformanceValidationContract": "esper.bench.validation.contract",
 }
 
 __all__ = [

@@ -15,11 +15,11 @@ from typing import Any
 
 from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
-from esper.bench.blame import blaming
-from esper.bench.collector import settled_collector
-from esper.bench.opened import agree, missing, opened, samplers
 from esper.bench.registry import registered
 from esper.bench.row import Comparison, Row
+from esper.bench.timing.blame import blaming
+from esper.bench.timing.collector import settled_collector
+from esper.bench.timing.opened import agree, missing, opened, samplers
 from esper.errors import EsperError
 
 INTERRUPTED = 130

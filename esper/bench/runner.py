@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from esper.bench.blame import blaming
-from esper.bench.comparing import compared
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
-from esper.bench.logs import logs_on_stderr
-from esper.bench.regressions import judged
+from esper.bench.history.regressions import judged
+from esper.bench.history.store import Store
 from esper.bench.results import Alarm, Results
 from esper.bench.row import Comparison, Row
-from esper.bench.store import Store
+from esper.bench.timing.blame import blaming
+from esper.bench.timing.comparing import compared
+from esper.bench.timing.logs import logs_on_stderr
 from esper.bench.underway import Underway
 from esper.errors import EsperError
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from esper.bench import words
-from esper.bench.contrast import Contrast, contrasts, missing
-from esper.bench.document import Document, read
+from esper.bench.history.contrast import Contrast, contrasts, missing
+from esper.bench.output import words
+from esper.bench.output.document import Document, read
 from esper.errors import SettingError
 
 APART = (

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from esper.bench.history.store import Store as Folder
 from esper.bench.machine import this_machine
-from esper.bench.store import Store as Folder
 from esper.cli.bench_report import Store
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from esper.bench.document import Document, read
+from esper.bench.output.document import Document, read
 from esper.errors import SettingError
 
 OUT = Path("bench/out")
@@ -39,7 +39,7 @@ def report(
     """Write the report of a run that was measured before."""
     document = read(results)
     if markdown:
-        from esper.bench.markdown import page as text
+        from esper.bench.output.markdown import page as text
 
         put(text(document), out)
     else:
@@ -52,8 +52,8 @@ def report(
 
 def save(document: Document, path: Path, store: Path | None) -> None:
     """The page, with what the store has of an equal machine."""
+    from esper.bench.history.store import Store as Folder
     from esper.bench.report.page import html
-    from esper.bench.store import Store as Folder
 
     put(html(document, Folder(store).sessions(document.results.machine.key)), path)
 
@@ -72,7 +72,7 @@ def put(text: str, path: Path | None) -> None:
 
 def told(document: Document, run: str | None, redis: str | None, keyring: Path | None, region: str) -> None:
     """One packet a figure, on the region's telemetry, as far as aggregates have names for them."""
-    from esper.bench.telling import tell
+    from esper.bench.output.telling import tell
 
     number = asyncio.run(tell(document.results.figures, run, redis, keyring, region))
     left = len(document.results.figures) - number

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from esper.bench import lines, table
-from esper.bench.document import Document, write
 from esper.bench.effort import EFFORTS, Mode
 from esper.bench.figures import Figure
 from esper.bench.machine import Machine, this_machine
+from esper.bench.output import lines, table
+from esper.bench.output.document import Document, write
 from esper.bench.registry import chosen, registered
 from esper.bench.results import Results
 from esper.bench.row import Row
@@ -107,19 +107,20 @@ def deliver(document: Document, out: Path | None, store: Path | None, *, as_json
 
 def here(rows: Sequence[Row], store: Path | None, underway: Underway) -> Results:
     """This revision, compared with earlier runs on this machine, and remembered."""
-    from esper.bench import runner, store as stored  # scipy, which listing rows does without
+    from esper.bench import runner  # scipy, which listing rows does without
+    from esper.bench.history import store as stored
 
     return runner.carried_out(rows, underway, stored.Store(store))
 
 
 def between(rows: Sequence[Row], baseline: str, current: str, files: Sequence[Path], underway: Underway) -> Results:
     """Two revisions in one interleaved run."""
-    from esper.bench import revisions
+    from esper.bench.revisions import interleaved
 
     if not (baseline and current):
         name, given = ("--current", current) if baseline else ("--baseline", baseline)
         raise SettingError(name, given, 'a revision as well, or "." for the checkout as it is')
-    return revisions.compare(rows, revisions.Revisions(baseline, current, files), underway)
+    return interleaved.compare(rows, interleaved.Revisions(baseline, current, files), underway)
 
 
 def firsts(rows: Sequence[Row]) -> list[Row]:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from esper.bench import lines, table
-from esper.bench.document import Document, write
 from esper.bench.effort import EFFORTS, Effort
 from esper.bench.figures import Figure
+from esper.bench.output import lines, table
+from esper.bench.output.document import Document, write
 from esper.bench.row import Measurement
 from esper.cli.bench_report import NAME, save
 
 if TYPE_CHECKING:
-    from esper.bench.soaked import Sample
+    from esper.bench.soak.soaked import Sample
 
 ROW = FAMILY = "stability"
 INTERRUPTED = 130
@@ -39,7 +39,8 @@ def soak(
 
     Ctrl-C ends it early, with status 130 and the figures of what was recorded.
     """
-    from esper.bench import runner, stability
+    from esper.bench import runner
+    from esper.bench.soak import stability
 
     stability.check(hours)
     soaking = Soaking(hours, samples, every)
@@ -68,7 +69,7 @@ class Soaking:
     _due_s: float = 0.0
 
     def measure(self, effort: Effort) -> Iterator[Figure]:
-        from esper.bench import stability
+        from esper.bench.soak import stability
 
         found = stability.soak(self.hours, out=self.samples, every_s=self.every_s, on_sample=self.tell)
         self.interrupted = found.interrupted

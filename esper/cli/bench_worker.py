@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from esper.bench import lines
 from esper.bench.load import progress, results, shown
 from esper.bench.load.arrivals import Arrivals
 from esper.bench.load.loop import close_books, drive
 from esper.bench.load.settings import Load, checked_kind
 from esper.bench.load.tally import Tally
+from esper.bench.output import lines
 from esper.errors import EsperError
 
 UNANSWERED, INTERRUPTED = 1, 130

@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 
 from esper.bench.arm import Arm, Ready
-from esper.bench.comparing import compared, paired
 from esper.bench.effort import EFFORTS
-from esper.bench.opened import opened, samplers
 from esper.bench.row import Comparison
-from esper.bench.summary import figures_of
+from esper.bench.statistics.summary import figures_of
+from esper.bench.timing.comparing import compared, paired
+from esper.bench.timing.opened import opened, samplers
 from tests.bench_kit import BRIEF, told
 
 pytestmark = pytest.mark.system

@@ -11,11 +11,11 @@ from subprocess import PIPE
 import pytest
 
 from esper.bench.agreement import DisagreementError
-from esper.bench.blame import ArmFailedError
 from esper.bench.effort import Effort
 from esper.bench.machine import HERE, git, revision
 from esper.bench.registry import registered
-from esper.bench.revisions import Revisions, compare
+from esper.bench.revisions.interleaved import Revisions, compare
+from esper.bench.timing.blame import ArmFailedError
 from esper.bench.underway import Underway
 from esper.errors import SettingError
 from tests.bench_kit import told

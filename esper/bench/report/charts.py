@@ -14,7 +14,7 @@ import pygal
 from markupsafe import Markup, escape
 from pygal.style import Style
 
-from esper.bench import words
+from esper.bench.output import words
 from esper.bench.report.spread import Spread
 
 # It adds an importer of the kind that Python 3.12 has dropped, for plug-ins that we have none of; 3.11 warns of it.

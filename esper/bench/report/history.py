@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from esper.bench.history.store import Entry, Session
 from esper.bench.report.charts import Point
 from esper.bench.report.sizes import STAT
-from esper.bench.store import Entry, Session
 
 MOST = 30
 """Runs that are drawn, the newest."""

@@ -10,11 +10,11 @@ from itertools import groupby
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from esper.bench import table, words
-from esper.bench.document import Document
 from esper.bench.figures import Figure
+from esper.bench.history.store import Session
+from esper.bench.output import table, words
+from esper.bench.output.document import Document
 from esper.bench.report import charts, history, sizes, spread
-from esper.bench.store import Session
 
 
 @dataclass(frozen=True, slots=True)

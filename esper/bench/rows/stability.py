@@ -12,7 +12,7 @@ SHARE = 0.6  # of an effort's seconds: loading and the first seed's life take th
 
 
 def measure(effort: Effort) -> Iterator[Figure]:
-    from esper.bench.stability import soak
+    from esper.bench.soak.stability import soak
 
     return soak(effort.seconds * SHARE / 3600).figures()
 

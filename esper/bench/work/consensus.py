@@ -13,7 +13,7 @@ from esper.bench.arm import Ready
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure
 from esper.bench.rounds.town import Slice, ours
-from esper.bench.statistics import percentile
+from esper.bench.statistics.samples import percentile
 from esper.bench.work.messages import vote
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
-from esper.bench.paired import ratio_of_means
+from esper.bench.statistics.paired import ratio_of_means
 from esper.bench.work.students import GOAL, Digits, Learnt, learnt
 
 ROW = "kd-convergence"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure, Ratio, not_measured
-from esper.bench.paired import ratio_of_means
+from esper.bench.statistics.paired import ratio_of_means
 from esper.bench.work.grafted import Grafted
 from esper.bench.work.growers import Frozen, Gromo, Grower, final_size, host_only, same_from_start, without_gromo
 from esper.bench.work.tasks import BATCH, TASKS, Examples, accuracy

@@ -11,10 +11,10 @@ from safetensors.torch import load as parse
 from torch import nn
 
 from esper.bench.arm import Ready
-from esper.bench.comparing import compared
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure
 from esper.bench.rows.distillation import loading
+from esper.bench.timing.comparing import compared
 from esper.bench.work.models import BENCHMARK_TEACHER, LARGE_TEACHER, mlp, outlined
 from esper.bench.work.teachers import alone, batch_of, listed, written
 from esper.kernels.teacher.teacher import CheckpointedTeacher

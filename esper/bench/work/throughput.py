@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from esper.bench.comparing import compared
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure
 from esper.bench.rows.distillation import BATCH, KEPT_ASPIRED, KEPT_OF_THROUGHPUT, STEP
+from esper.bench.timing.comparing import compared
 
 
 def measure(effort: Effort) -> Iterator[Figure]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from esper.bench.collector import settled_collector
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
-from esper.bench.tracking import FEW, MANY, per_call
+from esper.bench.memory.tracking import FEW, MANY, per_call
+from esper.bench.timing.collector import settled_collector
 from esper.bench.work.messages import MESSAGES
 from esper.bench.work.wire import Wire
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from esper.bench.lazily import loaded
-from esper.bench.soaked import Sample, Soaked, append, read
+from esper.bench.soak.soaked import Sample, Soaked, append, read
 from esper.errors import EsperError, SettingError
 
 if TYPE_CHECKING:

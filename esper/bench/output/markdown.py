@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from esper.bench import table, words
-from esper.bench.document import Document
 from esper.bench.figures import Figure
+from esper.bench.output import table, words
+from esper.bench.output.document import Document
 
 _FEW = 12
 _HEADINGS = ("arm", "statistic", "value", "n", "ratio, 95 % interval", "target, aim")

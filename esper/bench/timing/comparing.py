@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from esper.bench.collector import settled_collector
 from esper.bench.effort import TOO_LONG, Effort
 from esper.bench.figures import MEASURED, Figure, not_measured
-from esper.bench.opened import agree, missing, opened, samplers
-from esper.bench.pairs import Taken, Timed, Watch, take
 from esper.bench.row import Comparison
-from esper.bench.statistics import NEEDED
-from esper.bench.summary import AGAIN, STATS, figures_of, with_goals
+from esper.bench.statistics.samples import NEEDED
+from esper.bench.statistics.summary import AGAIN, STATS, figures_of, with_goals
+from esper.bench.timing.collector import settled_collector
+from esper.bench.timing.opened import agree, missing, opened, samplers
+from esper.bench.timing.pairs import Taken, Timed, Watch, take
 from esper.errors import SettingError
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from esper.bench.arm import Ready
-from esper.bench.blame import blaming
-from esper.bench.collector import settled_collector
 from esper.bench.effort import Effort
 from esper.bench.figures import MEASURED, Figure, not_measured
-from esper.bench.opened import agree, missing, opened
-from esper.bench.probes import Account, CudaDevice, Probe, Resident, Traced
+from esper.bench.memory.probes import Account, CudaDevice, Probe, Resident, Traced
 from esper.bench.row import Comparison, Measurement
+from esper.bench.timing.blame import blaming
+from esper.bench.timing.collector import settled_collector
+from esper.bench.timing.opened import agree, missing, opened
 
 UNITS = {"fragmentation": "of reserved"}
 WARM_CALLS = 2

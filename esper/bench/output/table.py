@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from esper.bench import words
-from esper.bench.document import Document
 from esper.bench.figures import Figure
+from esper.bench.output import words
+from esper.bench.output.document import Document
 from esper.bench.results import Results
 
 ASIDES = frozenset({"outliers", "warm-up"})

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from esper.bench import lines
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
 from esper.bench.machine import Machine
+from esper.bench.output import lines
 from esper.bench.results import Alarm, Results
 from esper.errors import EsperError, SettingError
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from esper.bench.effort import EFFORTS, Effort
 from esper.bench.figures import Figure
+from esper.bench.history.store import Store
 from esper.bench.machine import this_machine
-from esper.bench.readings import Readings
 from esper.bench.registry import registered
 from esper.bench.results import Alarm
 from esper.bench.row import Row
 from esper.bench.runner import run
-from esper.bench.store import Store
+from esper.bench.validation.readings import Readings
 from esper.errors import SettingError, near
 
 

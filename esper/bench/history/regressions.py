@@ -11,9 +11,9 @@ import numpy as np
 from scipy import stats
 
 from esper.bench.figures import MEASURED, Figure
+from esper.bench.history.store import Entry, Name, Session
 from esper.bench.results import Alarm, Results
-from esper.bench.store import Entry, Name, Session
-from esper.bench.summary import AGAIN
+from esper.bench.statistics.summary import AGAIN
 
 FEWEST, MOST = 5, 20
 """Earlier runs that a baseline takes, and how far back it looks."""

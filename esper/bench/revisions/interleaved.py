@@ -12,16 +12,16 @@ from scipy import stats
 
 from esper.bench.agreement import DisagreementError, difference
 from esper.bench.arm import Arm, Ready
-from esper.bench.asked import Child, child
-from esper.bench.comparing import absence, left_out, paired, warm_up
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure, not_measured
-from esper.bench.pairs import Taken
 from esper.bench.results import Alarm, Results
+from esper.bench.revisions.asked import Child, child
+from esper.bench.revisions.worktrees import laid_out, place_of
 from esper.bench.row import Comparison, Row
-from esper.bench.summary import figures_of
+from esper.bench.statistics.summary import figures_of
+from esper.bench.timing.comparing import absence, left_out, paired, warm_up
+from esper.bench.timing.pairs import Taken
 from esper.bench.underway import Underway
-from esper.bench.worktrees import laid_out, place_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from esper.bench import checks
-from esper.bench.checks import Check
-from esper.bench.measuring import Measuring
-from esper.bench.readings import Readings
+from esper.bench.validation import checks
+from esper.bench.validation.checks import Check
+from esper.bench.validation.measuring import Measuring
+from esper.bench.validation.readings import Readings
 
 NOT_BUILT = "not measured: the compatibility approach that it is compared with was never built here"
 PASSED = ("validation_passed", "within_acceptable_range", "target_achieved", "stability_achieved")

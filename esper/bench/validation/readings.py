@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from esper.bench.figures import Figure
-from esper.bench.statistics import NEEDED, percentile
+from esper.bench.statistics.samples import NEEDED, percentile
 
 
 class Readings:

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from esper.bench.agreement import DisagreementError, difference
 from esper.bench.arm import Arm, Ready
-from esper.bench.blame import ArmFailedError, blaming
-from esper.bench.clock import timed
 from esper.bench.row import Comparison
+from esper.bench.timing.blame import ArmFailedError, blaming
+from esper.bench.timing.clock import timed
 
 Exit: TypeAlias = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from esper.bench import outcomes
-from esper.bench.logs import logs_on_stderr
 from esper.bench.machine import this_machine
-from esper.bench.measuring import Measuring
-from esper.bench.outcomes import Outcome
 from esper.bench.rows.wire import CALLS
-from esper.bench.stability import soak
+from esper.bench.soak.stability import soak
+from esper.bench.timing.logs import logs_on_stderr
+from esper.bench.validation import outcomes
+from esper.bench.validation.measuring import Measuring
+from esper.bench.validation.outcomes import Outcome
 
 HOURS_IN_REPORT = 0.1
 FEWEST = 30  # rounds that are enough for a median with an interval

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esper.bench.agreement import Answer
-from esper.bench.blame import ArmFailedError
+from esper.bench.timing.blame import ArmFailedError
 
 ENDS_S = 30.0
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from esper.bench.checks import GIGA, checkpoint_mb, isolation_ms, teacher_gb
-from esper.bench.drift import Drift
-from esper.bench.readings import Readings, Spread, below
 from esper.bench.rows.distillation import BATCH
-from esper.bench.soaked import MOST_ERRORS, Soaked
+from esper.bench.soak.drift import Drift
+from esper.bench.soak.soaked import MOST_ERRORS, Soaked
+from esper.bench.validation.checks import GIGA, checkpoint_mb, isolation_ms, teacher_gb
+from esper.bench.validation.readings import Readings, Spread, below
 
 SERIALISED = {
     "message-state": "system state",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from esper.bench.suite import KasminaBenchmarkSuite
-from esper.bench.validator import KasminaPerformanceValidator
+from esper.bench.validation.suite import KasminaBenchmarkSuite
+from esper.bench.validation.validator import KasminaPerformanceValidator
 
 
 class PerformanceValidation(KasminaPerformanceValidator, KasminaBenchmarkSuite):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from esper.bench.contrast import LEFT_OUT
 from esper.bench.figures import Figure
+from esper.bench.history.contrast import LEFT_OUT
 from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.bus.survey import regions_of

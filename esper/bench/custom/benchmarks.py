@@ -9,12 +9,12 @@ from typing import Any
 
 from esper.bench.agreement import Tolerance
 from esper.bench.arm import Arm
-from esper.bench.comparing import compared
+from esper.bench.custom.implementations import Implementation
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure, Ratio
-from esper.bench.implementations import Implementation
-from esper.bench.memory import in_memory
+from esper.bench.memory.profiler import in_memory
 from esper.bench.row import Comparison
+from esper.bench.timing.comparing import compared
 from esper.errors import SettingError
 
 TRIALS = 30

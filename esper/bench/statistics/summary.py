@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from esper.bench.figures import DERIVED, MEASURED, Figure, Ratio, not_measured
 from esper.bench.row import Comparison
-from esper.bench.statistics import LEVELS, NEEDED, floor_of, outliers, percentile, ratio_of, verdict
+from esper.bench.statistics.samples import LEVELS, NEEDED, floor_of, outliers, percentile, ratio_of, verdict
 
 AGAIN = " again"
 """Behind the reference's name: the same arm under a second name, which is the A/A control."""

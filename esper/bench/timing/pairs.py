@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from esper.bench.effort import Effort
-from esper.bench.statistics import is_flat, width
+from esper.bench.statistics.samples import is_flat, width
 
 Timed: TypeAlias = Callable[[], float]
 """Takes one sample, and says how many seconds of it count."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from esper.bench.readings import Readings, Spread, below
+from esper.bench.validation.readings import Readings, Spread, below
 
 Metrics: TypeAlias = dict[str, Any]
 Check: TypeAlias = Callable[[Readings], Metrics]

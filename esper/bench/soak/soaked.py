@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from esper.bench.drift import Drift, drift
 from esper.bench.figures import DERIVED, Figure, Ratio, not_measured
+from esper.bench.soak.drift import Drift, drift
 from esper.errors import SettingError
 
 ROW = "stability"

@@ -1,0 +1,1 @@
+"""Benchmarks by registration: implementations of one's own beside named baselines."""

@@ -1,0 +1,1 @@
+"""What work takes of memory: peaks, what is retained, objects that the collector tracks."""

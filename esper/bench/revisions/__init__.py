@@ -1,0 +1,1 @@
+"""Two revisions of the checkout in one interleaved run."""

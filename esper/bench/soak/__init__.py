@@ -1,0 +1,1 @@
+"""Training for hours while seeds come and go, and what drifts meanwhile."""

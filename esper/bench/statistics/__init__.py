@@ -1,0 +1,1 @@
+"""What samples come to: quantiles, ratios with their intervals, verdicts, the figures of a comparison."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 from pydantic import Field
 
@@ -57,4 +58,7 @@ async def main(stopping: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    process.run(main)
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of a terminal, which its trainer hears too: that has last words to say
+    process.run(main, ends=[signal.SIGTERM])

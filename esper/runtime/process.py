@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn, TypeAlias
 
 import structlog
@@ -17,27 +17,28 @@ DONE, FAILED, MISUSED = 0, 1, 2
 DRAIN_S = 3.0
 """From the first signal on, as long as a supervisor waits: what Redis has not taken by then comes again elsewhere."""
 AGAIN_S = 1.0
+ENDS = (signal.SIGTERM, signal.SIGINT)
 
 Main: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 
 log = structlog.get_logger()
 
 
-def run(main: Main) -> NoReturn:
-    """Run until `main` returns. The first SIGTERM or SIGINT sets its event: it stops reading, finishes, returns.
+def run(main: Main, ends: Sequence[signal.Signals] = ENDS) -> NoReturn:
+    """Run until `main` returns. The first signal of `ends` sets its event: it stops reading, finishes, returns.
 
     A second signal ends the process at once, and so do three seconds after the first. Exit status: 0 done, 1 an
     EsperError or an end by force, 2 a setting that does not fit.
     """
-    sys.exit(status_of(main))
+    sys.exit(status_of(main, ends))
 
 
-def status_of(main: Main) -> int:
+def status_of(main: Main, ends: Sequence[signal.Signals] = ENDS) -> int:
     """The same, returning the exit status."""
     status = DONE
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(until_stopped(main))
+            runner.run(until_stopped(main, ends=ends))
     except* EsperError as group:
         status = told(first_of(group))
     except* asyncio.CancelledError:
@@ -59,8 +60,8 @@ def first_of(group: BaseExceptionGroup[EsperError]) -> BaseException:
     return first
 
 
-async def until_stopped(main: Main, drain_s: float = DRAIN_S) -> None:
-    """Run `main` with both signals tied to its event; cancelled where it goes on for `drain_s` after the first."""
+async def until_stopped(main: Main, drain_s: float = DRAIN_S, ends: Sequence[signal.Signals] = ENDS) -> None:
+    """Run `main` with these signals tied to its event; cancelled where it goes on for `drain_s` after the first."""
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     this = asyncio.current_task()
 
@@ -76,6 +77,6 @@ async def until_stopped(main: Main, drain_s: float = DRAIN_S) -> None:
             loop.call_later(drain_s, give_up)
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ends:
         loop.add_signal_handler(number, on_signal)
     await main(stopping)

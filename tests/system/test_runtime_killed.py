@@ -112,6 +112,21 @@ def test_last_words_are_stored_though_it_was_dead_already_when_the_run_ended(scr
     assert ended == farewells == [report]
 
 
+def test_a_ctrl_c_that_reaches_both_leaves_it_its_trainers_last_words(script: Script, loop: Scripted) -> None:
+    for _ in range(40):
+        loop.step()
+    link = loop.run.exchange.link
+    os.kill(link.pid, signal.SIGINT)  # type: ignore[union-attr]
+
+    with pytest.raises(KeyboardInterrupt), loop.run:
+        raise KeyboardInterrupt
+
+    records = [opened.message for opened in script.read("receipts")]
+    ended = [each.ended.report for each in records if isinstance(each, pb.RunRecord) and each.HasField("ended")]
+    assert ended == [loop.run.close()]
+    assert link.num_starts == 1  # type: ignore[union-attr]
+
+
 def test_a_pause_holds_the_step_and_a_resume_frees_it(script: Script, loop: Scripted) -> None:
     pause = pb.AdaptationCommand(
         version=1,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from subprocess import PIPE
 
@@ -45,6 +47,19 @@ def test_what_got_slower_is_an_alarm_and_what_came_to_something_else_or_died_fai
     assert isinstance(death, ArmFailedError) and death.why == "its process ended with status 7"
     assert results.status == 1
     assert not [line for line in git(HERE, "worktree", "list").splitlines() if "esper-bench-" in line]
+
+
+def test_a_process_that_is_slow_by_its_luck_is_no_alarm() -> None:
+    mark = Path(tempfile.gettempdir()) / f"esper-unlucky-{os.getpid()}"
+
+    try:
+        results = compare([registered([FILE])["unlucky"]], Revisions("HEAD", ".", [FILE]), Underway(EFFORT))
+    finally:
+        mark.unlink()
+
+    ratio = told(results.figures, "placed as it is", "p50").vs
+    assert ratio is not None and ratio.verdict == "slower"
+    assert (results.alarms, results.failures) == ((), ())
 
 
 def test_a_revision_that_git_does_not_know_is_named() -> None:

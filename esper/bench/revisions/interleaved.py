@@ -40,6 +40,8 @@ class Beside:
     baseline: Child
     again: Child
     current: Child
+    anew: Callable[[ExitStack], Beside]
+    """Three others of the same revisions, which end with the stack."""
 
     @property
     def all(self) -> tuple[Child, Child, Child]:
@@ -49,8 +51,9 @@ class Beside:
 def compare(rows: Sequence[Row], revisions: Revisions, underway: Underway) -> Results:
     """Every arm of these rows: the current revision's as a ratio to the baseline's, whose control is a third process.
 
-    What is slower is measured a second time at once, and is an alarm if it is slower again. Raises SettingError for a
-    revision that git does not know; a row that fails in either is one of `failures`.
+    What is slower is measured a second time at once, in other processes, as those of equal code differ for as long as
+    they last; it is an alarm if it is slower again. Raises SettingError for a revision that git does not know; a row
+    that fails in either is one of `failures`.
     """
     with ExitStack() as stack:
         beside = begun(revisions, stack)
@@ -63,7 +66,12 @@ def begun(revisions: Revisions, stack: ExitStack) -> Beside:
     one, other = place_of(revisions.baseline), place_of(revisions.current)
     before, after = (stack.enter_context(laid_out(name)) for name in (revisions.baseline, revisions.current))
     places = ((one, before), (f"{one} again", before), (other, after))
-    return Beside(*(stack.enter_context(child(name, tree, revisions.files)) for name, tree in places))
+
+    def started(stack: ExitStack) -> Beside:
+        baseline, again, current = (stack.enter_context(child(*place, revisions.files)) for place in places)
+        return Beside(baseline, again, current, started)
+
+    return started(stack)
 
 
 def of_row(row: Row, beside: Beside, effort: Effort, alarms: list[Alarm]) -> Iterator[Figure]:
@@ -99,7 +107,7 @@ def measured(pair: Comparison, arm: str, beside: Beside, effort: Effort, alarms:
     figures = list(figures_of(pair, taken.samples))
     yield from figures
     if ratio := slower(pair, figures):
-        second = timed(pair, arm, beside, replace(effort, seed=effort.seed + 1))
+        second = in_others(pair, arm, beside, replace(effort, seed=effort.seed + 1))
         if slower(pair, list(figures_of(pair, second.samples))):
             alarms.append(Alarm(pair.name, arm, ratio, p_value(pair, second)))
 
@@ -117,6 +125,14 @@ def timed(pair: Comparison, arm: str, beside: Beside, effort: Effort) -> Taken:
     names = [each.name for each in pair.arms]
     calls = {name: _call(each, arm) for name, each in zip(names, (beside.baseline, beside.current), strict=True)}
     return paired(pair, calls, effort, _call(beside.again, arm))
+
+
+def in_others(pair: Comparison, arm: str, beside: Beside, effort: Effort) -> Taken:
+    with ExitStack() as stack:
+        others = beside.anew(stack)
+        for each in others.all:
+            each.open(pair.name)
+        return timed(pair, arm, others, effort)
 
 
 def slower(pair: Comparison, figures: Sequence[Figure]) -> float:

@@ -82,6 +82,7 @@ def modes() -> Comparison:
         "distillation",
         arms=(
             lazily("float32", "teachers:held", TEACHER, BATCH),
+            lazily("model alone", "teachers:bare", TEACHER, BATCH),
             int8,
             lazily("offload", "teachers:held", TEACHER, BATCH, "offload"),
             lazily("bfloat16", "teachers:held", TEACHER, BATCH, "full", "bfloat16"),

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from esper.bench.arm import Ready
-from esper.bench.work.grafts import Nursery, list_of
+from esper.bench.work.grafts import WIDTH, Nursery, list_of
 from esper.bench.work.grown import learned
 from esper.leyline import contracts as pb
 
@@ -79,12 +79,21 @@ def added_and_deleted() -> Ready:
 
 
 def hooked() -> Ready:
-    """Two matrices made, and a hook registered and removed."""
-    layer = nn.Linear(128, 128)
+    """Two matrices made, and a hook registered and removed. It answers with what two such matrices add, and with the
+    host alone."""
+    layer, nursery = nn.Linear(WIDTH, WIDTH), Nursery()
+    nursery.executor.detach()
+
+    def made() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False))
 
     def call() -> None:
-        seed = nn.Sequential(nn.Linear(128, 4, bias=False), nn.Linear(4, 128, bias=False))
+        seed = made()
         handle = layer.register_forward_hook(lambda module, args, h: h + seed(args[0]))
         handle.remove()
 
-    return Ready(call)
+    def answer() -> list[list[float]]:
+        with torch.no_grad():
+            return [list_of(learned(made())(nursery.inputs)), nursery.output()]
+
+    return Ready(call, answer)

@@ -13,6 +13,7 @@ import pytest
 from esper.bench.figures import Figure
 from esper.bench.history.store import Entry, Session
 from esper.bench.output import markdown
+from esper.bench.registry import registered
 from esper.bench.report import charts, page, sizes, spread
 from tests.figure_kit import SAMPLES, absent, beside, document, timed
 
@@ -173,3 +174,11 @@ def test_markdown_is_dated_and_names_machine_commands_and_figures() -> None:
     assert "not measured: no GPU: a\\|b" in text
     assert "| memory | a\\|b | mean | not measured: no GPU | <= 8 |" in text
     assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_the_command_of_a_page_names_its_rows_unless_it_has_all() -> None:
+    many = [timed(row=f"row-{number}") for number in range(40)]
+    every = [timed(row=name) for name in registered()]
+
+    assert "esper bench run row-0 row-1 " in markdown.page(document(*many))
+    assert "esper bench run --quick --seed 0 --out bench/out" in markdown.page(document(*every))

@@ -10,8 +10,8 @@ from itertools import groupby
 from esper.bench.figures import Figure
 from esper.bench.output import table, words
 from esper.bench.output.document import Document
+from esper.bench.registry import registered
 
-_FEW = 12
 _HEADINGS = ("arm", "statistic", "value", "n", "ratio, 95 % interval", "target, aim")
 
 
@@ -45,9 +45,9 @@ def _lines(document: Document) -> Iterator[str]:
 
 
 def _command(document: Document) -> str:
-    """Names the rows where they are few, as of one of each family."""
+    """Names the rows, unless they are all that there are."""
     effort, rows = document.results.effort, list(dict.fromkeys(figure.row for figure in document.results.figures))
-    named = f" {' '.join(rows)}" if len(rows) <= _FEW else ""
+    named = "" if registered().keys() <= {*rows} else f" {' '.join(rows)}"
     return f"esper bench run{named} --{effort.mode} --seed {effort.seed} --out bench/out"
 
 

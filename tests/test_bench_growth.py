@@ -7,7 +7,7 @@ import torch
 
 from esper.bench.work.grafted import Grafted
 from esper.bench.work.growers import Frozen, Plain, final_size, host_only, joined, same_from_start
-from esper.bench.work.growing import trained
+from esper.bench.work.growing import OURS, REFERENCE, figures, trained
 from esper.bench.work.tasks import TASKS, Examples, size_of
 
 torch.set_num_threads(1)
@@ -77,3 +77,12 @@ def test_flops_are_six_a_parameter_and_example(digits: Examples) -> None:
     found = trained(same_from_start, digits, 0, 20)
 
     assert found.flops == 20 * 32 * 6 * size_of(joined(digits, 0))
+
+
+def test_more_accuracy_and_more_speed_are_no_slow_down(digits: Examples) -> None:
+    once = [trained(host_only, digits, 0, 20)]
+
+    found = list(figures({REFERENCE: once, OURS: once}, "digits"))
+
+    better_higher = {figure.stat for figure in found if figure.higher}
+    assert better_higher == {"accuracy", "accuracy over the training", "rate", "seeds that stayed"}

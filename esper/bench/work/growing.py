@@ -103,10 +103,10 @@ def figures(arms: Mapping[str, Sequence[Trained]], shape: str) -> Iterator[Figur
         giga = statistics.fmean(each.flops for each in every) / 1e9
         yield Figure(ROW, arm, "training", giga, "GFLOP", num, DERIVED, shape)
         rates = [BATCH * each.num_steps / each.seconds for each in every]
-        yield Figure(ROW, arm, "rate", statistics.median(rates), "samples/s CPU", num, shape=shape)
+        yield Figure(ROW, arm, "rate", statistics.median(rates), "samples/s CPU", num, shape=shape, higher=True)
         if arm == OURS:
             kept = statistics.fmean(each.is_fossil for each in every)
-            yield Figure(ROW, arm, "seeds that stayed", kept, "of all", num, shape=shape)
+            yield Figure(ROW, arm, "seeds that stayed", kept, "of all", num, shape=shape, higher=True)
 
 
 def _against(arms: Mapping[str, Sequence[Trained]], arm: str, stat: str, values: Sequence[float], shape: str) -> Figure:
@@ -114,4 +114,5 @@ def _against(arms: Mapping[str, Sequence[Trained]], arm: str, stat: str, values:
     if arm != REFERENCE:
         base = [each.final if stat == "accuracy" else each.area for each in arms[REFERENCE]]
         vs = ratio_of_means(values, base, REFERENCE)
-    return Figure(ROW, arm, stat, statistics.fmean(values), "", len(values), shape=shape, vs=vs, samples=values)
+    value = statistics.fmean(values)
+    return Figure(ROW, arm, stat, value, "", len(values), shape=shape, vs=vs, higher=True, samples=values)

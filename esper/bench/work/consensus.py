@@ -72,10 +72,13 @@ def rounds(effort: Effort) -> Iterator[Figure]:
             town.rounds(WARM)
             taken = town.rounds(NUM_ROUNDS[effort.mode])
         pings = asyncio.run(pinged(server.url))
-    yield from told(taken, f"8 runtimes in {WORLD_SIZE // per_process} processes")
-    limit, num = percentile(pings, "p50"), len(taken.latencies_ms)
-    yield Figure(ROW, "redis PING", "p50", limit, "ms", len(pings), samples=pings)
-    yield Figure(ROW, "eight runtimes", "per limit", percentile(taken.latencies_ms, "p50") / limit, "x", num, DERIVED)
+    num_processes = WORLD_SIZE // per_process
+    shape = f"8 runtimes in {num_processes} process{'es' if num_processes > 1 else ''}"
+    yield from told(taken, shape)
+    limit, found = percentile(pings, "p50"), percentile(taken.latencies_ms, "p50")
+    yield Figure(ROW, "redis PING", "p50", limit, "ms", len(pings), shape=shape, samples=pings)
+    num = len(taken.latencies_ms)
+    yield Figure(ROW, "eight runtimes", "per limit", found / limit, "x", num, DERIVED, shape)
 
 
 def told(taken: Slice, shape: str) -> Iterator[Figure]:

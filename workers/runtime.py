@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
 from pydantic import Field
 
@@ -58,7 +57,4 @@ async def main(stopping: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # of a terminal, which its trainer hears too: that has last words to say
-    process.run(main, ends=[signal.SIGTERM])
+    process.run(main, hears_ctrl_c=False)

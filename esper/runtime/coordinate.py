@@ -23,7 +23,7 @@ from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
-from esper.runtime.dissolving import Dissolving
+from esper.runtime.dissolving import Dissolving, Parting
 from esper.runtime.ending import end
 from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.missing import Missing
@@ -54,14 +54,12 @@ Entry: TypeAlias = tuple[str, str]
 log = structlog.get_logger()
 
 
-class Outcome(Protocol):
+class Outcome(Parting, Protocol):
     """What a coordinator answers."""
 
     decisions: list[Decision]
     receipts: list[pb.CommandReceipt]
     done: list[Entry]
-    evicted_alone: list[str]
-    left: list[str]
 
 
 class Coordinates(Protocol):

@@ -24,13 +24,17 @@ Main: TypeAlias = Callable[[asyncio.Event], Awaitable[None]]
 log = structlog.get_logger()
 
 
-def run(main: Main, ends: Sequence[signal.Signals] = ENDS) -> NoReturn:
-    """Run until `main` returns. The first signal of `ends` sets its event: it stops reading, finishes, returns.
+def run(main: Main, *, hears_ctrl_c: bool = True) -> NoReturn:
+    """Run until `main` returns. The first SIGTERM or SIGINT sets its event: it stops reading, finishes, returns.
 
     A second signal ends the process at once, and so do three seconds after the first. Exit status: 0 done, 1 an
     EsperError or an end by force, 2 a setting that does not fit.
+
+    `hears_ctrl_c`: not where a parent hears it too, and has something left to say through this process.
     """
-    sys.exit(status_of(main, ends))
+    if not hears_ctrl_c:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status_of(main, ENDS if hears_ctrl_c else ENDS[:1]))
 
 
 def status_of(main: Main, ends: Sequence[signal.Signals] = ENDS) -> int:

@@ -18,9 +18,10 @@ test: $(READY)
 test-system: $(READY)
 	$(RUN)/python -m pytest tests/system -n 2 --dist worksteal
 
-# Plants each known bug in a copy of the source and runs the test that must find it.
+# Plants each known bug in a copy of the source and runs the test that must find it. Some: make mutants MUTANTS="--sample 24"
+MUTANTS ?=
 mutants: $(READY)
-	$(RUN)/python -m tests.mutants.run
+	$(RUN)/python -m tests.mutants.run $(MUTANTS)
 
 # What takes hours: the fault table and the simulation at full size. Stopped and begun anew, it goes on where it was.
 soak: $(READY)

@@ -14,14 +14,13 @@ from esper.session import Session
 from tests.seed_kit import batch, loss_of
 
 NOWHERE = {"ESPER_REDIS_URL": "unix:///nonexistent/redis.sock"}
+NO_RUN = {"ESPER_RUN": ""}
 Command = pb.AdaptationCommand | pb.OptimizerCommand
 
 
 def unsteered(host: nn.Module, optimizer: torch.optim.Optimizer, *sites: str, **options: Any) -> Session:
-    """attach() where no runtime can start: everything but the link is there."""
-    return esper.attach(
-        host, optimizer=optimizer, sites=sites, run="alone-12345678", required=False, environment=NOWHERE, **options
-    )
+    """attach() where no run is named, so that no runtime is started: everything but the link is there."""
+    return esper.attach(host, optimizer=optimizer, sites=sites, required=False, environment=NO_RUN, **options)
 
 
 def on_seed(operation: pb.SeedOperation, seed_id: str = "s0", **fields: Any) -> pb.AdaptationCommand:

@@ -16,7 +16,7 @@ test: $(READY)
 	$(RUN)/python -m pytest tests --ignore=tests/system -n 2 --dist worksteal
 
 test-system: $(READY)
-	$(RUN)/python -m pytest tests/system -n 2 --dist worksteal
+	$(RUN)/python -m pytest tests/system -n 2 --dist loadscope
 
 # Plants each known bug in a copy of the source and runs the test that must find it. Some: make mutants MUTANTS="--sample 24"
 MUTANTS ?=

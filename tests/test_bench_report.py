@@ -181,4 +181,5 @@ def test_the_command_of_a_page_names_its_rows_unless_it_has_all() -> None:
     every = [timed(row=name) for name in registered()]
 
     assert "esper bench run row-0 row-1 " in markdown.page(document(*many))
-    assert "esper bench run --quick --seed 0 --out bench/out" in markdown.page(document(*every))
+    assert "esper bench run --quick --seed 0 --out bench/out\n" in markdown.page(document(*every))
+    assert "--out bench/out  # with --from the files of row-0\n" in markdown.page(document(*every, many[0]))

@@ -45,10 +45,13 @@ def _lines(document: Document) -> Iterator[str]:
 
 
 def _command(document: Document) -> str:
-    """Names the rows, unless they are all that there are."""
+    """Names the rows, unless they are all that there are; and those that came from a file of the person's own."""
     effort, rows = document.results.effort, list(dict.fromkeys(figure.row for figure in document.results.figures))
-    named = "" if registered().keys() <= {*rows} else f" {' '.join(rows)}"
-    return f"esper bench run{named} --{effort.mode} --seed {effort.seed} --out bench/out"
+    own = registered()
+    named = "" if own.keys() <= {*rows} else f" {' '.join(rows)}"
+    others = ", ".join(row for row in rows if row not in own)
+    of_files = f"  # with --from the files of {others}" if others else ""
+    return f"esper bench run{named} --{effort.mode} --seed {effort.seed} --out bench/out{of_files}"
 
 
 def _value(figure: Figure) -> str:

@@ -8,20 +8,17 @@ import torch
 import esper
 from esper.leyline import contracts as pb
 from esper.session import Session
+from tests.link_kit import Unanswered
 from tests.seed_kit import Host
 
 
-class Dead:
+class Dead(Unanswered):
     """The trainer's end of a link whose runtime is gone; one that is started stores what it is told."""
 
-    alive, num_starts, decided = False, 1, ""
+    alive = False
 
     def __init__(self) -> None:
         self.answers: list[pb.ToTrainer] = []
-
-    def start(self) -> None:
-        self.num_starts += 1
-        self.alive = True
 
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
         answers, self.answers = self.answers, []
@@ -30,15 +27,6 @@ class Dead:
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
         if self.alive and message.HasField("farewell"):
             self.answers.append(pb.ToTrainer(report_stored=pb.ReportStored()))
-
-    def rows_lane_free(self) -> bool:
-        return False
-
-    def send_rows(self, message: pb.ToRuntime) -> None:
-        """Never: the lane is not free."""
-
-    def close(self, timeout_s: float = 5.0) -> None:
-        self.alive = False
 
 
 @pytest.fixture

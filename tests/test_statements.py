@@ -20,39 +20,22 @@ from esper.leyline.validate import validate
 from esper.runtime.statements import Statements
 from esper.session import Session
 from esper.session.chronicle import Chronicle
+from tests.link_kit import Unanswered
 from tests.seed_kit import Host
 from tests.session_kit import on_seed, order, train
 
 Op, S = pb.SeedOperation, pb.SeedLifecycleStage
 
 
-class Recording:
+class Recording(Unanswered):
     """The trainer's end of a link that keeps what is said, and answers nothing."""
-
-    alive, num_starts, decided = True, 1, ""
 
     def __init__(self) -> None:
         self.said: list[pb.Statement] = []
 
-    def start(self) -> None:
-        self.num_starts += 1
-        self.alive = True
-
-    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
-        return []
-
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
         if self.alive and message.HasField("statement"):
             self.said.append(pb.Statement.FromString(message.statement.SerializeToString()))
-
-    def rows_lane_free(self) -> bool:
-        return False
-
-    def send_rows(self, message: pb.ToRuntime) -> None:
-        """Never: the lane is not free."""
-
-    def close(self, timeout_s: float = 5.0) -> None:
-        self.alive = False
 
 
 @pytest.fixture

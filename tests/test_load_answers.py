@@ -10,7 +10,7 @@ from esper.bench.load.asking import harmless
 from esper.bench.load.barrier import Rounds
 from esper.bench.load.command import Answered
 from esper.bench.load.tally import Tally
-from esper.bench.load.telemetry import Folded, packet
+from esper.bench.load.telemetry import Folded, name_of, packet
 from esper.leyline import contracts as pb
 from esper.leyline.validate import validate
 from tests.checkpoint_kit import Training
@@ -73,7 +73,7 @@ def test_packets_are_timed_until_an_aggregate_holds_them_in_their_order() -> Non
 def aggregate(ours: int) -> pb.AggregatedTelemetry:
     metrics = {"loss": pb.MetricStatistics(count=7)}
     if ours:
-        metrics["ab12.0"] = pb.MetricStatistics(count=ours)
+        metrics[name_of("ab12")] = pb.MetricStatistics(count=ours)
     return pb.AggregatedTelemetry(version=1, metrics=metrics)
 
 
@@ -130,5 +130,5 @@ def test_the_packets_of_a_load_are_sound_and_go_by_names_of_their_own() -> None:
 
     validate(made)
 
-    assert sorted(made.values) == [f"ab12.{number}" for number in range(5)]
+    assert sorted(made.values) == ["~load.1", "~load.2", "~load.3", "~load.4", "~load.ab12"]
     assert (made.level, made.global_step, made.sequence) == (pb.TelemetryLevel.TELEMETRY_DEBUG, 0, 9)

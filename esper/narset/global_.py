@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.narset import totals
+from esper.narset.passing import lasting
 from esper.narset.reduction import Reduction, fitting, read_reduction
 from esper.narset.state import TierState
 from esper.narset.window import Windows
@@ -64,7 +66,7 @@ class Global:
             folded = Reduction()
             for reduction in window.items:
                 folded.merge(reduction)
-            self._total.merge(folded)
+            self._total.merge(replace(folded, metrics=lasting(folded.metrics)))
             taken.append(fitting(folded.message("", self.state.next_sequence(), partial=window.partial)))
         return taken
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
+from esper.narset.passing import lasting
 from esper.narset.sketch import read_sketch
 from esper.narset.units import in_base_unit, split_labels
 
@@ -56,7 +57,7 @@ class Running:
             self.packets[kind] += getattr(aggregate, f"num_{kind}")
         for level, number in aggregate.level_counts.items():
             self.levels[level] = self.levels.get(level, 0) + number
-        for name, statistics in aggregate.metrics.items():
+        for name, statistics in lasting(aggregate.metrics).items():
             self._fold(self.series.setdefault(name, Series([0] * len(self.bounds))), name, statistics)
 
     def _fold(self, series: Series, name: str, statistics: pb.MetricStatistics) -> None:

@@ -11,16 +11,24 @@ from esper.bench.load.tally import Tally
 from esper.bus.faults import UnavailableError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
+from esper.narset.passing import PREFIX
 
 NUM_METRICS = 5
 
 
+def name_of(part: str) -> str:
+    """Of a metric of a load."""
+    return f"{PREFIX}load.{part}"
+
+
 def packet(tag: str, sequence: int, at_ns: int) -> pb.TelemetryPacket:
-    """Five metrics, under names that no worker has: the run's own statistics stay what they are.
+    """Five metrics, under names that no worker has and no total keeps: the run's own statistics stay what they are, and
+    so do the names that are left for them. One is this load's alone, the others are of all loads.
 
     Level DEBUG and step 0, so that nobody who watches the run takes it for a step of it; its totals count it.
     """
-    values = {f"{tag}.{number}": float(sequence) for number in range(NUM_METRICS)}
+    names = [name_of(tag), *(name_of(str(number)) for number in range(1, NUM_METRICS))]
+    values = dict.fromkeys(names, float(sequence))
     level = pb.TelemetryLevel.TELEMETRY_DEBUG
     return pb.TelemetryPacket(version=1, timestamp_ns=at_ns, level=level, sequence=sequence, values=values)
 
@@ -45,7 +53,8 @@ class Folded:
 
     def on_aggregate(self, aggregate: pb.AggregatedTelemetry, now_s: float) -> None:
         """Count those of ours that it holds."""
-        count = aggregate.metrics[self.tag + ".0"].count if self.tag + ".0" in aggregate.metrics else 0
+        own = name_of(self.tag)
+        count = aggregate.metrics[own].count if own in aggregate.metrics else 0
         self.tally.counts["folded"] += count
         for _ in range(min(count, len(self._waiting))):
             self.tally.note("global", now_s - self._waiting.popleft())

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from esper.bench.output.document import Document, read
+from esper.bench.output.placed import place
 from esper.errors import SettingError
 
 OUT = Path("bench/out")
@@ -59,13 +60,12 @@ def save(document: Document, path: Path, store: Path | None) -> None:
 
 
 def put(text: str, path: Path | None) -> None:
-    """Into a file, whose folder is made where it isn't there; else to stdout."""
+    """Into a file, whole, whose folder is made where it isn't there; else to stdout."""
     if path is None:
         typer.echo(text, nl=False)
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        place(text, path)
     except OSError as error:
         raise SettingError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from esper.bench.load.latencies import LAST_BIN, Latencies
 from esper.bench.load.settings import Kind
 from esper.bench.load.tally import Tally
+from esper.bench.output.placed import place
 from esper.errors import SettingError
 
 FORM = 1
@@ -34,7 +35,7 @@ class Result:
     def write(self, path: Path) -> None:
         """As JSON that `read` takes."""
         try:
-            path.write_text(_written(self).model_dump_json() + "\n")
+            place(_written(self).model_dump_json() + "\n", path)
         except OSError as error:
             raise SettingError("--out", str(path), f"a file that can be written: {error.strerror}") from None
 

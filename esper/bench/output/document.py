@@ -14,6 +14,7 @@ from esper.bench.effort import Effort
 from esper.bench.figures import Figure
 from esper.bench.machine import Machine
 from esper.bench.output import lines
+from esper.bench.output.placed import place
 from esper.bench.results import Alarm, Results
 from esper.errors import EsperError, SettingError
 
@@ -41,7 +42,7 @@ class Document:
 
 
 def write(document: Document, path: Path) -> None:
-    """Samples included. The folder is made where it isn't there."""
+    """Samples included, the file whole or not at all. The folder is made where it isn't there."""
     results = document.results
     said = {
         "machine": results.machine.as_fields(),
@@ -52,8 +53,7 @@ def write(document: Document, path: Path) -> None:
         "alarms": [asdict(alarm) for alarm in results.alarms],
         "figures": [lines.as_fields(each, document.family(each), samples=True) for each in results.figures],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(said, indent=1) + "\n")
+    place(json.dumps(said, indent=1) + "\n", path)
 
 
 def read(path: Path) -> Document:

@@ -1,0 +1,46 @@
+"""How telemetry flows: packets made, and what each tier makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from esper.leyline import contracts as pb
+from esper.narset.totals import Totals, decode
+from esper.view.window import RateWindow
+
+TIERS = ("packets", "regional", "global")
+
+
+@dataclass
+class Flow:
+    """The totals of the global tier, and how fast they grow. `newest` is the newest aggregate of `:global`."""
+
+    totals: Totals = field(default_factory=lambda: decode({}))
+    newest: pb.AggregatedTelemetry | None = None
+    _window: RateWindow = field(default_factory=RateWindow)
+
+    def note_totals(self, fields: Mapping[bytes, bytes], at_ms: int) -> None:
+        """The fields of the hash `totals`, read at this time."""
+        self.totals = decode(fields)
+        counts = (self.totals.counted, self.totals.regional, self.totals.global_)
+        self._window.note(at_ms, dict(zip(TIERS, counts, strict=True)))
+
+    def note_aggregate(self, aggregate: pb.AggregatedTelemetry) -> None:
+        """One of `:global`."""
+        if self.newest is None or self.newest.sequence <= aggregate.sequence:
+            self.newest = aggregate
+
+    def per_s(self, tier: str) -> float | None:
+        """Packets folded, or aggregates written, a second."""
+        return self._window.per_s(tier)
+
+    @property
+    def reductions(self) -> tuple[float | None, float | None]:
+        """Packets in a regional aggregate, and regional aggregates in a global one, on average over the run."""
+        totals = self.totals
+        return _ratio(totals.counted, totals.regional), _ratio(totals.regional, totals.global_)
+
+
+def _ratio(above: int, below: int) -> float | None:
+    return above / below if below else None

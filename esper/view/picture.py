@@ -1,0 +1,140 @@
+"""The picture of a run: takes each opened message to the part that it is about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Opened
+from esper.view.alarms import Alarms
+from esper.view.flow import Flow
+from esper.view.orders import Command, Order, Orders
+from esper.view.rounds import Rounds
+from esper.view.seeds import Seeds
+from esper.view.workers import Workers
+
+COMMAND_STREAMS = ("commands", "optimizer")
+_Receipt = pb.ReceiptStatus
+_MAY_SAY = {
+    _Receipt.RECEIPT_ACCEPTED: Role.COORDINATOR,
+    _Receipt.RECEIPT_REJECTED: Role.COORDINATOR,
+    _Receipt.RECEIPT_APPLIED: Role.WORKER,
+    _Receipt.RECEIPT_FAILED: Role.WORKER,
+}
+
+
+class Look(Protocol):
+    """What is read beside the messages, at one moment of the server's clock."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def totals(self) -> Mapping[bytes, bytes]:
+        """Fields of the hash `totals`."""
+
+    @property
+    def lags(self) -> Mapping[tuple[str, str], int | None]:
+        """Entries not yet read, by stream and group; None: too many to count."""
+
+    @property
+    def refused(self) -> Mapping[str, Mapping[str, int]]:
+        """Messages refused by the processes that live, by stream and reason."""
+
+
+@dataclass
+class Picture:
+    """One run. It has no clock: `now_ms` is the server's, as of the newest look or entry."""
+
+    run_id: str
+    now_ms: int = 0
+    workers: Workers = field(default_factory=Workers)
+    seeds: Seeds = field(default_factory=Seeds)
+    rounds: Rounds = field(default_factory=Rounds)
+    orders: Orders = field(default_factory=Orders)
+    flow: Flow = field(default_factory=Flow)
+    alarms: Alarms = field(default_factory=Alarms)
+    states: dict[str, pb.SystemStatePacket] = field(default_factory=dict)  # newest of each rank
+    lags: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
+    refused: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    num_noted: int = 0  # messages and looks so far: whether anything is new
+
+    def note(self, opened: Opened) -> None:
+        """Take one message; streams in any order to one another, each in its own. What says nothing is passed over."""
+        self.num_noted += 1
+        at_ms = int(opened.entry_id.partition("-")[0])
+        self.now_ms = max(self.now_ms, at_ms)
+        match opened.message:
+            case pb.Heartbeat() as beat:
+                self._note_heartbeat(beat, at_ms)
+            case pb.CommandReceipt() as receipt:
+                self._note_receipt(receipt, opened.header.role)
+            case pb.RunRecord() as record:
+                self._note_record(record)
+            case pb.AdaptationCommand() | pb.OptimizerCommand() as command:
+                self._note_command(command, opened)
+            case pb.BarrierCommit() | pb.BarrierAbort() as decision:
+                self._note_decision(decision)
+            case pb.AggregatedTelemetry() as aggregate if opened.header.role is Role.GLOBAL:
+                self.flow.note_aggregate(aggregate)
+            case pb.EmergencySignal() as signal:
+                self.alarms.note(signal)
+            case pb.SystemStatePacket() as state:
+                self.states[state.source_subsystem] = state
+            case pb.FieldReport() as report:
+                self.seeds.note_field_report(report)
+
+    def look(self, look: Look) -> None:
+        """Take what was read beside the messages."""
+        self.num_noted += 1
+        self.now_ms = max(self.now_ms, look.at_ms)
+        self.flow.note_totals(look.totals, look.at_ms)
+        self.workers.note_lags(look.lags)
+        self.lags, self.refused = look.lags, look.refused
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """Messages by reason: those refused by any process, and commands refused by a judge or a rank.
+
+        Each counts what it reads; of the command streams, which several read, the larger of the two counts is told.
+        """
+        told: Counter[str] = Counter()
+        of_commands: Counter[str] = Counter()
+        for stream, reasons in self.refused.items():
+            (of_commands if stream in COMMAND_STREAMS else told).update(reasons)
+        return told + (of_commands | self.orders.rejected)
+
+    def _note_heartbeat(self, beat: pb.Heartbeat, at_ms: int) -> None:
+        if not self.workers.note(beat, at_ms):
+            return
+        self.seeds.note_states(beat.worker, list(beat.seeds), at_ms)
+        if beat.HasField("report"):
+            for report in beat.report.seeds:
+                self.seeds.note_report(report)
+
+    def _note_receipt(self, receipt: pb.CommandReceipt, role: Role) -> None:
+        if _MAY_SAY.get(receipt.status) is role:
+            self._tell_seed(self.orders.note_receipt(receipt))
+
+    def _note_command(self, command: Command, opened: Opened) -> None:
+        header = opened.header
+        self._tell_seed(
+            self.orders.note_command(command, opened.entry_id, header.producer, is_signed=bool(header.signed))
+        )
+
+    def _note_record(self, record: pb.RunRecord) -> None:
+        for outcome in record.judged.outcomes:  # of requests: the seed's id stands in place of a command's
+            self.seeds.note_receipt(outcome.command_id, outcome)
+
+    def _note_decision(self, decision: pb.BarrierCommit | pb.BarrierAbort) -> None:
+        if self.rounds.note(decision) and isinstance(decision, pb.BarrierAbort):
+            self.workers.note_abort(decision)
+
+    def _tell_seed(self, order: Order) -> None:
+        """Command and answers come on different streams: whichever is first waits for the other."""
+        if order.seed_id:
+            for receipt in order.outcomes.values():
+                self.seeds.note_receipt(order.seed_id, receipt)

@@ -1,0 +1,53 @@
+"""The barrier rounds of a run, and how long they took."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from esper.leyline import contracts as pb
+
+Decision = pb.BarrierCommit | pb.BarrierAbort
+NEWEST = 512
+
+
+@dataclass
+class Rounds:
+    """The first decision of each round counts."""
+
+    committed: int = 0
+    aborted: int = 0
+    deviations: int = 0
+    newest: deque[Decision] = field(default_factory=lambda: deque(maxlen=NEWEST))
+    last_round: int = 0
+
+    def note(self, decision: Decision) -> bool:
+        """Whether it is the first of its round, in the order of the stream."""
+        if decision.round <= self.last_round:
+            return False
+        self.last_round = decision.round
+        self.newest.append(decision)
+        if isinstance(decision, pb.BarrierCommit):
+            self.committed += 1
+            self.deviations += len(decision.deviating)
+        else:
+            self.aborted += 1
+        return True
+
+    @property
+    def latencies_ms(self) -> list[float]:
+        """From proposal to commit, of the newest rounds, oldest first."""
+        return [decision.latency_ms for decision in self.newest if isinstance(decision, pb.BarrierCommit)]
+
+    def latency_ms(self, percent: int) -> float | None:
+        """A percentile of the newest rounds; None: none was committed."""
+        return percentile(sorted(self.latencies_ms), percent)
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """Nearest rank: the smallest value that at least this share of them do not exceed."""
+    if not ordered:
+        return None
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

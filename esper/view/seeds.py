@@ -1,0 +1,134 @@
+"""Each seed of a run: where it stands, how it came there, and what it was measured to be worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from esper.leyline import contracts as pb
+
+MOST_MOMENTS = 128
+G4 = pb.SeedLifecycleGate.SEED_GATE_G4_SYSTEM_IMPACT
+_Key = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Paired: loss with the seed off minus on, on the same held-out examples, with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One entry of a seed's history: a stage that it came to, or a gate that it did not pass."""
+
+    step: int
+    stage: pb.SeedLifecycleStage
+    gate: pb.SeedLifecycleGate  # that was evaluated; 0: none
+    passed: bool
+    evidence: Mapping[str, float]
+    detail: str
+    at_ms: int  # 0: not known
+
+    @property
+    def weight(self) -> int:
+        """Of two that tell of the same, the one that tells more is kept."""
+        return 2 * len(self.evidence) + bool(self.detail) + 2 * bool(self.gate)
+
+
+@dataclass
+class Seed:
+    """One seed. `state` is that of the first worker that shows it: ranks change it at the same step."""
+
+    state: pb.SeedState
+    shown_by: str = ""
+    gain: Gain | None = None
+    report: pb.FieldReport | None = None
+    _moments: dict[_Key, Moment] = field(default_factory=dict)
+
+    @property
+    def moments(self) -> list[Moment]:
+        """Its history, by step."""
+        return sorted(self._moments.values(), key=lambda moment: (moment.step, moment.at_ms))
+
+    @property
+    def last_gate(self) -> Moment | None:
+        """The gate that was evaluated last."""
+        return next((moment for moment in reversed(self.moments) if moment.gate), None)
+
+    def note(self, moment: Moment) -> None:
+        """Take a moment, or what it tells beyond the one known of the same step."""
+        key = (moment.step, moment.stage if moment.passed else 0, 0 if moment.passed else moment.gate)
+        known = self._moments.get(key)
+        if known is None or known.weight < moment.weight:
+            self._moments[key] = moment
+        if moment.gate == G4 and (gain := gain_of(moment.evidence)) is not None:
+            self.gain = gain
+        while len(self._moments) > MOST_MOMENTS:
+            del self._moments[min(self._moments)]
+
+
+@dataclass
+class Seeds:
+    """By id. Knows which command was meant for which seed only by what it is told."""
+
+    by_id: dict[str, Seed] = field(default_factory=dict)
+
+    def of(self, seed_id: str) -> Seed:
+        """The seed of this id, made known where it is not."""
+        return self.by_id.setdefault(seed_id, Seed(pb.SeedState(seed_id=seed_id)))
+
+    def note_states(self, worker: str, states: list[pb.SeedState], entry_ms: int) -> None:
+        """What a worker's heartbeat, the newest of it, shows of its seeds."""
+        for state in states:
+            seed = self.of(state.seed_id)
+            if seed.shown_by and worker > seed.shown_by:
+                continue
+            if state.stage != seed.state.stage or state.generation != seed.state.generation:
+                seed.note(Moment(state.stage_since_step, state.stage, _NO_GATE, True, {}, "", entry_ms))
+            seed.state, seed.shown_by = state, worker
+
+    def note_receipt(self, seed_id: str, receipt: pb.CommandReceipt) -> None:
+        """What a rank answered to a command, or to a request, for this seed; no stage and no gate tell nothing."""
+        if receipt.status not in (_APPLIED, _FAILED) or not (receipt.stage or receipt.gate):
+            return
+        passed = receipt.status == _APPLIED
+        at_ms = receipt.time_ns // 1_000_000
+        told = (receipt.gate, passed, dict(receipt.evidence), receipt.detail, at_ms)
+        self.of(seed_id).note(Moment(receipt.step, receipt.stage, *told))
+
+    def note_report(self, report: pb.SeedReport) -> None:
+        """What a worker's last words tell of a seed."""
+        seed = self.of(report.seed_id)
+        for record in report.history:
+            told = (record.gate, record.passed, dict(record.evidence), record.detail, 0)
+            seed.note(Moment(record.step, record.stage, *told))
+        if report.HasField("paired_gain"):
+            seed.gain = Gain(report.paired_gain.mean, report.paired_gain.low, report.paired_gain.high)
+
+    def note_field_report(self, report: pb.FieldReport) -> None:
+        """What a seed was worth at its end."""
+        seed = self.of(report.seed_id)
+        seed.report = report
+        gain = gain_of({name.removeprefix("gain_"): value for name, value in report.metrics.items()})
+        seed.gain = gain or seed.gain
+
+    @property
+    def ordered(self) -> list[Seed]:
+        """By id."""
+        return [self.by_id[seed_id] for seed_id in sorted(self.by_id)]
+
+
+def gain_of(evidence: Mapping[str, float]) -> Gain | None:
+    """The gain in the evidence of G4; None: not measured."""
+    if not {"mean", "low", "high"} <= evidence.keys():
+        return None
+    return Gain(evidence["mean"], evidence["low"], evidence["high"])
+
+
+_NO_GATE = pb.SeedLifecycleGate.SEED_GATE_UNKNOWN
+_APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
+_FAILED = pb.ReceiptStatus.RECEIPT_FAILED

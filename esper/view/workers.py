@@ -1,0 +1,108 @@
+"""Each worker of a run: its newest heartbeat, how fast it goes, and how far it is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from esper.leyline import contracts as pb
+from esper.view.window import RateWindow
+
+SILENT_MS = 5_000
+"""A worker of which nothing is heard for so long is given up by the run (ESPER_SILENCE_S)."""
+BUSY: Mapping[int, str] = {
+    number: name.removeprefix("BUSY_").lower()
+    for name, number in pb.BusyWith.items()
+    if number != pb.BusyWith.BUSY_NONE
+}
+State = Literal["ended", "evicted", "silent", "training", "compile", "checkpoint", "evaluate", "paused"]
+
+
+@dataclass
+class Worker:
+    """One worker, as its newest heartbeat shows it."""
+
+    beat: pb.Heartbeat
+    heard_ms: int  # by the time of the entry, which is the server's
+    report: pb.WorkerReport | None = None  # its last words
+    lag: int | None = None  # entries that its groups have not read yet; None: unknown, or no group
+    is_evicted: bool = False
+    _window: RateWindow = field(default_factory=RateWindow)
+
+    @property
+    def name(self) -> str:
+        return self.beat.worker
+
+    @property
+    def steps_per_s(self) -> float | None:
+        return self._window.per_s("steps")
+
+    @property
+    def packets_per_s(self) -> float | None:
+        return self._window.per_s("packets")
+
+    def state(self, now_ms: int) -> str:
+        """In one word: what it is at, or why it is not."""
+        if self.report is not None:
+            return "ended"
+        if self.is_evicted:
+            return "evicted"
+        if now_ms - self.heard_ms > SILENT_MS:
+            return "silent"
+        return BUSY.get(self.beat.busy, "training")
+
+    def note(self, beat: pb.Heartbeat, entry_ms: int) -> bool:
+        """Take a heartbeat unless it is older than the newest one by the worker's own clock; whether it was taken."""
+        if beat.time_ns < self.beat.time_ns:
+            return False
+        if beat.incarnation != self.beat.incarnation:
+            self._window, self.report, self.is_evicted = RateWindow(), None, False
+        self.beat, self.heard_ms = beat, max(entry_ms, self.heard_ms)
+        if beat.HasField("report"):
+            self.report = beat.report
+        if not beat.repeated:
+            self._window.note(beat.time_ns // 1_000_000, {"steps": beat.step, "packets": beat.packets})
+        return True
+
+
+@dataclass
+class Workers:
+    """By name. Knows nothing of seeds."""
+
+    by_name: dict[str, Worker] = field(default_factory=dict)
+
+    def note(self, beat: pb.Heartbeat, entry_ms: int) -> bool:
+        """Whether the heartbeat is the newest of its worker."""
+        known = self.by_name.get(beat.worker)
+        if known is None:
+            known = self.by_name[beat.worker] = Worker(beat, entry_ms)
+        return known.note(beat, entry_ms)
+
+    def note_abort(self, abort: pb.BarrierAbort) -> None:
+        """Mark whom it evicts, unless another process goes by that name by now."""
+        for evicted in abort.evicted:
+            known = self.by_name.get(evicted.worker)
+            if known is not None and evicted.incarnation in (0, known.beat.incarnation):
+                known.is_evicted = True
+
+    def note_lags(self, lags: Mapping[tuple[str, str], int | None]) -> None:
+        """What each group has yet to read, by stream and group; a worker's groups go by its name."""
+        for name, worker in self.by_name.items():
+            mine = [lag for (_, group), lag in lags.items() if group == name]
+            worker.lag = None if not mine or None in mine else sum(lag for lag in mine if lag is not None)
+
+    @property
+    def ordered(self) -> list[Worker]:
+        """By rank, then by name."""
+        return sorted(self.by_name.values(), key=lambda worker: (worker.beat.rank, worker.name))
+
+    @property
+    def world_size(self) -> int:
+        return max((worker.beat.world_size for worker in self.by_name.values()), default=0)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the whole run is held: each worker that goes on says so."""
+        going = [worker for worker in self.by_name.values() if worker.report is None and not worker.is_evicted]
+        return bool(going) and all(worker.beat.busy == pb.BusyWith.BUSY_PAUSED for worker in going)

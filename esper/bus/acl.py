@@ -80,8 +80,9 @@ def line(run_id: str, user: str, password: str, *, tells_settings: bool = False)
 
     `tells_settings`: also CONFIG GET, by which durable mode asks; it tells every setting, passwords among them.
     """
-    rights = [*BASE, *(["+config|get"] if tells_settings else []), *(["+scan"] if user in SURVEYORS else [])]
-    return f"user {user_name(run_id, user)} on #{sha256(password.encode()).hexdigest()} {' '.join([*rights, *map(str, grants(run_id, user))])}"
+    extras = ["+config|get"] * tells_settings + ["+scan"] * (user in SURVEYORS)
+    rights = [*BASE, *extras, *map(str, grants(run_id, user))]
+    return " ".join(("user", user_name(run_id, user), "on", f"#{sha256(password.encode()).hexdigest()}", *rights))
 
 
 def grants(run_id: str, user: str) -> list[Grant]:

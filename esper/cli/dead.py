@@ -56,7 +56,11 @@ def list_letters(
 
 
 @app.command()
-def show(letter_id: Annotated[str, typer.Argument(metavar="ID")], run: Run = None, json: AsJson = False) -> None:
+def show(
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="As `esper dead list` shows it.")],
+    run: Run = None,
+    json: AsJson = False,
+) -> None:
     """Show one letter whole: where it lay, what its envelope says, and its body where the keyring opens it."""
     asyncio.run(_show(run, letter_id, json))
 
@@ -75,15 +79,17 @@ def purge(
     count: Count = 0,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Delete dead letters for good, after asking."""
     choice = Choice(reason, checked("--since", since), count)
     ids = asyncio.run(_chosen(run, choice))
     if dry_run or not ids:
-        print(f"would purge {len(ids)} dead letters")
+        print(notation.dumps({"would_purge": ids}) if json else f"would purge {len(ids)} dead letters")
         return
-    if yes or typer.confirm(f"Purge {len(ids)} dead letters, {ids[0]} to {ids[-1]}, for good?"):
-        print(f"purged {asyncio.run(_purge(run, ids))} dead letters")
+    if yes or typer.confirm(f"Purge {len(ids)} dead letters, {ids[0]} to {ids[-1]}, for good?", err=json):
+        purged = asyncio.run(_purge(run, ids))
+        print(notation.dumps({"purged": purged}) if json else f"purged {purged} dead letters")
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import json as notation
 import sys
 import time
 from dataclasses import dataclass
@@ -40,23 +40,26 @@ class Progress:
 def demo(
     seconds: Annotated[float, typer.Option(min=1.0, help="Give up after this long.")] = 120.0,
     runs_dir: Annotated[Path, typer.Option(help="Where the run's logs and summary go.")] = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object; the rest to stderr.")] = False,
 ) -> None:
     """Run the whole system on this machine, and show what it did."""
-    if failure := interruptible(_demo(seconds, runs_dir)):
+    if failure := interruptible(_demo(seconds, runs_dir, json)):
         print(f"esper: {failure}", file=sys.stderr)
         raise typer.Exit(FAILED)
 
 
-async def _demo(seconds: float, runs_directory: Path) -> str:
+async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> str:
     """Why it failed; empty: it did not."""
-    console, progress, began = Console(), Progress(), time.monotonic()
+    console, progress, began = Console(stderr=as_json), Progress(), time.monotonic()
     async with fleet("demo", runs_directory) as run, witness(run.record) as seen:
         with log_to(run.directory / "logs" / "demo.log"):
             failure = await _played(run, seen, progress, console, seconds)
         content = summary(seen.collected, wall_s=time.monotonic() - began, failure=failure)
         failure = failure or "; ".join(shortcomings(seen.collected))
     path = run.directory / "summary.json"
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    path.write_text(notation.dumps(content, indent=2, allow_nan=False) + "\n")
+    if as_json:
+        print(notation.dumps(content, allow_nan=False))
     console.print(closing_table(content))
     console.print(f"{path}", highlight=False, soft_wrap=True)
     return failure

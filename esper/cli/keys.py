@@ -25,12 +25,15 @@ SHORTEST_LEAD_S = 2
 
 
 @app.command()
-def new(master: Master = MASTER) -> None:
+def new(master: Master = MASTER, as_json: AsJson = False) -> None:
     """Make a master keyring with one fresh key. Keep it off the machines that train."""
     if master.exists():
         raise SettingError("keyring", str(master), "a file that is not there yet; `esper keys rotate` adds a key to it")
     keyring = MasterKeyring.new(time.time_ns())
     keyring.save(master)
+    if as_json:
+        _show(keyring.validities[0], as_json)
+        return
     typer.echo(f"{master}: key {keyring.validities[0].key_id:08x}, valid for {LIFETIME_S // 86_400} days")
 
 
@@ -93,11 +96,15 @@ def derive(
     role: Annotated[list[Role], typer.Option(help="What the process is; may be given several times.")],
     out: Annotated[Path, typer.Option(help="Where the role keyring goes.")],
     master: Master = MASTER,
+    as_json: AsJson = False,
 ) -> None:
     """Write the keyring of one process: keys of one run and of its roles, no master secret."""
     if not run:
         raise SettingError("run", run, "the id of a run")
     MasterKeyring.load(master).derive(run, role).save(out)
+    if as_json:
+        typer.echo(json.dumps({"keyring": str(out), "run": run, "roles": [str(each) for each in role]}))
+        return
     typer.echo(f"{out}: {', '.join(role)} of {run}; set ESPER_KEYRING={out}")
 
 

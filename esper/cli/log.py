@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json as notation
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,7 @@ def log(
     ] = None,
     runs_dir: RunsDir = RUNS,
     keyring: Keyring = None,
+    json: Annotated[bool, typer.Option("--json", help="What was written as one JSON object, with --out.")] = False,
 ) -> None:
     """Export commands, optimizer commands, decisions, receipts and emergencies of a run, one JSON object a line."""
     book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
@@ -39,5 +41,9 @@ def log(
         sys.stdout.buffer.flush()
         return
     logbook.write(book, out)
+    if json:
+        counts = {name: len(entries) for name, entries in book.streams.items()}
+        typer.echo(notation.dumps({"log": str(out), "run": book.run_id, "entries": counts}))
+        return
     told = ", ".join(f"{len(entries)} {name}" for name, entries in book.streams.items())
     typer.echo(f"{out}: run {book.run_id}, {told}")

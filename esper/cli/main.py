@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from esper.cli import completing, manual
 from esper.errors import EsperError
 
 HOMES = {
@@ -92,15 +93,17 @@ def load(name: str) -> Any:
         home.command(name)(function)
     command = get_command(home)
     command.name = name
+    manual.complete(command, name)
+    completing.offer(command)
     return command
 
 
-app = typer.Typer(cls=Lazy, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Lazy, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()
 def esper() -> None:
-    """Steer a PyTorch training run while it runs."""
+    """Steer a PyTorch training run while it runs. Each command has examples in its own --help."""
 
 
 if __name__ == "__main__":

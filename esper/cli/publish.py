@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json as notation
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +46,7 @@ Timeout = Annotated[
     float, typer.Option("--timeout", min=0.0, help="Seconds to wait until all apply it; judged later, it is void.")
 ]
 Wait = Annotated[bool, typer.Option(help="Wait for the answers, or return once the command is published.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line: what was published, then each answer.")]
 Param = Annotated[list[str], typer.Option("--param", metavar="NAME=VALUE", help="Repeatable.")]
 
 
@@ -56,7 +59,7 @@ def build() -> typer.Typer:
     for name, words in EXAMPLES.items():
         operation = prune if name == "prune" else getattr(Controller, name)
         called = name.replace("_", "-")
-        example = f"Example: esper publish {called} {words} --run demo"
+        example = f"Examples:\n\n  $ esper publish {called} {words} --run demo"
         app.command(called, help=operation.__doc__, epilog=example)(_command(operation))
     return app
 
@@ -66,13 +69,14 @@ def _command(operation: Callable[..., Awaitable[Any]]) -> Callable[..., None]:
     parameters = list(inspect.signature(operation, eval_str=True).parameters.values())[1:]
     mapping = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
 
-    def command(run: str | None, timeout_s: float, wait: bool, **given: Any) -> None:
+    def command(run: str | None, timeout_s: float, wait: bool, as_json: bool, **given: Any) -> None:
         named = given.pop(mapping) if mapping else []
         arguments = {**given, **pairs(named, given)}
-        asyncio.run(_publish(operation, run, timeout_s if wait else None, arguments))
+        asyncio.run(_publish(partial(operation, **arguments), run, timeout_s if wait else None, as_json))
 
     shown = [_shown(parameter) for parameter in parameters]
     shown += [_keyword("run", Run, None), _keyword("timeout_s", Timeout, 60.0), _keyword("wait", Wait, True)]
+    shown += [_keyword("as_json", Json, False)]
     command.__setattr__("__signature__", inspect.Signature(shown))
     return command
 
@@ -109,17 +113,23 @@ def pairs(texts: Sequence[str], taken: Sequence[str] | dict[str, Any] = ()) -> d
 
 
 async def _publish(
-    operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float | None, arguments: dict[str, Any]
+    operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float | None, as_json: bool
 ) -> None:
     """With a timeout: print the acceptance, then what each worker answers. Without: the entry only."""
-    from esper.cli.format import receipt_line
     from esper.client import Controller
 
     async with Controller.connect(run, name="publish") as controller:
-        receipt = await operation(controller.within(timeout_s or 0.0), **arguments)
-        print(f"published {receipt.command_id} as {receipt.entry_id}", flush=True)
+        receipt = await operation(controller.within(timeout_s or 0.0))
+        told = {"command_id": receipt.command_id, "entry_id": receipt.entry_id}
+        print(notation.dumps(told) if as_json else "published {command_id} as {entry_id}".format(**told), flush=True)
         if timeout_s is None:
             return
-        print(receipt_line(await receipt.accepted(timeout_s)), flush=True)
+        _tell(await receipt.accepted(timeout_s), as_json)
         for outcome in await receipt.applied(timeout_s):
-            print(receipt_line(outcome), flush=True)
+            _tell(outcome, as_json)
+
+
+def _tell(receipt: Any, as_json: bool) -> None:
+    from esper.cli.format import as_dict, receipt_line
+
+    print(notation.dumps(as_dict(receipt)) if as_json else receipt_line(receipt), flush=True)

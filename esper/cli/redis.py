@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as notation
 import signal
 import tempfile
 from pathlib import Path
@@ -23,23 +24,24 @@ def redis_command(
         Path | None, typer.Option("--dir", help="Where its data and its socket lie; kept. Without it: a temporary one.")
     ] = None,
     appendfsync: Annotated[str, typer.Option(help="everysec, always or no.")] = "everysec",
+    json: Annotated[bool, typer.Option("--json", help="The URL in a JSON object.")] = False,
 ) -> None:
     """Run a private redis-server until Ctrl-C. Prints its URL, for ESPER_REDIS_URL."""
     if appendfsync not in ("everysec", "always", "no"):
         raise SettingError("--appendfsync", appendfsync, "everysec, always or no")
     if directory is not None:
-        serve(directory, appendfsync)
+        serve(directory, appendfsync, json)
         return
     with tempfile.TemporaryDirectory(prefix="esper-redis-") as temporary:
-        serve(Path(temporary), appendfsync)
+        serve(Path(temporary), appendfsync, json)
 
 
-def serve(directory: Path, appendfsync: str) -> None:
+def serve(directory: Path, appendfsync: str, as_json: bool) -> None:
     """Start it, say where it is, and stop it at the first signal."""
     ends = (signal.SIGINT, signal.SIGTERM)
     with EmbeddedRedis(directory, appendfsync=appendfsync) as server:
         signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-        print(server.url, flush=True)
+        print(notation.dumps({"url": server.url}) if as_json else server.url, flush=True)
         while signal.sigtimedwait(ends, LOOK_EVERY_S) is None:
             if not server.is_running():
                 raise BusError(f"the embedded Redis ended by itself: {server.last_words()}")

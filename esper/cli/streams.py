@@ -46,13 +46,14 @@ def forget(
     group: Annotated[str, typer.Argument(help="The name of a worker that is gone for good.")],
     run: Run = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say where the group stands, and do nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Destroy the groups of a worker that is gone, once their position is told. Refused while it still reads."""
     if group in ROLES:
         raise SettingError(
             "group", group, f"that of a worker; {', '.join(ROLES)} are shared, and read again at a start"
         )
-    asyncio.run(_forget(run, group, dry_run))
+    asyncio.run(_forget(run, group, dry_run, json))
 
 
 async def _show(run: str | None, as_json: bool, watch_s: float) -> None:
@@ -68,7 +69,7 @@ async def _show(run: str | None, as_json: bool, watch_s: float) -> None:
             await asyncio.sleep(watch_s)
 
 
-async def _forget(run: str | None, group: str, dry_run: bool) -> None:
+async def _forget(run: str | None, group: str, dry_run: bool, as_json: bool) -> None:
     from esper.client import Controller
 
     async with Controller.connect(run, name="forget") as controller:
@@ -86,10 +87,17 @@ async def _forget(run: str | None, group: str, dry_run: bool) -> None:
             position = await forget_group(redis, key(found.run_id, log), group, idle_ms=IDLE_MS, dry_run=dry_run)
             if position is not None:
                 num += 1
-                did = "would destroy" if dry_run else "destroyed"
-                print(f"{did} {group} of {log}: read up to {position.last_delivered}, {position.pending} pending")
+                told = {"stream": log, "group": group, "destroyed": not dry_run}
+                told |= {"read_up_to": position.last_delivered, "pending": position.pending}
+                print(notation.dumps(told) if as_json else forgotten(told), flush=True)
     if not num:
         raise SettingError("group", group, "one that this run has")
+
+
+def forgotten(told: Mapping[str, Any]) -> str:
+    """One line on a group that is gone, or would be."""
+    did = "destroyed" if told["destroyed"] else "would destroy"
+    return f"{did} {told['group']} of {told['stream']}: read up to {told['read_up_to']}, {told['pending']} pending"
 
 
 def row(view: StreamView, said: Iterable[Iterable[Count]]) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""What a shell offers for a word that names a run or a seed. Looks at live runs, for a second at most."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from esper.errors import EsperError
+
+LONGEST_S = 2.0
+"""After this the process ends without an answer, whatever holds it: nobody waits for a shell."""
+ASK_S = 1.0
+
+
+def offer(command: Any) -> None:
+    """Have the options and arguments of a command, and of those below it, offer what is live."""
+    for child in getattr(command, "commands", {}).values():
+        offer(child)
+    command.params = [parameter for parameter in command.params if parameter.name not in FOR_ESPER_ALONE]
+    for parameter in command.params:
+        if (names := SOURCES.get(parameter.name)) is not None:
+            parameter._custom_shell_complete = offering(names)
+
+
+def offering(names: Callable[[str | None], list[str]]) -> Callable[[Any, Any, str], list[str]]:
+    """As the library calls it: with what was typed so far."""
+
+    def offered(context: Any, parameter: Any, incomplete: str) -> list[str]:
+        limit()
+        try:
+            found = names(run_named(context))
+        except (EsperError, OSError, TimeoutError):
+            found = []
+        return [name for name in found if name.startswith(incomplete)]
+
+    return offered
+
+
+def limit() -> None:
+    """End the process, quietly, once the time is over: a name server or a socket may hold it longer than asked."""
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+
+
+def run_named(context: Any) -> str | None:
+    """The run that the line names so far."""
+    return context.params.get("run") or os.environ.get("ESPER_RUN")
+
+
+def live_runs(run: str | None = None) -> list[str]:
+    """Names and ids of the embedded runs of this user."""
+    from esper.bus import runs
+
+    live = runs.list_live()
+    return sorted({record.name for record in live} | {record.run_id for record in live})
+
+
+def seeds(run: str | None) -> list[str]:
+    """Of the run that is named, or of the only live one."""
+    if run is None:
+        from esper.bus import runs
+
+        live = runs.list_live()
+        if len(live) != 1:
+            return []
+        run = live[0].run_id
+    return asyncio.run(_seeds(run))
+
+
+async def _seeds(run: str) -> list[str]:
+    from esper.client import Controller
+
+    async with asyncio.timeout(ASK_S), Controller.connect(run, name="completion") as controller:
+        workers = await controller.status()
+    return sorted({state.seed_id for beat in workers.values() for state in beat.seeds})
+
+
+def blueprints(run: str | None) -> list[str]:
+    """Ours, by name: those of installed packages would take an import of torch."""
+    return list(BLUEPRINTS)
+
+
+FOR_ESPER_ALONE = ("install_completion", "show_completion")
+BLUEPRINTS = ("noop", "norm", "lora", "mlp", "depthwise", "conv1x1", "conv3x3", "se", "attention")
+SOURCES: dict[str, Callable[[str | None], list[str]]] = {
+    "run": live_runs,
+    "named": live_runs,
+    "seed": seeds,
+    "blueprint": blueprints,
+}
+"""By a parameter's name."""

@@ -1,0 +1,46 @@
+"""What a shell offers: sub-commands, options, live runs and their seeds, in bounded time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from esper.leyline import contracts as pb
+from tests.scripted import ScriptedRun, seed_state
+
+
+def offered(line: str, **environment: str) -> list[str]:
+    """As bash asks, in a process of its own: what may stand for the last word of the line."""
+    words = line.split(" ")
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_ESPER_COMPLETE": "complete_bash"}
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", "from esper.cli.main import app; app(prog_name='esper')"],
+        env={**os.environ, **asked, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return answer.stdout.split()
+
+
+def test_a_sub_command_of_a_sub_command_is_offered() -> None:
+    assert offered("esper publish cu") == ["cull"]
+
+
+async def test_names_of_live_runs_and_their_seeds_are_offered(run: ScriptedRun) -> None:
+    await run.beat(3, seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_BLENDING))
+
+    runs = offered(f"esper status --run {run.name}")
+    seeds = offered("esper publish cull ", ESPER_RUN=run.name)
+
+    assert runs == sorted([run.name, run.run_id])
+    assert seeds == ["s0"]
+
+
+def test_a_redis_that_is_away_offers_nothing_and_holds_nobody(tmp_path: Path) -> None:
+    away = {"ESPER_RUN": "gone", "ESPER_REDIS_URL": f"unix://{tmp_path}/none.sock", "ESPER_KEYRING": "none.json"}
+
+    assert offered("esper publish cull ", **away) == []

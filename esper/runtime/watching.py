@@ -1,0 +1,177 @@
+"""Reads along with a live run: its messages from their streams, and what stands beside them, once a second or so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+from esper.bus import connect, counters, names, tail
+from esper.bus.survey import survey
+from esper.errors import BusError
+from esper.leyline.kinds import OPENS, Domain, Role
+from esper.leyline.seal import Opened, Opener
+from esper.runtime.access import Access
+from esper.runtime.ending import end
+from esper.runtime.observer import Observer
+from esper.runtime.tallies import refused
+
+T = TypeVar("T")
+
+BACKLOG: Mapping[str, int] = MappingProxyType(
+    {
+        "heartbeats": 256,
+        "receipts": 2_048,
+        "decisions": 512,
+        "commands": 512,
+        "optimizer": 512,
+        "emergency": 64,
+        "state": 512,
+        "global": 64,
+    }
+)
+"""By stream, in the order in which they are read first: how many of its newest entries."""
+_SEALED_BY = {"commands": (Domain.COMMAND, Role.CONTROLLER), "optimizer": (Domain.OPTIMIZER, Role.OPTIMIZER)}
+LOOK_EVERY_S = 1.0
+SURVEY_EVERY = 3  # looks: a survey asks for every group of every stream
+
+
+class Sink(Protocol):
+    """Who takes what is read: `esper.view.picture.Picture`."""
+
+    def note(self, opened: Opened) -> None: ...
+    def look(self, look: Look) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What stands beside the messages at one moment of the server's clock."""
+
+    at_ms: int
+    totals: Mapping[bytes, bytes]
+    lags: Mapping[tuple[str, str], int | None]
+    refused: Mapping[str, Mapping[str, int]]
+
+
+@dataclass
+class Watch:
+    """The reading of one run. Holds no group, acknowledges nothing, and writes nothing."""
+
+    run_id: str
+    observer: Observer
+    redis: connect.Redis
+    clock: connect.ServerClock
+    sink: Sink
+    trouble: str = ""  # why the newest look was not answered; empty: it was
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # set whenever the sink was given something
+    _lags: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
+    _reading: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def now_ms(self) -> int:
+        """The server's clock."""
+        return self.clock.now_ms()
+
+    async def catch_up(self, backlog: Mapping[str, int]) -> dict[str, str]:
+        """Read the newest entries of each stream, and look once: where to go on from."""
+        positions = {}
+        for name, count in backlog.items():
+            stream = names.key(self.run_id, name)
+            positions[stream] = await self.observer.position(stream)
+            for opened in await self.observer.newest(stream, count):
+                if _order(opened.entry_id) <= _order(positions[stream]):
+                    self.sink.note(opened)
+        await self.look(surveying=True)
+        return positions
+
+    def start(self, positions: Mapping[str, str]) -> None:
+        """Go on from there, until stopped."""
+        follows = [self._follow(stream, since) for stream, since in positions.items()]
+        self._reading = [asyncio.create_task(part) for part in (*follows, self._look_again())]
+
+    async def stop(self) -> None:
+        await end(self._reading)
+
+    async def along(self, work: Coroutine[object, object, T]) -> T:
+        """Do this work; what goes wrong with the reading for good is raised here."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task, *self._reading], return_when=asyncio.FIRST_COMPLETED)
+            for reading in self._reading:
+                if reading.done():
+                    reading.result()
+            return await task
+        finally:
+            await end([task])
+
+    async def look(self, *, surveying: bool) -> None:
+        """Read what stands beside the messages. A server that does not answer is waited for, and named."""
+        try:
+            await self.clock.look(self.redis)
+            totals: Any = await self.redis.hgetall(names.key(self.run_id, "totals"))
+            said = await counters.read(self.redis, self.run_id, self.now_ms())
+            if surveying:
+                views = await survey(self.redis, self.run_id)
+                self._lags = {(view.name, group.name): group.lag for view in views for group in view.groups}
+        except BusError as error:
+            self.trouble = str(error)
+        else:
+            self.trouble = ""
+            self.sink.look(Look(self.now_ms(), totals, self._lags, refused(said.values())))
+        self.changed.set()
+
+    async def _look_again(self) -> None:
+        num_looks = 0
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            num_looks += 1
+            await self.look(surveying=num_looks % SURVEY_EVERY == 0)
+
+    async def _follow(self, stream: str, since: str) -> None:
+        async with aclosing(self.observer.messages(stream, since)) as messages:
+            async for opened in messages:
+                self.sink.note(opened)
+                self.changed.set()
+
+
+@asynccontextmanager
+async def watching(found: Access, name: str, sink: Sink, backlog: Mapping[str, int] = BACKLOG) -> AsyncIterator[Watch]:
+    """The sink has caught up when the block begins, and is fed while it runs. SettingError, BusError: no such Redis."""
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(connect.reader(found.redis_url))
+        writer = await stack.enter_async_context(connect.writer(found.redis_url))
+        await stack.enter_async_context(found.kept_current())
+        clock = connect.ServerClock()
+        await clock.look(writer)
+        watch = Watch(found.run_id, observer_of(found, name, reader, clock), writer, clock, sink)
+        readable = {stream: count for stream, count in backlog.items() if opens(found.keyring.roles, stream)}
+        watch.start(await watch.catch_up(readable))
+        stack.push_async_callback(watch.stop)
+        yield watch
+
+
+def observer_of(found: Access, name: str, reader: connect.Redis, clock: connect.ServerClock) -> Observer:
+    """Opens whatever the keyring can, commands too where an observer's keys are held.
+
+    What it reads changes nothing, so that repeats are harmless; and deadlines were the judge's to check.
+    """
+    opener = Opener(found.keyring, name=name, guard=None, accept=frozenset(Domain) - {Domain.VOTE}, carries_out=True)
+    return Observer(
+        partial(tail.follow, reader),
+        partial(tail.last, reader),
+        lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()),
+    )
+
+
+def opens(roles: Iterable[Role], stream: str) -> bool:
+    """Whether a keyring of these roles opens what is on a stream; a controller's opens no commands, nor its own."""
+    pair = _SEALED_BY.get(stream)
+    return pair is None or any(pair in OPENS[role] for role in roles)
+
+
+def _order(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number or 0)

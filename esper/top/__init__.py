@@ -1,0 +1,1 @@
+"""A terminal screen of a live run."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json as notation
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,16 +11,15 @@ import typer
 
 from esper.bus import connect, counters
 from esper.bus.counters import Count
-from esper.bus.names import RUN_KEY, key
+from esper.bus.names import key
 from esper.bus.survey import Group, StreamView, survey
 from esper.bus.tidy import IDLE_MS, forget_group
 from esper.errors import SettingError
 from esper.runtime import access
+from esper.runtime.tallies import LOGS, REPEATED, tallied
 
-REFUSED, REPEATED = "esper_messages_refused_total", "esper_messages_deduplicated_total"
 REPEATS = ("replayed", "duplicate")
 ROLES = ("coordinator", "regional", "global")
-LOGS = ("commands", "optimizer", "decisions", "emergency")
 HEAD = "stream                 length  group                  lag  pending  oldest   max  consumers"
 
 app = typer.Typer(name="streams", invoke_without_command=True, help="Show each stream of a run, and who reads it.")
@@ -124,28 +122,6 @@ def group_row(group: Group) -> dict[str, Any]:
         "active": group.num_active,
         "quiet": group.num_quiet,
     }
-
-
-def tallied(stream: str, said: Iterable[Iterable[Count]]) -> Counter[str]:
-    """Of one stream: how many were refused for each reason, and under REPEATED how many left out as met before.
-
-    What every process reads, each of them refuses: the one that has counted most of a reason tells. What one of them
-    reads for all, they have counted together.
-    """
-    told = Counter[str]()
-    for counts in said:
-        mine = Counter[str]()
-        for count in counts:
-            if named(count.labels.get("stream", "")) == stream and count.name in (REFUSED, REPEATED):
-                mine[count.labels.get("reason", "") if count.name == REFUSED else REPEATED] += int(count.value)
-        told = told | mine if stream in LOGS else told + mine
-    return told
-
-
-def named(stream: str) -> str:
-    """A stream's name from its key, behind its region where it has one."""
-    found = RUN_KEY.fullmatch(stream)
-    return "/".join(filter(None, (found["region"], found["name"]))) if found else stream
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

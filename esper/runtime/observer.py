@@ -17,6 +17,8 @@ from esper.leyline.seal import Opened
 Follow: TypeAlias = Callable[[str, str], AsyncGenerator[tuple[str, bytes], None]]
 Last: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, bytes]]]]
 Open: TypeAlias = Callable[[bytes, str], Opened]
+Refused: TypeAlias = Callable[[str, str, bytes, RefusedError], None]
+"""Told of each entry that does not open: its stream, its id, its bytes and why."""
 Workers: TypeAlias = Mapping[str, pb.Heartbeat]
 
 STAGES: Mapping[str, int] = {name.removeprefix("SEED_STAGE_"): number for name, number in pb.SeedLifecycleStage.items()}
@@ -37,8 +39,8 @@ class NotSeenError(EsperError):
 class Observer:
     """Opened messages of any stream, and the newest heartbeat of each worker."""
 
-    def __init__(self, follow: Follow, last: Last, open_: Open) -> None:
-        self._follow, self._last, self._open = follow, last, open_
+    def __init__(self, follow: Follow, last: Last, open_: Open, refused: Refused | None = None) -> None:
+        self._follow, self._last, self._open, self._refused = follow, last, open_, refused
         self._told: set[tuple[str, str]] = set()
 
     async def position(self, stream: str) -> str:
@@ -97,6 +99,8 @@ class Observer:
         try:
             return self._open(sealed, entry_id)
         except RefusedError as error:
+            if self._refused is not None:
+                self._refused(stream, entry_id, sealed, error)
             reason = reason_name(error.reason)
             if (stream, reason) not in self._told:  # with keys of another run nothing opens, and once says it
                 self._told.add((stream, reason))

@@ -17,7 +17,7 @@ from esper.leyline.kinds import OPENS, Domain, Role
 from esper.leyline.seal import Opened, Opener
 from esper.runtime.access import Access
 from esper.runtime.ending import end
-from esper.runtime.observer import Observer
+from esper.runtime.observer import Observer, Refused
 from esper.runtime.tallies import refused
 
 T = TypeVar("T")
@@ -138,22 +138,29 @@ class Watch:
 
 
 @asynccontextmanager
-async def watching(found: Access, name: str, sink: Sink, backlog: Mapping[str, int] = BACKLOG) -> AsyncIterator[Watch]:
-    """The sink has caught up when the block begins, and is fed while it runs. SettingError, BusError: no such Redis."""
+async def watching(
+    found: Access, name: str, sink: Sink, backlog: Mapping[str, int] = BACKLOG, on_refusal: Refused | None = None
+) -> AsyncIterator[Watch]:
+    """The sink has caught up when the block begins, and is fed while it runs; `on_refusal` hears of what won't open.
+
+    SettingError, BusError: no such Redis.
+    """
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(connect.reader(found.redis_url))
         writer = await stack.enter_async_context(connect.writer(found.redis_url))
         await stack.enter_async_context(found.kept_current())
         clock = connect.ServerClock()
         await clock.look(writer)
-        watch = Watch(found.run_id, observer_of(found, name, reader, clock), writer, clock, sink)
+        watch = Watch(found.run_id, observer_of(found, name, reader, clock, on_refusal), writer, clock, sink)
         readable = {stream: count for stream, count in backlog.items() if opens(found.keyring.roles, stream)}
         watch.start(await watch.catch_up(readable))
         stack.push_async_callback(watch.stop)
         yield watch
 
 
-def observer_of(found: Access, name: str, reader: connect.Redis, clock: connect.ServerClock) -> Observer:
+def observer_of(
+    found: Access, name: str, reader: connect.Redis, clock: connect.ServerClock, on_refusal: Refused | None = None
+) -> Observer:
     """Opens whatever the keyring can, commands too where an observer's keys are held.
 
     What it reads changes nothing, so that repeats are harmless; and deadlines were the judge's to check.
@@ -163,6 +170,7 @@ def observer_of(found: Access, name: str, reader: connect.Redis, clock: connect.
         partial(tail.follow, reader),
         partial(tail.last, reader),
         lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()),
+        on_refusal,
     )
 
 

@@ -1,0 +1,140 @@
+"""What a run's plots show: losses, alphas and growth over steps; rates and latencies over time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, CULLED, FOSSILIZED, short
+from esper.leyline.seal import Opened
+from esper.view.line import Line
+from esper.view.orders import Order
+
+Plot: TypeAlias = Literal["loss", "alpha", "rate", "latency", "growth"]
+PLOTS: tuple[Plot, ...] = ("loss", "alpha", "rate", "latency", "growth")
+ALL_RANKS, VALIDATION = "all ranks", "validation"
+BESIDE, GROWN = "beside the model", "part of the model"
+MOST_LINES, MOST_MARKS = 32, 256
+BIN_S = 1.0
+_MARKED = BLENDED_STAGES | {CULLED}
+_GRAFTED = pb.ReceiptStatus.RECEIPT_APPLIED
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment in the life of a seed that the loss may show."""
+
+    step: int
+    seed_id: str
+    stage: str
+
+
+@dataclass
+class Curves:
+    """Lines by plot and name. Sizes of seeds are those that G0 measured when they germinated, in bytes."""
+
+    lines: dict[Plot, dict[str, Line]] = field(default_factory=lambda: {name: {} for name in PLOTS})
+    marks: list[Mark] = field(default_factory=list)
+    _drawn_by: str = ""  # the worker whose seeds are drawn: all ranks change them at the same step
+    _incarnations: dict[str, int] = field(default_factory=dict)
+    _stages: dict[str, tuple[int, int]] = field(default_factory=dict)  # since which step
+    _sizes: dict[str, float] = field(default_factory=dict)
+    _bin: tuple[float, Counter[str]] = field(default_factory=lambda: (0.0, Counter()))
+
+    def note(self, opened: Opened) -> None:
+        """Take a message; what has no place in a plot is passed over."""
+        at_s = int(opened.entry_id.partition("-")[0]) / 1000
+        match opened.message:
+            case pb.Heartbeat() as beat:
+                self._note_heartbeat(beat)
+            case pb.SystemStatePacket() as state:
+                self._note_state(state)
+            case pb.AggregatedTelemetry() as aggregate if opened.header.role is Role.GLOBAL:
+                self._note_aggregate(aggregate, at_s)
+            case pb.BarrierCommit() as commit:
+                self._add("latency", "proposal to commit", at_s, commit.latency_ms)
+            case pb.RunRecord() as record:
+                for outcome in record.judged.outcomes:  # of requests: the seed's id stands in place of a command's
+                    self.note_outcome(outcome.command_id, outcome)
+
+    def note_order(self, order: Order) -> None:
+        """What became of a command: what a seed weighs, and when it changed its stage."""
+        for receipt in order.outcomes.values():
+            self.note_outcome(order.seed_id, receipt)
+
+    def note_outcome(self, seed_id: str, receipt: pb.CommandReceipt) -> None:
+        """What a rank answered for a seed. One that is known already changes nothing."""
+        if not seed_id or receipt.status != _GRAFTED:
+            return
+        if "seed_bytes" in receipt.evidence:
+            self._sizes[seed_id] = receipt.evidence["seed_bytes"]
+        if receipt.stage:
+            self._change(seed_id, receipt.stage, receipt.step)
+
+    def _note_heartbeat(self, beat: pb.Heartbeat) -> None:
+        if self._incarnations.setdefault(beat.worker, beat.incarnation) != beat.incarnation:
+            self._incarnations[beat.worker] = beat.incarnation
+            for plot in ("loss", "alpha", "growth"):
+                for line in self.lines[plot].values():
+                    line.cut(beat.step)
+        self._add("loss", beat.worker, beat.step, beat.loss)
+        self._note_seeds(beat.worker, beat.step, beat.seeds)
+
+    def _note_state(self, state: pb.SystemStatePacket) -> None:
+        worker, step = state.source_subsystem, state.global_step
+        self._add_later("loss", worker, step, state.training_loss)
+        self._add_later("loss", VALIDATION, step, state.validation_loss)
+        self._note_seeds(worker, step, state.seed_states)
+
+    def _note_aggregate(self, aggregate: pb.AggregatedTelemetry, at_s: float) -> None:
+        loss = aggregate.metrics.get("loss")
+        if loss is not None and loss.count:
+            self._add_later("loss", ALL_RANKS, aggregate.max_step, loss.mean)
+        began_s, counts = self._bin
+        if at_s >= began_s + BIN_S:
+            for name, number in counts.items():
+                self._add("rate", name, began_s, number / max(BIN_S, at_s - began_s))
+            began_s, counts = at_s, Counter()
+        counts.update({"packets": aggregate.num_packets, "regional": aggregate.num_messages, "global": 1})
+        self._bin = (began_s, counts)
+
+    def _note_seeds(self, worker: str, step: int, seeds: Iterable[pb.SeedState]) -> None:
+        self._drawn_by = min(self._drawn_by or worker, worker)
+        if worker != self._drawn_by:
+            return
+        for state in seeds:
+            if state.stage in BLENDED_STAGES or state.seed_id in self.lines["alpha"]:
+                self._add_later("alpha", state.seed_id, step, state.alpha)
+            self._change(state.seed_id, state.stage, min(step, state.stage_since_step or step))
+        self._add_growth(step)
+
+    def _change(self, seed_id: str, stage: int, step: int) -> None:
+        """Answers may be read after the states that came of them: what is older marks its moment and no more."""
+        mark = Mark(step, seed_id, short(pb.SeedLifecycleStage(stage)))
+        if stage in _MARKED and mark not in self.marks:
+            self.marks = sorted([*self.marks, mark], key=lambda each: each.step)[-MOST_MARKS:]
+        known_step, known = self._stages.get(seed_id, (-1, 0))
+        if step >= known_step and stage != known:
+            self._stages[seed_id] = (step, stage)
+            self._add_growth(step)
+
+    def _add_growth(self, step: int) -> None:
+        for name, stages in ((BESIDE, ACTIVE_STAGES), (GROWN, {FOSSILIZED})):
+            there = [seed for seed, (_, stage) in self._stages.items() if stage in stages]
+            line = self.lines["growth"].setdefault(name, Line())
+            if line.ends_before(step + 1):  # two seeds may change at one step
+                line.add(step, sum(self._sizes.get(seed, 0.0) for seed in there))
+
+    def _add(self, plot: Plot, name: str, x: float, y: float) -> None:
+        lines = self.lines[plot]
+        if name in lines or len(lines) < MOST_LINES:
+            lines.setdefault(name, Line()).add(x, y)
+
+    def _add_later(self, plot: Plot, name: str, x: float, y: float) -> None:
+        """Unless a point behind it is known: of tiers and ranks that lag behind one another."""
+        if self.lines[plot].get(name, Line()).ends_before(x):
+            self._add(plot, name, x, y)

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
-import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from esper.errors import EsperError
+from esper.runtime.spawn import KILLED_S, Program, said, signal_group, spawn
 
 T = TypeVar("T")
 
 GRACE_S = 3.0  # from SIGTERM to SIGKILL
-KILLED_S = 1.0  # until the kernel has buried what was killed
 LAST_LINES = 12
-
-# PR_SET_PDEATHSIG is 1: SIGTERM once the supervisor is gone, however it ended. It survives execv; a preexec_fn would
-# run Python between fork and exec, which threads make unsafe. The supervisor may have died before the call.
-LAUNCH = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit(1)
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
 
 
 class ProcessDiedError(EsperError):
@@ -36,8 +23,8 @@ class ProcessDiedError(EsperError):
 
     def __init__(self, name: str, exit_code: int, log: Path, last_lines: Sequence[str]) -> None:
         self.name, self.exit_code, self.log, self.last_lines = name, exit_code, log, list(last_lines)
-        said = "\n  ".join(last_lines) or "it said nothing"
-        super().__init__(f"{name} ended with {_code(exit_code)}; the end of {log}:\n  {said}")
+        words = "\n  ".join(last_lines) or "it said nothing"
+        super().__init__(f"{name} ended with {said(exit_code)}; the end of {log}:\n  {words}")
 
 
 @dataclass(slots=True)
@@ -74,17 +61,8 @@ class Supervisor:
         self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None, *, may_end: bool = False
     ) -> Child:
         """Start one; its stdout and stderr go to <name>.log. `may_end`: it does its work and ends with 0."""
-        self._log_directory.mkdir(parents=True, exist_ok=True)
         log = self._log_directory / f"{name}.log"
-        with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), *command),
-                env={**os.environ, **(env or {})},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone to pass on
-            )
+        process = await spawn(Program(name, command, env or {}), log)
         child = self._children[name] = Child(name, process, log, may_end)
         self._waiting[name] = asyncio.create_task(self._watch(child))
         return child
@@ -117,9 +95,12 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End all, with what they started in their groups: SIGTERM, three seconds, SIGKILL."""
-        self._signal(signal.SIGTERM, [child for child in self._children.values() if child.process.returncode is None])
+        for child in self._children.values():
+            if child.process.returncode is None:
+                signal_group(child.process.pid, signal.SIGTERM)
         await self._buried(GRACE_S)
-        self._signal(signal.SIGKILL, list(self._children.values()))  # groups can outlive their leaders
+        for child in self._children.values():  # groups can outlive their leaders
+            signal_group(child.process.pid, signal.SIGKILL)
         await self._buried(KILLED_S)
 
     async def _watch(self, child: Child) -> None:
@@ -127,11 +108,6 @@ class Supervisor:
         if child.died:
             self._first_dead = self._first_dead or child
             self._died.set()
-
-    def _signal(self, number: signal.Signals, children: Sequence[Child]) -> None:
-        for child in children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.process.pid, number)
 
     async def _buried(self, timeout_s: float) -> None:
         if self._waiting:
@@ -147,9 +123,3 @@ def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
 
 async def _finished(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
-
-
-def _code(exit_code: int) -> str:
-    if exit_code < 0:
-        return f"signal {signal.Signals(-exit_code).name}"
-    return f"exit code {exit_code}"

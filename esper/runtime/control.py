@@ -1,0 +1,97 @@
+"""Asks and answers about a run that is kept going: lines of JSON over a unix socket that only its owner can open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from esper.errors import EsperError
+
+LONGEST_REQUEST_BYTES = 4096
+LONGEST_ANSWER_BYTES = 1 << 20
+REQUEST_S = 5.0
+MOST_CALLERS = 16
+NAME = "control"
+
+Request: TypeAlias = dict[str, Any]
+Answer: TypeAlias = Callable[[Request], AsyncIterator[dict[str, Any]]]
+
+
+class ControlError(EsperError):
+    """Who keeps the run going can't be asked, or refuses."""
+
+
+@asynccontextmanager
+async def answering(path: Path, answer: Answer) -> AsyncIterator[None]:
+    """Answer callers while the block runs: the lines of `answer`, and then one that says how it went."""
+    places = asyncio.Semaphore(MOST_CALLERS)
+
+    async def on_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if not places.locked():
+                async with places:
+                    await exchange(reader, writer, answer)
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return  # a caller's fault, and its loss
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(on_caller, path, limit=LONGEST_REQUEST_BYTES)
+    path.chmod(0o600)  # the folder is closed to others as well
+    try:
+        yield
+    finally:
+        server.close()
+        path.unlink(missing_ok=True)
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer) -> None:
+    """One request, its lines, and the connection ends."""
+    async with asyncio.timeout(REQUEST_S):
+        line = await reader.readuntil(b"\n")
+    try:
+        async for each in answer(request_of(line)):
+            await write(writer, each)
+        await write(writer, {"ok": True})
+    except EsperError as error:
+        await write(writer, {"ok": False, "error": str(error)})
+
+
+def request_of(line: bytes) -> Request:
+    try:
+        request = json.loads(line)
+    except ValueError as error:
+        raise ControlError(f"a request is {line[:80]!r}; expected one line of JSON") from error
+    if not isinstance(request, dict):
+        raise ControlError(f"a request is {request!r}; expected an object")
+    return request
+
+
+async def write(writer: asyncio.StreamWriter, each: dict[str, Any]) -> None:
+    writer.write(json.dumps(each).encode() + b"\n")
+    await writer.drain()
+
+
+def ask(path: Path, request: Request, timeout_s: float | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of an answer, as they come; ControlError where it refuses, or hangs up before its last one."""
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.settimeout(timeout_s)
+        try:
+            channel.connect(str(path))
+            channel.sendall(json.dumps(request).encode() + b"\n")
+            with channel.makefile("rb") as lines:
+                while line := lines.readline(LONGEST_ANSWER_BYTES):
+                    each = json.loads(line)
+                    if "ok" in each:
+                        if not each["ok"]:
+                            raise ControlError(each["error"])
+                        return
+                    yield each
+        except OSError as error:
+            raise ControlError(f"nobody answers at {path}: {error.strerror or error}") from error
+    raise ControlError(f"whoever keeps the run going hung up at {path}")

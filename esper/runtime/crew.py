@@ -1,0 +1,205 @@
+"""All processes of a run: kept going, restarted one by one, and ended in the order in which nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from esper.errors import EsperError, SettingError, near
+from esper.runtime.procs import ancestor, rss_bytes
+from esper.runtime.supervise import ProcessDiedError, last_lines
+from esper.runtime.unit import ENDED, State, Unit
+
+MOST_NOTES = 1_000
+"""That wait for somebody who watches; who is slower misses some."""
+
+log = structlog.get_logger()
+
+
+class Server(Protocol):
+    """What the others need, and is ended after them: Redis, where it is the run's own."""
+
+    def row(self) -> dict[str, Any]: ...
+
+
+class NotReadyError(EsperError):
+    """A process that was started anew does not do its work in time; those after it were left as they are."""
+
+    def __init__(self, unit: str, waited_s: float, log_file: str) -> None:
+        self.unit, self.waited_s, self.log_file = unit, waited_s, log_file
+        super().__init__(f"{unit} is not ready after {waited_s:g} s, the rest was left as it is; see {log_file}")
+
+
+class Notes:
+    """What happens, for any number of listeners. Each line is logged as well."""
+
+    def __init__(self) -> None:
+        self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        log.info(event, **facts)
+        for listener in self._listeners:
+            if not listener.full():
+                listener.put_nowait({"event": event, **facts})
+
+    async def while_doing(self, work: Awaitable[Any]) -> AsyncIterator[dict[str, Any]]:
+        """What is said while this is done; what goes wrong with it is raised at the end."""
+        listener: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_NOTES)
+        self._listeners.add(listener)
+        task = asyncio.ensure_future(work)
+        try:
+            while not (task.done() and listener.empty()):
+                heard = asyncio.ensure_future(listener.get())
+                await asyncio.wait([task, heard], return_when=asyncio.FIRST_COMPLETED)
+                if heard.done():
+                    yield heard.result()
+                else:
+                    heard.cancel()
+            await task
+        finally:
+            self._listeners.discard(listener)
+
+
+class Crew:
+    """Units by tier: the first ends first. `settled` waits, before a tier ends, for what is on its way to it."""
+
+    def __init__(
+        self,
+        tiers: Sequence[Sequence[Unit]],
+        settled: Callable[[str], Awaitable[None]],
+        notes: Notes,
+        ready_s: float,
+        server: Server | None = None,
+    ) -> None:
+        self.tiers, self.notes, self.ready_s, self.server = tiers, notes, ready_s, server
+        self._settled = settled
+        self._tasks: dict[Unit, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._is_rolling = False
+        self.stopping, self.drained = asyncio.Event(), asyncio.Event()
+
+    @property
+    def units(self) -> list[Unit]:
+        return [unit for tier in self.tiers for unit in tier]
+
+    def start(self) -> None:
+        """All at once: each waits by itself for what it needs of the others."""
+        for unit in self.units:
+            self._begin(unit)
+
+    async def keep(self) -> None:
+        """Return once told to stop, or once all who train are done; ProcessDiedError: one that all need is given up."""
+        stop = asyncio.create_task(self.stopping.wait())
+        try:
+            while not (stop.done() or self._is_done()):
+                self._changed.clear()
+                change = asyncio.create_task(self._changed.wait())
+                await asyncio.wait([stop, change, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+                self._look_after()
+        finally:
+            stop.cancel()
+
+    async def drain(self) -> bool:
+        """End one tier after the other; whether none of them had to be killed."""
+        self.stopping.set()
+        for tier in self.tiers:
+            if tier and not tier[0].is_hurried:
+                await self._settled(tier[0].plan.role)
+            await asyncio.gather(*map(self._stop, tier))
+        self.drained.set()
+        return not any(unit.was_killed for unit in self.units)
+
+    def hurry(self) -> None:
+        """Kill what is left, and wait for nobody."""
+        for unit in self.units:
+            unit.hurry()
+
+    def on_ready(self, pid: int) -> None:
+        """A process, or one that it has started, says that it does its work."""
+        leaders = {process.pid: unit for unit in self.units for process in unit.processes.values()}
+        if (leader := ancestor(pid, leaders)) is not None:
+            leaders[leader].on_ready(leader)
+
+    async def roll(self, role: str) -> None:
+        """Start anew the units of a role, or the one of this name: each once the one before is ready."""
+        chosen = self._chosen(role)
+        if self._is_rolling:
+            raise SettingError("role", role, "no restart under way: there is one already")
+        self._is_rolling = True
+        try:
+            for unit in chosen:
+                await self._renew(unit)
+        finally:
+            self._is_rolling = False
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each process, as `esper ps` shows it."""
+        pids = [process.pid for unit in self.units for process in unit.processes.values()]
+        rss = rss_bytes(pids)
+        rows = [row(unit, name, process, rss) for unit in self.units for name, process in unit.processes.items()]
+        return rows + ([self.server.row()] if self.server is not None else [])
+
+    def _begin(self, unit: Unit) -> None:
+        unit.begin()
+        self._tasks[unit] = asyncio.create_task(unit.tend())
+        self._changed.set()
+
+    async def _stop(self, unit: Unit) -> None:
+        unit.tell(again=False)
+        if unit in self._tasks:
+            await self._tasks[unit]
+
+    async def _renew(self, unit: Unit) -> None:
+        if unit.state in ENDED:
+            self._begin(unit)
+        else:
+            unit.ready.clear()
+            unit.tell(again=True)
+        try:
+            async with asyncio.timeout(self.ready_s):
+                await unit.ready.wait()
+        except TimeoutError:
+            first = next(iter(unit.plan.programs)).name
+            raise NotReadyError(unit.plan.name, self.ready_s, str(unit.log_of(first))) from None
+
+    def _chosen(self, role: str) -> list[Unit]:
+        chosen = [unit for unit in self.units if role in (unit.plan.role, unit.plan.name)]
+        if not chosen:
+            known = sorted({name for unit in self.units for name in (unit.plan.role, unit.plan.name)})
+            raise SettingError("role", role, f"one of {', '.join(known)}{near(role, known)}")
+        return chosen
+
+    def _is_done(self) -> bool:
+        trainers = [unit for unit in self.units if unit.plan.role == "trainer"]
+        return bool(trainers) and all(unit.state is State.DONE for unit in trainers)
+
+    def _look_after(self) -> None:
+        for unit, task in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[unit]
+                task.result()
+                if unit.state is State.FAILED and unit.plan.essential:
+                    raise self._death(unit)
+
+    def _death(self, unit: Unit) -> ProcessDiedError:
+        name, code = next(
+            ((name, process.returncode) for name, process in unit.processes.items() if process.returncode),
+            (next(iter(unit.processes)), 0),
+        )
+        return ProcessDiedError(name, code or 0, unit.log_of(name), last_lines(unit.log_of(name)))
+
+
+def row(unit: Unit, name: str, process: asyncio.subprocess.Process, rss: Mapping[int, int]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "role": unit.plan.role,
+        "state": str(unit.state),
+        "pid": process.pid if process.returncode is None else None,
+        "restarts": unit.restarts.num_restarts,
+        "rss_bytes": rss.get(process.pid, 0),
+        "last_end": unit.last_end,
+    }

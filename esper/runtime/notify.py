@@ -1,0 +1,70 @@
+"""How a process says that it is ready: systemd's protocol, one datagram to the socket that NOTIFY_SOCKET names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+SOCKET = "NOTIFY_SOCKET"
+READY = "READY=1"
+LONGEST_BYTES = 4096
+CREDENTIALS = struct.Struct("iII")  # pid, uid, gid, as the kernel puts them down for the sender
+
+log = structlog.get_logger()
+
+
+def tell(state: str) -> None:
+    """Say this to whoever started this process, where it listens. That nobody listens is no fault of ours."""
+    path = os.environ.get(SOCKET, "")
+    if not path:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as channel:
+        try:
+            channel.sendto(state.encode(), "\0" + path[1:] if path.startswith("@") else path)
+        except OSError as error:
+            log.debug("notice.unheard", path=path, why=str(error))
+
+
+def ready() -> None:
+    """Say that this process does its work from now on."""
+    tell(READY)
+
+
+class Notices:
+    """The other end of it: hears which process has become ready. The kernel vouches for who sends."""
+
+    def __init__(self, path: Path, on_ready: Callable[[int], None]) -> None:
+        self.path, self._on_ready = path, on_ready
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+
+    def __enter__(self) -> Notices:
+        self._channel.bind(str(self.path))
+        self.path.chmod(0o600)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        asyncio.get_running_loop().add_reader(self._channel.fileno(), self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._channel.fileno())
+        self._channel.close()
+        self.path.unlink(missing_ok=True)
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                said, extra, _, _ = self._channel.recvmsg(LONGEST_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+            except BlockingIOError:
+                return
+            senders = [
+                CREDENTIALS.unpack(content)[0]
+                for level, kind, content in extra
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+            ]
+            if senders and READY in said.decode(errors="replace").splitlines():
+                self._on_ready(senders[0])

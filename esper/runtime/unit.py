@@ -1,0 +1,178 @@
+"""Processes that live and die together: one server, one replica, or the ranks of one group."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import Any, Protocol
+
+from esper.runtime import spawn
+from esper.runtime.restarts import Restarts
+from esper.runtime.runfile import Restart
+from esper.runtime.spawn import Program, said
+
+
+class State(StrEnum):
+    """Where a unit stands. done: ended by itself, as it may."""
+
+    STARTING = auto()
+    READY = auto()
+    WAITING = auto()
+    STOPPING = auto()
+    STOPPED = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+ENDED = (State.STOPPED, State.DONE, State.FAILED)
+
+
+class Say(Protocol):
+    """Tells those who watch what has happened."""
+
+    def __call__(self, event: str, **facts: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a unit consists of. `fresh`: what each start adds to the environments, as a port that is free now."""
+
+    name: str
+    role: str
+    programs: tuple[Program, ...]
+    restart: Restart
+    stop_s: float = 5.0
+    may_end: bool = False
+    essential: bool = True
+    tells_ready: bool = True
+    stop_file: Path | None = None
+    finish_s: float = 0.0
+    fresh: Callable[[], Mapping[str, str]] = field(default=dict)
+
+
+class Unit:
+    """Starts its processes, starts them again when one has died, and ends them. Knows no other unit."""
+
+    def __init__(self, plan: Plan, logs: Path, environment: Mapping[str, str], say: Say) -> None:
+        self.plan, self._logs, self._environment, self._say = plan, logs, environment, say
+        self.state, self.last_end = State.STOPPED, ""
+        self.restarts = Restarts(plan.restart)
+        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.ready, self._wish = asyncio.Event(), asyncio.Event()
+        self._goes_on = True
+        self._told: set[str] = set()
+        self.was_killed = self.is_hurried = False
+
+    def log_of(self, program: str) -> Path:
+        return self._logs / f"{program}.log"
+
+    def begin(self) -> None:
+        """It is to run, whatever became of it before."""
+        self._goes_on, self.is_hurried = True, False
+        self.restarts.forgive()
+
+    async def tend(self) -> None:
+        """Keep its processes going until it is told to end, they are done, or it is given up. After `begin`."""
+        while self._goes_on:
+            self._wish.clear()
+            await self._start()
+            ended = await self._until_ended()
+            codes = [process.returncode for process in self.processes.values()]
+            await self._end()
+            if ended and not await self._goes_on_after([code for code in codes if code is not None]):
+                return
+        self._is_now(State.STOPPED)
+
+    def tell(self, *, again: bool) -> None:
+        """End its processes in order; `again`: and start them anew."""
+        self._goes_on = again
+        self._wish.set()
+
+    def hurry(self) -> None:
+        """Wait for nobody any more."""
+        self.is_hurried = True
+        for process in self.processes.values():
+            spawn.signal_group(process.pid, signal.SIGKILL)
+
+    def on_ready(self, pid: int) -> None:
+        """One of its processes says that it does its work."""
+        self._told |= {name for name, process in self.processes.items() if process.pid == pid}
+        if self.state is State.STARTING and len(self._told) == len(self.processes):
+            self._is_now(State.READY)
+
+    async def _start(self) -> None:
+        if self.plan.stop_file is not None:
+            self.plan.stop_file.unlink(missing_ok=True)
+        self._told, self.processes = set(), {}
+        self._is_now(State.STARTING)
+        fresh = {**self._environment, **self.plan.fresh()}
+        for program in self.plan.programs:
+            self.processes[program.name] = await spawn.spawn(program, self.log_of(program.name), **fresh)
+        if not self.plan.tells_ready:
+            self._is_now(State.READY)
+
+    async def _until_ended(self) -> bool:
+        """Wait until one has failed, or all have ended; False: something else is wished before."""
+        wish = asyncio.create_task(self._wish.wait())
+        waits = {asyncio.create_task(process.wait()) for process in self.processes.values()}
+        left: set[asyncio.Task[Any]] = {wish, *waits}
+        try:
+            while not wish.done() and not self._is_over():
+                _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in left:
+                task.cancel()
+        return not wish.done()
+
+    def _is_over(self) -> bool:
+        codes = [process.returncode for process in self.processes.values()]
+        ended = [code for code in codes if code is not None]
+        return len(ended) == len(codes) or any(code != 0 or not self.plan.may_end for code in ended)
+
+    async def _goes_on_after(self, codes: list[int]) -> bool:
+        """What comes of an end that nobody has asked for; waits until the next start where there is one."""
+        code = next((code for code in codes if code), 0)
+        self.last_end = said(code)
+        if code == 0 and self.plan.may_end:
+            self._is_now(State.DONE)
+            return False
+        delay_s = self.restarts.died(time.monotonic())
+        if delay_s is None:
+            self._say(
+                "process.given_up", unit=self.plan.name, ended_with=self.last_end, restarts=self.restarts.num_restarts
+            )
+            self._is_now(State.FAILED)
+            return False
+        self._say("process.died", unit=self.plan.name, ended_with=self.last_end, again_in_s=round(delay_s, 3))
+        self._is_now(State.WAITING)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._wish.wait()
+        return True
+
+    async def _end(self) -> None:
+        """In order: by its file where it has one, then by SIGTERM, then by SIGKILL, which is said."""
+        processes = list(self.processes.values())
+        if any(process.returncode is None for process in processes):
+            self._is_now(State.STOPPING)
+            if self.plan.stop_file is not None and self._wish.is_set() and not self.is_hurried:
+                self.plan.stop_file.touch()
+                await spawn.gone(processes, self.plan.finish_s)
+        if not await spawn.end(processes, 0.0 if self.is_hurried else self.plan.stop_s):
+            self.was_killed = True
+            self._say("process.killed", unit=self.plan.name, waited_s=self.plan.stop_s)
+
+    def _is_now(self, state: State) -> None:
+        if state is not self.state:
+            self.state = state
+            self._say(f"process.{state}", unit=self.plan.name)
+        if state is State.READY:
+            self.ready.set()
+        else:
+            self.ready.clear()

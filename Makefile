@@ -49,16 +49,15 @@ bench-gpu:
 	$(RUN)/python -c 'import torch; assert torch.cuda.is_available(), "torch sees no CUDA device"'
 	$(RUN)/esper bench run --full --out bench/out
 
-# The benchmarks of single parts, each a script, and the rows beside peers. Less of it: make bench-parts BENCH=--quick.
+# Single parts: scripts, and rows of files beside the bare client and peers. Less of it: make bench-parts BENCH=--quick.
 BENCH ?=
+PARTS := bus telemetry barrier peers/bus peers/steps
 bench-parts: $(VENV)/.bench
-	$(RUN)/python bench/bus.py $(BENCH)
 	$(RUN)/python bench/step.py $(BENCH)
 	$(RUN)/python bench/kasmina.py $(BENCH)
-	$(RUN)/python bench/barrier.py $(BENCH)
 	$(RUN)/python bench/calibration.py $(BENCH)
 	$(RUN)/python bench/scale.py $(BENCH)
-	$(RUN)/esper bench run peers --from bench/peers/bus.py --from bench/peers/steps.py $(BENCH)
+	$(RUN)/esper bench run bus tiers barrier peers $(PARTS:%=--from bench/%.py) $(or $(BENCH),--full)
 
 $(VENV)/.bench: $(READY)
 	$(PIP) -e '.[peers]' -c constraints.txt
@@ -73,9 +72,10 @@ check: $(READY)
 proto: $(READY)
 	$(RUN)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. $(PROTOS)
 
-# What pages quote: the controller script, the table of streams. Tests fail when they are out of step.
+# What pages quote: the controller script, tables, the pages of commands, messages, settings. Tests fail out of step.
 docs: $(READY)
 	$(RUN)/python scripts/fill_docs.py
+	$(RUN)/python -m scripts.reference
 
 format: $(READY)
 	$(RUN)/ruff check --fix .

@@ -14,12 +14,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the pac
 import torch
 from torch import Tensor, nn
 
+from esper.bench.figures import Figure, Ratio
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.kasmina.moves import Outcome
 from esper.kasmina.paired import Holdout, gains
 from esper.leyline import contracts as pb
-from report import Figure, Ratio, Report, options
+from report import Report, options
 
 # Short windows, so that a seed lives for some 200 steps; bounds and looks are those of every run.
 SETTINGS = KasminaConfig(window=20, blend_steps=10, latency_budget_ms=1e4, loss_variance_max=100.0)

@@ -1,9 +1,8 @@
-"""What every benchmark prints: one JSON object a line, or the same as a table."""
+"""What the benchmarks of this folder find: the suite's figures, and how samples of a whole run become them."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import statistics
@@ -11,6 +10,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rich.console import Console
+
+from esper.bench.figures import TARGET, Figure, Ratio, not_measured
+from esper.bench.output import lines, table
 from esper.errors import EsperError
 
 CHUNKS = 40
@@ -26,61 +29,32 @@ class Options:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Of one arm to another of the same run, with a 95 % interval over stretches of it."""
-
-    arm: str
-    ratio: float
-    low: float
-    high: float
-
-    def as_fields(self) -> dict[str, object]:
-        return {"arm": self.arm, "ratio": self.ratio, "low": self.low, "high": self.high}
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One line. `label` says whether it was measured, derived from measured ones, asked for (target), or why not."""
-
-    row: str
-    arm: str
-    stat: str
-    value: float | None
-    unit: str
-    num: int = 0
-    label: str = "measured"
-    vs: Ratio | None = None
-
-
 @dataclass(slots=True)
 class Report:
-    """Collects lines and prints them at the end, so that printing disturbs no measurement."""
+    """Collects figures and prints them at the end, so that printing disturbs no measurement."""
 
     bench: str
-    lines: list[dict[str, object]] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
 
     def add(self, row: str, arm: str, stat: str, value: float, unit: str, num: int, vs: Ratio | None = None) -> None:
         self.put(Figure(row, arm, stat, value, unit, num, vs=vs))
 
     def put(self, figure: Figure) -> None:
-        line: dict[str, object] = {"bench": self.bench, "row": figure.row, "arm": figure.arm, "stat": figure.stat}
-        line |= {"value": figure.value, "unit": figure.unit, "n": figure.num, "label": figure.label}
-        self.lines.append(line | ({"vs": figure.vs.as_fields()} if figure.vs else {}))
+        self.figures.append(figure)
 
     def add_target(self, row: str, stat: str, value: float, unit: str) -> None:
         """What is asked for, beside what was found."""
-        self.put(Figure(row, "target", stat, value, unit, label="target"))
+        self.put(Figure(row, "target", stat, value, unit, label=TARGET))
 
     def add_missing(self, row: str, arm: str, unit: str, why: str) -> None:
         """An arm that this machine, or this run, does without."""
-        self.put(Figure(row, arm, "rate", None, unit, label=f"not measured: {why}"))
+        self.put(Figure(row, arm, "rate", None, unit, label=not_measured(why)))
 
     def add_rates(self, row: str, rates: Mapping[str, Sequence[float]], nums: Mapping[str, int], against: str) -> None:
         """Messages per second of each arm, one rate a round, as a ratio to one arm's; `nums`: messages a round."""
         for arm, values in rates.items():
             vs = None if arm == against or against not in rates else by_round(values, rates[against], against)
-            self.put(Figure(row, arm, "rate", statistics.median(values), "msg/s", nums[arm] * len(values), vs=vs))
+            self.add(row, arm, "rate", statistics.median(values), "msg/s", nums[arm] * len(values), vs)
 
     def add_arms(self, row: str, samples: Mapping[str, Sequence[float]], unit: str, against: str) -> None:
         """Median and tail of each arm, each also as a ratio to one of them."""
@@ -100,8 +74,12 @@ class Report:
         return True
 
     def show(self, as_json: bool) -> None:
-        for line in self.lines:
-            print(json.dumps(line) if as_json else as_row(line))
+        """One JSON object a line and nothing else, or tables."""
+        if not as_json:
+            table.show_rows(self.bench, self.figures, Console())
+            return
+        for figure in self.figures:
+            print(lines.as_line(figure, self.bench))
 
 
 def options(description: str | None, quick: int, full: int) -> Options:
@@ -142,16 +120,3 @@ def chunks(values: Sequence[float]) -> list[Sequence[float]]:
     """Stretches in order of time, equally long, the rest left out."""
     size = len(values) // CHUNKS
     return [values[start : start + size] for start in range(0, size * CHUNKS, size)]
-
-
-def as_row(line: Mapping[str, object]) -> str:
-    start = f"{line['row']:<20} {line['arm']:<11} {line['stat']:<5}"
-    if line["value"] is None:
-        return f"{start} {line['label']}"
-    text = f"{start} {line['value']:>10.4g} {line['unit']:<5} n={line['n']}"
-    if line["label"] != "measured":
-        text += f" {line['label']}"
-    match line.get("vs"):
-        case {"arm": arm, "ratio": float(middle), "low": float(low), "high": float(high)}:
-            return f"{text}  {middle:.4f} x {arm} [{low:.4f}, {high:.4f}]"
-    return text

@@ -17,9 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the pac
 
 from bus_arms.arm import Arm, ArmError
 from bus_arms.traffic import RUN
+from esper.bench.figures import Figure
 from esper.bus import names
 from esper.bus.embedded import EmbeddedRedis
-from report import Figure, Report, quantile
+from report import Report, quantile
 
 WRITER, SETTLER = "scale_arms.writer", "scale_arms.settler"
 STREAMS = {"votes": names.key(RUN, "votes")}

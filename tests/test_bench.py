@@ -1,11 +1,9 @@
-"""Benchmarks print what the design says that they print."""
+"""The benchmarks of bench/ print what the design says that they print, and check every arm."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 from bus_arms.arm import ArmError  # noqa: E402
-from bus_rows.session import QUICK, Session  # noqa: E402
+from bus_rows import consume  # noqa: E402
+from bus_rows.served import measured  # noqa: E402
+from bus_rows.session import QUICK, Amounts, Session  # noqa: E402
+from esper.bench.effort import EFFORTS  # noqa: E402
+from esper.bench.registry import registered  # noqa: E402
+from esper.bench.runner import run  # noqa: E402
+from esper.bench.timing.blame import ArmFailedError  # noqa: E402
 from esper.bus.embedded import find_server  # noqa: E402
 from report import Report, by_round, quantile, ratio  # noqa: E402
 
@@ -62,22 +66,24 @@ def test_an_arm_that_was_not_measured_says_why() -> None:
 
     report.add_missing("row", "arq", "msg/s", "arq is not installed")
 
-    [line] = report.lines
-    assert (line["value"], line["n"], line["label"]) == (None, 0, "not measured: arq is not installed")
+    [figure] = report.figures
+    assert (figure.value, figure.num, figure.label) == (None, 0, "not measured: arq is not installed")
 
 
-def test_the_bus_benchmark_checks_every_arm_and_prints_json_alone(tmp_path: Path) -> None:
+def test_the_rows_of_the_bus_check_every_arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "redis-server").symlink_to(find_server())
-    lines = bus("--row", "consume", "--num", "300", "--rounds", "2", path=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
 
-    packet = {str(line["arm"]): line for line in lines if line["row"] == "consume packet"}
+    found = list(measured("bus-consume", consume.measure, {"quick": Amounts(num=300, rounds=2)}, EFFORTS["quick"]))
+
+    packet = {figure.arm: figure for figure in found if figure.row == "bus-consume, consume packet"}
     assert {"ours", "ours, shared group", "bare", "bare again", "target"} <= {*packet}
-    assert packet["ours"]["n"] == 600 and packet["ours"]["label"] == "measured"
-    assert packet["redis-benchmark"]["label"] == "not measured: redis-benchmark not on PATH"
-    assert {line["row"] for line in lines} == {
-        "consume packet",
-        "consume command",
-        "consume command, two receipts",
+    assert (packet["ours"].num, packet["ours"].label) == (600, "measured")
+    assert packet["redis-benchmark"].label == "not measured: redis-benchmark not on PATH"
+    assert {figure.row for figure in found} == {
+        "bus-consume, consume packet",
+        "bus-consume, consume command",
+        "bus-consume, consume command, two receipts",
     }
 
 
@@ -93,16 +99,36 @@ def test_an_arm_that_fails_is_told_of_and_the_others_go_on(tmp_path: Path) -> No
     assert session.failures == ["row: arq: handled 9 messages, 9 different ones, of 10"]
 
 
-def test_the_bus_benchmark_counts_what_the_collector_tracks() -> None:
-    lines = bus("--row", "allocations")
+def test_a_row_with_an_arm_that_failed_fails_once_the_others_are_told() -> None:
+    def measure(session: Session) -> None:
+        session.report.add("row", "ours", "rate", 2.0, "msg/s", 1)
+        raise ArmError("arq", "hung")
 
-    counts = {(line["row"], line["arm"]): line["value"] for line in lines if line["label"] == "derived"}
-    assert {row for row, _ in counts} == {"tracked objects, packet", "tracked objects, command"}
+    figures = measured("bus-row", measure, {"quick": QUICK}, EFFORTS["quick"])
+    told = [next(figures), next(figures)]
+
+    with pytest.raises(ArmFailedError, match="hung"):
+        next(figures)
+    assert [(figure.row, figure.arm, figure.value) for figure in told] == [
+        ("bus-row, row", "ours", 2.0),
+        ("bus-row, bus-row", "all", None),
+    ]
 
 
-def bus(*arguments: str, path: Path | None = None) -> list[dict[str, object]]:
-    """Run it, with nothing but this on PATH."""
-    command = [sys.executable, "bench/bus.py", "--quick", "--json", *arguments]
-    environment = {**os.environ, "PATH": str(path)} if path else None
-    answer = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=50, env=environment)
-    return [json.loads(line) for line in answer.stdout.splitlines()]
+def test_a_file_of_rows_counts_what_the_collector_tracks() -> None:
+    rows = registered([ROOT / "bench" / "bus.py"])
+
+    found = run([rows["bus-allocations"]], EFFORTS["quick"])
+
+    counts = {figure.row: figure.value for figure in found.figures if figure.label == "derived"}
+    assert found.failures == ()
+    assert {*counts} == {f"bus-allocations, tracked objects, {what}" for what in ("packet", "command")}
+
+
+@pytest.mark.parametrize("file", ["bus", "telemetry", "barrier", "peers/bus", "peers/steps"])
+def test_each_file_of_rows_is_one_that_the_suite_takes(file: str) -> None:
+    own = registered()
+
+    rows = registered([ROOT / "bench" / f"{file}.py"])
+
+    assert rows.keys() > own.keys()

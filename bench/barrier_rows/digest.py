@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
+from bus_rows.session import Session
 from esper.tolaria.digest import parameter_digest
-from report import Report
 from turns import turns
 
 NUM = 10_000_000
 
 
-def measure(report: Report, url: str, directory: Path, *, quick: bool) -> None:
-    row, weights = "digest of 10 M parameters", torch.randn(NUM)
+def measure(session: Session) -> None:
+    row, weights, report = "digest of 10 M parameters", torch.randn(NUM), session.report
     bits, threads = weights.view(torch.int64), torch.get_num_threads()
     samples = turns(
         {
@@ -22,7 +20,7 @@ def measure(report: Report, url: str, directory: Path, *, quick: bool) -> None:
             "ours again": lambda: parameter_digest([("weight", weights)]),
             "sum of bits": lambda: int(bits.sum()),
         },
-        40 if quick else 200,
+        session.amounts.calls,
         warm=3,
         per_s=1e3,
     )

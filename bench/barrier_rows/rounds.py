@@ -6,31 +6,21 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 
+from bus_rows.session import Amounts, Session
+from esper.bench.figures import Figure
 from esper.bench.rounds.part import Part
 from esper.bench.rounds.town import Slice, Town, ours
-from report import Figure, Report, by_round, quantile
+from report import Report, by_round, quantile
 
 WARM = 50
 
 
-@dataclass(frozen=True)
-class Amounts:
-    """Slices of each arm, and rounds in each."""
-
-    slices: int
-    rounds: int
-
-
-QUICK, FULL = Amounts(4, 100), Amounts(12, 400)
-
-
-def measure(report: Report, url: str, directory: Path, *, quick: bool) -> None:
-    amounts = QUICK if quick else FULL
+def measure(session: Session) -> None:
+    url, directory, amounts, report = session.url, session.directory, session.amounts, session.report
     with ExitStack() as stack:
         towns = {
             name: stack.enter_context(ours(url, directory, name.replace(" ", "-"), 8))
@@ -53,10 +43,10 @@ def taken(towns: Mapping[str, Town], amounts: Amounts) -> dict[str, list[Slice]]
     for town in towns.values():
         town.rounds(WARM)
     slices: dict[str, list[Slice]] = {name: [] for name in order}
-    for _ in range(amounts.slices):
+    for _ in range(amounts.rounds):
         draw.shuffle(order)
         for name in order:
-            slices[name].append(towns[name].rounds(amounts.rounds))
+            slices[name].append(towns[name].rounds(amounts.num))
     return slices
 
 

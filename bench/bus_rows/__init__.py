@@ -1,1 +1,1 @@
-"""The rows of bench/bus.py: which arms take turns, and what is printed of them."""
+"""The rows of bench/bus.py: which arms take turns, and what is told of them."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bus_rows.session import Session
+from esper.bench.figures import Figure
 from esper.bench.memory.tracking import per_item
-from report import Figure
 
 FEW, MANY = 60, 240  # both less than a batch
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bus_rows.session import Session
-from report import Figure, quantile
+from esper.bench.figures import Figure
+from report import quantile
 
 SHORT = 10_000
 LEVELS = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bus_arms.arm import ArmError
 from bus_rows.session import Session
-from report import Figure, quantile, ratio
+from esper.bench.figures import Figure
+from report import quantile, ratio
 
 PER_SECOND = 1_000
 QUIET, BUSY = "publish to handler", "commands while telemetry saturates"

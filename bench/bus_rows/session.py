@@ -1,15 +1,16 @@
-"""One run of the benchmark: its server, its amounts, what it found and which arms failed."""
+"""One row under way: its server, its amounts, what it found and which arms failed."""
 
 from __future__ import annotations
 
 import random
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from bus_arms.arm import Arm, ArmError
+from esper.bench.effort import Mode
 from report import Report
 
 Arms: TypeAlias = dict[str, Callable[[], float]]  # one slice of each; what it returns is a rate
@@ -17,22 +18,27 @@ Arms: TypeAlias = dict[str, Callable[[], float]]  # one slice of each; what it r
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much of everything."""
+    """How much of everything that a row has."""
 
     num: int  # messages a slice
     rounds: int
-    calls: int  # awaited one by one
-    seconds: float  # at a steady rate
-    backlog: int  # entries behind, and pending
+    calls: int = 0  # awaited one by one
+    seconds: float = 0.0  # at a steady rate
+    backlog: int = 0  # entries behind, and pending
 
 
 FULL = Amounts(num=20_000, rounds=15, calls=8_000, seconds=10.0, backlog=1_000_000)
 QUICK = Amounts(num=4_000, rounds=3, calls=400, seconds=1.0, backlog=30_000)
+AMOUNTS: Mapping[Mode, Amounts] = {
+    "quick": QUICK,
+    "gate": replace(QUICK, num=10_000, rounds=6, seconds=6.0),
+    "full": FULL,
+}
 
 
 @dataclass(slots=True)
 class Session:
-    """Keeps one process for each arm, for as long as the run lasts."""
+    """Keeps one process for each arm, for as long as it is measured."""
 
     url: str
     directory: Path

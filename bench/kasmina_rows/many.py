@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from esper.bench.figures import Figure
 from esper.bench.work.grown import grow
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, PROBATIONARY, SHADOWING, TRAINING
-from report import Figure, Report, quantile
+from report import Report, quantile
 
 NUM_SITES, PLACES, WIDTH, BATCH, WARM = 16, 4, 128, 128, 20
 STAGES = (TRAINING, BLENDING, SHADOWING, PROBATIONARY)

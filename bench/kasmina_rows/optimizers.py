@@ -9,9 +9,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from esper.bench.figures import Figure
 from esper.bench.work.planted import NUM_SEEDS, SHAPES, Planted, alone, planted
 from esper.tolaria.surroundings import Surroundings
-from report import Figure, Report, quantile
+from report import Report, quantile
 
 WARM = 10
 FLOATS_MOVED = 7  # gradient, weight and both moments read; weight and both moments written

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from esper.bench.figures import Figure
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.isolation import norm, shadow
 from esper.kasmina.ledger import Ledger
 from esper.kernels.blueprints import BLUEPRINTS
-from report import Figure, Report
+from report import Report
 
 RHO, BATCH, STEPS = 0.1, 64, 1_000
 MARKS = (100, 300, 1_000)  # steps

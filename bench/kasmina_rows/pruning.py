@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from esper.bench.figures import Figure
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.messages import bits_of
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
-from report import Figure, Report, quantile
+from report import Report, quantile
 
 WIDTH, NUM_LAYERS, BATCH, WARM = 512, 4, 128, 20
 CHANNEL = pb.PruningMaskType.PRUNING_MASK_CHANNEL

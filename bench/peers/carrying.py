@@ -7,12 +7,13 @@ from functools import partial
 
 from bus_arms import limit
 from bus_arms.peers import PEERS
+from bus_rows.served import served
 from bus_rows.session import Session
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure, not_measured
 from esper.bench.row import Comparison, Unit
 from esper.bench.statistics.summary import AGAIN, figures_of
-from peers.turns import absent, failures, in_turns, served
+from peers.turns import PEERS_AMOUNTS, absent, failures, in_turns
 
 OURS, BARE, LIMIT = "esper", "redis-py", "redis-benchmark"
 PEER_SHARE = 10  # a peer's slice is shorter by this, and still lasts longer
@@ -25,7 +26,7 @@ def throughput(name: str, what: str, effort: Effort) -> Iterator[Figure]:
 
     The peers carry the sealed bytes and do not open them. One sample a slice; slices of all arms take turns.
     """
-    with served(effort) as session:
+    with served(effort, PEERS_AMOUNTS) as session:
         num = session.amounts.num
         size = int(session.ask("ours", "size", what=what))
         modules = {OURS: "ours", OURS + AGAIN: "ours", BARE: "bare"}
@@ -51,7 +52,7 @@ def soon(name: str, what: str, effort: Effort) -> Iterator[Figure]:
 
     Nobody waits for an answer before the next is due, and what is sent late was due when it was due.
     """
-    with served(effort) as session:
+    with served(effort, PEERS_AMOUNTS) as session:
         seconds = session.amounts.seconds / session.amounts.rounds
         ways: dict[str, Callable[[], list[float]]] = {
             OURS: partial(_between, session, "", what, seconds),

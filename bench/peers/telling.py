@@ -7,13 +7,14 @@ from functools import partial
 from importlib.util import find_spec
 
 from bus_arms.arm import ArmError
+from bus_rows.served import served
 from bus_rows.session import Session
 from esper.bench.agreement import DisagreementError
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure, not_measured
 from esper.bench.row import Comparison
 from esper.bench.statistics.summary import AGAIN, figures_of
-from peers.turns import absent, failures, in_turns, served
+from peers.turns import PEERS_AMOUNTS, absent, failures, in_turns
 
 OURS, LIMIT = "esper", "loss.item()"
 PACKAGES = {"TensorBoard": "tensorboard", "W&B offline": "wandb"}
@@ -29,7 +30,7 @@ def telling(name: str, effort: Effort) -> Iterator[Figure]:
     row = Comparison(name, "peers", (), "us", "4 metrics, 0.07 M parameters", limit=LIMIT)
     missing = {arm: f"{package} is not installed" for arm, package in PACKAGES.items() if not find_spec(package)}
     arms = [arm for arm in (OURS, OURS + AGAIN, *PACKAGES, LIMIT) if arm not in missing]
-    with served(effort) as session:
+    with served(effort, PEERS_AMOUNTS) as session:
         try:
             _open(row, session, arms)
             ways = {arm: partial(_steps, session, arm, STEPS[effort.mode]) for arm in arms}

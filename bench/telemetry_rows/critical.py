@@ -11,7 +11,7 @@ ROW = "critical packet to subscriber, tiers saturated"
 LEAD_S = 1.0
 
 
-def measure(session: Session, quick: bool) -> None:
+def measure(session: Session) -> None:
     seconds = session.amounts.seconds / 2
     num = int(seconds * CRITICAL_PER_S)
     with tiers(session, ROW):

@@ -6,18 +6,19 @@ import statistics
 from functools import partial
 
 from bus_rows.session import Session
-from report import Figure, by_round
-from telemetry_rows.amounts import QUICK_SHARE, ROWS_A_SLICE
+from esper.bench.figures import Figure
+from report import by_round
+from telemetry_rows.amounts import TIMES
 
 TIERS, LIMITS = "telemetry_arms.tiers", "telemetry_arms.limits"
 TARGETS = {"packets": 55_000.0, "frames": 150_000.0, "columns": 2_000_000.0}
 UNITS = {"packets": "packets/s", "frames": "packets/s", "columns": "rows/s"}
 
 
-def measure(session: Session, quick: bool) -> None:
-    for form, num in ROWS_A_SLICE.items():
-        one_form(session, form, num // QUICK_SHARE if quick else num)
-    tier_2(session, ROWS_A_SLICE["frames"] // (QUICK_SHARE if quick else 1))
+def measure(session: Session) -> None:
+    for form, times in TIMES.items():
+        one_form(session, form, times * session.amounts.num)
+    tier_2(session, TIMES["frames"] * session.amounts.num)
 
 
 def one_form(session: Session, form: str, num: int) -> None:

@@ -10,7 +10,7 @@ PER_S = 10_000
 ROW = "XADD to global, oldest packet of each aggregate"
 
 
-def measure(session: Session, quick: bool) -> None:
+def measure(session: Session) -> None:
     seconds = session.amounts.seconds
     with tiers(session, ROW):
         session.tell("telemetry_arms.flow:watch", "watch_global", seconds=seconds + 1.0)

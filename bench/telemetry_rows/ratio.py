@@ -10,7 +10,7 @@ PATIENCE_S = 20.0
 ROW = "reduction at 100,000 packets/s"
 
 
-def measure(session: Session, quick: bool) -> None:
+def measure(session: Session) -> None:
     seconds = session.amounts.seconds / 2
     with tiers(session, ROW):
         num = int(session.ask("telemetry_arms.flow:made", "send_made", per_s=PER_S, seconds=seconds))

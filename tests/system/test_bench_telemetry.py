@@ -1,27 +1,29 @@
-"""The telemetry benchmark folds in every form what it was given, beside the bare loop and numpy alone."""
+"""The rows of the telemetry's tiers fold in every form what they were given, beside the bare loop and numpy alone."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from telemetry_rows import fold  # noqa: E402
+
+from bus_rows.served import measured  # noqa: E402
+from bus_rows.session import Amounts  # noqa: E402
+from esper.bench.effort import EFFORTS  # noqa: E402
 
 
 @pytest.mark.system
-def test_the_telemetry_benchmark_checks_every_arm_of_every_form() -> None:
-    command = [sys.executable, "bench/telemetry.py", "--quick", "--json", "--row", "fold", "--rounds", "1"]
+def test_the_rows_of_the_tiers_check_every_arm_of_every_form() -> None:
+    found = list(measured("tiers-fold", fold.measure, {"quick": Amounts(num=1_024, rounds=1)}, EFFORTS["quick"]))
 
-    answer = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=100)
-
-    lines = [json.loads(line) for line in answer.stdout.splitlines()]
-    measured = {(line["row"], line["arm"]) for line in lines if line["label"] == "measured"}
+    told = {(figure.row, figure.arm) for figure in found if figure.label == "measured"}
     arms = ("ours", "bare", "bare again", "numpy")
     arms_of_the_processor = ("ours, processor", "bare, processor", "bare again, processor")
     forms = ("packets", "frames", "columns")
-    assert measured >= {(f"tier 1, {form}", arm) for form in forms for arm in (*arms, *arms_of_the_processor)}
-    assert all(line["value"] > 0 for line in lines)
+    assert told >= {(f"tiers-fold, tier 1, {form}", arm) for form in forms for arm in (*arms, *arms_of_the_processor)}
+    assert all(figure.value for figure in found)

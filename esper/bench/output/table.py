@@ -33,17 +33,22 @@ _LEGEND = (
 def show(document: Document, console: Console) -> None:
     """Every figure, then what failed, what alarms, and what it comes to."""
     for family, figures in document.by_family.items():
-        for (row, shape), group in groupby(figures, key=lambda figure: (figure.row, figure.shape)):
-            own = list(group)
-            console.print(Text.assemble((f"{family} / {row}", "bold"), (f"  {shape}" if shape else "", "dim")))
-            if listed := [figure for figure in own if not is_aside(figure)]:
-                console.print(table_of(listed))
-            for aside in (*counted(own), *asides(own)):
-                console.print(Text(aside, style="dim"))
-            console.print()
+        show_rows(family, figures, console)
     console.print(Text(_LEGEND, style="dim"))
     for line in closing(document.results):
         console.print(Text(line))
+
+
+def show_rows(family: str, figures: Sequence[Figure], console: Console) -> None:
+    """A table for each row at each shape."""
+    for (row, shape), group in groupby(figures, key=lambda figure: (figure.row, figure.shape)):
+        own = list(group)
+        console.print(Text.assemble((f"{family} / {row}", "bold"), (f"  {shape}" if shape else "", "dim")))
+        if listed := [figure for figure in own if not is_aside(figure)]:
+            console.print(table_of(listed))
+        for aside in (*counted(own), *asides(own)):
+            console.print(Text(aside, style="dim"))
+        console.print()
 
 
 def table_of(figures: Sequence[Figure]) -> Table:

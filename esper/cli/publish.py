@@ -41,6 +41,35 @@ EXAMPLES = {
 }
 """Operation, in the order that the help shows: words that may follow it. A method of Controller, but for `prune`."""
 
+MEANINGS = {
+    "seed": "Id of the seed: a name of yours, given when it is germinated.",
+    "site": "Name of a submodule that was given to attach(); `esper sites` lists those of a model.",
+    "blueprint": "What the seed is made from, such as lora, mlp or se.",
+    "steps": "Length of the blending in optimizer steps.",
+    "alpha": "The seed's weight at its end, 0 to 1.",
+    "curve": "linear, cosine or sigmoid.",
+    "optimizer_id": "host, or the id of a seed.",
+    "release": "Name of a hyperparameter to hand back to the scheduler; repeatable.",
+    "state": "open or closed.",
+    "rationale": "Why, for the log.",
+    "level": "notice, elevated, conservative or halt.",
+    "reason": "Why, for the log.",
+    "step": "Optimizer step; 0: the newest.",
+    "phase": "validation_only, active or disabled.",
+    "ratio": "Share of each layer's channels, 0 to 1.",
+    "criterion": "taylor, fisher or gradient_norm.",
+    "only": "Name of a weight that may be pruned; repeatable.",
+    "masks": "File with the JSON form of a StructuralPruningResponse.",
+    "lift": "Why the last masks are taken back.",
+    "expected_step": "Of a lease its first step, 0: at once; else it marks a repeat, which changes nothing.",
+    "lr": "Learning rate of the seed's optimizer.",
+    "num_steps": "How many optimizer steps the lease is for; 0: without end.",
+    "grad_clip_norm": "Clip the gradient to this norm; 0: don't.",
+    "generation": "Refuse it unless the optimizer is of this generation; 0: any.",
+    "digest": "sha256 of a safetensors file, 64 hex digits.",
+}
+"""Parameter of an operation: its line in the help."""
+
 Run = Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.0, help="Seconds to wait until all apply it; judged later, it is void.")
@@ -88,9 +117,9 @@ def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
         case inspect.Parameter.KEYWORD_ONLY:
             kind = list[str] if parameter.annotation == Sequence[str] else parameter.annotation
             default = [] if kind == list[str] else parameter.default
-            return _keyword(parameter.name, Annotated[kind, typer.Option()], default)
+            return _keyword(parameter.name, Annotated[kind, typer.Option(help=MEANINGS[parameter.name])], default)
         case _:
-            kind = Annotated[parameter.annotation, typer.Argument()]
+            kind = Annotated[parameter.annotation, typer.Argument(help=MEANINGS[parameter.name])]
             return _keyword(parameter.name, kind, parameter.default)
 
 

@@ -1,0 +1,1 @@
+"""Pages of docs/ that are made from the code: commands, messages, settings."""

@@ -1,0 +1,106 @@
+"""docs/cli.md: every command with its options, examples and exit statuses, from what --help knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from esper.cli import manual
+from esper.cli.main import HOMES, load
+from scripts.reference.tables import code, table
+
+HEAD = """# Commands
+
+Made from the code by `make docs`; `esper COMMAND --help` shows the same.
+
+`--run` takes the name or the id of a live run, and `ESPER_RUN` stands in for it. A run on a Redis of its own is reached
+by `ESPER_REDIS_URL` and a role keyring in `ESPER_KEYRING`. With `--json` stdout holds JSON and nothing else: one object
+a line where there are several. Log lines go to stderr.
+
+<!-- not run: writes into the shell's own start-up file -->
+```sh
+esper --install-completion
+```
+
+completes sub-commands, options, names of live runs and their seeds in bash, zsh and fish.
+
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | done, and the answer is no: what that means stands with the command |
+| 2 | bad input, an unknown run, a command refused, no answer in time: one line on stderr says which |
+| 130 | interrupted (Ctrl-C) |
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "".join(section(path, each) for name in HOMES for path, each in walked(load(name), name))
+
+
+def walked(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by the words after `esper`."""
+    below = getattr(command, "commands", {})
+    if not below or command.invoke_without_command:
+        yield path, command
+    for name, child in below.items():
+        yield from walked(child, f"{path} {name}")
+
+
+def section(path: str, command: Any) -> str:
+    """One command."""
+    words = [shown(one) for one in arguments(command)]
+    usage = " ".join(["esper", path, "[OPTIONS]", *words])
+    rows = [(named(one), default(one), one.help or "") for one in command.params if one.name != "help"]
+    parts = [f"## esper {path}", "", prose(command.help or ""), "", f"    {usage}", ""]
+    return "\n".join(parts) + "\n" + table(("", "default", ""), rows) + examples(path, command) + status(path)
+
+
+def prose(text: str) -> str:
+    """Paragraphs of a docstring, each as one line."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def arguments(command: Any) -> list[Any]:
+    return [one for one in command.params if one.param_type_name == "argument"]
+
+
+def shown(argument: Any) -> str:
+    word = str(argument.metavar or argument.name.upper())
+    return word if argument.required else f"[{word.strip('[]')}]"
+
+
+def named(one: Any) -> str:
+    """As it is typed."""
+    if one.param_type_name == "argument":
+        return code(str(one.metavar or one.name.upper()))
+    value = "" if one.is_flag else f" {one.metavar or 'VALUE'}"
+    return ", ".join(code(f"{each}{value}") for each in [*one.opts, *one.secondary_opts])
+
+
+def default(one: Any) -> str:
+    if one.required:
+        return "required"
+    value = one.default
+    return code(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
+
+
+def examples(path: str, command: Any) -> str:
+    """A block that the tests run, or the reason why they don't."""
+    found = re.findall(rf"(?:Example: |\$ )(esper {path}\b.*)", command.epilog or "")
+    if not found:
+        return ""
+    alone = manual.PAGES.get(path, manual.Page()).alone or ALONE.get(path.split()[0], "")
+    mark = f"<!-- not run: {alone} -->\n" if alone else ""
+    return "\n".join([f"{mark}```sh", *found, "```", "", ""])
+
+
+def status(path: str) -> str:
+    fails = manual.PAGES.get(path, manual.Page()).fails
+    return f"Status 1: {fails}.\n\n" if fails else ""
+
+
+ALONE = {"bench": "measures for minutes; the suite's own tests run it"}
+"""Whole groups of commands whose examples are not run as they stand."""

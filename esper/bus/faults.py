@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 from redis import exceptions
@@ -64,6 +65,7 @@ LOST = (
 FAILURES = (exceptions.RedisError, OSError, RuntimeError)
 """What a command may raise. RuntimeError: uvloop's, for a write to a connection that was reset a moment ago."""
 CLOSED = "the handler is closed"
+UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (?P<why>.+?)\.? \(_ssl")
 
 
 def without_password(url: str) -> str:
@@ -88,6 +90,11 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
         return ElsewhereError(at, error.host, error.port, once=not isinstance(error, exceptions.MovedError))
     if isinstance(error, exceptions.BusyLoadingError):
         return LostError(f"Redis at {at} is still loading its data")
+    if untrusted := UNTRUSTED.search(said):
+        expected = "one made for this host, by an authority that ESPER_REDIS_CA names"
+        return BusError(
+            f"Redis at {at} shows a certificate that does not hold ({untrusted['why']}); expected {expected}"
+        )
     if isinstance(error, LOST):
         return LostError(f"Redis at {at} cannot be reached: {said or 'no answer in time'}")
     # Up to 6.2 a script wraps what it meets; UNBLOCKED ends a blocking read at the moment of the change.

@@ -9,10 +9,12 @@ from weakref import WeakValueDictionary
 
 import redis.asyncio as library
 
-from esper.bus.faults import FAILURES, translated
+from esper.bus.diagnosis import diagnosed
+from esper.bus.faults import FAILURES, LostError, translated
 from esper.bus.outage import Outage
 from esper.bus.packing import packed
 from esper.bus.protocol import Argument
+from esper.errors import BusError
 
 LAST_LOOK_S = 0.1
 
@@ -40,6 +42,7 @@ class Redis(library.Redis):
     url: str = ""
     outage: Outage
     deadline_s: float | None = None
+    looked_into = False
     holders: WeakValueDictionary[tuple[str, str, str], Holder]
     """Who has entries of a stream, a group and a consumer in hand, and hears what was settled of them."""
     holds_on = True
@@ -90,7 +93,16 @@ class Redis(library.Redis):
         try:
             return await in_time(self.deadline_s, exchange)
         except FAILURES as error:
-            raise translated(error, self.url) from error
+            met = translated(error, self.url)
+            is_hung_up = isinstance(met, LostError) and not isinstance(error, TimeoutError)
+            raise (await self._explained(met) if is_hung_up else met) from error
+
+    async def _explained(self, error: BusError) -> BusError:
+        """The first time it is looked into: a server that wants TLS, or has none, hangs up as one that goes away."""
+        if self.looked_into:
+            return error
+        self.looked_into = True
+        return await diagnosed(error, self.url)
 
 
 async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esper.bus import runs
+from esper.bus.credentials import completed
 from esper.errors import SettingError
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
@@ -52,7 +53,7 @@ async def find(
         raise SettingError(
             "keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis"
         )
-    path = Path(keyring)
+    path, redis_url = Path(keyring), completed(redis_url, os.environ)
     keys = RoleKeyring.load(path)
     run_id = keys.run_id if run == keys.run_id else await runs.resolve_outside(redis_url, run)
     return Access(_agreed(keys, run_id, role), redis_url, keys, path)

@@ -1,0 +1,63 @@
+"""What ESPER_REDIS_ variables add to a URL: a user with a password, and the files of TLS. What the URL says wins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode
+
+from esper.bus.faults import without_password
+from esper.errors import SettingError
+
+PARTS = re.compile(r"(?P<scheme>[a-z+]+://)(?:(?P<user>[^@/?]*)@)?(?P<place>[^?]*)(?:\?(?P<query>.*))?")
+URL, USERNAME, PASSWORD = "ESPER_REDIS_URL", "ESPER_REDIS_USERNAME", "ESPER_REDIS_PASSWORD"
+FILES = {
+    "ssl_ca_certs": "ESPER_REDIS_CA",
+    "ssl_certfile": "ESPER_REDIS_CERT",
+    "ssl_keyfile": "ESPER_REDIS_KEY",
+}
+"""Option of a URL: the variable that stands for it. All are PEM files; the key has no passphrase."""
+
+
+def completed(url: str, environment: Mapping[str, str]) -> str:
+    """The URL with all that it needs to connect. SettingError: a variable, or a file that is named, does not fit."""
+    found = PARTS.fullmatch(url)
+    if found is None:
+        return url  # whoever connects says what is wrong with it
+    user = found["user"] if found["user"] is not None else user_of(environment)
+    options = dict(parse_qsl(found["query"] or "", keep_blank_values=True))
+    told = {option: environment[name] for option, name in FILES.items() if environment.get(name)}
+    if told and not found["scheme"].startswith("rediss"):
+        name = FILES[next(iter(told))]
+        raise SettingError(URL, without_password(url), f"a URL that begins with rediss://, as {name} is set")
+    options = told | options
+    check_files(options)
+    query = f"?{urlencode(options, safe='/')}" if options else ""
+    return f"{found['scheme']}{'' if user is None else f'{user}@'}{found['place']}{query}"
+
+
+def user_of(environment: Mapping[str, str]) -> str | None:
+    """As it stands in a URL; None: nobody is named, and the server's default user is meant."""
+    name, password = environment.get(USERNAME, ""), environment.get(PASSWORD, "")
+    if name and not password:
+        raise SettingError(PASSWORD, password, f"the password of {name}, whom {USERNAME} names")
+    return f"{quote(name, safe='')}:{quote(password, safe='')}" if password else None
+
+
+def check_files(options: Mapping[str, str]) -> None:
+    """Refuse what can't be read, before a connection says so in other words, again and again."""
+    for option, name in FILES.items():
+        if option in options and not readable(Path(options[option])):
+            raise SettingError(name, options[option], "a PEM file that can be read")
+    if ("ssl_certfile" in options) != ("ssl_keyfile" in options):
+        missing = "ssl_keyfile" if "ssl_certfile" in options else "ssl_certfile"
+        raise SettingError(FILES[missing], "", "a PEM file: a client's certificate and its key go together")
+
+
+def readable(path: Path) -> bool:
+    """Whether it is PEM."""
+    try:
+        return "-----BEGIN " in path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -1,0 +1,173 @@
+"""TLS to a real server: what ESPER_REDIS_ variables name is used, and whatever does not fit is one clear sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect
+from esper.bus.credentials import completed
+from esper.bus.embedded import EmbeddedRedis
+from esper.errors import BusError, SettingError
+from tests.many_servers import HOST, free_ports
+from tests.server_kit import newer_server
+from tests.tls_kit import Authority, Issued
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server that asks for client certificates on one port and speaks no TLS on the other."""
+
+    port: int
+    plain_port: int
+    authority: Authority
+    client: Issued
+    stranger: Authority
+
+    def variables(self, **changed: Path | str) -> dict[str, str]:
+        given = {"CA": self.authority.cert, "CERT": self.client.cert, "KEY": self.client.key, **changed}
+        return {f"ESPER_REDIS_{name}": str(value) for name, value in given.items()}
+
+    def url(self, host: str = HOST) -> str:
+        return f"rediss://{host}:{self.port}/0"
+
+
+@pytest.fixture(scope="module")
+def place(short_directory: Path) -> Iterator[Place]:
+    binary = newer_server()
+    directory = short_directory / "tls"
+    directory.mkdir()
+    authority, (port, plain_port) = Authority(directory, "ours"), free_ports(2)
+    server = authority.issue("server", HOST)
+    options = {
+        "port": str(plain_port),
+        "tls-port": str(port),
+        "bind": HOST,
+        "tls-ca-cert-file": str(authority.cert),
+        "tls-cert-file": str(server.cert),
+        "tls-key-file": str(server.key),
+    }
+    with EmbeddedRedis(directory / "data", binary=binary, options=options):
+        yield Place(port, plain_port, authority, authority.issue("client"), Authority(directory, "strange"))
+
+
+async def answer(url: str) -> object:
+    async with connect.writer(url) as redis:
+        return await redis.execute_command("PING")
+
+
+async def refusal(url: str) -> str:
+    """The one sentence; what is worth trying again is none."""
+    with pytest.raises(BusError) as caught:
+        await answer(url)
+    assert type(caught.value) is BusError
+    return str(caught.value)
+
+
+async def test_a_server_is_reached_with_the_files_that_the_variables_name(place: Place) -> None:
+    assert await answer(completed(place.url(), place.variables())) is True
+
+
+async def test_what_the_url_says_wins_over_the_variables(place: Place) -> None:
+    url = f"{place.url()}?ssl_ca_certs={place.authority.cert}"
+
+    assert await answer(completed(url, place.variables(CA=place.stranger.cert))) is True
+
+
+async def test_a_certificate_of_another_authority_is_refused(place: Place) -> None:
+    said = await refusal(completed(place.url(), place.variables(CA=place.stranger.cert)))
+
+    assert "a certificate that does not hold (self-signed certificate in certificate chain)" in said
+    assert "ESPER_REDIS_CA" in said
+
+
+async def test_a_certificate_for_another_host_is_refused(place: Place) -> None:
+    said = await refusal(completed(place.url("localhost"), place.variables()))
+
+    assert "certificate is not valid for 'localhost'" in said
+
+
+async def test_a_client_without_a_certificate_is_told_to_bring_one(place: Place) -> None:
+    said = await refusal(completed(place.url(), place.variables(CERT="", KEY="")))
+
+    assert "hangs up after the TLS handshake" in said and "ESPER_REDIS_CERT" in said
+
+
+async def test_a_certificate_that_the_server_does_not_trust_is_told_apart_from_a_lost_server(place: Place) -> None:
+    other = place.stranger.issue("other")
+
+    said = await refusal(completed(place.url(), place.variables(CERT=other.cert, KEY=other.key)))
+
+    assert "a client certificate that its authority has signed" in said
+
+
+async def test_no_tls_to_a_port_that_speaks_it_is_refused(place: Place) -> None:
+    said = await refusal(f"redis://{HOST}:{place.port}/0")
+
+    assert said == f"Redis at redis://{HOST}:{place.port}/0 speaks TLS; expected a URL that begins with rediss://"
+
+
+async def test_tls_to_a_port_that_speaks_none_is_refused(place: Place) -> None:
+    said = await refusal(f"rediss://{HOST}:{place.plain_port}/0?socket_connect_timeout=0.2")
+
+    assert (
+        said == f"Redis at rediss://{HOST}:{place.plain_port}/0 speaks no TLS; expected a URL that begins with redis://"
+    )
+
+
+async def test_a_server_that_is_not_there_stays_one_to_wait_for(place: Place) -> None:
+    (port,) = free_ports(1)
+
+    with pytest.raises(BusError, match="cannot be reached") as caught:
+        await answer(completed(f"rediss://{HOST}:{port}/0", place.variables()))
+    assert type(caught.value) is not BusError
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"CA": "/nowhere/ca.pem"}, "ESPER_REDIS_CA is '/nowhere/ca.pem'; expected a PEM file that can be read"),
+        ({"CA": "pyproject.toml"}, "ESPER_REDIS_CA is 'pyproject.toml'; expected a PEM file that can be read"),
+        ({"KEY": ""}, "ESPER_REDIS_KEY is ''; expected a PEM file: a client's certificate and its key go together"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named_before_anything_connects(
+    place: Place, variables: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        completed(place.url(), place.variables(**variables))
+
+    assert str(caught.value) == said
+
+
+def test_files_of_tls_ask_for_a_url_of_tls(place: Place) -> None:
+    with pytest.raises(
+        SettingError, match="ESPER_REDIS_URL is 'redis://host/0'; expected a URL that begins with rediss"
+    ):
+        completed("redis://host/0", place.variables())
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://host:1/0", "redis://w:p%40%2F@host:1/0"),
+        ("redis://else:where@host/0", "redis://else:where@host/0"),
+        ("unix:///tmp/redis.sock?protocol=3", "unix://w:p%40%2F@/tmp/redis.sock?protocol=3"),
+        ("redis+cluster://a:1,b:2", "redis+cluster://w:p%40%2F@a:1,b:2"),
+        ("redis+sentinel://a,b/primary", "redis+sentinel://w:p%40%2F@a,b/primary"),
+    ],
+)
+def test_the_user_of_the_variables_joins_a_url_without_one(url: str, expected: str) -> None:
+    assert completed(url, {"ESPER_REDIS_USERNAME": "w", "ESPER_REDIS_PASSWORD": "p@/"}) == expected
+
+
+def test_a_user_without_a_password_is_one_clear_error() -> None:
+    with pytest.raises(SettingError, match="ESPER_REDIS_PASSWORD is ''; expected the password of w"):
+        completed("redis://host", {"ESPER_REDIS_USERNAME": "w"})
+
+
+def test_nothing_named_leaves_a_url_as_it_is() -> None:
+    assert completed("rediss://host:1/0?ssl_min_version=771", {}) == "rediss://host:1/0?ssl_min_version=771"

@@ -24,7 +24,7 @@ def train(num_epochs: int) -> float:
                     loss.backward()  # type: ignore[no-untyped-call]
                     optimizer.step()
                     optimizer.zero_grad()
-                    step.loss(loss)
+                    step.loss(loss, examples=len(inputs))
             run.epoch_end()
     return float(digits.accuracy(model, data.test))
 

@@ -47,7 +47,7 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
-                step.loss(loss)
+                step.loss(loss, examples=len(inputs))
         require_equal(run)
         run.epoch_end()
         if all_agree_to_stop(stop_file, device):

@@ -43,7 +43,7 @@ def train(max_epochs: int, stop_file: Path | None) -> None:
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
-                step.loss(loss)
+                step.loss(loss, examples=len(inputs))
         run.note(accuracy=digits.accuracy(host, data.test))
         run.epoch_end()
         if all_agree_to_stop(stop_file, device):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from esper.errors import TrainingError
+from esper.errors import SettingError, TrainingError
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.seed_kit import Host, Op, new_host, optimizer_of
@@ -203,3 +203,16 @@ def test_a_breaker_that_opens_is_told_at_once_and_training_goes_on() -> None:
     ]
     assert table.events[0].attributes["reason"].startswith("s0: 0 isolation violations")
     assert [request.operation for request in run.executor.requests()] == [Op.SEED_OP_CULL]
+
+
+def test_examples_that_a_loop_tells_of_are_summed_up_in_heartbeats() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+
+    for examples in (32, 8):
+        with run.step() as step:
+            step.loss(backward(host, 1), examples=examples)
+
+    assert run.portrait.heartbeat(3, 0).examples == 40
+    with pytest.raises(SettingError, match="examples is -1"), run.step() as step:
+        step.loss(backward(host, 1), examples=-1)

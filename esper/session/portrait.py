@@ -36,6 +36,7 @@ class Portrait:
     rows: Rows
     notes: dict[str, float] = field(default_factory=dict)
     steps_waited: int = 0
+    examples: int = 0
     gradients: GradientSample = field(default_factory=GradientSample)
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class Portrait:
             hyperparameters=self.optimizers.hyperparameters(),
             accuracy=self.notes.get("accuracy", math.nan),
             steps_waited=self.steps_waited,
+            examples=self.examples,
         )
 
     def vote(self, proposal: pb.BarrierProposal, step: int, epoch: int) -> pb.BarrierVote:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import structlog
 import torch
 
-from esper.errors import RuntimeLostError
+from esper.errors import RuntimeLostError, SettingError
 from esper.kasmina.prefetch import Prefetched, Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
@@ -120,6 +120,12 @@ class Session:
         self.portrait.notes |= values
         if "accuracy" in values:
             self.pruning.note_accuracy(values["accuracy"])
+
+    def note_examples(self, num_examples: int) -> None:
+        """Count what was trained on; heartbeats tell the sum."""
+        if num_examples < 0:
+            raise SettingError("examples", num_examples, "a count, at least 0")
+        self.portrait.examples += num_examples
 
     def prefetch(self, site: str, blueprint_id: str, **parameters: float) -> None:
         """Have the kernel built (and compiled) that the next GERMINATE of this blueprint there will want.

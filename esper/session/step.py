@@ -14,6 +14,7 @@ class Stepped(Protocol):
 
     def begin_step(self) -> None: ...
     def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None: ...
+    def note_examples(self, num_examples: int) -> None: ...
 
 
 class Step:
@@ -36,6 +37,10 @@ class Step:
         if kind is None:
             self._session.end_step(self._loss, (time.perf_counter() - self._started) * 1e3)
 
-    def loss(self, loss: torch.Tensor) -> None:
-        """Note the step's loss, a 0-dim tensor; it is read at the next flush, so that nothing synchronises here."""
+    def loss(self, loss: torch.Tensor, *, examples: int = 0) -> None:
+        """Note the step's loss, a 0-dim tensor; it is read at the next flush, so that nothing synchronises here.
+
+        `examples` says how many of them this rank has trained on in this step, for whoever watches its speed.
+        """
         self._loss = loss.detach()
+        self._session.note_examples(examples)

@@ -39,6 +39,11 @@ class Worker:
         return self._window.per_s("steps")
 
     @property
+    def samples_per_s(self) -> float | None:
+        """Examples trained on; None: the training script does not say how many."""
+        return self._window.per_s("examples") if self.beat.examples else None
+
+    @property
     def packets_per_s(self) -> float | None:
         return self._window.per_s("packets")
 
@@ -62,7 +67,8 @@ class Worker:
         if beat.HasField("report"):
             self.report = beat.report
         if not beat.repeated:
-            self._window.note(beat.time_ns // 1_000_000, {"steps": beat.step, "packets": beat.packets})
+            counts = {"steps": beat.step, "packets": beat.packets, "examples": beat.examples}
+            self._window.note(beat.time_ns // 1_000_000, counts)
         return True
 
 

@@ -26,6 +26,10 @@ ROLES = {
 """User: the roles that it has in the table of streams."""
 REFUSERS = ("worker", "coordinator", "regional", "global")
 """Who sets aside what it cannot handle."""
+ADMIN = "esper-admin"
+"""Who may do everything, as Redis's default user may before there is an ACL file."""
+NOBODY = "user default off resetpass resetkeys resetchannels -@all"
+"""Whoever connects without a name is let in to nothing."""
 SURVEYORS = ("coordinator", "observer", "operator")
 """Who looks for the regions of a run, by SCAN: it tells the names of all keys of the server, and nothing else."""
 BASE = ("resetchannels", "-@all", "+@connection", "-@dangerous", "+time", "+info")
@@ -83,6 +87,11 @@ def line(run_id: str, user: str, password: str, *, tells_settings: bool = False)
     extras = ["+config|get"] * tells_settings + ["+scan"] * (user in SURVEYORS)
     rights = [*BASE, *extras, *map(str, grants(run_id, user))]
     return " ".join(("user", user_name(run_id, user), "on", f"#{sha256(password.encode()).hexdigest()}", *rights))
+
+
+def admin(password: str) -> str:
+    """The line of whoever looks after the server."""
+    return f"user {ADMIN} on #{sha256(password.encode()).hexdigest()} ~* &* +@all"
 
 
 def grants(run_id: str, user: str) -> list[Grant]:
@@ -144,7 +153,7 @@ def looks(row: Stream, user: str) -> bool:
 
 def stands(row: Stream, user: str) -> bool:
     """Whether it asks how the stream stands: its figures show all, a producer sheds by the backlog."""
-    return user == "coordinator" or (user == "worker" and row.name == "telemetry")
+    return user == "coordinator" or (user, row.name) in (("worker", "telemetry"), ("global", "global"))
 
 
 def trims(row: Stream, user: str) -> bool:

@@ -16,11 +16,15 @@ from esper.errors import EsperError
 
 HOMES = {
     "demo": ("esper.cli.demo:demo", "Run the whole system on this machine, and show what it did."),
-    "up": ("esper.cli.up:up", "Start a run that goes on until interrupted."),
+    "up": ("esper.cli.up:up", "Start a run, and keep it going until it is told to end."),
+    "ps": ("esper.cli.operate:ps", "List the processes of a run that is kept going."),
+    "restart": ("esper.cli.operate:restart", "Start the processes of a role anew, one after the other."),
+    "down": ("esper.cli.operate:down", "End a run in order, so that nothing is lost."),
     "publish": ("esper.cli.publish:build", "Publish one command and print what the run answers."),
     "tail": ("esper.cli.tail:tail", "Follow telemetry or receipts of a live run."),
     "export": ("esper.cli.export:app", "Carry telemetry to Prometheus, TensorBoard or a file of JSON lines."),
     "status": ("esper.cli.status:status", "Show where each worker and each seed of a live run stands."),
+    "web": ("esper.cli.web:web", "Show a live run in a browser: plots, seeds, every decision and its signature."),
     "sites": ("esper.cli.sites:sites", "List where seeds can join a model, and which blueprints fit."),
     "dead": ("esper.cli.dead:app", "Look at, replay and purge what was set aside."),
     "streams": ("esper.cli.streams:app", "Show each stream of a run: lag, pending, consumers, what was refused."),
@@ -30,6 +34,7 @@ HOMES = {
     "diff": ("esper.cli.diff:diff", "Show where the decisions of two runs part."),
     "bench": ("esper.cli.bench:app", "Measure what it costs: list rows, run them, compare runs, write a report."),
     "checkpoints": ("esper.cli.checkpoints:app", "List and verify the checkpoints in a folder."),
+    "acl": ("esper.cli.acl:acl", "Write an ACL file for Redis, with a user for each role of a run."),
     "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
     "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),
 }

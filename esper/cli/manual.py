@@ -50,6 +50,7 @@ PAGES: dict[str, Page] = {
     "diff": Page(("esper diff demo demo",), "the two runs part somewhere"),
     "checkpoints list": Page(("esper checkpoints list checkpoints",)),
     "checkpoints verify": Page(("esper checkpoints verify checkpoints",), "one does not verify"),
+    "acl": Page(("esper acl digits-00c0ffee --out users.acl", "esper acl digits-00c0ffee --out users.acl --json")),
     "keys new": Page(("esper keys new master.json",)),
     "keys list": Page(("esper keys list master.json", "esper keys list master.json --json")),
     "keys rotate": Page(("esper keys rotate master.json --lead 3600",)),

@@ -25,19 +25,24 @@ def read_private(path: Path, *kinds: str) -> dict[str, Any]:
     return _parse(path, text, kinds)
 
 
-def write_private(path: Path, content: dict[str, Any]) -> None:
+def replace_private(path: Path, text: str, what: str = "keyring") -> None:
     """Replace the file as a whole: a reader meets the old one or the new one, a crash leaves either."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w") as file:
-            json.dump(content, file, indent=1)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         aside.rename(path)
     except OSError as error:
         aside.unlink(missing_ok=True)
-        raise SettingError("keyring", str(path), f"a place to write ({error.strerror})") from error
+        raise SettingError(what, str(path), f"a place to write ({error.strerror})") from error
+
+
+def write_private(path: Path, content: dict[str, Any]) -> None:
+    """The same, of a JSON object."""
+    replace_private(path, json.dumps(content, indent=1))
 
 
 def _parse(path: Path, text: bytes, kinds: tuple[str, ...]) -> dict[str, Any]:

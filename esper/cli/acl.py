@@ -1,0 +1,101 @@
+"""`esper acl`: an ACL file for Redis, with a user for each role of a run, and the passwords of these users."""
+
+from __future__ import annotations
+
+import json as notation
+import os
+import re
+from pathlib import Path
+from secrets import token_hex, token_urlsafe
+from typing import Annotated
+
+import typer
+
+from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, line, user_name
+from esper.bus.credentials import PASSWORD, USERNAME
+from esper.bus.names import checked_name
+from esper.errors import SettingError
+from esper.leyline.keyfile import replace_private
+
+KEPT = re.compile(rf"^{PASSWORD}=(?P<password>[A-Za-z0-9_-]{{43}})$", re.MULTILINE)
+
+
+def acl(
+    run: Annotated[str, typer.Argument(help="Id of the run, as `esper keys derive` is told it.")],
+    out: Annotated[Path, typer.Option(help="The ACL file. Users of other runs that stand in it stay.")],
+    passwords: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where each user's variables go; default: beside --out.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="New passwords also for users that have one.")] = False,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Let processes read Redis's settings, as ESPER_DURABILITY=durable must.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a user.")] = False,
+) -> None:
+    """Write an ACL file by which each role touches its own streams alone. For Redis 7.0 and newer."""
+    checked_name("run", run)
+    others = users_of(out)
+    folder = passwords or out.parent / "passwords"
+    users = {user_name(run, role): role for role in ROLES} | {ADMIN: ADMIN}
+    known = {name: password_of(folder, name, fresh=fresh) for name in users}
+    lines = {
+        name: admin(known[name]) if role == ADMIN else line(run, role, known[name], tells_settings=durable)
+        for name, role in users.items()
+    }
+    replace(out, "".join(f"{each}\n" for each in {**others, "default": NOBODY, **lines}.values()))
+    for name, role in users.items():
+        told = {"user": name, "role": role, "variables": str(variables_of(folder, name))}
+        typer.echo(notation.dumps(told) if json else f"{role:12} {told['variables']}")
+    if not json:
+        typer.echo(f"{out}: name it as `aclfile` in redis.conf; a server that has it already: ACL LOAD")
+
+
+def password_of(folder: Path, name: str, *, fresh: bool) -> str:
+    """The one that its file holds, else a new one of 256 bits, in a file that only its owner can read."""
+    path = variables_of(folder, name)
+    try:
+        known = None if fresh else KEPT.search(path.read_text())
+    except FileNotFoundError:
+        known = None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError("--passwords", str(path), f"a file that can be read ({error})") from error
+    if known is not None:
+        return known["password"]
+    password = token_urlsafe(32)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_private(path, f"{USERNAME}={name}\n{PASSWORD}={password}\n")
+    return password
+
+
+def variables_of(folder: Path, name: str) -> Path:
+    """As a shell, a systemd unit or Compose reads them."""
+    return folder / f"{name}.env"
+
+
+def users_of(path: Path) -> dict[str, str]:
+    """Lines of an ACL file by user; none where there is no file yet."""
+    try:
+        lines = path.read_text().splitlines() if path.exists() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError("--out", str(path), f"an ACL file that can be read ({error})") from error
+    found = {}
+    for each in filter(str.strip, lines):
+        words = each.split()
+        if words[0] != "user" or len(words) < 2:  # the server would refuse the file as a whole
+            raise SettingError("--out", str(path), f"an ACL file, whose lines begin with user; one is {each[:40]!r}")
+        found[words[1]] = each
+    return found
+
+
+def replace(path: Path, text: str) -> None:
+    """A whole file, or the one before. It holds no secret: a hash of 256 random bits tells nothing."""
+    aside = path.with_name(f".{path.name}.{token_hex(4)}")
+    try:
+        with open(aside, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise SettingError("--out", str(path), f"a place to write ({error.strerror})") from error

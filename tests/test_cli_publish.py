@@ -130,3 +130,26 @@ def test_help_loads_neither_torch_nor_redis() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+async def test_what_only_a_gate_holds_back_is_published_again_after_an_epoch(run: ScriptedRun) -> None:
+    held = failed(pb.ReasonCode.REASON_GATE_FAILED, "fit_last is unmeasured")
+    serving = asyncio.create_task(run.serve({1: held}))
+    beating = asyncio.create_task(beaten(run))
+
+    status, out, err = await called("publish", "start-grafting", "s0", "--attempts", "3", "--run", run.name)
+    await cancelled(serving)
+    await cancelled(beating)
+
+    assert (status, err) == (0, "")
+    assert out.splitlines() == ["applied by worker-0 at step 108", "applied by worker-1 at step 108"]
+    assert len(await run.received(count=2)) == 2
+
+
+async def beaten(run: ScriptedRun) -> None:
+    """Epoch after epoch, as fast as heartbeats are read."""
+    epoch = 0
+    while True:
+        epoch += 1
+        await run.beat(epoch)
+        await run.redis.ping()

@@ -7,7 +7,7 @@ import inspect
 import json as notation
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -75,12 +75,15 @@ Timeout = Annotated[
     float, typer.Option("--timeout", min=0.0, help="Seconds to wait until all apply it; judged later, it is void.")
 ]
 Wait = Annotated[bool, typer.Option(help="Wait for the answers, or return once the command is published.")]
+Attempts = Annotated[int, typer.Option(min=1, help="Publish it again after each epoch while only its gate refuses.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line: what was published, then each answer.")]
 Param = Annotated[list[str], typer.Option("--param", metavar="NAME=VALUE", help="Repeatable.")]
+Do: TypeAlias = Callable[[Callable[..., Awaitable[Any]]], None]
+"""Takes an operation that wants its controller only."""
 
 
-def build() -> typer.Typer:
-    """The sub-commands. Imports the client, which takes a moment."""
+def build(do: Do | None = None) -> typer.Typer:
+    """The sub-commands; where `do` is given, what each asks for goes to it. Imports the client, which takes a moment."""
     from esper.cli.prune import prune
     from esper.client import Controller
 
@@ -89,23 +92,31 @@ def build() -> typer.Typer:
         operation = prune if name == "prune" else getattr(Controller, name)
         called = name.replace("_", "-")
         example = f"Examples:\n\n  $ esper publish {called} {words} --run demo"
-        app.command(called, help=operation.__doc__, epilog=example)(_command(operation))
+        app.command(called, help=operation.__doc__, epilog=example)(_command(operation, do))
     return app
 
 
-def _command(operation: Callable[..., Awaitable[Any]]) -> Callable[..., None]:
+def _command(operation: Callable[..., Awaitable[Any]], do: Do | None) -> Callable[..., None]:
     """A function whose options are the operation's after its controller, `**parameters` as --param NAME=VALUE."""
     parameters = list(inspect.signature(operation, eval_str=True).parameters.values())[1:]
     mapping = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
 
-    def command(run: str | None, timeout_s: float, wait: bool, as_json: bool, **given: Any) -> None:
+    def command(run: str | None, timeout_s: float, wait: bool, attempts: int, as_json: bool, **given: Any) -> None:
         named = given.pop(mapping) if mapping else []
-        arguments = {**given, **pairs(named, given)}
-        asyncio.run(_publish(partial(operation, **arguments), run, timeout_s if wait else None, as_json))
+        asked = partial(operation, **given, **pairs(named, given))
+        if do is not None:
+            do(asked)
+            return
+        if attempts > 1 and not wait:
+            raise SettingError("--attempts", attempts, "1 with --no-wait: nobody hears of a gate that holds it back")
+        if attempts > 1:
+            asyncio.run(_persist(asked, run, timeout_s, attempts, as_json))
+        else:
+            asyncio.run(_publish(asked, run, timeout_s if wait else None, as_json))
 
     shown = [_shown(parameter) for parameter in parameters]
     shown += [_keyword("run", Run, None), _keyword("timeout_s", Timeout, 60.0), _keyword("wait", Wait, True)]
-    shown += [_keyword("as_json", Json, False)]
+    shown += [_keyword("attempts", Attempts, 1), _keyword("as_json", Json, False)]
     command.__setattr__("__signature__", inspect.Signature(shown))
     return command
 
@@ -155,6 +166,18 @@ async def _publish(
             return
         _tell(await receipt.accepted(timeout_s), as_json)
         for outcome in await receipt.applied(timeout_s):
+            _tell(outcome, as_json)
+
+
+async def _persist(
+    operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float, attempts: int, as_json: bool
+) -> None:
+    """Until its gate lets it through; print what each worker answers then."""
+    from esper.client import Controller
+
+    async with Controller.connect(run, name="publish") as controller:
+        asked = partial(operation, controller.within(timeout_s))
+        for outcome in await controller.persist(asked, attempts=attempts):
             _tell(outcome, as_json)
 
 

@@ -36,12 +36,12 @@ class Backlog:
     async def look(self) -> None:
         """Ask how many entries nobody has settled yet: until the next look as many are welcome as are missing to the
         most, so that what waits stays near it, and producers never stand still while it is folded."""
-        waiting = await self._waiting()
-        self._grant(self.most - waiting)
-        if waiting >= self.most and not self._is_unbearable:
+        num_waiting = await waiting(self.redis, self.stream, self.group)
+        self._grant(self.most - num_waiting)
+        if num_waiting >= self.most and not self._is_unbearable:
             self._is_unbearable = True
             log.warning("backlog.unbearable", stream=self.stream, group=self.group, most=self.most)
-        elif waiting <= self.most / 2 and self._is_unbearable:
+        elif num_waiting <= self.most / 2 and self._is_unbearable:
             self._is_unbearable = False
             log.info("backlog.bearable", stream=self.stream, group=self.group)
 
@@ -54,16 +54,17 @@ class Backlog:
             self._welcome.clear()
             self.spent.set()
 
-    async def _waiting(self) -> float:
-        """Not handed out, or not settled; infinite where there are more of the first than a server of 6.2 counts."""
-        try:
-            groups: Any = await self.redis.xinfo_groups(self.stream)
-        except BusError as error:
-            if "no such key" in str(error):
-                return 0
-            raise
-        for facts in groups:
-            if facts["name"] == self.group.encode():
-                lag = await lag_of(self.redis, self.stream, facts)
-                return float("inf") if lag is None else lag + int(facts["pending"])
-        return 0
+
+async def waiting(redis: Redis, stream: str, group: str) -> float:
+    """Not handed out, or not settled; infinite where there are more of the first than a server of 6.2 counts."""
+    try:
+        groups: Any = await redis.xinfo_groups(stream)
+    except BusError as error:
+        if "no such key" in str(error):
+            return 0
+        raise
+    for facts in groups:
+        if facts["name"] == group.encode():
+            lag = await lag_of(redis, stream, facts)
+            return float("inf") if lag is None else lag + int(facts["pending"])
+    return 0

@@ -79,9 +79,14 @@ class Registration:
         self.close()
 
 
-def register(name: str, *, started_ns: int, url: str | None = None) -> Registration:
-    """List a new run of this name. Its Redis is to be started in `record.directory`, unless a URL says where it is."""
-    root, run_id = user_directory(), new_run_id(checked_name("run", name))
+def register(name: str, *, started_ns: int, url: str | None = None, run_id: str = "") -> Registration:
+    """List a new run of this name. Its Redis is to be started in `record.directory`, unless a URL says where it is.
+
+    `run_id`: of a run that goes on, as its keys say; refused while it is listed.
+    """
+    root, run_id = user_directory(), run_id or new_run_id(checked_name("run", name))
+    if any(record.run_id == run_id for record in list_live()):
+        raise SettingError("run", run_id, "a run that nobody keeps going yet")
     directory = root / run_id
     socket = directory / "redis.sock"
     if len(bytes(socket)) > LONGEST_SOCKET_PATH:

@@ -15,8 +15,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from esper.cli.cast import Cast, cast
 from esper.cli.dashboard import show
-from esper.cli.fleet import WORLD_SIZE, Fleet, fleet, interruptible
+from esper.cli.fleet import example_file, interruptible
 from esper.cli.quiet import log_to
 from esper.cli.summary import shortcomings, summary
 from esper.cli.witness import Witness, witness
@@ -51,12 +52,13 @@ def demo(
 async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> str:
     """Why it failed; empty: it did not."""
     console, progress, began = Console(stderr=as_json), Progress(), time.monotonic()
-    async with fleet("demo", runs_directory) as run, witness(run.record) as seen:
-        with log_to(run.directory / "logs" / "demo.log"):
+    read = example_file(name="demo", runs_dir=runs_directory)
+    async with cast(read) as run, witness(run.fleet.record) as seen:
+        with log_to(run.fleet.place.logs / "demo.log"):
             failure = await _played(run, seen, progress, console, seconds)
         content = summary(seen.collected, wall_s=time.monotonic() - began, failure=failure)
         failure = failure or "; ".join(shortcomings(seen.collected))
-    path = run.directory / "summary.json"
+    path = run.fleet.directory / "summary.json"
     path.write_text(notation.dumps(content, indent=2, allow_nan=False) + "\n")
     if as_json:
         print(notation.dumps(content, allow_nan=False))
@@ -65,7 +67,7 @@ async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> str:
     return failure
 
 
-async def _played(run: Fleet, seen: Witness, progress: Progress, console: Console, seconds: float) -> str:
+async def _played(run: Cast, seen: Witness, progress: Progress, console: Console, seconds: float) -> str:
     screen = asyncio.create_task(show(seen.collected, console, lambda: progress.doing))
     try:
         with run.naming_redis():
@@ -82,19 +84,19 @@ async def _played(run: Fleet, seen: Witness, progress: Progress, console: Consol
     return ""
 
 
-async def _play(run: Fleet, seen: Witness, progress: Progress) -> None:
+async def _play(run: Cast, seen: Witness, progress: Progress) -> None:
     """The main job, from the first process to the last packet."""
     await run.start_servers()
     await run.start_trainers()
     progress.doing = "waiting for the workers"
-    await seen.until(lambda collected: len(collected.newest) == WORLD_SIZE)
+    await seen.until(lambda collected: len(collected.newest) == run.fleet.read.trainer.count)
     progress.doing = "growing seeds"
     await run.run_script("controller", "esper.examples.grow_digits")
     progress.doing = "refusing hostile commands"
     await run.run_script("hostile", "esper.examples.hostile")
     progress.doing = "ending"
     run.ask_trainers_to_end()
-    await seen.until(lambda collected: len(collected.reports) == WORLD_SIZE)
+    await seen.until(lambda collected: len(collected.reports) == run.fleet.read.trainer.count)
     with contextlib.suppress(TimeoutError):  # what is missing then is said by the summary
         async with asyncio.timeout(FOLD_S):
             await seen.until(lambda collected: collected.complete)

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
-from esper.cli.fleet import free_port
 from esper.cli.log import RUNS, Keyring, Run, RunsDir
+from esper.cli.ports import free_port
 from esper.errors import EsperError, SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring

@@ -1,49 +1,153 @@
-"""`esper up`: the processes of the demo without its scripts, until interrupted."""
+"""`esper up`: a run from one file, kept going until it is told to end, in the background where one likes."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import json as notation
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from esper.cli.dashboard import show
-from esper.cli.demo import FAILED
-from esper.cli.fleet import fleet, interruptible
+from esper.cli.detach import detached
+from esper.cli.fleet import Fleet, example, example_file, fleet
+from esper.cli.keeping import kept
 from esper.cli.quiet import log_to
 from esper.cli.witness import witness
-from esper.errors import BusError
+from esper.errors import EsperError
+from esper.runtime import notify, runfile
+from esper.runtime.crew import Crew
+from esper.runtime.ending import end
+from esper.runtime.runfile import RunFile
 from esper.runtime.supervise import ProcessDiedError
+from esper.runtime.unit import ENDED, State
+
+DONE, FAILED = 0, 1
+LOOK_S = 0.1
+AGAIN_S = 1.0
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def up(
-    name: Annotated[str, typer.Option(help="Name by which other commands find the run.")] = "demo",
-    runs_dir: Annotated[Path, typer.Option(help="Where the run's logs go.")] = Path("runs"),
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Run file; else a small run of two ranks.")] = None,
+    name: Annotated[str, typer.Option(help="Name by which other commands find the run; else the file's.")] = "",
+    runs_dir: Annotated[Path | None, typer.Option(help="Where the run's logs go; else the file's.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it in the background once all are ready.")] = False,
+    as_example: Annotated[bool, typer.Option("--example", help="Print a run file with every key, and end.")] = False,
+    told_fd: Annotated[int, typer.Option(hidden=True, help="Where a detached run says that it is ready.")] = -1,
 ) -> None:
-    """Start a run that goes on until interrupted."""
-    with contextlib.suppress(KeyboardInterrupt):
+    """Start a run, and keep it going until it is told to end."""
+    if as_example:
+        print(example(), end="")
+        return
+    given = {"--file": file, "--name": name or None, "--runs-dir": runs_dir}
+    if detach:
+        raise typer.Exit(detached([part for option, value in given.items() if value for part in (option, str(value))]))
+    changes: dict[str, Any] = {"name": name} if name else {}
+    changes |= {} if runs_dir is None else {"runs_dir": runs_dir}
+    read = example_file(**changes) if file is None else runfile.load(file).model_copy(update=changes)
+    raise typer.Exit(asyncio.run(Keeper(told_fd).keep(read)))
+
+
+class Keeper:
+    """One run from its start to its end, with the signals of this process."""
+
+    def __init__(self, told_fd: int = -1) -> None:
+        self._told_fd = told_fd
+        self._console = Console()
+        self._crew: Crew | None = None
+        self._this: asyncio.Task[Any] | None = None
+
+    async def keep(self, read: RunFile) -> int:
+        """Exit status: 0 where it ended in order, 1 where one was given up or had to be killed."""
+        self._this = asyncio.current_task()
+        for number in ENDS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
-            interruptible(_up(name, runs_dir))
-        except (ProcessDiedError, BusError) as error:
-            typer.echo(f"esper: {error}", err=True)
-            raise typer.Exit(FAILED) from None
+            async with fleet(read) as run, kept(run) as crew:
+                with log_to(run.place.logs / "up.log"):
+                    self._crew = crew
+                    return await self._kept(run, crew)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    async def _kept(self, run: Fleet, crew: Crew) -> int:
+        self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
+        beside = [asyncio.create_task(self._tell(crew)), asyncio.create_task(self._announce(run, crew))]
+        if self._told_fd < 0:
+            beside.append(asyncio.create_task(self._screen(run)))
+        failure: EsperError | None = None
+        crew.start()
+        try:
+            await crew.keep()
+        except ProcessDiedError as error:
+            failure = error
+        finally:
+            in_order = await crew.drain()
+            await end(beside)
+        if failure is not None:
+            typer.echo(f"esper: {failure}", err=True)
+        return DONE if in_order and failure is None else FAILED
+
+    def _on_signal(self) -> None:
+        """The first one ends the run in order, the next one at once."""
+        if self._crew is None:
+            assert self._this is not None
+            self._this.cancel()
+        elif self._crew.stopping.is_set():
+            self._crew.hurry()
+        else:
+            self._crew.stopping.set()
+
+    async def _tell(self, crew: Crew) -> None:
+        """Say what happens to processes, without end."""
+        async for note in crew.notes.while_doing(asyncio.Event().wait()):
+            self._say(sentence(note))
+
+    async def _announce(self, run: Fleet, crew: Crew) -> None:
+        """Once every unit is ready, say so to whoever has started this."""
+        while not all(unit.state is State.READY or unit.state in ENDED for unit in crew.units):
+            await asyncio.sleep(LOOK_S)
+        notify.ready()
+        if self._told_fd >= 0:
+            log = (run.place.logs / "up.log").open("ab")
+            for descriptor in (1, 2):  # from here on nobody is at the terminal
+                os.dup2(log.fileno(), descriptor)
+            told = {"run": run.record.run_id, "logs": str(run.place.logs)}
+            os.write(self._told_fd, notation.dumps(told).encode() + b"\n")
+            os.close(self._told_fd)
+
+    async def _screen(self, run: Fleet) -> None:
+        """What the run itself says, also again after its Redis was away."""
+        while True:
+            with suppress(EsperError):
+                async with witness(run.record) as seen:
+                    await seen.along(show(seen.collected, self._console, lambda: "running"))
+            await asyncio.sleep(AGAIN_S)
+
+    def _say(self, line: str) -> None:
+        if self._told_fd < 0:
+            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-async def _up(name: str, runs_directory: Path) -> None:
-    console = Console()
-    async with fleet(name, runs_directory) as run:
-        console.print(f"run {run.record.run_id}; in another terminal: esper status --run {name}", highlight=False)
-        with log_to(run.directory / "logs" / "up.log"):
-            await run.start_servers()
-            await run.start_trainers()
-            async with witness(run.record) as seen:
-                screen = asyncio.create_task(show(seen.collected, console, lambda: "running"))
-                try:
-                    with run.naming_redis():
-                        await run.supervisor.guard(seen.along(asyncio.Event().wait()))
-                finally:
-                    screen.cancel()
-                    await asyncio.gather(screen, return_exceptions=True)
+def sentence(note: dict[str, Any]) -> str:
+    """What has happened, for people."""
+    match note:
+        case {"event": "process.died", "unit": unit, "ended_with": how, "again_in_s": delay_s}:
+            return f"{unit} ended with {how}; it is started again in {delay_s:g} s"
+        case {"event": "process.given_up", "unit": unit, "ended_with": how}:
+            return f"{unit} ended with {how}, too often: it is given up"
+        case {"event": "process.killed", "unit": unit, "waited_s": waited_s}:
+            return f"{unit} did not end within {waited_s:g} s, and was killed"
+        case {"event": "tier.unsettled", "tier": tier, "why": why}:
+            return f"what was on its way to the {tier} tier has not come through: {why}"
+        case {"event": "process.started", "unit": unit}:
+            return f"{unit} is started"
+        case {"event": event, "unit": unit}:
+            return f"{unit} is {event.partition('.')[2]}"
+    return ", ".join(f"{key} {value}" for key, value in note.items())

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import structlog
 
 from esper.errors import EsperError, SettingError, near
+from esper.runtime.ending import end
 from esper.runtime.procs import ancestor, rss_bytes
 from esper.runtime.supervise import ProcessDiedError, last_lines
 from esper.runtime.unit import ENDED, State, Unit
@@ -22,15 +23,17 @@ log = structlog.get_logger()
 class Server(Protocol):
     """What the others need, and is ended after them: Redis, where it is the run's own."""
 
+    async def tend(self) -> None: ...
+
     def row(self) -> dict[str, Any]: ...
 
 
 class NotReadyError(EsperError):
     """A process that was started anew does not do its work in time; those after it were left as they are."""
 
-    def __init__(self, unit: str, waited_s: float, log_file: str) -> None:
-        self.unit, self.waited_s, self.log_file = unit, waited_s, log_file
-        super().__init__(f"{unit} is not ready after {waited_s:g} s, the rest was left as it is; see {log_file}")
+    def __init__(self, unit: str, state: str, log_file: str) -> None:
+        self.unit, self.state, self.log_file = unit, state, log_file
+        super().__init__(f"{unit} is {state}, not ready; those after it were left as they are; see {log_file}")
 
 
 class Notes:
@@ -77,6 +80,7 @@ class Crew:
         self.tiers, self.notes, self.ready_s, self.server = tiers, notes, ready_s, server
         self._settled = settled
         self._tasks: dict[Unit, asyncio.Task[None]] = {}
+        self._serving: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._is_rolling = False
         self.stopping, self.drained = asyncio.Event(), asyncio.Event()
@@ -87,6 +91,8 @@ class Crew:
 
     def start(self) -> None:
         """All at once: each waits by itself for what it needs of the others."""
+        if self.server is not None:
+            self._serving = [asyncio.create_task(self.server.tend())]
         for unit in self.units:
             self._begin(unit)
 
@@ -97,7 +103,8 @@ class Crew:
             while not (stop.done() or self._is_done()):
                 self._changed.clear()
                 change = asyncio.create_task(self._changed.wait())
-                await asyncio.wait([stop, change, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+                tasks = [*self._serving, *self._tasks.values()]
+                await asyncio.wait([stop, change, *tasks], return_when=asyncio.FIRST_COMPLETED)
                 change.cancel()
                 self._look_after()
         finally:
@@ -110,6 +117,7 @@ class Crew:
             if tier and not tier[0].is_hurried:
                 await self._settled(tier[0].plan.role)
             await asyncio.gather(*map(self._stop, tier))
+        await end(self._serving)
         self.drained.set()
         return not any(unit.was_killed for unit in self.units)
 
@@ -159,12 +167,18 @@ class Crew:
         else:
             unit.ready.clear()
             unit.tell(again=True)
+        ready = asyncio.create_task(unit.ready.wait())
+        stop = asyncio.create_task(self.stopping.wait())
         try:
-            async with asyncio.timeout(self.ready_s):
-                await unit.ready.wait()
-        except TimeoutError:
-            first = next(iter(unit.plan.programs)).name
-            raise NotReadyError(unit.plan.name, self.ready_s, str(unit.log_of(first))) from None
+            await asyncio.wait(
+                [ready, stop, self._tasks[unit]], timeout=self.ready_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            ready.cancel()
+            stop.cancel()
+        if not unit.ready.is_set():
+            first = unit.plan.programs[0].name
+            raise NotReadyError(unit.plan.name, str(unit.state), str(unit.log_of(first)))
 
     def _chosen(self, role: str) -> list[Unit]:
         chosen = [unit for unit in self.units if role in (unit.plan.role, unit.plan.name)]
@@ -178,6 +192,9 @@ class Crew:
         return bool(trainers) and all(unit.state is State.DONE for unit in trainers)
 
     def _look_after(self) -> None:
+        for task in self._serving:
+            if task.done():
+                task.result()
         for unit, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[unit]

@@ -74,7 +74,7 @@ class Unit:
 
     def begin(self) -> None:
         """It is to run, whatever became of it before."""
-        self._goes_on, self.is_hurried = True, False
+        self._goes_on, self.is_hurried, self.state = True, False, State.STARTING
         self.restarts.forgive()
 
     async def tend(self) -> None:
@@ -110,6 +110,7 @@ class Unit:
         if self.plan.stop_file is not None:
             self.plan.stop_file.unlink(missing_ok=True)
         self._told, self.processes = set(), {}
+        self._say("process.started", unit=self.plan.name)
         self._is_now(State.STARTING)
         fresh = {**self._environment, **self.plan.fresh()}
         for program in self.plan.programs:
@@ -158,10 +159,10 @@ class Unit:
 
     async def _end(self) -> None:
         """In order: by its file where it has one, then by SIGTERM, then by SIGKILL, which is said."""
-        processes = list(self.processes.values())
+        processes, worked = list(self.processes.values()), self.state is State.READY
         if any(process.returncode is None for process in processes):
             self._is_now(State.STOPPING)
-            if self.plan.stop_file is not None and self._wish.is_set() and not self.is_hurried:
+            if self.plan.stop_file is not None and worked and self._wish.is_set() and not self.is_hurried:
                 self.plan.stop_file.touch()
                 await spawn.gone(processes, self.plan.finish_s)
         if not await spawn.end(processes, 0.0 if self.is_hurried else self.plan.stop_s):
@@ -171,7 +172,8 @@ class Unit:
     def _is_now(self, state: State) -> None:
         if state is not self.state:
             self.state = state
-            self._say(f"process.{state}", unit=self.plan.name)
+            if state is not State.STARTING:
+                self._say(f"process.{state}", unit=self.plan.name)
         if state is State.READY:
             self.ready.set()
         else:

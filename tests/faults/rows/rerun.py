@@ -16,7 +16,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from esper.bus import names
-from esper.cli.fleet import free_port
+from esper.cli.ports import free_port
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role

@@ -1,0 +1,124 @@
+"""Puts together what keeps a run going: its units, what they say of themselves, and who may ask for what."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from esper.bus import connect, names
+from esper.bus.embedded import EmbeddedRedis
+from esper.cli.fleet import Fleet
+from esper.cli.plan import planned
+from esper.errors import BusError, SettingError
+from esper.runtime import control, logfiles, notify
+from esper.runtime.crew import Crew, Notes
+from esper.runtime.ending import end
+from esper.runtime.procs import rss_bytes
+from esper.runtime.restarts import Restarts
+from esper.runtime.runfile import Restart
+from esper.runtime.settled import settled
+from esper.runtime.spawn import said
+from esper.runtime.supervise import ProcessDiedError, last_lines
+from esper.runtime.unit import Unit
+
+LOOK_S = 0.1
+
+
+class KeptRedis:
+    """The run's own Redis: what it had stored when it died is there again once it is started anew."""
+
+    def __init__(self, redis: EmbeddedRedis, policy: Restart, notes: Notes) -> None:
+        self.redis, self._notes = redis, notes
+        self._restarts, self._last_end = Restarts(policy), ""
+
+    async def tend(self) -> None:
+        """Start it again whenever it has died; ProcessDiedError: it is given up."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if (code := self.redis.exit_code) is not None:
+                await self._again(code)
+
+    async def _again(self, code: int) -> None:
+        self._last_end = said(code)
+        delay_s = self._restarts.died(time.monotonic())
+        if delay_s is None:
+            raise ProcessDiedError("redis", code, self.redis.log, last_lines(self.redis.log))
+        self._notes("process.died", unit="redis", ended_with=self._last_end, again_in_s=round(delay_s, 3))
+        await asyncio.sleep(delay_s)
+        try:
+            self.redis.start()  # from this thread, as it ends with the one that started it
+        except BusError as error:
+            self._notes("redis.not_started", why=str(error))
+        else:
+            self._notes("process.ready", unit="redis")
+
+    def row(self) -> dict[str, Any]:
+        pid = self.redis.process.pid if self.redis.process is not None and self.redis.is_running() else None
+        return {
+            "name": "redis",
+            "role": "redis",
+            "state": "waiting" if pid is None else "ready",
+            "pid": pid,
+            "restarts": self._restarts.num_restarts,
+            "rss_bytes": 0 if pid is None else rss_bytes([pid])[pid],
+            "last_end": self._last_end,
+        }
+
+
+@asynccontextmanager
+async def kept(run: Fleet) -> AsyncIterator[Crew]:
+    """A crew that hears its processes and answers callers while the block runs; nobody is started yet."""
+    notes, path = Notes(), run.record.directory / "notify"
+    own = None if run.redis is None else KeptRedis(run.redis, run.read.restart, notes)
+
+    async def until_settled(role: str) -> None:
+        await drained(run, role, notes)
+
+    environment = {notify.SOCKET: str(path)}
+    tiers = [[Unit(plan, run.place.logs, environment, notes) for plan in tier] for tier in planned(run.read, run.place)]
+    crew = Crew(tiers, until_settled, notes, run.read.ready_s, own)
+    logs = run.read.logs
+    watches = logfiles.kept_short(run.place.logs, int(logs.megabytes * (1 << 20)), logs.kept)
+    beside = [asyncio.create_task(watches)]
+    with notify.Notices(path, crew.on_ready):
+        async with control.answering(run.record.directory / control.NAME, lambda asked: answer(crew, asked)):
+            try:
+                yield crew
+            finally:
+                await end(beside)
+
+
+async def drained(run: Fleet, role: str, notes: Notes) -> None:
+    """Before a tier of aggregators ends: until it has folded all that was said to it, or it has taken too long."""
+    told = {"regional": ("telemetry", "regional"), "global": ("regional", "global")}.get(role)
+    if told is None:
+        return
+    groups = [(names.region_key(run.record.run_id, region, told[0]), told[1]) for region in run.read.regions]
+    try:
+        async with connect.writer(run.record.url) as redis:
+            left = await settled(redis, groups, run.read.settle_s)
+    except BusError as error:
+        notes("tier.unsettled", tier=role, why=str(error))
+    else:
+        if left:
+            notes("tier.unsettled", tier=role, why=f"{left:g} entries wait after {run.read.settle_s:g} s")
+
+
+async def answer(crew: Crew, asked: control.Request) -> AsyncIterator[dict[str, Any]]:
+    """What a caller is told: rows, or what happens until it is done."""
+    match asked:
+        case {"do": "ps"}:
+            for row in crew.rows():
+                yield row
+        case {"do": "down"}:
+            crew.stopping.set()
+            async for note in crew.notes.while_doing(crew.drained.wait()):
+                yield note
+        case {"do": "restart", "role": str(role)}:
+            async for note in crew.notes.while_doing(crew.roll(role)):
+                yield note
+        case _:
+            raise SettingError("request", asked, '{"do": "ps"}, {"do": "down"} or {"do": "restart", "role": ...}')

@@ -1,0 +1,95 @@
+"""`esper ps`, `esper down` and `esper restart`: asks of whoever keeps a run going on this machine."""
+
+from __future__ import annotations
+
+import json as notation
+import os
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from esper.bus import runs
+from esper.errors import SettingError
+from esper.runtime import control
+
+KILLED = 1
+LOOK_S = 0.05
+GONE_S = 30.0
+
+Run = Annotated[
+    str, typer.Argument(help="Name or id of a run that `esper up` keeps going; else ESPER_RUN, or the one.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+def ps(run: Run = "", json: AsJson = False) -> None:
+    """List the processes of a run: what each is at, how often it was started again, and its memory."""
+    rows = list(control.ask(path_of(live(run)), {"do": "ps"}, 10.0))
+    if json:
+        for row in rows:
+            typer.echo(notation.dumps(row))
+        return
+    for line in table(rows):
+        typer.echo(line)
+
+
+def down(run: Run = "", json: AsJson = False) -> None:
+    """End a run in order: trainers, aggregators once they have folded what was said, coordinators, Redis."""
+    record = live(run)
+    killed = told(control.ask(path_of(record), {"do": "down"}), json)
+    deadline = time.monotonic() + GONE_S
+    while runs.is_held(record.directory / runs.LOCK) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)  # its log is kept, and its Redis ends
+    if killed:
+        raise typer.Exit(KILLED)
+
+
+def restart(
+    role: Annotated[str, typer.Argument(help="A role, such as regional, or a name as `esper ps` shows it.")],
+    run: Run = "",
+    json: AsJson = False,
+) -> None:
+    """Start the processes of a role anew, one after the other: each once the one before is ready."""
+    told(control.ask(path_of(live(run)), {"do": "restart", "role": role}), json)
+
+
+def live(run: str) -> runs.RunRecord:
+    """The run that is meant; without a name the only one that is kept going here."""
+    if run or (run := os.environ.get("ESPER_RUN", "")):
+        return runs.resolve(run)
+    kept = [record for record in runs.list_live() if path_of(record).exists()]
+    if len(kept) != 1:
+        names = ", ".join(record.run_id for record in kept) or "none: esper up starts one"
+        raise SettingError("run", run, f"one of those that are kept going here ({names})")
+    return kept[0]
+
+
+def path_of(record: runs.RunRecord) -> Any:
+    return record.directory / control.NAME
+
+
+def told(notes: Iterator[dict[str, Any]], as_json: bool) -> bool:
+    """Print what happens; whether anything had to be killed."""
+    from esper.cli.up import sentence
+
+    killed = False
+    for note in notes:
+        killed |= note["event"] == "process.killed"
+        typer.echo(notation.dumps(note) if as_json else sentence(note))
+    return killed
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Columns wide enough for what stands in them."""
+    head = ("NAME", "ROLE", "STATE", "PID", "RESTARTS", "RSS", "LAST END")
+    cells = [head, *map(cells_of, rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+
+
+def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
+    rss = f"{row['rss_bytes'] / (1 << 20):.0f} MiB"
+    pid = "-" if row["pid"] is None else str(row["pid"])
+    return row["name"], row["role"], row["state"], pid, str(row["restarts"]), rss, row["last_end"] or "-"

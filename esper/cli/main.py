@@ -23,6 +23,7 @@ HOMES = {
     "publish": ("esper.cli.publish:build", "Publish one command and print what the run answers."),
     "tail": ("esper.cli.tail:tail", "Follow telemetry or receipts of a live run."),
     "export": ("esper.cli.export:app", "Carry telemetry to Prometheus, TensorBoard or a file of JSON lines."),
+    "top": ("esper.cli.top:top", "Watch a live run on one screen of a terminal, and steer it by keys."),
     "status": ("esper.cli.status:status", "Show where each worker and each seed of a live run stands."),
     "web": ("esper.cli.web:web", "Show a live run in a browser: plots, seeds, every decision and its signature."),
     "sites": ("esper.cli.sites:sites", "List where seeds can join a model, and which blueprints fit."),

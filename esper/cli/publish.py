@@ -83,7 +83,7 @@ Do: TypeAlias = Callable[[Callable[..., Awaitable[Any]]], None]
 
 
 def build(do: Do | None = None) -> typer.Typer:
-    """The sub-commands; where `do` is given, what each asks for goes to it. Imports the client, which takes a moment."""
+    """The sub-commands; `do`, where it is given, takes what each asks for. Imports the client, which takes a moment."""
     from esper.cli.prune import prune
     from esper.client import Controller
 

@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from esper.bus import connect, counters, names, tail
 from esper.bus.survey import survey
-from esper.errors import BusError
+from esper.errors import BusError, SettingError
 from esper.leyline.kinds import OPENS, Domain, Role
 from esper.leyline.seal import Opened, Opener
+from esper.runtime import access
 from esper.runtime.access import Access
 from esper.runtime.ending import end
 from esper.runtime.observer import Observer, Refused
@@ -156,6 +157,22 @@ async def watching(
         watch.start(await watch.catch_up(readable))
         stack.push_async_callback(watch.stop)
         yield watch
+
+
+async def reach(run: str | None) -> Access:
+    """A run as whoever reads along reaches it: with an observer's keyring where there is one, else with any."""
+    try:
+        return await access.find(run, role=Role.OBSERVER)
+    except SettingError:
+        return await access.find(run)
+
+
+async def may_publish(run: str | None) -> bool:
+    """Whether the keyring that a client takes holds a controller's key."""
+    try:
+        return Role.CONTROLLER in (await access.find(run)).keyring.roles
+    except SettingError:
+        return False
 
 
 def observer_of(

@@ -1,0 +1,45 @@
+"""`esper top`: a live run on one screen of a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esper.cli.extras import extra
+from esper.errors import SettingError
+
+
+def top(
+    run: Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Publish nothing, whatever key is pressed.")] = False,
+) -> None:
+    """Watch a live run on one screen, and steer it by keys: workers, seeds, barriers, telemetry, commands."""
+    with extra("esper top", "top"):
+        import esper.top.app  # noqa: F401
+    if not sys.stdout.isatty():
+        raise SettingError("stdout", "no terminal", "a terminal; `esper status --json` is for scripts")
+    asyncio.run(_top(run, read_only))
+
+
+async def _top(run: str | None, read_only: bool) -> None:
+    from esper.cli.quiet import log_to
+    from esper.client import Controller
+    from esper.runtime.watching import may_publish, reach, watching
+    from esper.top.app import TopApp
+    from esper.view.picture import Picture
+
+    found = await reach(run)
+    picture = Picture(found.run_id)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(log_to(Path(os.devnull)))  # a line of the log would tear the screen
+        watch = await stack.enter_async_context(watching(found, "top", picture))
+        controller = None
+        if not read_only and await may_publish(run):
+            controller = await stack.enter_async_context(Controller.connect(run, name="top"))
+        await watch.along(TopApp(picture, watch, controller).run_async(mouse=False))

@@ -1,0 +1,201 @@
+"""The screen of a live run: draws the picture, and does what a key asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import tzinfo
+from typing import ClassVar, Protocol
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Resize
+from textual.widgets import Static
+
+from esper.client import Controller, Receipt
+from esper.errors import CommandFailedError, EsperError
+from esper.leyline.lifecycle import short
+from esper.top import pages
+from esper.top.board import Sight, Style, board
+from esper.top.dialogs import Ask, Confirm, Page
+from esper.top.form import clean
+from esper.top.grammar import parsed
+from esper.view.picture import Picture
+
+REFRESH_S = 0.5
+ANSWER_S = 60.0
+STYLES: dict[Style, str] = {"bar": "reverse", "head": "bold", "cursor": "reverse", "bold": "bold", "plain": ""}
+"""Attributes of any terminal, and no colour; what they show is told by words too."""
+CSS = """
+Screen { background: ansi_default; color: ansi_default; overflow: hidden hidden; }
+#board { width: 100%; height: 100%; background: ansi_default; color: ansi_default; }
+Page, Ask, Confirm { background: ansi_default; align: center middle; }
+.page { width: 100%; height: 100%; background: ansi_default; color: ansi_default; }
+.page #scroll { height: 1fr; background: ansi_default; scrollbar-size: 0 0; }
+.page #text { width: 100%; height: auto; background: ansi_default; color: ansi_default; }
+.dialog { width: 76; height: auto; border: ascii ansi_default; padding: 0 1;
+          background: ansi_default; color: ansi_default; }
+.dialog Static { background: ansi_default; color: ansi_default; height: auto; }
+.dialog Input, .dialog Input:focus { width: 100%; background: ansi_default; color: ansi_default; }
+"""
+
+
+class Source(Protocol):
+    """Where the picture comes from."""
+
+    @property
+    def trouble(self) -> str:
+        """Why what is shown may be old; empty: it is not."""
+
+
+class TopApp(App[None]):
+    """`controller` None: nothing can be published, and the screen says so."""
+
+    CSS = CSS
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", "quit", priority=True),
+        Binding("up", "choose(-1)", "up"),
+        Binding("down", "choose(1)", "down"),
+        ("enter", "history", "seed"),
+        ("p", "publish", "publish"),
+        ("k", "cull", "cull"),
+        ("space", "pause", "pause"),
+        ("c", "commands", "commands"),
+        ("w", "workers", "workers"),
+        ("a", "alarms", "alarms"),
+        ("question_mark,h", "help", "help"),
+    ]
+
+    def __init__(
+        self, picture: Picture, source: Source, controller: Controller | None = None, *, zone: tzinfo | None = None
+    ) -> None:
+        super().__init__(ansi_color=True)
+        self.picture, self.source, self.controller = picture, source, controller
+        self.zone, self.notice, self.seed = zone, "", ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="board", markup=False)
+
+    def on_mount(self) -> None:
+        self.set_interval(REFRESH_S, self.draw)
+        self.draw()
+
+    def on_resize(self, event: Resize) -> None:
+        self.call_after_refresh(self.draw)
+
+    def draw(self) -> None:
+        """The picture as it is now."""
+        self._keep_choice()
+        text = Text(no_wrap=True, overflow="crop")
+        lines = board(self.picture, self._sight())
+        for number, line in enumerate(lines):
+            text.append(line.text + ("\n" if number < len(lines) - 1 else ""), STYLES[line.style])
+        self.screen_stack[0].query_one("#board", Static).update(text)
+
+    def say(self, notice: str) -> None:
+        """What became of a key, in the line above the keys."""
+        self.notice = clean(notice)
+        self.draw()
+
+    def action_choose(self, by: int) -> None:
+        """The next seed, or the one before."""
+        names = self._names()
+        if names:
+            self.seed = names[min(max(names.index(self.seed) + by, 0), len(names) - 1)]
+            self.draw()
+
+    def action_history(self) -> None:
+        seed = self.seed
+        if seed:
+            self._page(f"seed {seed}", lambda width: pages.history(self.picture, seed, width, self.zone))
+
+    def action_commands(self) -> None:
+        self._page("commands", lambda width: pages.commands(self.picture, width, self.zone))
+
+    def action_workers(self) -> None:
+        self._page("workers", lambda width: pages.workers(self.picture, width))
+
+    def action_alarms(self) -> None:
+        self._page("alarms", lambda width: pages.alarms(self.picture, self.zone))
+
+    def action_help(self) -> None:
+        self._page("keys of esper top", lambda width: pages.HELP)
+
+    def action_publish(self) -> None:
+        """Ask for a command, then whether it is meant."""
+        if self._may_publish():
+            self.push_screen(Ask(), lambda line: self._confirm(line) if line else None)
+
+    def action_cull(self) -> None:
+        if self._may_publish() and self.seed:
+            self._confirm(f"cull {self.seed}")
+
+    def action_pause(self) -> None:
+        if self._may_publish():
+            self._confirm("resume" if self.picture.workers.is_paused else "pause")
+
+    def _page(self, title: str, lines: Callable[[int], list[str]]) -> None:
+        self.push_screen(Page(title, lines))
+
+    def _may_publish(self) -> bool:
+        if self.controller is None:
+            self.say("read-only: this keyring holds no controller's key, so that nothing can be published")
+        return self.controller is not None
+
+    def _confirm(self, line: str) -> None:
+        question = [f"Publish to run {self.picture.run_id}:", "", f"    {line}", *self._standing(line)]
+        self.push_screen(Confirm(question), lambda yes: self._send(line) if yes else self.say("nothing was published"))
+
+    def _standing(self, line: str) -> list[str]:
+        """Where the seed stands that the line names, so that it is seen before the answer."""
+        named = [self.picture.seeds.by_id[word] for word in line.split() if word in self.picture.seeds.by_id]
+        return [
+            "",
+            *(f"    {s.state.seed_id} is {short(s.state.stage)}, alpha {s.state.alpha:.2f}" for s in named[:1]),
+        ]
+
+    def _send(self, line: str) -> None:
+        self.run_worker(self._published(line), exit_on_error=False)
+
+    async def _published(self, line: str) -> None:
+        """Send it, and say what becomes of it as long as nothing else is said."""
+        assert self.controller is not None
+        controller = self.controller
+        try:
+            receipt = await parsed(line)(controller.within(ANSWER_S))
+            self.say(f"published: {line}")
+            self.say(f"{line}: {await outcome(receipt)}")
+        except EsperError as error:
+            self.say(f"{line}: {error}")
+
+    def _sight(self) -> Sight:
+        size = self.size
+        return Sight(
+            width=max(size.width, 20),
+            height=max(size.height, 8),
+            seed=self.seed,
+            zone=self.zone,
+            trouble=clean(self.source.trouble),
+            notice=self.notice,
+            is_read_only=self.controller is None,
+        )
+
+    def _names(self) -> list[str]:
+        return [seed.state.seed_id for seed in self.picture.seeds.ordered]
+
+    def _keep_choice(self) -> None:
+        names = self._names()
+        if self.seed not in names:
+            self.seed = names[0] if names else ""
+
+
+async def outcome(receipt: Receipt) -> str:
+    """What a run has answered to a command, once all have."""
+    try:
+        applied = await receipt.applied(ANSWER_S)
+    except CommandFailedError as error:
+        return f"{error.reason}: {error.detail}"
+    steps = sorted({answer.step for answer in applied})
+    return f"applied by {len(applied)} at step {', '.join(f'{step:,}' for step in steps)}"

@@ -1,0 +1,133 @@
+"""The whole screen as lines: how the rows of a terminal are dealt out among the panes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Literal
+
+from esper.top import panes
+from esper.top.form import clip, clock, whole
+from esper.top.panes import Pane
+from esper.view.picture import Picture
+
+Style = Literal["bar", "head", "plain", "cursor", "bold"]
+KEYS = "p publish  k cull  space pause  enter seed  c commands  ? help  q quit"
+FEWEST = (2, 3, 3)
+"""Rows of workers, seeds and commands that are kept where there is little room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the terminal."""
+
+    text: str
+    style: Style = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How the picture is looked at: the size of the terminal, the seed under the cursor, and what to say beside it."""
+
+    width: int = 80
+    height: int = 24
+    seed: str = ""
+    zone: tzinfo | None = None
+    trouble: str = ""  # why what is shown may be old
+    notice: str = ""  # what became of the last key
+    is_read_only: bool = False
+
+
+def board(picture: Picture, sight: Sight) -> list[Line]:
+    """As many lines as the terminal has, none wider than it is."""
+    tables = (
+        panes.workers(picture, sight.width),
+        panes.seeds(picture, sight.width - 2),
+        panes.orders(picture, sight.width, sight.zone),
+    )
+    fixed = _fixed(picture)
+    room = sight.height - 3 - 2 * len(tables) - len(fixed)
+    shares = dealt(room, [len(table.lines) for table in tables])
+    lines = [_title(picture, sight), *_table(tables[0], shares[0]), Line("")]
+    lines += [*_seeds(tables[1], shares[1], picture, sight), Line("")]
+    lines += [*fixed, *_table(tables[2], shares[2])]
+    body = lines[: sight.height - 2]
+    body += [Line("")] * (sight.height - 2 - len(body))
+    return [_fitted(line, sight.width) for line in [*body, _notice(sight), Line(_keys(sight), "bar")]]
+
+
+def dealt(room: int, wanted: Sequence[int]) -> list[int]:
+    """Rows for each table: the fewest first, then one in turn to each that wants more, until there are none."""
+    shares = [min(want, fewest) for want, fewest in zip(wanted, FEWEST, strict=True)]
+    left = room - sum(shares)
+    while left > 0 and shares != list(wanted):
+        for place, want in enumerate(wanted):
+            if shares[place] < want and left > 0:
+                shares[place] += 1
+                left -= 1
+    return shares
+
+
+def visible(rows: Sequence[str], room: int, cursor: int) -> tuple[list[str], int]:
+    """As many rows as there is room for, with the cursor's among them, and how many come before."""
+    if len(rows) <= room:
+        return list(rows), 0
+    room = max(1, room - 1)  # a row says what is left out
+    start = min(max(0, cursor - room + 1), len(rows) - room)
+    shown = list(rows[start : start + room])
+    return [*shown, f"... {len(rows) - room} more"], start
+
+
+def _title(picture: Picture, sight: Sight) -> Line:
+    beats = [worker.beat for worker in picture.workers.ordered]
+    doing = "PAUSED" if picture.workers.is_paused else "running" if beats else "waiting"
+    step = whole(max((beat.step for beat in beats), default=None)) if beats else "-"
+    known, size = len(beats), picture.workers.world_size
+    left = f" esper top  {picture.run_id}  {doing}  {known}/{size or '?'} workers  step {step}"
+    right = clock(picture.now_ms, sight.zone) + " "
+    return Line(f"{clip(left, sight.width - len(right) - 1):{sight.width - len(right)}}{right}", "bar")
+
+
+def _fixed(picture: Picture) -> list[Line]:
+    told = (
+        ("BARRIER", panes.barrier(picture)),
+        ("TELEMETRY", panes.telemetry(picture)),
+        ("BREAKERS", panes.breakers(picture)),
+        ("REJECTED", panes.rejected(picture)),
+    )
+    return [Line(f"{name:9} {text}") for name, text in told]
+
+
+def _table(pane: Pane, share: int) -> list[Line]:
+    shown, _ = visible(pane.lines, share, 0)
+    return [Line(pane.head, "head"), *map(Line, shown)]
+
+
+def _seeds(pane: Pane, share: int, picture: Picture, sight: Sight) -> list[Line]:
+    """The cursor is an arrow, so that it shows without any attribute of the terminal."""
+    names = [seed.state.seed_id for seed in picture.seeds.ordered]
+    place = names.index(sight.seed) if sight.seed in names else -1
+    shown, start = visible(pane.lines, share, max(place, 0))
+    lines = [Line("  " + pane.head, "head")]
+    for number, text in enumerate(shown, start=start):
+        here = number == place and number - start < len(names)
+        lines.append(Line(("> " if here else "  ") + text, "cursor" if here else "plain"))
+    return lines
+
+
+def _notice(sight: Sight) -> Line:
+    if sight.trouble:
+        return Line(f"OLD DATA, Redis does not answer: {sight.trouble}", "bold")
+    if sight.notice:
+        return Line(sight.notice, "bold")
+    return Line("read-only: this keyring holds no controller's key" if sight.is_read_only else "")
+
+
+def _keys(sight: Sight) -> str:
+    keys = "enter seed  c commands  w workers  ? help  q quit   (read-only)" if sight.is_read_only else KEYS
+    return f" {keys}".ljust(sight.width)
+
+
+def _fitted(line: Line, width: int) -> Line:
+    return Line(clip(line.text, width), line.style)

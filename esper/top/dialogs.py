@@ -1,0 +1,110 @@
+"""What opens above the screen: a page to read, a line to type, a question to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from esper.errors import EsperError
+from esper.top.form import clean
+from esper.top.grammar import examples, parsed
+
+REFRESH_S = 1.0
+MOST_EXAMPLES = 8
+
+
+class Page(ModalScreen[None]):
+    """A page that scrolls. What it says is asked for anew every second."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "close", "back")]
+
+    def __init__(self, title: str, lines: Callable[[int], list[str]]) -> None:
+        super().__init__()
+        self._title, self._lines = title, lines
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="page"):
+            yield Static(Text(f" {clean(self._title)}", style="reverse", no_wrap=True), id="title")
+            with VerticalScroll(id="scroll"):
+                yield Static(id="text", markup=False)
+            yield Static(Text(" up down PgUp PgDn  escape back", style="reverse", no_wrap=True), id="keys")
+
+    def on_mount(self) -> None:
+        self.query_one("#scroll").focus()
+        self.call_after_refresh(self.show)
+        self.set_interval(REFRESH_S, self.show)
+
+    def show(self) -> None:
+        """Ask again, for the width that there is."""
+        lines = [clean(line) for line in self._lines(self.size.width)]
+        self.query_one("#text", Static).update(Text("\n".join(lines)))
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+
+class Ask(ModalScreen[str | None]):
+    """A line to type, in the words of `esper publish`. It is given back once it can be read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "close", "back")]
+
+    def __init__(self, start: str = "") -> None:
+        super().__init__()
+        self._start = start
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(Text("Publish a command: the words behind `esper publish`", style="bold"))
+            yield Input(self._start, placeholder="cull s0", select_on_focus=False, compact=True)
+            yield Static(id="said", markup=False)
+            yield Static(id="examples", markup=False)
+            yield Static(Text("enter: read it, and ask before it is sent   escape: back"))
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._offer(self._start)
+
+    def on_input_changed(self, changed: Input.Changed) -> None:
+        self.query_one("#said", Static).update("")
+        self._offer(changed.value)
+
+    def on_input_submitted(self, submitted: Input.Submitted) -> None:
+        """Give the line back, or say what is wrong with it."""
+        try:
+            parsed(submitted.value)
+        except EsperError as error:
+            self.query_one("#said", Static).update(Text(clean(str(error)), style="bold"))
+        else:
+            self.dismiss(submitted.value)
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    def _offer(self, start: str) -> None:
+        lines = examples(start)[:MOST_EXAMPLES]
+        self.query_one("#examples", Static).update(Text("\n".join(f"  {line}" for line in lines)))
+
+
+class Confirm(ModalScreen[bool]):
+    """A question that only `y` answers with yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("y", "answer(True)", "yes"), ("n,escape,q", "answer(False)", "no")]
+
+    def __init__(self, question: list[str]) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(Text("\n".join(map(clean, self._question))))
+            yield Static(Text("\ny: publish   n: back", style="bold"))
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)

@@ -119,8 +119,9 @@ async def test_a_replayed_command_is_published_once_and_its_letter_is_gone(run: 
     second = await said(run, "replay", letter)
     [original, again] = await run.received(count=2)
 
-    assert dry == (0, f"would replay {letter}: command {command.command_id}\n", "")
-    assert first == (0, f"replayed {letter} as {again.entry_id}: command {command.command_id}\n", "")
+    what = f"command {command.command_id}, cull s0"
+    assert dry == (0, f"would replay {letter} to commands and take its letter away: {what}\n", "")
+    assert first == (0, f"replayed {letter} to commands as {again.entry_id}: {what}\n", "")
     assert (second[0], second[2].count("\n")) == (2, 1)
     assert original.message == again.message == command
     assert len(await bodies(run.redis, key(run.run_id, "commands"))) == 2
@@ -172,10 +173,11 @@ async def test_what_cannot_be_replayed_is_refused_in_one_line(run: ScriptedRun, 
         "bad_seal": await morgue.spent("commands", morgue.sealer.seal(command)[:-1] + b"?"),
         "that of a dead letter": "1-1",
         "an entry id such as": "first",
+        "--reason poison": "",
     }
 
     for expected, letter in answers.items():
-        status, out, err = await said(run, "replay", letter)
+        status, out, err = await said(run, "replay", *filter(None, [letter]))
 
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert expected in err or expected == "bad_seal"
@@ -191,9 +193,77 @@ async def test_a_purge_asks_first_and_deletes_what_was_chosen(run: ScriptedRun, 
     left = await morgue.letters()
     unasked = await said(run, "purge", "--reason", "bad_seal", "--yes")
 
-    assert dry == (0, "would purge 3 dead letters\n", "")
+    assert [line.split()[:3] for line in dry[1].splitlines()] == [
+        *(["would", "purge", letter] for letter in junk),
+        ["would", "purge", "3"],
+    ]
     assert refused[0] == 0 and "purged" not in refused[1]
     assert asked[1].endswith("purged 2 dead letters\n")
     assert left == [junk[2], poison]
     assert unasked == (0, "purged 1 dead letters\n", "")
     assert await morgue.letters() == [poison]
+
+
+async def held(run: ScriptedRun) -> dict[bytes, bytes]:
+    """Every key of the run with its content, as the server would write it down."""
+    keys = [name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}*")]
+    return {name: await run.redis.execute_command("DUMP", name, NEVER_DECODE=True) for name in keys}
+
+
+async def test_a_dry_run_says_what_the_real_one_does_and_changes_nothing(run: ScriptedRun, morgue: Morgue) -> None:
+    letters = [await morgue.poison(cull()) for _ in range(3)]
+    await morgue.junk(b"junk")
+    before = await held(run)
+
+    dry_replay = await said(run, "replay", "--reason", "poison", "--count", "2", "--dry-run", "--json")
+    dry_purge = await said(run, "purge", "--stream", "comm*", "--dry-run", "--json")
+    await said(run, "list")
+    await said(run, "show", letters[0])
+    after = await held(run)
+    replay = await said(run, "replay", "--reason", "poison", "--count", "2", "--json")
+    purge = await said(run, "purge", "--stream", "comm*", "--yes", "--json")
+
+    assert after == before
+    would, did = (told[1].splitlines() for told in (dry_replay, replay))
+    assert [json.loads(line)["id"] for line in would] == letters[:2]
+    assert [{**json.loads(line), "replayed_as": ""} for line in did] == [
+        {**json.loads(line), "replayed_as": ""} for line in would
+    ]
+    assert [json.loads(line).get("would") for line in dry_purge[1].splitlines()] == [*["purge"] * 4, None]
+    assert json.loads(dry_purge[1].splitlines()[-1]) == {"would_purge": 4}
+    assert json.loads(purge[1]) == {"purged": 2}
+    assert await morgue.letters() == []
+
+
+async def test_letters_are_chosen_by_stream_producer_and_time(run: ScriptedRun, morgue: Morgue) -> None:
+    poison, junk = await morgue.poison(cull()), await morgue.junk(b"junk")
+    vote = Sealer(run.master.derive(run.run_id, [Role.WORKER]), Role.WORKER, "worker-0").seal(
+        pb.BarrierVote(version=1, worker="worker-0", round=1)
+    )
+    late = await morgue.spent("votes", vote)
+    choices = {
+        ("--stream", "votes"): [late],
+        ("--producer", "some*"): [poison],
+        ("--until", junk): [poison, junk],
+        ("--since", poison, "--until", junk): [junk],
+        ("--since", "1h"): [poison, junk, late],
+        ("--since", "$"): [],
+        ("--until", "2020-01-01"): [],
+    }
+
+    found = {
+        choice: [json.loads(line)["id"] for line in (await said(run, "list", "--json", *choice))[1].splitlines()]
+        for choice in choices
+    }
+
+    assert found == choices
+
+
+async def test_where_one_letter_cannot_be_replayed_none_is(run: ScriptedRun, morgue: Morgue) -> None:
+    good, junk = await morgue.poison(cull()), await morgue.junk(b"junk")
+    before = await held(run)
+
+    status, out, err = await said(run, "replay", good, junk)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert await held(run) == before

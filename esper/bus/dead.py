@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from esper.bus.connect import Redis
 from esper.bus.delivery import FIELD, Entry
 from esper.bus.names import RUN_KEY, key
+from esper.errors import RefusedError
+from esper.leyline.envelope import unpack
 
 ENTRY_ID = re.compile(r"\d{1,19}(-\d{1,19})?")
 PAGE = 256
@@ -63,22 +66,44 @@ class Letter:
         found = RUN_KEY.fullmatch(self.text("stream"))
         return "/".join(filter(None, (found["region"], found["name"]))) if found else self.text("stream")
 
+    @property
+    def producer(self) -> str:
+        """Who the envelope says has sealed it; empty where it says nothing that can be read."""
+        try:
+            return unpack(self.head).header.producer
+        except RefusedError:
+            return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which letters are meant: of one reason, made after an entry id, the first so many. Empty and 0: all."""
+    """Which letters are meant: of one reason, made behind an entry id, the first so many. Empty and 0: all.
+
+    `until` is the last id that is meant; `stream` and `producer` are globs of what is shown of a letter.
+    """
 
     reason: str = ""
     since: str = "0"
     count: int = 0
+    until: str = "+"
+    stream: str = ""
+    producer: str = ""
+
+    def means(self, letter: Letter) -> bool:
+        """Whether what the letter says is what is asked for."""
+        return (
+            self.reason in ("", letter.text("reason"))
+            and fnmatchcase(letter.origin, self.stream or "*")
+            and fnmatchcase(letter.producer, self.producer or "*")
+        )
 
 
 async def letters(redis: Redis, run_id: str, choice: Choice) -> AsyncIterator[Letter]:
     """The letters chosen, oldest first."""
     num = 0
-    async for entry_id, fields in entries(redis, key(run_id, "dead"), choice.since):
+    async for entry_id, fields in entries(redis, key(run_id, "dead"), choice.since, choice.until):
         letter = Letter(entry_id.decode(), fields)
-        if choice.reason in ("", letter.text("reason")):
+        if choice.means(letter):
             yield letter
             num += 1
             if num == choice.count:
@@ -109,10 +134,10 @@ async def put_back(redis: Redis, run_id: str, entry_id: str, stream: str, sealed
     return None if added is None else added.decode()
 
 
-async def entries(redis: Redis, stream: str, since: str = "0") -> AsyncIterator[Entry]:
-    """Every entry of a stream after an id, to the end that it has when that is reached."""
+async def entries(redis: Redis, stream: str, since: str = "0", until: str = "+") -> AsyncIterator[Entry]:
+    """Every entry of a stream after an id, up to another, or to the end that it has when that is reached."""
     position = since
-    while page := await redis.execute_command("XRANGE", stream, f"({position}", "+", "COUNT", PAGE):
+    while page := await redis.execute_command("XRANGE", stream, f"({position}", until, "COUNT", PAGE):
         for entry in page:
             yield entry
         position = page[-1][0].decode()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.dead import printable
+from esper.cli.letters import printable
 from esper.cli.log import RUNS, RunsDir
 from esper.errors import SettingError
 from esper.runtime import logbook

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.dead import printable
+from esper.cli.letters import printable
 from esper.cli.log import RUNS, RunsDir
 from esper.runtime import logbook
 from esper.runtime.audit import Audit, Finding, audit

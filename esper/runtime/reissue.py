@@ -31,8 +31,12 @@ class Reissued:
     """A command under a fresh seal, and where it goes. Its id is the old one."""
 
     stream: str
-    command_id: str
+    message: pb.AdaptationCommand | pb.OptimizerCommand
     sealed: bytes
+
+    @property
+    def command_id(self) -> str:
+        return self.message.command_id
 
 
 def opened(letter: Letter, keyring: RoleKeyring, now_ms: int) -> Opened:
@@ -73,7 +77,7 @@ class Reissuer:
             deadline=(header.deadline_kind, header.deadline),
             roster_generation=header.roster_generation,
         )
-        return Reissued(key(run_id, log), message.command_id, sealed)
+        return Reissued(key(run_id, log), message, sealed)
 
 
 async def accepted(redis: Redis, keyring: RoleKeyring, now_ms: int) -> AsyncIterator[str]:

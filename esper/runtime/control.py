@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from esper.errors import EsperError
+from esper.runtime.ending import end
 
 LONGEST_REQUEST_BYTES = 4096
 LONGEST_ANSWER_BYTES = 1 << 20
 REQUEST_S = 5.0
 MOST_CALLERS = 16
+LAST_WORDS_S = 1.0
 NAME = "control"
 
 Request: TypeAlias = dict[str, Any]
@@ -29,17 +31,14 @@ class ControlError(EsperError):
 @asynccontextmanager
 async def answering(path: Path, answer: Answer) -> AsyncIterator[None]:
     """Answer callers while the block runs: the lines of `answer`, and then one that says how it went."""
-    places = asyncio.Semaphore(MOST_CALLERS)
+    callers: set[asyncio.Task[None]] = set()
 
-    async def on_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            if not places.locked():
-                async with places:
-                    await exchange(reader, writer, answer)
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return  # a caller's fault, and its loss
-        finally:
+    def on_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(callers) >= MOST_CALLERS:
             writer.close()
+            return
+        callers.add(task := asyncio.create_task(call(reader, writer, answer)))
+        task.add_done_callback(callers.discard)
 
     server = await asyncio.start_unix_server(on_caller, path, limit=LONGEST_REQUEST_BYTES)
     path.chmod(0o600)  # the folder is closed to others as well
@@ -48,6 +47,19 @@ async def answering(path: Path, answer: Answer) -> AsyncIterator[None]:
     finally:
         server.close()
         path.unlink(missing_ok=True)
+        if callers:  # who asked for the end is told that it has come
+            await asyncio.wait(callers, timeout=LAST_WORDS_S)
+        await end(callers)
+
+
+async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer) -> None:
+    """One caller; what goes wrong with it is its own fault, and its loss."""
+    try:
+        await exchange(reader, writer, answer)
+    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return
+    finally:
+        writer.close()
 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer) -> None:

@@ -99,7 +99,7 @@ class Process(Kind):
     """Any further process, such as an exporter, with the keys of one role."""
 
     command: Words
-    keys: Role = Role.OBSERVER
+    keys: Annotated[Role, Field(strict=False)] = Role.OBSERVER
     essential: bool = False
 
 

@@ -1,0 +1,202 @@
+"""All units of a run: ended tier by tier, restarted one by one; one that all need ends the run when it is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from esper.errors import SettingError
+from esper.runtime.crew import Crew, Notes, NotReadyError
+from esper.runtime.notify import Notices
+from esper.runtime.runfile import Restart
+from esper.runtime.supervise import ProcessDiedError
+from esper.runtime.unit import Plan, State, Unit
+from tests.crew_kit import STAY, Said, plan
+
+NEVER = Restart(limit=0)
+
+
+class Trial:
+    """A crew whose notes, and whose waits for what is on its way, stand in one list."""
+
+    def __init__(self, logs: Path, *tiers: list[Plan], ready_s: float = 30.0) -> None:
+        self.said, self.notes = Said(), Notes()
+
+        async def settled(role: str) -> None:
+            self.said("tier.settled", unit=role)
+
+        def both(event: str, **facts: object) -> None:
+            self.said(event, **facts)
+            self.notes(event, **facts)
+
+        units = [[Unit(each, logs, {}, both) for each in tier] for tier in tiers]
+        self.crew = Crew(units, settled, self.notes, ready_s)
+
+    def order(self, *events: str) -> list[tuple[str, str]]:
+        return [(facts["unit"], event) for event, facts in self.said.events if event in events]
+
+
+async def test_tiers_end_one_after_the_other_and_each_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, [plan("trainer", STAY)], [plan("a", STAY, role="regional")], [plan("global", STAY)])
+    trial.crew.start()
+    await trial.said.until("process.ready", times=3)
+
+    assert await trial.crew.drain()
+
+    ended = [(unit, event) for unit, event in trial.order("tier.settled", "process.stopped")]
+    assert ended == [
+        ("trainer", "tier.settled"),
+        ("trainer", "process.stopped"),
+        ("regional", "tier.settled"),
+        ("a", "process.stopped"),
+        ("global", "tier.settled"),
+        ("global", "process.stopped"),
+    ]
+
+
+async def test_a_run_ends_once_all_who_train_are_done(tmp_path: Path) -> None:
+    done = plan("one", "exit 0", role="trainer", may_end=True)
+    trial = Trial(tmp_path, [done], [plan("coordinator", STAY)])
+    trial.crew.start()
+
+    await trial.crew.keep()
+    await trial.crew.drain()
+
+    assert [unit.state for unit in trial.crew.units] == [State.DONE, State.STOPPED]
+
+
+async def test_what_is_essential_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
+    broken = plan("global", "echo 'port 80 is taken'; exit 4", restart=NEVER)
+    trial = Trial(tmp_path, [plan("trainer", STAY)], [broken])
+    trial.crew.start()
+
+    with pytest.raises(ProcessDiedError, match=r"(?s)global ended with exit code 4.*port 80 is taken"):
+        await trial.crew.keep()
+    await trial.crew.drain()
+
+    assert trial.crew.units[0].state is State.STOPPED
+
+
+async def test_what_is_not_essential_is_given_up_and_the_run_goes_on(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, [plan("x", "exit 4", restart=NEVER, essential=False)], [plan("global", STAY)])
+    trial.crew.start()
+    kept = asyncio.create_task(trial.crew.keep())
+
+    await trial.said.until("process.given_up")
+    await trial.said.until("process.ready", times=2)
+
+    assert not kept.done()
+    trial.crew.stopping.set()
+    await kept
+    await trial.crew.drain()
+    assert [row["state"] for row in trial.crew.rows()] == ["failed", "stopped"]
+
+
+async def test_a_rolling_restart_waits_until_each_is_ready(tmp_path: Path) -> None:
+    units = [plan(f"regional-r{number}", STAY, role="regional") for number in range(2)]
+    trial = Trial(tmp_path, units, [plan("global", STAY)])
+    trial.crew.start()
+    await trial.said.until("process.ready", times=3)
+    pids = [row["pid"] for row in trial.crew.rows()]
+    trial.said.events.clear()
+
+    notes = [note async for note in trial.notes.while_doing(trial.crew.roll("regional"))]
+
+    order = [(unit, event.partition(".")[2]) for unit, event in trial.order("process.stopping", "process.ready")]
+    assert order == [(name, each) for name in ("regional-r0", "regional-r1") for each in ("stopping", "ready")]
+    assert [note["unit"] for note in notes][-1] == "regional-r1"
+    now = [row["pid"] for row in trial.crew.rows()]
+    assert now[0] != pids[0] and now[1] != pids[1] and now[2] == pids[2]
+    await trial.crew.drain()
+
+
+async def test_a_rolling_restart_ends_at_the_first_that_is_not_ready(tmp_path: Path) -> None:
+    silent = [plan(name, STAY, role="regional", tells_ready=False) for name in ("a", "b")]
+    trial = Trial(tmp_path, silent, ready_s=0.05)
+    trial.crew.start()
+    await trial.said.until("process.ready", times=2)
+    first, second = trial.crew.units
+    first.plan = plan("a", STAY, role="regional", tells_ready=True)
+    pid = second.processes["b"].pid
+
+    with pytest.raises(NotReadyError, match=r"a is (stopping|starting), not ready; .*see .*a\.log"):
+        await trial.crew.roll("regional")
+
+    assert second.processes["b"].pid == pid
+    await trial.crew.drain()
+
+
+async def test_a_role_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, [plan("regional-r0", STAY, role="regional")])
+
+    with pytest.raises(SettingError, match="role is 'regionl'; expected one of regional, regional-r0"):
+        await trial.crew.roll("regionl")
+
+
+async def test_what_was_given_up_is_started_by_a_restart(tmp_path: Path) -> None:
+    script = f"[ -e {tmp_path}/mended ] || exit 1; {STAY}"
+    trial = Trial(tmp_path, [plan("exporter", script, restart=NEVER, essential=False)])
+    trial.crew.start()
+    await trial.said.until("process.failed")
+    (tmp_path / "mended").touch()
+
+    await trial.crew.roll("exporter")
+
+    assert trial.crew.rows()[0]["state"] == "ready"
+    await trial.crew.drain()
+
+
+async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
+    deaf = "trap '' TERM; while :; do sleep 600; done"
+    trial = Trial(tmp_path, [plan("trainer", deaf, stop_s=600.0)], [plan("global", deaf, stop_s=600.0)])
+    trial.crew.start()
+    await trial.said.until("process.ready", times=2)
+    draining = asyncio.create_task(trial.crew.drain())
+    await trial.said.until("process.stopping")
+
+    trial.crew.hurry()
+
+    await draining
+    assert [unit.state for unit in trial.crew.units] == [State.STOPPED] * 2
+
+
+async def test_rows_tell_memory_and_restarts(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, [plan("global", STAY)])
+    trial.crew.start()
+    await trial.said.until("process.ready")
+
+    [row] = trial.crew.rows()
+
+    assert (row["name"], row["role"], row["state"], row["restarts"]) == ("global", "global", "ready", 0)
+    assert row["rss_bytes"] > 100_000
+    assert Path(f"/proc/{row['pid']}").is_dir()
+    await trial.crew.drain()
+
+
+async def test_a_process_tells_that_it_is_ready_as_systemd_has_it(tmp_path: Path, short_directory: Path) -> None:
+    path = short_directory / "n"
+    trial = Trial(tmp_path, [plan("global", STAY, tells_ready=True)])
+    with Notices(path, trial.crew.on_ready), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        assert path.stat().st_mode & 0o777 == 0o600
+        trial.crew.start()
+        await trial.said.until("process.started")
+        while not trial.crew.units[0].processes:
+            await asyncio.sleep(0)
+        pid = trial.crew.units[0].processes["global"].pid
+        sender = struct.pack("iII", pid, os.getuid(), os.getgid())
+        credentials = [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, sender)]
+
+        channel.sendmsg([b"STATUS=warming up"], credentials if os.getuid() == 0 else [], 0, str(path))
+        if os.getuid() == 0:  # only root may speak for another process
+            channel.sendmsg([b"READY=1\nSTATUS=well"], credentials, 0, str(path))
+        else:
+            trial.crew.on_ready(pid)
+        await trial.said.until("process.ready")
+
+        assert trial.crew.units[0].state is State.READY
+        await trial.crew.drain()

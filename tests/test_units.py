@@ -1,0 +1,148 @@
+"""Processes that live and die together: started again by policy, within limits, and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from esper.runtime.procs import is_left
+from esper.runtime.runfile import Limits, Restart
+from esper.runtime.spawn import Program
+from esper.runtime.unit import Plan, State, Unit
+from tests.crew_kit import AT_ONCE, STAY, Said, unit, while_tended
+
+
+async def test_what_keeps_dying_is_started_again_and_then_given_up(tmp_path: Path) -> None:
+    said = Said()
+    loop = unit(tmp_path, said, "loop", "echo tried; exit 3")
+
+    await loop.tend()
+
+    assert loop.state is State.FAILED
+    assert (tmp_path / "loop.log").read_text().splitlines() == ["tried"] * 3
+    assert (loop.restarts.num_restarts, loop.last_end) == (2, "exit code 3")
+    assert said.of("loop").count("died") == 2 and said.of("loop")[-2:] == ["given_up", "failed"]
+
+
+async def test_what_was_killed_is_started_again(tmp_path: Path) -> None:
+    said = Said()
+    stays = unit(tmp_path, said, "stays", STAY)
+
+    async def kill() -> None:
+        await said.until("process.ready")
+        os.kill(stays.processes["stays"].pid, signal.SIGKILL)
+        await said.until("process.ready", times=2)
+
+    assert await while_tended(stays, kill()) is State.STOPPED
+    assert stays.last_end == "signal SIGKILL"
+
+
+async def test_a_server_that_ends_by_itself_has_died_and_a_trainer_is_done(tmp_path: Path) -> None:
+    server, trainer = (unit(tmp_path, Said(), name, "exit 0", may_end=may) for name, may in (("s", False), ("t", True)))
+
+    await server.tend()
+    await trainer.tend()
+
+    assert (server.state, trainer.state) == (State.FAILED, State.DONE)
+    assert trainer.restarts.num_restarts == 0
+
+
+async def test_ranks_of_a_group_are_started_again_together_each_time_with_a_new_port(tmp_path: Path) -> None:
+    said, ports = Said(), iter(range(100))
+    group = unit(
+        tmp_path,
+        said,
+        "group",
+        f'while [ ! -e {tmp_path}/up.$PORT ]; do sleep 0.01; done; echo "$PORT"; exit 1',
+        f'echo "$PORT"; : > {tmp_path}/up.$PORT; {STAY}',
+        may_end=True,
+        fresh=lambda: {"PORT": str(next(ports))},
+    )
+
+    await group.tend()
+
+    assert group.state is State.FAILED
+    assert not any(is_left(process.pid) for process in group.processes.values())
+    assert (tmp_path / "group-0.log").read_text().split() == ["0", "1", "2"]
+    assert (tmp_path / "group-1.log").read_text().split() == (tmp_path / "group-0.log").read_text().split()
+
+
+async def test_a_rank_that_is_done_waits_for_the_others(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    group = unit(tmp_path, Said(), "group", "exit 0", f"read line < {tmp_path}/fifo; exit 0", may_end=True)
+    task = asyncio.create_task(group.tend())
+    while not group.processes or group.processes["group-0"].returncode is None:
+        await asyncio.sleep(0)
+
+    assert not task.done()
+    (tmp_path / "fifo").write_text("go\n")
+    await task
+
+    assert group.state is State.DONE
+
+
+async def test_one_that_is_deaf_is_killed_after_its_time_and_that_is_said(tmp_path: Path) -> None:
+    said = Said()
+    deaf = unit(tmp_path, said, "deaf", "trap '' TERM; echo up; while :; do sleep 600; done", stop_s=0.1)
+
+    async def heard() -> None:
+        await said.until("process.ready")
+        while not (tmp_path / "deaf.log").read_text():
+            await asyncio.sleep(0)
+
+    assert await while_tended(deaf, heard()) is State.STOPPED
+    assert deaf.was_killed
+    assert ("process.killed", {"unit": "deaf", "waited_s": 0.1}) in said.events
+    assert not is_left(deaf.processes["deaf"].pid)
+
+
+async def test_a_trainer_that_looks_at_its_file_ends_by_it(tmp_path: Path) -> None:
+    said, stop = Said(), tmp_path / "stop"
+    trainer = unit(
+        tmp_path,
+        said,
+        "trainer",
+        f"trap 'echo signalled' TERM; while [ ! -e {stop} ]; do sleep 0.01; done; echo ended",
+        may_end=True,
+        stop_file=stop,
+        finish_s=30.0,
+    )
+
+    assert await while_tended(trainer, said.until("process.ready")) is State.STOPPED
+    assert (tmp_path / "trainer.log").read_text() == "ended\n"
+
+
+async def test_started_anew_it_does_not_meet_the_file_that_ended_it(tmp_path: Path) -> None:
+    said, stop = Said(), tmp_path / "stop"
+    stop.touch()
+    trainer = unit(tmp_path, said, "trainer", f"[ -e {stop} ] && exit 9; {STAY}", stop_file=stop, finish_s=0.0)
+
+    assert await while_tended(trainer, said.until("process.ready")) is State.STOPPED
+    assert trainer.last_end == ""
+
+
+async def test_limits_hold_in_the_process(tmp_path: Path) -> None:
+    from esper.cli.plan import words
+
+    told = words(Limits(nice=7, open_files=64, memory_mb=512, core_mb=0, cpu_s=99))
+    script = "nice; ulimit -n; ulimit -d; ulimit -c; ulimit -t"
+    programs = (Program("bound", ["sh", "-c", script], {}, told),)
+    bound = Unit(Plan("bound", "bound", programs, AT_ONCE, may_end=True, tells_ready=False), tmp_path, {}, Said())
+
+    bound.begin()
+    await bound.tend()
+
+    nice = str(min(19, os.nice(0) + 7))
+    assert (tmp_path / "bound.log").read_text().split() == [nice, "64", str(512 * 1024), "0", "99"]
+
+
+async def test_a_command_that_is_not_there_says_so_in_its_log(tmp_path: Path) -> None:
+    programs = (Program("none", ["/nowhere/to/be/found"]),)
+    none = Unit(Plan("none", "none", programs, Restart(limit=0)), tmp_path, {}, Said())
+
+    none.begin()
+    await none.tend()
+
+    assert (tmp_path / "none.log").read_text() == "/nowhere/to/be/found cannot be started: No such file or directory\n"

@@ -67,12 +67,18 @@ class Letter:
         return "/".join(filter(None, (found["region"], found["name"]))) if found else self.text("stream")
 
     @property
-    def producer(self) -> str:
-        """Who the envelope says has sealed it; empty where it says nothing that can be read."""
+    def source(self) -> str:
+        """Role and producer that the envelope names; empty where it says nothing that can be read."""
         try:
-            return unpack(self.head).header.producer
+            header = unpack(self.head).header
         except RefusedError:
             return ""
+        return f"{header.role.value}/{header.producer}"
+
+    @property
+    def producer(self) -> str:
+        """Who the envelope says has sealed it; empty as above."""
+        return self.source.partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def audit(book: Logbook, keyring: RoleKeyring | None) -> Audit:
     sealed = keyring is not None and bool(keyring.roles)
     run_id = book.run_id or (keyring.run_id if keyring else "")
     result = Audit(run_id, sum(map(len, book.streams.values())), seals_checked=sealed)
-    reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in DOMAINS}
+    reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in book.streams}
     answers = Answers.of(reads["receipts"])
     result.take(Finding("log", "", "unreadable", flaw) for flaw in book.flaws)
     for name, entries in reads.items():

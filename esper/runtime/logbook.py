@@ -28,7 +28,9 @@ DOMAINS = {
     "decisions": Domain.DECISION,
     "receipts": Domain.RECEIPT,
     "emergency": Domain.EMERGENCY,
+    "state": Domain.STATE,
 }
+"""By stream. `state` goes into no log, and is looked at beside it while a run lives."""
 
 log = structlog.get_logger()
 
@@ -41,6 +43,8 @@ class Logbook:
     keys: tuple[str, ...] = ()
     streams: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in STREAMS})
     flaws: list[str] = field(default_factory=list)
+    live_at: str = ""
+    """URL of the Redis that it was read from; empty: the run has ended, or it is a file."""
 
     @property
     def entries(self) -> Iterator[Entry]:
@@ -167,7 +171,9 @@ async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> t
         expected = f"a file, a run below {runs_directory} or a live run ({error})"
         raise SettingError("run", run, expected) from error
     async with connect.writer(found.redis_url) as redis:
-        return await read_live(redis, found.run_id, runs_directory / found.run_id / LOG), found.keyring
+        book = await read_live(redis, found.run_id, runs_directory / found.run_id / LOG)
+    book.live_at = found.redis_url
+    return book, found.keyring
 
 
 def _finished(run: str, runs_directory: Path) -> Path | None:
@@ -198,7 +204,7 @@ class Read:
 def opened(book: Logbook, keyring: RoleKeyring) -> dict[str, list[Read]]:
     """Every entry of each stream, opened as its readers did when it was fresh: seal, run, domain, age, ranges."""
     openers: dict[tuple[str, str], Opener] = {}
-    return {name: [_read(entry, keyring, openers) for entry in book.streams[name]] for name in STREAMS}
+    return {name: [_read(entry, keyring, openers) for entry in found] for name, found in book.streams.items()}
 
 
 def _read(entry: Entry, keyring: RoleKeyring, openers: dict[tuple[str, str], Opener]) -> Read:

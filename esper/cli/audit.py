@@ -1,0 +1,140 @@
+"""`esper audit`: who signed what in a run, what became of it, and what was rejected, by source and reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json as notation
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from esper.bus import connect, dead, names
+from esper.bus.dead import Choice, Letter
+from esper.bus.delivery import FIELD
+from esper.cli.letters import printable
+from esper.cli.log import RUNS, RunsDir
+from esper.cli.moments import NOW, after
+from esper.leyline.archive import Entry
+from esper.leyline.rolekeys import RoleKeyring
+from esper.runtime import logbook
+from esper.runtime.audit import peeked
+from esper.runtime.logbook import Logbook, Read, opened, order_of
+from esper.runtime.provenance import PROOFS, Deed, Provenance, Rejection, Signer, traced, whole
+
+UNSIGNED = 1
+
+T = TypeVar("T")
+
+
+def audit(
+    run: Annotated[str, typer.Argument(help="Name or id of a run, live or kept below --runs-dir; or an exported log.")],
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Only what is younger: an entry id, 12:30, 5m.")] = "0",
+    keyring: Annotated[
+        Path | None, typer.Option(help="A keyring of the run, or its public keys; default: the one beside the log.")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Print who signed what: role, producer, key, time, command or decision, its receipts; and what was rejected."""
+    now_s = time.time()
+    start = after("--since", since, now_s)
+    book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
+    states, letters = asyncio.run(beside(book)) if book.live_at else ([], [])
+    book.streams["state"] = states
+    found = traced(
+        opened_or_peeked(book, keys), letters, keys, f"{int(now_s * 1000)}-0" if start == NOW else whole(start)
+    )
+    for each in rows(found) if json else lines(found):
+        typer.echo(notation.dumps(each) if json else printable(str(each)))
+    if not json:
+        typer.echo(summary(book, found, sealed=keys is not None and bool(keys.roles)))
+    if any(deed.proof == "unsigned" for deed in found.deeds):
+        raise typer.Exit(UNSIGNED)
+
+
+async def beside(book: Logbook) -> tuple[list[Entry], list[Letter]]:
+    """What a live run holds that goes into no log: statements of its workers, and dead letters."""
+    async with connect.writer(book.live_at) as redis:
+        state = dead.entries(redis, names.key(book.run_id, "state"))
+        states = [Entry("state", entry_id.decode(), fields.get(FIELD, b"")) async for entry_id, fields in state]
+        return states, [letter async for letter in dead.letters(redis, book.run_id, Choice())]
+
+
+def opened_or_peeked(book: Logbook, keyring: RoleKeyring | None) -> Mapping[str, Sequence[Read]]:
+    """Opened where there are secrets to check seals with; else taken at its word, which the proof says."""
+    if keyring is not None and keyring.roles:
+        return opened(book, keyring)
+    return {name: peeked(book, name) for name in book.streams}
+
+
+def rows(found: Provenance) -> Iterator[dict[str, Any]]:
+    """For a machine: each deed, each signer, each kind of rejection."""
+    for deed in found.deeds:
+        yield {"row": "deed", **asdict(deed), "at": moment(order_of(deed.entry_id)[0])}
+    for signer in found.signers:
+        yield {"row": "signer", **told_of(signer), "kinds": dict(signer.kinds)}
+    for rejection in found.rejections:
+        yield {"row": "rejected", **told_of(rejection), "count": rejection.count}
+
+
+def told_of(one: Signer | Rejection) -> dict[str, Any]:
+    """Its names, and times as a person reads them."""
+    facts = {name: value for name, value in asdict(one).items() if name not in ("kinds", "count")}
+    return {**facts, "first": moment(one.first_ms), "last": moment(one.last_ms)}
+
+
+def lines(found: Provenance) -> Iterator[str]:
+    """The same for a person."""
+    yield "WHEN (UTC)               POSITION              PROOF     KEY       WHO                       WHAT"
+    for deed in found.deeds:
+        yield deed_line(deed)
+    yield ""
+    yield "SIGNED BY                      KEY       FIRST                    LAST                     MESSAGES"
+    for signer in found.signers:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in signer.kinds.most_common())
+        who = f"{signer.role}/{signer.producer}"
+        yield f"{who:30} {signer.key_id}  {moment(signer.first_ms)}  {moment(signer.last_ms)}  {kinds}"
+    yield ""
+    yield "REJECTED  REASON              STREAM        FIRST                    LAST                     SOURCE"
+    for one in found.rejections:
+        source = (one.source or "nobody says") + ("" if one.proven else " (not shown by a seal)")
+        times = f"{moment(one.first_ms)}  {moment(one.last_ms)}"
+        yield f"{one.count:8}  {one.reason:18}  {one.stream:12}  {times}  {source}"
+
+
+def deed_line(deed: Deed) -> str:
+    """Who, what, and what became of it."""
+    words = [deed.what, f"by {deed.issued_by}" if deed.issued_by else "", deed.verdict]
+    words += [f"applied by {workers} before step {step}" for step, workers in grouped(deed.applied)]
+    words += [f"failed on {workers} ({reason})" for reason, workers in grouped(deed.failed)]
+    at, who = moment(order_of(deed.entry_id)[0]), f"{deed.role}/{deed.producer}"
+    return f"{at}  {deed.entry_id:21} {deed.proof:9} {deed.key_id}  {who:25} {', '.join(filter(None, words))}"
+
+
+def grouped(outcomes: Mapping[str, T]) -> list[tuple[T, str]]:
+    """Outcomes that are alike, with the workers that had them."""
+    alike: dict[T, list[str]] = {}
+    for worker, outcome in sorted(outcomes.items()):
+        alike.setdefault(outcome, []).append(worker)
+    return [(outcome, ", ".join(workers)) for outcome, workers in alike.items()]
+
+
+def summary(book: Logbook, found: Provenance, *, sealed: bool) -> str:
+    """The last line: how much that is, and what it does not show."""
+    proofs = Counter(deed.proof for deed in found.deeds)
+    told = ", ".join(f"{proofs[proof]} {proof}" for proof in PROOFS if proofs[proof]) or "none"
+    rejected = f"{sum(one.count for one in found.rejections)} rejected"
+    missing = "" if sealed else "; no keyring with secrets: seals are not checked"
+    ended = "" if book.live_at else "; of a run that has ended no dead letters are kept"
+    return f"run {book.run_id}: {len(found.deeds)} deeds ({told}), {rejected}{missing}{ended}"
+
+
+def moment(at_ms: int) -> str:
+    """To the millisecond, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

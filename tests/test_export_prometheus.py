@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from esper.cli.exporting import registry_of
+from esper.cli.exporting import follow
 from esper.errors import SettingError
 from esper.narset.reduction import read_reduction
 from esper.narset.running import BOUNDS, Running, checked_bounds
@@ -18,6 +18,7 @@ from esper.narset.totals import Totals, encode
 from esper.runtime import metrics
 from esper.runtime.exporters.exposition import Exposition
 from esper.runtime.exporters.loop import Export
+from esper.runtime.health import Health
 from tests.export_kit import START_NS, aggregate, say, scraped, totals_key
 from tests.scripted import ScriptedRun
 
@@ -25,7 +26,13 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def text_of(run: ScriptedRun, found: tuple[Exposition, Export]) -> str:
-    return generate_latest(registry_of(found[1], run.run_id)).decode()
+    return generate_latest(registry_of(run, found)).decode()
+
+
+def registry_of(run: ScriptedRun, found: tuple[Exposition, Export]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    follow(found[1], run.run_id, registry, Health())
+    return registry
 
 
 def samples(run: ScriptedRun, text: str) -> Samples:
@@ -174,9 +181,9 @@ def test_no_bucket_ever_falls_while_sketches_are_estimates() -> None:
 async def test_it_answers_over_http(run: ScriptedRun) -> None:
     await say(run, aggregate(1, loss=[1.0]))
     found = await scraped(run)
-    registry = registry_of(found[1], run.run_id)
+    registry = registry_of(run, found)
 
-    async with await metrics.listen("127.0.0.1", 0, registry, metrics.Health()) as server:
+    async with await metrics.listen("127.0.0.1", 0, registry, Health()) as server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")

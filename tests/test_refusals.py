@@ -12,7 +12,7 @@ from esper.bus.names import key
 from esper.bus.outbox import Outbox
 from esper.errors import EsperError, RefusedError
 from esper.leyline import contracts as pb
-from esper.runtime.metrics import RefusalMetrics
+from esper.runtime.figures import RefusalMetrics
 from esper.runtime.refusals import NUM_LETTERS, Refusals
 from esper.runtime.serve import serve
 from tests.bus_kit import num_pending

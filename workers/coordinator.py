@@ -8,11 +8,13 @@ from esper.bus import names
 from esper.bus.connect import Redis, reader, wait_ready, writer
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
-from esper.runtime import access, logging, metrics, process, settings
+from esper.runtime import access, logging, process, settings
 from esper.runtime.coordinate import Desk
+from esper.runtime.figures import MissingMetrics
 from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
 from esper.runtime.lease import Standby
-from esper.runtime.upkeep import Duties, kept_up
+from esper.runtime.round_figures import CountedRule
+from esper.runtime.upkeep import Duties, Post, kept_up
 from esper.tamiyo.coordinator import Coordinator
 
 
@@ -35,14 +37,18 @@ async def main(stopping: asyncio.Event) -> None:
     async with reader(found.redis_url) as redis_reader, writer(found.redis_url) as redis_writer:
         await wait_ready(redis_writer)
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
-        if not await Standby(redis_writer, coordinating.windows.hash_key, chosen.lease_s).until_free(stopping):
-            return
+        coordinating.rule = counted = CountedRule(coordinating.rule)
+        post = Post("coordinator", chosen, found)
+        standby = Standby(redis_writer, coordinating.windows.hash_key, chosen.lease_s)
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
         retained = [names.key(found.run_id, name) for name in ("dead", "state")]
-        duties = Duties(retained=retained, surveys=True, archive=chosen.archive)
-        async with found.kept_current(), kept_up(chosen, found.run_id, inboxes, refusals, duties) as registry:
-            registry.register(metrics.MissingMetrics(coordinating.missing))
-            await coordinating.serve(stopping)
+        shows = [counted, MissingMetrics(coordinating.missing)]
+        duties = Duties(retained=retained, surveys=True, archive=chosen.archive, shows=shows)
+        async with found.kept_current(), post.answering(redis_writer.outage):
+            if not await standby.until_free(stopping):
+                return
+            async with kept_up(post, inboxes, refusals, duties):
+                await coordinating.serve(stopping)
 
 
 if __name__ == "__main__":

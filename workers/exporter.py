@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal
 
 from esper.bus.names import checked_name
-from esper.cli.exporting import exporting, for_scrapes, into_files, registry_of
+from esper.cli.exporting import exporting, follow, for_scrapes, into_files
 from esper.errors import SettingError
 from esper.leyline.kinds import Role
 from esper.narset.running import checked_bounds
-from esper.runtime import access, logging, metrics, process, settings
+from esper.runtime import access, logging, process, settings
+from esper.runtime.upkeep import Post
 
 
 class ExporterSettings(settings.Settings):
@@ -41,9 +41,9 @@ async def main(stopping: asyncio.Event) -> None:
         else:
             sink = stack.enter_context(into_files(chosen.export, chosen.export_path, found.run_id))
             export = await stack.enter_async_context(exporting(found, sink))
-        health, export.polled_at_s = metrics.Health(), time.monotonic()
-        health.watch("global", lambda: export.polled_at_s)
-        await stack.enter_async_context(metrics.endpoint(chosen, registry_of(export, found.run_id), health))
+        post = Post("exporter", chosen, found)
+        follow(export, found.run_id, post.registry, post.health)
+        await stack.enter_async_context(post.answering())
         await export.run(stopping)
 
 

@@ -14,8 +14,9 @@ from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
 from esper.runtime import access, logging, process, settings
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+from esper.runtime.tier_figures import CountedTier
 from esper.runtime.timekeeping import kept_right
-from esper.runtime.upkeep import Duties, kept_up
+from esper.runtime.upkeep import Duties, Post, kept_up
 
 
 class GlobalSettings(settings.Settings):
@@ -43,9 +44,11 @@ async def main(stopping: asyncio.Event) -> None:
         sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name)
         seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
         place = Place(*(names.key(found.run_id, name) for name in ("global", "totals")))
-        aggregator = Aggregator(tier, seam, inboxes, Outbox(writer), place)
-        duties = Duties(retained=[place.stream], repeats={sources[0]: lambda: tier.num_repeats})
-        upkeep = kept_up(chosen, found.run_id, inboxes, aggregator.refusals, duties)
+        counted = CountedTier(tier)
+        aggregator = Aggregator(counted, seam, inboxes, Outbox(writer), place)
+        repeats = {sources[0]: lambda: tier.num_repeats}
+        duties = Duties(retained=[place.stream], repeats=repeats, shows=[counted])
+        upkeep = kept_up(Post("global", chosen, found), inboxes, aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)
 

@@ -14,8 +14,9 @@ from esper.leyline.seal import Opener, Sealer
 from esper.narset.regional import Regional
 from esper.runtime import access, logging, process, settings
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+from esper.runtime.tier_figures import CountedTier
 from esper.runtime.timekeeping import kept_right
-from esper.runtime.upkeep import Duties, kept_up
+from esper.runtime.upkeep import Duties, Post, kept_up
 
 
 async def main(stopping: asyncio.Event) -> None:
@@ -38,10 +39,10 @@ async def main(stopping: asyncio.Event) -> None:
         seam = Seam(
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
         )
-        aggregator = Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows))
-        upkeep = kept_up(
-            chosen, found.run_id, [inbox], aggregator.refusals, Duties(repeats={telemetry: lambda: tier.num_repeats})
-        )
+        counted = CountedTier(tier)
+        aggregator = Aggregator(counted, seam, [inbox], Outbox(writer), Place(regional, windows))
+        duties = Duties(repeats={telemetry: lambda: tier.num_repeats}, shows=[counted])
+        upkeep = kept_up(Post("regional", chosen, found), [inbox], aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)
 

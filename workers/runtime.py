@@ -9,20 +9,19 @@ from pydantic import Field
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime import access, logging, process, settings
+from esper.runtime import access, logging, process, pulse, settings, trainer_figures
 from esper.runtime.alarm import rung_if_evicted
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Format, Origin
-from esper.runtime.pulse import STEP_TIMEOUT_S, Pulse
 from esper.runtime.timekeeping import kept_right
-from esper.runtime.upkeep import kept_up
+from esper.runtime.upkeep import Duties, Post, kept_up
 
 
 class RuntimeSettings(settings.Settings):
     """What esper.attach() puts into the environment."""
 
-    step_timeout_s: float = Field(STEP_TIMEOUT_S, ge=5.0)
+    step_timeout_s: float = Field(pulse.STEP_TIMEOUT_S, ge=5.0)
     """A trainer that says nothing for so long hangs, though its process is at work."""
     link_control_fd: int
     link_rows_fd: int
@@ -42,9 +41,10 @@ async def main(stopping: asyncio.Event) -> None:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
         beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, waits=True, durability=chosen.durability)
-        beside.pulse = Pulse(chosen.step_timeout_s)
+        beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s)
         right = kept_right(beside.clock, beside.outbox.redis)
-        upkeep = kept_up(chosen, found.run_id, list(beside.logs.values()), beside.refusals)
+        duties = Duties(shows=[trainer_figures.TrainerMetrics(beats)])
+        upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.refusals, duties)
         async with rung_if_evicted(chosen.link_alarm_fd), right, found.kept_current(), upkeep:
             is_start = False
             await beside.serve(stopping)

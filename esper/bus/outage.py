@@ -13,17 +13,22 @@ class Outage:
     """Who waits for Redis. One for each writer, so one for each process and run."""
 
     def __init__(self) -> None:
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, str] = {}
+
+    @property
+    def said(self) -> str:
+        """Who waits longest, and why; empty where nobody does."""
+        return next((f"{who} waits: {why}" for who, why in self._waiting.items()), "")
 
     def begins(self, who: str, error: BusError) -> None:
         """This part has to try again."""
         if not self._waiting:
             log.warning("bus.lost", who=who, why=str(error))
-        self._waiting.add(who)
+        self._waiting[who] = str(error)
 
     def ends(self, who: str) -> None:
         """This part was served."""
         if who in self._waiting:
-            self._waiting.remove(who)
+            del self._waiting[who]
             if not self._waiting:
                 log.info("bus.regained", who=who)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from esper.bus.names import checked_name
-from esper.cli.exporting import FileKind, exporting, for_scrapes, into_files, registry_of
+from esper.cli.exporting import FileKind, exporting, follow, for_scrapes, into_files
 from esper.narset.running import checked_bounds
 from esper.runtime import access, metrics
 from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT
+from esper.runtime.settings import Settings
+from esper.runtime.upkeep import Post
+from esper.runtime.vitals import seen
 
 PORT = 9464
 
@@ -63,10 +65,10 @@ def jsonl(
 async def _prometheus(run: str, address: tuple[str, int], bounds: tuple[float, ...], name: str) -> None:
     found = await access.find(run)
     async with for_scrapes(found, bounds, name) as sink, exporting(found, sink) as export:
-        health = metrics.Health()
-        health.watch("global", lambda: export.polled_at_s)
-        export.polled_at_s = time.monotonic()
-        async with await metrics.listen(*address, registry_of(export, found.run_id), health) as server:
+        post = Post("exporter", Settings(name=name), found)
+        follow(export, found.run_id, post.registry, post.health)
+        server = await metrics.listen(*address, post.registry, post.health)
+        async with seen(found.redis_url, post.health), server:
             port = server.sockets[0].getsockname()[1]
             print(f"http://{address[0]}:{port}/metrics", flush=True)
             await export.run(asyncio.Event())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from esper.runtime.exporters.exposition import Exposed, Exposition, Kept, kept
 from esper.runtime.exporters.files import held
 from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT, JsonLines
 from esper.runtime.exporters.loop import NOTHING, Export, Sink
+from esper.runtime.figures import counted
+from esper.runtime.health import Health
 from esper.runtime.timekeeping import kept_right
 
 FileKind: TypeAlias = Literal["tensorboard", "jsonl"]
@@ -75,13 +78,13 @@ async def for_scrapes(found: Access, bounds: tuple[float, ...], name: str) -> As
         yield sink
 
 
-def registry_of(export: Export, run_id: str) -> CollectorRegistry:
-    """What the exporter counts; and what it has folded, where it is one for scrapes."""
-    registry = CollectorRegistry()
+def follow(export: Export, run_id: str, registry: CollectorRegistry, health: Health) -> None:
+    """Show what the exporter counts, and what it has folded where it is one for scrapes; it is well while it reads."""
+    export.polled_at_s = time.monotonic()
+    health.watch("global", lambda: export.polled_at_s)
     registry.register(Carried(export))
     if isinstance(export.sink, Exposition):
         registry.register(Exposed(export.sink.figures, run_id, named))
-    return registry
 
 
 def named(metric: str) -> tuple[str, Mapping[str, str]]:
@@ -98,10 +101,6 @@ class Carried(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """What a scrape asks for."""
-        counted = (
-            ("written", "Carried over", self.export.num_written),
-            ("refused", "That did not open", self.export.num_refused),
-            ("missing", "That the stream no longer held", self.export.num_missing),
-        )
-        for name, text, number in counted:
-            yield CounterMetricFamily(f"esper_export_aggregates_{name}", text, value=number)
+        yield counted("esper_export_aggregates_written_total", self.export.num_written)
+        yield counted("esper_export_aggregates_refused_total", self.export.num_refused)
+        yield counted("esper_export_aggregates_missing_total", self.export.num_missing)

@@ -1,111 +1,22 @@
-"""/metrics for Prometheus and /healthz for a supervisor. Healthy means progress: not that the process is up."""
+"""/metrics for Prometheus, /healthz and /readyz for a supervisor: a small server in a process that is told a port."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import TypeAlias
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from esper.bus.inbox import Inbox
 from esper.errors import SettingError
-from esper.runtime.missing import Missing
-from esper.runtime.refusals import Refusals
+from esper.runtime.findings import Finding, worst
+from esper.runtime.health import Health
 from esper.runtime.settings import Settings
 
-STALE_S = 10.0
 LONGEST_REQUEST_BYTES = 8192
 REQUEST_S = 5.0
-
-Clock: TypeAlias = Callable[[], float]
-
-
-class Health:
-    """When each source of progress last made some. Knows no sources by itself, and no HTTP."""
-
-    def __init__(self, clock: Clock = time.monotonic, stale_s: float = STALE_S) -> None:
-        self.clock, self.stale_s = clock, stale_s
-        self.progress: dict[str, Callable[[], float]] = {}
-
-    def watch(self, name: str, last_s: Callable[[], float]) -> None:
-        """A source, by the time of its last progress on the same clock."""
-        self.progress[name] = last_s
-
-    def complaints(self) -> list[str]:
-        """A sentence for each source that stands still; none: healthy."""
-        now = self.clock()
-        ages = {name: now - last_s() for name, last_s in self.progress.items()}
-        return [f"{name}: no progress for {age:.1f} s" for name, age in ages.items() if age > self.stale_s]
-
-
-def watch_inboxes(registry: CollectorRegistry, health: Health, inboxes: Sequence[Inbox]) -> None:
-    """Show what inboxes count, and let health follow their polls."""
-    since = Gauge("esper_seconds_since_poll", "Since the last good read", ("stream", "group"), registry=registry)
-    registry.register(InboxCounters(inboxes))
-    for inbox in inboxes:
-        shown = since.labels(inbox.source.stream, inbox.source.group)
-        shown.set_function(partial(lambda inbox: health.clock() - inbox.polled_at_s, inbox))
-        health.watch(f"{inbox.source.stream} ({inbox.source.group})", partial(well_at_s, inbox, health.clock))
-
-
-class InboxCounters(Collector):
-    """What inboxes count by themselves."""
-
-    def __init__(self, inboxes: Sequence[Inbox]) -> None:
-        self.inboxes = inboxes
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """What a scrape asks for."""
-        counted: tuple[tuple[str, str, Callable[[Inbox], int]], ...] = (
-            ("esper_history_lost", "Groups made again after they were lost", lambda inbox: inbox.num_history_lost),
-            ("esper_entries_reclaimed", "From dead consumers", lambda inbox: inbox.pending.num_reclaimed),
-            ("esper_entries_vanished", "Deleted while pending", lambda inbox: inbox.pending.num_vanished),
-        )
-        for name, text, read in counted:
-            family = CounterMetricFamily(name, text, labels=("stream", "group"))
-            for inbox in self.inboxes:
-                family.add_metric(inbox.source[:2], read(inbox))
-            yield family
-
-
-class RefusalMetrics(Collector):
-    """Shows what a process has refused; a reason appears with its first refusal."""
-
-    def __init__(self, refusals: Refusals) -> None:
-        self.refusals = refusals
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """What a scrape asks for."""
-        refused = CounterMetricFamily("esper_messages_refused", "By stream and reason", labels=("stream", "reason"))
-        for labels, number in self.refusals.counts.items():
-            refused.add_metric(labels, number)
-        yield refused
-        yield CounterMetricFamily(
-            "esper_messages_refused_untold", "Without a letter or receipt, for a flood", value=self.refusals.num_untold
-        )
-
-
-class MissingMetrics(Collector):
-    """How many messages a process has told as lost."""
-
-    def __init__(self, missing: Missing) -> None:
-        self.missing = missing
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily("esper_missing_messages", "Sequences skipped: acknowledged by Redis, then lost")
-        family.add_metric((), self.missing.num_missing)
-        yield family
-
-
-def well_at_s(inbox: Inbox, clock: Clock) -> float:
-    """When an inbox last read: or now, where it is held back on purpose."""
-    return clock() if inbox.held_back else inbox.polled_at_s
+JSON = "application/json"
 
 
 def respond(path: str, registry: CollectorRegistry, health: Health) -> tuple[str, str, bytes]:
@@ -114,16 +25,24 @@ def respond(path: str, registry: CollectorRegistry, health: Health) -> tuple[str
         case "/metrics":
             return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
         case "/healthz":
-            complaints = health.complaints()
-            status = "503 Service Unavailable" if complaints else "200 OK"
-            return status, "text/plain; charset=utf-8", ("\n".join(complaints or ["ok"]) + "\n").encode()
+            return told(health, health.live())
+        case "/readyz":
+            return told(health, health.ready())
         case _:
-            return "404 Not Found", "text/plain; charset=utf-8", b"only /metrics and /healthz are here\n"
+            return "404 Not Found", "text/plain; charset=utf-8", b"only /metrics, /healthz and /readyz are here\n"
+
+
+def told(health: Health, findings: Sequence[Finding]) -> tuple[str, str, bytes]:
+    """200 unless something fails; the body says which, and what to do."""
+    status = worst(findings)
+    content = {"status": status, **health.identity, "checks": [finding.row() for finding in findings]}
+    line = "503 Service Unavailable" if status == "fail" else "200 OK"
+    return line, JSON, (json.dumps(content) + "\n").encode()
 
 
 @asynccontextmanager
 async def endpoint(settings: Settings, registry: CollectorRegistry, health: Health) -> AsyncIterator[int]:
-    """Serve both paths while the block runs; yields the port. Nothing listens where the setting is 0."""
+    """Serve these paths while the block runs; yields the port. Nothing listens where the setting is 0."""
     if settings.metrics_port == 0:
         yield 0
         return

@@ -34,6 +34,16 @@ class Pulse:
         """The trainer has spoken for itself."""
         self._last, self._heard_s = heartbeat, self.clock()
 
+    @property
+    def last(self) -> pb.Heartbeat | None:
+        """The newest that the trainer said itself; None: none yet."""
+        return self._last
+
+    @property
+    def age_s(self) -> float:
+        """Since the trainer has spoken for itself."""
+        return self.clock() - self._heard_s
+
     def again(self) -> pb.Heartbeat | None:
         """What to say in its place by now, which asks for no round; None: nothing, or it has just spoken."""
         silent_s = self.clock() - self._heard_s

@@ -8,17 +8,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.registry import Collector
 
 from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
+from esper.bus.outage import Outage
 from esper.runtime import metrics
+from esper.runtime.access import Access
 from esper.runtime.archive import Archive
-from esper.runtime.figures import Repeats, StreamGauges
+from esper.runtime.figures import HealthMetrics, RefusalMetrics, Repeats, StreamGauges, watch_inboxes
+from esper.runtime.health import Health
 from esper.runtime.refusals import Refusals
 from esper.runtime.settings import Settings
 from esper.runtime.tidying import Charge, kept_tidy
 from esper.runtime.trimming import Trimmer
+from esper.runtime.vitals import seen
+
+REGIONAL = ("regional", "runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +36,60 @@ class Duties:
     repeats: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     surveys: bool = False
     archive: Path | None = None  # where logs go before they are trimmed; none: they are kept whole
+    shows: Sequence[Collector] = ()  # what only this role counts
+
+
+class Post:
+    """One process at its place in a run: what it shows at /metrics, and its health. Nothing is looked at yet."""
+
+    def __init__(self, role: str, chosen: Settings, found: Access) -> None:
+        self.chosen, self.found = chosen, found
+        region = chosen.region if role in REGIONAL else ""
+        self.health = Health({"role": role, "name": chosen.name, "run": found.run_id, "region": region})
+        self.health.keys = lambda: found.keyring.validities
+        self.registry = CollectorRegistry()
+        self._answers = chosen.metrics_port == 0
+        ProcessCollector(registry=self.registry)
+        self.registry.register(HealthMetrics(self.health))
+
+    @asynccontextmanager
+    async def answering(self, outage: Outage | None = None) -> AsyncIterator[None]:
+        """Answer a supervisor and Prometheus while the outermost block runs; where nobody can ask, look at nothing.
+
+        `outage` is of the writer that this process works with.
+        """
+        if self._answers:
+            yield
+            return
+        self._answers = True
+        async with (
+            seen(self.found.redis_url, self.health, outage),
+            metrics.endpoint(self.chosen, self.registry, self.health),
+        ):
+            yield
 
 
 @asynccontextmanager
 async def kept_up(
-    chosen: Settings, run_id: str, inboxes: Sequence[Inbox], refusals: Refusals, duties: Duties | None = None
-) -> AsyncIterator[CollectorRegistry]:
+    post: Post, inboxes: Sequence[Inbox], refusals: Refusals, duties: Duties | None = None
+) -> AsyncIterator[None]:
     """Metrics, health and order, while the block runs; before it, the line that says what this server promises."""
-    registry, health, duties = CollectorRegistry(), metrics.Health(), duties or Duties()
-    metrics.watch_inboxes(registry, health, inboxes)
-    registry.register(metrics.RefusalMetrics(refusals))
-    registry.register(Repeats(duties.repeats))
+    duties, writer, registry = duties or Duties(), inboxes[0].writer, post.registry
+    watch_inboxes(registry, post.health, inboxes)
+    registry.register(RefusalMetrics(refusals))
+    for collector in (Repeats(duties.repeats), *duties.shows):
+        registry.register(collector)
     charge = Charge(
-        run_id,
-        f"{chosen.name}-{token_hex(4)}",
-        inboxes[0].writer,
+        post.found.run_id,
+        f"{post.chosen.name}-{token_hex(4)}",
+        writer,
         registry,
         inboxes,
         duties.retained,
         StreamGauges(registry) if duties.surveys else None,
-        None if duties.archive is None else Trimmer(inboxes[0].writer, run_id, Archive(duties.archive)),
+        None if duties.archive is None else Trimmer(writer, post.found.run_id, Archive(duties.archive)),
     )
-    async with metrics.endpoint(chosen, registry, health):
-        await announce(charge.redis, chosen.durability)  # once bound: a start that fails says so in one line
+    async with post.answering(writer.outage):
+        await announce(charge.redis, post.chosen.durability)  # once bound: a start that fails says so in one line
         async with kept_tidy(charge):
-            yield registry
+            yield

@@ -7,17 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from esper.bus.connect import Redis
 from esper.leyline import contracts as pb
+from esper.runtime.catalogue import counter
 from esper.runtime.exporters.loop import NOTHING, Entry
+from esper.runtime.figures import counted, shown
 
 POSITION, FIGURES, THROUGH = b"position", b"figures", b"through"
 
@@ -118,24 +115,15 @@ class Exposed(Collector):
 
     def _packets(self) -> Iterator[Metric]:
         for kind, number in sorted(self.figures.packets.items()):
-            name = "esper_telemetry_packets" if kind == "packets" else f"esper_telemetry_{_LONG.get(kind, kind)}"
-            counter = CounterMetricFamily(name, _HELP[kind], labels=("run",))
-            counter.add_metric((self.run,), number)
-            yield counter
-        levels = CounterMetricFamily("esper_telemetry_packets_by_level", "Packets by level", labels=("run", "level"))
+            yield counted(f"esper_telemetry_{_LONG.get(kind, kind)}_total", number, self.run)
+        levels = counter("esper_telemetry_packets_by_level_total")
         for level, number in sorted(self.figures.levels.items()):
             levels.add_metric((self.run, level.lower()), number)
         yield levels
 
     def _training(self) -> Iterator[Metric]:
-        yield self._gauge("esper_training_steps", "Highest step measured", self.figures.max_step)
-        at_s = self.figures.last_timestamp_ns / 1e9
-        yield self._gauge("esper_telemetry_last_timestamp_seconds", "Time of the newest packet", at_s)
-
-    def _gauge(self, name: str, text: str, value: float) -> Metric:
-        gauge = GaugeMetricFamily(name, text, labels=("run",))
-        gauge.add_metric((self.run,), value)
-        return gauge
+        yield shown("esper_training_steps", self.figures.max_step, self.run)
+        yield shown("esper_telemetry_last_timestamp_seconds", self.figures.last_timestamp_ns / 1e9, self.run)
 
     def _families(self) -> dict[str, list[tuple[dict[str, str], Histogram]]]:
         """By their names; of several that come to one name, each has its own as a label `metric`."""
@@ -183,13 +171,3 @@ def _label(name: str) -> str:
 
 
 _LONG = {kind: f"packets_{kind}" for kind in ("shed", "out_of_order", "late", "skewed")}
-_HELP = {
-    "packets": "Packets folded",
-    "messages": "Aggregates of regions folded",
-    "duplicates": "Packets met again and left out",
-    "gaps": "Packets declared missing",
-    "shed": "Packets that their sources dropped",
-    "out_of_order": "Packets folded after one with a higher number",
-    "late": "Packets folded after they were declared missing",
-    "skewed": "Packets from the future by the time of their entry",
-}

@@ -1,0 +1,114 @@
+"""What a coordinator decides, counted as it is decided: a rule around the rule, which changes none of its answers."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import reason_name
+from esper.leyline.seal import Opened
+from esper.leyline.succession import Decision
+from esper.runtime.catalogue import counter, gauge, histogram
+from esper.runtime.coordinate import Coordinates, Entry, Outcome
+from esper.runtime.figures import counted
+from esper.runtime.health import Clock
+
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+FORGET_AFTER_S = 600.0
+"""A worker of which nothing was heard for so long is shown no more, so that names of many runs don't pile up."""
+
+
+class CountedRule(Collector):
+    """Answers as the rule within does, and counts rounds, verdicts and the workers heard of."""
+
+    def __init__(self, rule: Coordinates, clock: Clock = time.monotonic) -> None:
+        self.rule, self.clock = rule, clock
+        self.rounds, self.verdicts = Counter[str](committed=0, aborted=0), Counter[tuple[str, str]]()
+        self.num_deviating = 0
+        self.latencies_s, self.latency_sum_s = [0] * (len(BOUNDS_S) + 1), 0.0
+        self.heard_s: dict[str, float] = {}
+
+    def resume(self, decisions: Iterable[Decision]) -> Outcome:
+        return self._counted(self.rule.resume(decisions))
+
+    def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome:
+        if heartbeat.HasField("report"):  # its farewell
+            self.heard_s.pop(heartbeat.worker, None)
+        else:
+            self.heard_s[heartbeat.worker] = self.clock()
+        return self._counted(self.rule.on_heartbeat(heartbeat, now_ns))
+
+    def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome:
+        return self._counted(self.rule.on_vote(vote, entry, now_ns))
+
+    def on_command(self, stream: str, opened: Opened, now_ns: int) -> Outcome:
+        return self._counted(self.rule.on_command(stream, opened, now_ns))
+
+    def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome:
+        return self._counted(self.rule.on_refused(entry, error, now_ns))
+
+    def pass_over(self, entry: Entry) -> None:
+        self.rule.pass_over(entry)
+
+    def has_room(self, stream: str) -> bool:
+        return self.rule.has_room(stream)
+
+    def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome:
+        return self._counted(self.rule.on_history_lost(gone, now_ns, begins_anew=begins_anew))
+
+    def on_deaf(self, now_ns: int) -> None:
+        self.rule.on_deaf(now_ns)
+
+    def tick(self, now_ns: int) -> Outcome:
+        return self._counted(self.rule.tick(now_ns))
+
+    def _counted(self, outcome: Outcome) -> Outcome:
+        for decision in outcome.decisions:
+            match decision:
+                case pb.BarrierCommit():
+                    self._note_commit(decision)
+                case pb.BarrierAbort():
+                    self.rounds["aborted"] += 1
+        for receipt in outcome.receipts:
+            status = pb.ReceiptStatus.Name(receipt.status).removeprefix("RECEIPT_").lower()
+            self.verdicts[status, reason_name(receipt.reason) if receipt.reason else ""] += 1
+        return outcome
+
+    def _note_commit(self, commit: pb.BarrierCommit) -> None:
+        latency_s = commit.latency_ms / 1000
+        self.rounds["committed"] += 1
+        self.num_deviating += len(set(commit.deviating) | set(commit.deviating_gradients))
+        self.latencies_s[bisect_left(BOUNDS_S, latency_s)] += 1
+        self.latency_sum_s += latency_s
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape asks for."""
+        rounds, verdicts = counter("esper_rounds_total"), counter("esper_command_verdicts_total")
+        for outcome, number in self.rounds.items():
+            rounds.add_metric((outcome,), number)
+        for (status, reason), number in self.verdicts.items():
+            verdicts.add_metric((status, reason), number)
+        yield from (rounds, verdicts, counted("esper_votes_deviating_total", self.num_deviating))
+        latency = histogram("esper_round_latency_seconds")
+        ends = [*map(str, BOUNDS_S), "+Inf"]
+        buckets = list(zip(ends, map(float, accumulate(self.latencies_s)), strict=True))
+        latency.add_metric((), buckets, self.latency_sum_s)
+        yield latency
+        yield self._ages()
+
+    def _ages(self) -> Metric:
+        now_s, ages = self.clock(), gauge("esper_worker_heartbeat_age_seconds")
+        for worker, heard_s in list(self.heard_s.items()):
+            if now_s - heard_s > FORGET_AFTER_S:
+                del self.heard_s[worker]
+            else:
+                ages.add_metric((worker,), now_s - heard_s)
+        return ages

@@ -1,0 +1,88 @@
+"""Looks at Redis once a second for /readyz: whether it answers, how soon, what time it has, how much lies unread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from esper.bus.connect import Redis, client, server_ms
+from esper.bus.outage import Outage
+from esper.errors import BusError
+from esper.runtime.ending import end
+from esper.runtime.health import Health
+
+LOOK_EVERY_S = 1.0
+LAG_EVERY = 5
+"""Looks; what lies unread is asked for at each of these only."""
+ANSWER_S = 1.0
+
+
+class Look:
+    """One process's look, on a connection of its own: one that is stuck behind a blocked write would say nothing."""
+
+    def __init__(self, redis: Redis, health: Health, outage: Outage | None = None) -> None:
+        self.redis, self.health = redis, health
+        self.outage = redis.outage if outage is None else outage
+        self._count = 0
+
+    async def look(self) -> None:
+        """Note what is seen; a Redis that is away is what was seen."""
+        vitals, clock = self.health.vitals, self.health.clock
+        try:
+            await self._compare_clocks()
+            if self._count % LAG_EVERY == 0:
+                vitals.lags_s = {source: await lag_s(self.redis, *source) for source in self.health.sources}
+            self._count += 1
+        except BusError as error:
+            vitals.why, vitals.up_since_s = str(error), None
+            return
+        vitals.answered_s, vitals.why, vitals.waiting = clock(), "", self.outage.said
+        vitals.up_since_s = clock() if vitals.up_since_s is None else vitals.up_since_s
+
+    async def _compare_clocks(self) -> None:
+        """Halfway through the round trip is when the server read its clock."""
+        before_ns, began_s = time.time_ns(), time.monotonic()
+        there_ms = await server_ms(self.redis)
+        vitals = self.health.vitals
+        vitals.round_trip_s = time.monotonic() - began_s
+        vitals.skew_s = (before_ns / 1e6 + vitals.round_trip_s * 500 - there_ms) / 1000
+
+
+async def lag_s(redis: Redis, stream: str, group: str) -> float:
+    """Age of the oldest entry that was not handed to this group; 0: there is none, or no such group yet."""
+    try:
+        groups: Any = await redis.xinfo_groups(stream)
+    except BusError as error:
+        if "no such key" in str(error):
+            return 0.0
+        raise
+    last = next((facts["last-delivered-id"] for facts in groups if facts["name"] == group.encode()), None)
+    if last is None:
+        return 0.0
+    rows = await redis.ask(("XRANGE", stream, b"(" + last, "+", "COUNT", 1))
+    if not rows:
+        return 0.0
+    return max(0, await server_ms(redis) - int(rows[0][0].partition(b"-")[0])) / 1000
+
+
+@asynccontextmanager
+async def seen(url: str, health: Health, outage: Outage | None = None) -> AsyncIterator[None]:
+    """Look now, and again every second while the block runs. `outage` is of the writer that this process works with."""
+    async with client(url, ANSWER_S) as redis:
+        look = Look(redis, health, outage)
+        await look.look()
+        looking = asyncio.create_task(look_again(look))
+        try:
+            yield
+        finally:
+            await end([looking])
+
+
+async def look_again(look: Look) -> None:
+    """Without end."""
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        await look.look()

@@ -31,7 +31,7 @@ async def _top(run: str | None, read_only: bool) -> None:
     from esper.cli.quiet import log_to
     from esper.client import Controller
     from esper.runtime.watching import may_publish, reach, watching
-    from esper.top.app import TopApp
+    from esper.top.app import NO_KEY, TopApp
     from esper.view.picture import Picture
 
     found = await reach(run)
@@ -42,4 +42,5 @@ async def _top(run: str | None, read_only: bool) -> None:
         controller = None
         if not read_only and await may_publish(run):
             controller = await stack.enter_async_context(Controller.connect(run, name="top"))
-        await watch.along(TopApp(picture, watch, controller).run_async(mouse=False))
+        why = "--read-only was given" if read_only else NO_KEY
+        await watch.along(TopApp(picture, watch, controller, read_only=why).run_async(mouse=False))

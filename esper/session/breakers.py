@@ -15,5 +15,6 @@ def tell_opened(rows: Rows, name: str) -> None:
     """What it keeps from happening is decided for all ranks, by who asks it."""
     settings = BREAKERS[name]
     reason = f"the {name} breaker is open after {settings.threshold} failures, for {settings.open_s:g} s"
-    rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened", breaker=name, reason=reason)
+    told = {"breaker": name, "reason": reason, "open_s": f"{settings.open_s:g}"}
+    rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened", **told)
     log.error("breaker.opened", breaker=name, reason=reason)

@@ -24,6 +24,7 @@ from esper.view.picture import Picture
 
 REFRESH_S = 0.5
 ANSWER_S = 60.0
+NO_KEY = "this keyring holds no controller's key"
 STYLES: dict[Style, str] = {"bar": "reverse", "head": "bold", "cursor": "reverse", "bold": "bold", "plain": ""}
 """Attributes of any terminal, and no colour; what they show is told by words too."""
 CSS = """
@@ -37,6 +38,9 @@ Page, Ask, Confirm { background: ansi_default; align: center middle; }
           background: ansi_default; color: ansi_default; }
 .dialog Static { background: ansi_default; color: ansi_default; height: auto; }
 .dialog Input, .dialog Input:focus { width: 100%; background: ansi_default; color: ansi_default; }
+.dialog Input > .input--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
+.dialog Input > .input--placeholder, .dialog Input > .input--suggestion { color: ansi_default; }
+.dialog Input > .input--selection { background: ansi_default; text-style: underline; }
 """
 
 
@@ -49,7 +53,7 @@ class Source(Protocol):
 
 
 class TopApp(App[None]):
-    """`controller` None: nothing can be published, and the screen says so."""
+    """`controller` None: nothing can be published, and the screen says why by `read_only`."""
 
     CSS = CSS
     ENABLE_COMMAND_PALETTE = False
@@ -69,10 +73,17 @@ class TopApp(App[None]):
     ]
 
     def __init__(
-        self, picture: Picture, source: Source, controller: Controller | None = None, *, zone: tzinfo | None = None
+        self,
+        picture: Picture,
+        source: Source,
+        controller: Controller | None = None,
+        *,
+        read_only: str = NO_KEY,
+        zone: tzinfo | None = None,
     ) -> None:
         super().__init__(ansi_color=True)
         self.picture, self.source, self.controller = picture, source, controller
+        self.read_only = "" if controller else read_only
         self.zone, self.notice, self.seed = zone, "", ""
 
     def compose(self) -> ComposeResult:
@@ -126,7 +137,7 @@ class TopApp(App[None]):
     def action_publish(self) -> None:
         """Ask for a command, then whether it is meant."""
         if self._may_publish():
-            self.push_screen(Ask(), lambda line: self._confirm(line) if line else None)
+            self.push_screen(Ask(self.seed), lambda line: self._confirm(line) if line else None)
 
     def action_cull(self) -> None:
         if self._may_publish() and self.seed:
@@ -141,7 +152,7 @@ class TopApp(App[None]):
 
     def _may_publish(self) -> bool:
         if self.controller is None:
-            self.say("read-only: this keyring holds no controller's key, so that nothing can be published")
+            self.say(f"nothing can be published: {self.read_only}")
         return self.controller is not None
 
     def _confirm(self, line: str) -> None:
@@ -179,7 +190,7 @@ class TopApp(App[None]):
             zone=self.zone,
             trouble=clean(self.source.trouble),
             notice=self.notice,
-            is_read_only=self.controller is None,
+            read_only=self.read_only,
         )
 
     def _names(self) -> list[str]:

@@ -14,6 +14,9 @@ from esper.view.picture import Picture
 
 Style = Literal["bar", "head", "plain", "cursor", "bold"]
 KEYS = "p publish  k cull  space pause  enter seed  c commands  ? help  q quit"
+READING_KEYS = "enter seed  c commands  w workers  a alarms  ? help  q quit   (read-only)"
+NOT_ROWS = 9
+"""Title, three headings, three empty lines, the notice and the keys."""
 FEWEST = (2, 3, 3)
 """Rows of workers, seeds and commands that are kept where there is little room."""
 
@@ -36,7 +39,7 @@ class Sight:
     zone: tzinfo | None = None
     trouble: str = ""  # why what is shown may be old
     notice: str = ""  # what became of the last key
-    is_read_only: bool = False
+    read_only: str = ""  # why nothing can be published; empty: it can
 
 
 def board(picture: Picture, sight: Sight) -> list[Line]:
@@ -47,11 +50,11 @@ def board(picture: Picture, sight: Sight) -> list[Line]:
         panes.orders(picture, sight.width, sight.zone),
     )
     fixed = _fixed(picture)
-    room = sight.height - 3 - 2 * len(tables) - len(fixed)
+    room = sight.height - NOT_ROWS - len(fixed)
     shares = dealt(room, [len(table.lines) for table in tables])
     lines = [_title(picture, sight), *_table(tables[0], shares[0]), Line("")]
     lines += [*_seeds(tables[1], shares[1], picture, sight), Line("")]
-    lines += [*fixed, *_table(tables[2], shares[2])]
+    lines += [*fixed, Line(""), *_table(tables[2], shares[2])]
     body = lines[: sight.height - 2]
     body += [Line("")] * (sight.height - 2 - len(body))
     return [_fitted(line, sight.width) for line in [*body, _notice(sight), Line(_keys(sight), "bar")]]
@@ -121,12 +124,11 @@ def _notice(sight: Sight) -> Line:
         return Line(f"OLD DATA, Redis does not answer: {sight.trouble}", "bold")
     if sight.notice:
         return Line(sight.notice, "bold")
-    return Line("read-only: this keyring holds no controller's key" if sight.is_read_only else "")
+    return Line(f"read-only: {sight.read_only}" if sight.read_only else "")
 
 
 def _keys(sight: Sight) -> str:
-    keys = "enter seed  c commands  w workers  ? help  q quit   (read-only)" if sight.is_read_only else KEYS
-    return f" {keys}".ljust(sight.width)
+    return f" {READING_KEYS if sight.read_only else KEYS}".ljust(sight.width)
 
 
 def _fitted(line: Line, width: int) -> Line:

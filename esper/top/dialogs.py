@@ -55,21 +55,21 @@ class Ask(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "close", "back")]
 
-    def __init__(self, start: str = "") -> None:
+    def __init__(self, seed: str = "") -> None:
         super().__init__()
-        self._start = start
+        self._seed = seed
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(Text("Publish a command: the words behind `esper publish`", style="bold"))
-            yield Input(self._start, placeholder="cull s0", select_on_focus=False, compact=True)
+            yield Input(placeholder="cull s0", select_on_focus=False, compact=True)
             yield Static(id="said", markup=False)
             yield Static(id="examples", markup=False)
             yield Static(Text("enter: read it, and ask before it is sent   escape: back"))
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
-        self._offer(self._start)
+        self._offer("")
 
     def on_input_changed(self, changed: Input.Changed) -> None:
         self.query_one("#said", Static).update("")
@@ -88,7 +88,7 @@ class Ask(ModalScreen[str | None]):
         self.dismiss(None)
 
     def _offer(self, start: str) -> None:
-        lines = examples(start)[:MOST_EXAMPLES]
+        lines = examples(start, self._seed)[:MOST_EXAMPLES]
         self.query_one("#examples", Static).update(Text("\n".join(f"  {line}" for line in lines)))
 
 

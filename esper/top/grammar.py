@@ -35,9 +35,10 @@ def parsed(line: str) -> Operation:
     return found[0]
 
 
-def examples(start: str) -> list[str]:
-    """Lines that begin with what was typed so far; all of them where nothing was."""
+def examples(start: str, seed: str = "") -> list[str]:
+    """Lines that begin with what was typed so far, for the chosen seed; all of them where nothing was."""
     lines = [f"{name.replace('_', '-')} {words}" for name, words in EXAMPLES.items()]
+    lines = [line.replace(" s0", f" {seed}") if seed else line for line in lines]
     word = start.strip().partition(" ")[0]
     return [line for line in lines if line.startswith(word)]
 

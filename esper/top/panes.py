@@ -9,9 +9,12 @@ from datetime import tzinfo
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import (
     BLENDING,
+    CULLED,
+    EMBARGOED,
     FOSSILIZED,
     GERMINATED,
     PROBATIONARY,
+    RESETTING,
     SHADOWING,
     TRAINING,
     gate_name,
@@ -29,7 +32,8 @@ from esper.view.workers import Worker
 WIDE = 100
 """Columns from which on more is shown."""
 LANE = (GERMINATED, TRAINING, BLENDING, SHADOWING, PROBATIONARY, FOSSILIZED)
-_OVER = "x"
+LOST = frozenset({CULLED, EMBARGOED, RESETTING})
+OVER = "x"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +119,9 @@ def lane(seed: Seed) -> str:
     text = letters[0]
     for place, letter in enumerate(letters[1:], start=1):
         text += ("=" if place <= reached else "-") + letter
-    if seed.state.stage in LANE or reached < 0:
-        return text
-    return text[: 2 * reached + 1] + f"={_OVER}"
+    if reached < 0:
+        return OVER if seed.state.stage in LOST else text
+    return text if seed.state.stage in LANE else text[: 2 * reached + 1] + f"={OVER}"
 
 
 def _reached(seed: Seed) -> int:

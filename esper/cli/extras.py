@@ -9,7 +9,7 @@ from esper.errors import EsperError
 
 LIBRARIES = {
     "top": ("textual",),
-    "web": ("starlette", "uvicorn", "sse_starlette"),
+    "web": ("starlette", "uvicorn"),
     "docs": ("mkdocs", "material"),
 }
 """Extra: what it brings, by import name."""

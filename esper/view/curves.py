@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, CULLED, FOSSILIZED, short
+from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, BLENDING, CULLED, EMBARGOED, FOSSILIZED, short
 from esper.leyline.seal import Opened
 from esper.view.line import Line
 from esper.view.orders import Order
@@ -20,7 +20,9 @@ ALL_RANKS, VALIDATION = "all ranks", "validation"
 BESIDE, GROWN = "beside the model", "part of the model"
 MOST_LINES, MOST_MARKS = 32, 256
 BIN_S = 1.0
-_MARKED = BLENDED_STAGES | {CULLED}
+FOLLOWED = {EMBARGOED: CULLED}
+"""What a seed was embargoed for: it is shown so from the same step on."""
+_MARKED = {BLENDING, FOSSILIZED, CULLED, EMBARGOED}
 _GRAFTED = pb.ReceiptStatus.RECEIPT_APPLIED
 
 
@@ -112,9 +114,9 @@ class Curves:
             self._change(state.seed_id, state.stage, min(step, state.stage_since_step or step))
         self._add_growth(step)
 
-    def _change(self, seed_id: str, stage: int, step: int) -> None:
+    def _change(self, seed_id: str, stage: pb.SeedLifecycleStage, step: int) -> None:
         """Answers may be read after the states that came of them: what is older marks its moment and no more."""
-        mark = Mark(step, seed_id, short(pb.SeedLifecycleStage(stage)))
+        mark = Mark(step, seed_id, short(FOLLOWED.get(stage, stage)))
         if stage in _MARKED and mark not in self.marks:
             self.marks = sorted([*self.marks, mark], key=lambda each: each.step)[-MOST_MARKS:]
         known_step, known = self._stages.get(seed_id, (-1, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from esper.errors import RefusedError
@@ -86,6 +86,14 @@ class Timeline:
         _keep(self._refused, row, self.most_refused)
         return row
 
+    def answer(self, row: Row, order: Order) -> Row:
+        """Let a row that was refused by us show what the coordinator answered: that comes after it."""
+        answered = replace(row, order=order)
+        for rows in (self._decided, self._refused):
+            if (row.stream, row.entry_id) in rows:
+                rows[row.stream, row.entry_id] = answered
+        return answered
+
     @property
     def rows(self) -> list[Row]:
         """Oldest first."""
@@ -138,7 +146,8 @@ def _row(opened: Opened, message: _Told, seal: Seal, order: Order | None) -> Row
 
 
 def _empty(commit: pb.BarrierCommit) -> bool:
-    return not (commit.commands or commit.requests or commit.deviating or commit.deviating_gradients or commit.snapshot)
+    """Snapshots are taken by the clock: nobody decided them."""
+    return not (commit.commands or commit.requests or commit.deviating or commit.deviating_gradients)
 
 
 def _keep(rows: OrderedDict[tuple[str, str], Row], row: Row, most: int) -> None:

@@ -17,12 +17,13 @@ def told(message: Message) -> str:
             return _adaptation(message)
         case pb.OptimizerCommand():
             kind = _plain(pb.OptimizerCommandType.Name(message.command_type), "OPTIMIZER_COMMAND_")
-            return _joined(f"optimizer: {kind}", message.optimizer_id, _numbers(message.hyperparameters))
+            return _joined(f"optimizer of {message.optimizer_id or 'host'}: {kind}", _numbers(message.hyperparameters))
         case pb.BarrierCommit():
             return _commit(message)
         case pb.BarrierAbort():
-            missing = f"no vote of {', '.join(message.missing)}" if message.missing else ""
-            return _joined(f"round {message.round} aborted ({reason_name(message.reason)})", message.detail, missing)
+            parts = [f"round {message.round} aborted, {reason_name(message.reason)}", message.detail]
+            parts += [f"no vote of {worker}" for worker in message.missing]
+            return "; ".join(part for part in parts if part)
         case pb.LeaderAnnouncement():
             return f"{message.leader} leads"
         case pb.EmergencySignal():
@@ -80,7 +81,8 @@ def _commit(commit: pb.BarrierCommit) -> str:
 
 
 def _numbers(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name}={values[name]:g}" for name in sorted(values))
+    said = ", ".join(f"{name}={values[name]:g}" for name in sorted(values))
+    return f"({said})" if said else ""
 
 
 def _joined(*parts: str) -> str:

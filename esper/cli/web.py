@@ -1,0 +1,55 @@
+"""`esper web`: a live run in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from esper.cli.extras import extra
+
+if TYPE_CHECKING:
+    from esper.web.serving import Place
+
+PORT = 8470
+OPEN_TO_OTHERS = "whoever reaches {host} can read this run; without TLS in front a token is read along, too"
+
+Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Name or id of a live run; else ESPER_RUN.")]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="Who knows what is in it may publish; else ESPER_WEB_TOKEN; else nobody may.")
+]
+AllowHost = Annotated[list[str] | None, typer.Option(help="A name that browsers may ask this server by. Repeatable.")]
+
+
+def web(
+    run: Run = None,
+    host: Annotated[str, typer.Option(help="Address to answer at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to answer at; 0: a free one.")] = PORT,
+    token_file: TokenFile = None,
+    allow_host: AllowHost = None,
+) -> None:
+    """Show a live run in a browser, until interrupted: plots, seeds, each decision with its signature."""
+    with extra("esper web", "web"):
+        from esper.web.serving import Place
+    asyncio.run(_web(run, Place(host, port, [host, *(allow_host or ())]), token_file))
+
+
+async def _web(run: str | None, place: Place, token_file: Path | None) -> None:
+    from esper.leyline.kinds import Role
+    from esper.runtime import access
+    from esper.web import serving
+    from esper.web.guards import is_loopback
+    from esper.web.tokens import chosen
+
+    token, found = chosen(token_file), await access.find(run, role=Role.OBSERVER)
+    with serving.bound(place) as listening:
+        async with serving.site_of(found, token) as (site, watch):
+            if not is_loopback(place.host):
+                print(f"esper: warning: {OPEN_TO_OTHERS.format(host=place.host)}", file=sys.stderr)
+            host, port = listening.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            print(f"http://{shown}:{port}/ ({'may publish with the token' if token else 'read-only'})", flush=True)
+            await serving.serve(site, watch, place, listening)

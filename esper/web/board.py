@@ -1,0 +1,101 @@
+"""One run as its pages show it: takes what is read along, and says what has changed since it was last asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opened
+from esper.view.curves import Curves
+from esper.view.orders import Order
+from esper.view.picture import Look, Picture
+from esper.view.timeline import Row, Timeline
+from esper.web import document
+
+
+class Board:
+    """Picture, curves and timeline of one run, fed alike. Has no clock, and knows nothing of browsers."""
+
+    def __init__(self, run_id: str, keyring: RoleKeyring) -> None:
+        self.picture, self.curves, self.timeline = Picture(run_id), Curves(), Timeline()
+        self.trouble = ""
+        self._keyring = keyring
+        self._rows: dict[str, Row] = {}
+        self._changed: dict[str, Row] = {}
+        self._said: dict[str, Any] = {}
+
+    def note(self, opened: Opened) -> None:
+        """Take a message that opened."""
+        self.picture.note(opened)
+        self.curves.note(opened)
+        order = self._order(opened)
+        if order is not None:
+            self.curves.note_order(order)
+            for stream in ("commands", "optimizer"):
+                if (known := self._rows.get(f"{stream}/{order.entry_id}")) is not None:
+                    self._take(known if known.order is order else self.timeline.answer(known, order))
+        row = self.timeline.note(opened, self._keyring, order)
+        if row is not None:
+            self._take(row)
+
+    def look(self, look: Look) -> None:
+        """Take what was read beside the messages."""
+        self.picture.look(look)
+
+    def refuse(self, stream: str, entry_id: str, sealed: bytes, error: RefusedError) -> None:
+        """Take an entry that no reader takes; one of a decision's streams is shown."""
+        name = stream.rpartition(":")[2]
+        if name in ("commands", "optimizer", "decisions", "receipts", "emergency"):
+            order = self.picture.orders.by_entry.get(entry_id)
+            self._take(self.timeline.refuse(name, entry_id, sealed, error, order))
+
+    def everything(self) -> dict[str, Any]:
+        """For a browser that knows nothing yet."""
+        rows = [document.timeline_row(row) for row in self.timeline.rows]
+        return {**self._sections(), "lines": document.lines(self.curves), "rows": rows}
+
+    def changes(self) -> dict[str, Any]:
+        """Sections that differ from those said last, points added, rows that are new or came to something."""
+        sections = self._sections()
+        changed = {name: said for name, said in sections.items() if self._said.get(name) != said}
+        self._said = sections
+        if lines := document.fresh(self.curves):
+            changed["lines"] = lines
+        if self._changed:
+            changed["rows"] = [document.timeline_row(row) for row in self._changed.values()]
+            self._changed = {}
+        return changed
+
+    def seed(self, seed_id: str) -> dict[str, Any] | None:
+        """A seed's page; None: no such seed."""
+        seed = self.picture.seeds.by_id.get(seed_id)
+        return None if seed is None else document.seed_page(seed)
+
+    def _sections(self) -> dict[str, Any]:
+        picture = self.picture
+        return {
+            "head": {**document.head(picture), "trouble": self.trouble},
+            "workers": [document.worker_row(worker, picture.now_ms) for worker in picture.workers.ordered],
+            "seeds": [document.seed_row(seed) for seed in picture.seeds.ordered],
+            "flow": document.flow(picture),
+            "alarms": document.alarms(picture),
+            "marks": document.marks(self.curves),
+        }
+
+    def _take(self, row: Row) -> None:
+        key = f"{row.stream}/{row.entry_id}"
+        self._rows[key] = self._changed[key] = row
+        if len(self._rows) > 2 * self.timeline.most:
+            self._rows = {f"{kept.stream}/{kept.entry_id}": kept for kept in self.timeline.rows}
+
+    def _order(self, opened: Opened) -> Order | None:
+        """The command that this message is, or answers."""
+        match opened.message:
+            case pb.CommandReceipt() as receipt:
+                return self.picture.orders.by_entry.get(receipt.entry_id)
+            case pb.AdaptationCommand() | pb.OptimizerCommand():
+                return self.picture.orders.by_entry.get(opened.entry_id)
+            case _:
+                return None

@@ -1,0 +1,125 @@
+"""Reads along with one run, tells its browsers four times a second what has changed, and answers their requests."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from esper.client import Controller
+from esper.errors import SettingError
+from esper.runtime.access import Access
+from esper.runtime.watching import Watch, watching
+from esper.web.app import Publish, Site, application
+from esper.web.board import Board
+from esper.web.feed import Feed
+from esper.web.publishing import publish
+from esper.web.tokens import Token
+
+TELL_EVERY_S = 0.25
+ALIVE_EVERY = 60  # of these, without a change
+JUDGED_WITHIN_S = 60.0
+"""A command that a page sent is void later on: nobody waits for it any more."""
+NAME = "web"
+BACKLOG = {
+    "commands": 2_000,
+    "optimizer": 2_000,
+    "receipts": 8_000,
+    "decisions": 2_000,
+    "emergency": 64,
+    "global": 2_000,
+    "state": 2_000,
+    "heartbeats": 256,
+}
+"""Newest entries that a page begins with. States before heartbeats, which go further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it listens, and by which names beside localhost and addresses it answers."""
+
+    host: str
+    port: int
+    names: Collection[str] = ()
+
+
+class Server(uvicorn.Server):
+    """Lets its browsers go before it waits for them: their streams have no end of their own."""
+
+    def __init__(self, app: ASGIApp, feed: Feed) -> None:
+        super().__init__(
+            uvicorn.Config(app, log_config=None, lifespan="off", server_header=False, timeout_graceful_shutdown=2)
+        )
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feed.end()
+        await super().shutdown(sockets)
+
+
+@asynccontextmanager
+async def site_of(found: Access, token: Token | None = None) -> AsyncIterator[tuple[Site, Watch]]:
+    """A run's site, which has caught up. With a token a controller publishes for it."""
+    async with AsyncExitStack() as stack:
+        publishes = await stack.enter_async_context(_publisher(found)) if token is not None else None
+        board = Board(found.run_id, found.keyring)
+        watch = await stack.enter_async_context(watching(found, NAME, board, BACKLOG, board.refuse))
+        board.changes()
+        yield Site(board, Feed(board.everything), token, publishes), watch
+
+
+async def tell(site: Site, watch: Watch) -> None:
+    """Publish what has changed, without end. A page that nothing changes on is told that all is well."""
+    silent = 0
+    while True:
+        await asyncio.sleep(TELL_EVERY_S)
+        site.board.trouble = watch.trouble
+        silent = 0 if watch.changed.is_set() else silent + 1
+        watch.changed.clear()
+        if not silent and (changes := site.board.changes()):
+            site.feed.publish(changes)
+        elif silent and silent % ALIVE_EVERY == 0:
+            site.feed.keep_alive()
+
+
+async def serve(site: Site, watch: Watch, place: Place, listening: socket.socket) -> None:
+    """Answer until interrupted; what goes wrong with the reading for good is raised here."""
+    server = Server(application(site, place.names), site.feed)
+    telling = asyncio.create_task(tell(site, watch))
+    try:
+        await watch.along(server.serve([listening]))
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+
+
+def bound(place: Place) -> socket.socket:
+    """Listening already, so that whoever is told the address is answered. SettingError: it is taken."""
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((place.host, place.port))
+    except OSError as error:
+        listening.close()
+        where = f"{place.host}:{place.port}"
+        raise SettingError("--host, --port", where, f"an address that is free ({error.strerror})") from error
+    listening.listen()
+    return listening
+
+
+@asynccontextmanager
+async def _publisher(found: Access) -> AsyncIterator[Publish]:
+    """With keys of its own: those that the page reads by can seal nothing."""
+    async with Controller.connect(found.run_id, name=NAME) as controller:
+
+        async def published(said: object) -> dict[str, str]:
+            receipt = await publish(controller.within(JUDGED_WITHIN_S), said)
+            return {"command_id": receipt.command_id, "entry_id": receipt.entry_id}
+
+        yield published

@@ -1,0 +1,125 @@
+"""Reading along with a run: what was said before and after, each once, and what stands beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect, counters, names
+from esper.bus.counters import Count
+from esper.bus.inbox import Inbox
+from esper.client import Controller
+from esper.errors import UnknownRunError
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import RoleKeyring
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Opened
+from esper.runtime.access import Access
+from esper.runtime.watching import Look, Watch, may_publish, reach, watching
+from tests.bus_kit import own_server
+from tests.scripted import ScriptedRun
+
+
+@dataclass
+class Notebook:
+    """Keeps what it is given."""
+
+    opened: list[Opened] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+
+    def note(self, opened: Opened) -> None:
+        self.opened.append(opened)
+
+    def look(self, look: Look) -> None:
+        self.looks.append(look)
+
+    def steps(self, worker: str) -> list[int]:
+        """Of a worker's heartbeats, in the order in which they came."""
+        beats = [opened.message for opened in self.opened if isinstance(opened.message, pb.Heartbeat)]
+        return [beat.step for beat in beats if beat.worker == worker]
+
+
+def give_observer(run: ScriptedRun) -> None:
+    """Lay an observer's keyring beside the controller's, as an embedded run has it."""
+    run.master.derive(run.run_id, [Role.OBSERVER]).save(run.keyring.with_name("observer.json"))
+
+
+async def until(watch: Watch, book: Notebook, count: int) -> None:
+    while len(book.opened) < count:
+        watch.changed.clear()
+        await watch.changed.wait()
+
+
+async def test_what_was_said_before_and_after_is_read_once_and_in_order(run: ScriptedRun) -> None:
+    give_observer(run)
+    for epoch in (1, 2):
+        await run.beat(epoch)
+    book = Notebook()
+
+    async with watching(await reach(run.name), "test", book) as watch:
+        assert book.steps("worker-1") == [100, 200]
+        await run.beat(3)
+        await until(watch, book, 6)
+
+    assert book.steps("worker-0") == book.steps("worker-1") == [100, 200, 300]
+
+
+async def test_only_the_newest_entries_of_a_long_stream_are_read_first(run: ScriptedRun) -> None:
+    for epoch in range(1, 6):
+        await run.beat(epoch, workers=("worker-0",))
+    book = Notebook()
+
+    async with watching(await reach(run.name), "test", book, {"heartbeats": 2}):
+        assert book.steps("worker-0") == [400, 500]
+
+
+async def test_an_observer_reads_commands_and_a_controller_does_not(run: ScriptedRun, controller: Controller) -> None:
+    await controller.cull("s0")
+    seen = []
+    for prepare in (lambda _: None, give_observer):
+        prepare(run)
+        book = Notebook()
+        async with watching(await reach(run.name), "test", book):
+            seen.append([type(opened.message) for opened in book.opened])
+
+    assert seen == [[], [pb.AdaptationCommand]]
+    assert await may_publish(run.name)
+
+
+async def test_a_look_tells_of_totals_lags_and_refusals(run: ScriptedRun, redis: connect.Redis) -> None:
+    await run.beat(1)
+    await Inbox(redis, redis, names.key(run.run_id, "heartbeats"), "coordinator", "coordinator").open()
+    await redis.hset(names.key(run.run_id, "totals"), "counted", "64")
+    labels = {"stream": names.key(run.run_id, "votes"), "reason": "bad_seal"}
+    now_ms = await connect.server_ms(redis)
+    await counters.publish(redis, run.run_id, "c", [Count("esper_messages_refused_total", labels, 3)], now_ms)
+    book = Notebook()
+
+    async with watching(await reach(run.name), "test", book):
+        [look] = book.looks
+
+    assert dict(look.totals) == {b"counted": b"64"}
+    assert dict(look.lags) == {("heartbeats", "coordinator"): 2}
+    assert look.refused == {"votes": {"bad_seal": 3}}
+    assert look.at_ms >= now_ms
+
+
+async def test_a_server_that_is_gone_is_named_and_waited_for(run: ScriptedRun, short_directory: Path) -> None:
+    keys, book = RoleKeyring.load(run.keyring), Notebook()
+    with own_server(short_directory) as server:
+        async with watching(Access(run.run_id, server.url, keys, run.keyring), "test", book) as watch:
+            server.kill()
+            await watch.look(surveying=True)
+            assert "redis" in watch.trouble.lower()
+            with pytest.raises(TimeoutError):  # it goes on, and work beside it is not ended
+                async with asyncio.timeout(0.05):
+                    await watch.along(asyncio.Event().wait())
+    assert len(book.looks) == 1
+
+
+async def test_a_run_that_is_not_there_is_refused_as_such(run: ScriptedRun) -> None:
+    with pytest.raises(UnknownRunError):
+        await reach("nowhere")

@@ -38,6 +38,7 @@ HOMES = {
     "checkpoints": ("esper.cli.checkpoints:app", "List and verify the checkpoints in a folder."),
     "acl": ("esper.cli.acl:acl", "Write an ACL file for Redis, with a user for each role of a run."),
     "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
+    "doctor": ("esper.cli.doctor:doctor", "Check this machine and a Redis, and say what to do."),
     "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),
 }
 """Sub-command: where it lives, and its line in the help."""

@@ -60,6 +60,7 @@ PAGES: dict[str, Page] = {
         ("esper keys retire 0a1b2c3d master.json",), alone="the id is one of `esper keys list master.json`"
     ),
     "keys derive": Page(("esper keys derive master.json --run digits-0a1b2c3d --role worker --out worker.json",)),
+    "doctor": Page(("esper doctor", "esper doctor --run demo --json"), "something fails"),
     "redis": Page(("esper redis --dir ./redis --appendfsync always",), alone=ENDLESS),
     "bench run": Page(fails="a row failed; with --gate also a missed gate or a second slow-down", alone="minutes"),
     "bench soak": Page(fails="the row failed", alone="hours"),

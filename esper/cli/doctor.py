@@ -1,0 +1,102 @@
+"""`esper doctor`: whether this machine and a Redis are fit for a run, and what to do where they are not."""
+
+from __future__ import annotations
+
+import asyncio
+import json as notation
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esper.bus import connect
+from esper.bus.credentials import completed
+from esper.bus.embedded import EmbeddedRedis
+from esper.bus.survey import survey
+from esper.doctor.first_message import first_message
+from esper.doctor.machine import machine_facts
+from esper.doctor.machine_checks import machine_findings
+from esper.doctor.run_checks import stream_findings
+from esper.doctor.server import server_facts
+from esper.doctor.server_checks import arrival, server_findings, unreachable
+from esper.errors import BusError, SettingError
+from esper.runtime import access
+from esper.runtime.findings import Finding, worst
+from esper.runtime.health import keyring
+
+UNFIT = 1
+
+
+def doctor(
+    redis: Annotated[
+        str | None, typer.Option(metavar="URL", help="The Redis to look at; else ESPER_REDIS_URL, or an embedded one.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Also look at this live run: its keys, its streams.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Check this machine and a Redis, and say what to do. A message is published and read on a stream of its own."""
+    findings = machine_findings(machine_facts()) + asyncio.run(_redis_and_run(redis, run))
+    status = worst(findings)
+    if json:
+        print(notation.dumps({"status": status, "checks": [finding.row() for finding in findings]}))
+    else:
+        for finding in findings:
+            print(line(finding))
+        counts = {each: sum(finding.status == each for finding in findings) for each in ("ok", "warn", "fail")}
+        print(", ".join(f"{number} {each}" for each, number in counts.items()))
+    if status == "fail":
+        raise typer.Exit(UNFIT)
+
+
+def line(finding: Finding) -> str:
+    """One line, and below it what to do."""
+    met = f"{finding.status:4}  {finding.check:16}  {finding.met}"
+    if finding.status == "ok":
+        return met
+    return f"{met}; expected {finding.expected}" + (f"\n      -> {finding.todo}" if finding.todo else "")
+
+
+async def _redis_and_run(url: str | None, run: str | None) -> list[Finding]:
+    if run is not None:
+        if url is not None:
+            raise SettingError("--redis", url, "none beside --run, which knows its Redis (else ESPER_REDIS_URL)")
+        found = await access.find(run)
+        keys = keyring(found.keyring.validities, time.time_ns())
+        return [*await _redis(found.redis_url), keys, *await _streams(found.redis_url, found.run_id)]
+    async with _server(url or os.environ.get("ESPER_REDIS_URL") or "") as at:
+        return await _redis(at)
+
+
+@asynccontextmanager
+async def _server(url: str) -> AsyncIterator[str]:
+    """The server of this URL; of none: one that is started for the moment, as runs without a URL start theirs."""
+    if url:
+        yield completed(url, os.environ)
+        return
+    with tempfile.TemporaryDirectory(prefix="esper-doctor-") as folder, EmbeddedRedis(Path(folder)) as server:
+        yield server.url
+
+
+async def _redis(url: str) -> list[Finding]:
+    async with connect.reader(url) as reader, connect.writer(url) as writer:
+        try:
+            await connect.wait_ready(writer, patience_s=0.0)
+            facts = [await server_facts(server) for server in await writer.servers()]
+            return [found for one in facts for found in server_findings(one)] + [
+                arrival(await first_message(reader, writer))
+            ]
+        except BusError as error:
+            return [unreachable(str(error))]
+
+
+async def _streams(url: str, run_id: str) -> list[Finding]:
+    try:
+        async with connect.writer(url) as redis:
+            return stream_findings(await survey(redis, run_id))
+    except BusError as error:
+        return [unreachable(str(error))]

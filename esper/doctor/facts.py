@@ -1,0 +1,54 @@
+"""What was found out about a machine and about a Redis. None: it does not tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """`torch` empty: not installed. `threads`: as OMP_NUM_THREADS says. `quota`: cores that a container is granted."""
+
+    python: tuple[int, int]
+    torch: str
+    cores: int
+    quota: float | None
+    threads: str
+    shm_free_bytes: int | None
+    open_files: int
+    clock_synced: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """One server, by INFO, CONFIG, TIME and ACL WHOAMI. Round trips are in seconds, the clock's skew ours minus its."""
+
+    at: str
+    version: str
+    role: str
+    policy: str
+    max_memory_bytes: int
+    used_memory_bytes: int
+    total_memory_bytes: int
+    num_evicted: int
+    last_writes_well: bool
+    promise: str
+    """What an acknowledgement is worth, in words."""
+    window_s: float | None
+    """How much of the newest may be lost in a crash; None: no bound is known."""
+    durable: bool
+    num_replicas: int
+    num_replicas_wanted: int
+    user: str | None
+    skew_s: float
+    round_trips_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstMessage:
+    """A sealed message that was published and read. `why`: what went wrong; empty: it arrived after `seconds`."""
+
+    seconds: float
+    why: str = ""
+    may_not: bool = False
+    """Whether the server refused it to this user."""

@@ -1,0 +1,65 @@
+"""Publishes a sealed message, reads it and settles it as a run does, on a stream of its own, which is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from esper.bus.connect import Redis, server_ms
+from esper.bus.inbox import Inbox
+from esper.bus.names import key, new_run_id
+from esper.bus.outbox import Outbox
+from esper.bus.publisher import Publisher
+from esper.bus.settlement import Settlement
+from esper.doctor.facts import FirstMessage
+from esper.errors import BusError, EsperError
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.replay import ReplayGuard
+from esper.leyline.seal import Opener, Sealer
+
+PATIENCE_S = 10.0
+GROUP = "coordinator"
+
+
+async def first_message(reader: Redis, writer: Redis) -> FirstMessage:
+    """How long a first message takes here, from its seal to its settled entry; the script is loaded on the way."""
+    run_id = new_run_id("doctor")
+    try:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await carried(reader, writer, run_id)
+        finally:
+            await removed(writer, run_id)
+    except BusError as error:
+        return FirstMessage(0.0, str(error), may_not="permission" in str(error))
+    except (EsperError, TimeoutError) as error:
+        return FirstMessage(0.0, str(error) or f"it was not read and settled within {PATIENCE_S:g} s")
+
+
+async def carried(reader: Redis, writer: Redis, run_id: str) -> FirstMessage:
+    """One message all the way, under keys that nobody else has."""
+    stream, master = key(run_id, "heartbeats"), MasterKeyring.new(time.time_ns())
+    sealer = Sealer(master.derive(run_id, [Role.WORKER]), Role.WORKER, "doctor")
+    keys = master.derive(run_id, [Role.COORDINATOR])
+    opener = Opener(keys, name=GROUP, guard=ReplayGuard(), accept=[Domain.HEARTBEAT])
+    inbox, outbox, began_s = Inbox(reader, writer, stream, GROUP, GROUP), Outbox(writer), time.monotonic()
+    await inbox.open()
+    beat = pb.Heartbeat(version=1, worker="doctor", world_size=1, region="local", time_ns=time.time_ns(), loss=0.0)
+    await Publisher(writer).add(stream, sealer.seal(beat))
+    settlement = Settlement()
+    async for batch in inbox.batches(until_idle=True):
+        for delivery in batch:
+            opener.open(delivery.body, delivery.entry_id, await server_ms(writer))
+            settlement.ack(delivery)
+        await outbox.settle(settlement)
+    seconds = time.monotonic() - began_s
+    return FirstMessage(seconds) if settlement.acks else FirstMessage(0.0, "the stream was empty once it was read")
+
+
+async def removed(writer: Redis, run_id: str) -> None:
+    """Delete every key of the made-up run."""
+    keys = [name async for name in writer.scan_iter(match=f"esper:{{{run_id}}}:*", count=1_000)]
+    if keys:
+        await writer.execute_command("DEL", *keys)

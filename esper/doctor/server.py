@@ -1,0 +1,77 @@
+"""Looks at a Redis: asks, and writes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from esper.bus.connect import Redis, server_ms
+from esper.bus.durability import ask_one
+from esper.bus.faults import UnavailableError, without_password
+from esper.doctor.facts import ServerFacts
+from esper.errors import BusError
+
+NUM_ROUND_TRIPS = 20
+
+
+async def server_facts(redis: Redis) -> ServerFacts:
+    """Of one server. BusError: it can't be reached, or does not tell what every user may ask."""
+    info = cast(Mapping[str, Any], await redis.info())
+    promised = await ask_one(redis)
+    round_trips_s, skew_s = await timed(redis)
+    return ServerFacts(
+        at=without_password(redis.url),
+        version=str(info["redis_version"]),
+        role=str(info.get("role", "master")),
+        policy=str(info.get("maxmemory_policy", "noeviction")),
+        max_memory_bytes=int(info.get("maxmemory", 0)),
+        used_memory_bytes=int(info.get("used_memory", 0)),
+        total_memory_bytes=int(info.get("total_system_memory", 0)),
+        num_evicted=int(info.get("evicted_keys", 0)),
+        last_writes_well=all(
+            info.get(name, "ok") == "ok" for name in ("aof_last_write_status", "rdb_last_bgsave_status")
+        ),
+        promise=promised.sentence,
+        window_s=promised.window_s,
+        durable=promised.durable,
+        num_replicas=int(info.get("connected_slaves", 0)),
+        num_replicas_wanted=await wanted(redis),
+        user=await whoami(redis),
+        skew_s=skew_s,
+        round_trips_s=round_trips_s,
+    )
+
+
+async def timed(redis: Redis) -> tuple[tuple[float, ...], float]:
+    """Round trips of TIME, shortest first; and our clock ahead of the server's, by the shortest: it knows best."""
+    looks = []
+    for _ in range(NUM_ROUND_TRIPS):
+        at_s, began_s = time.time(), time.monotonic()
+        there_ms = await server_ms(redis)
+        took_s = time.monotonic() - began_s
+        looks.append((took_s, at_s + took_s / 2 - there_ms / 1000))
+    looks.sort()
+    return tuple(took_s for took_s, _ in looks), looks[0][1]
+
+
+async def wanted(redis: Redis) -> int:
+    """Replicas without which the server takes no writes; 0 where it does not tell."""
+    reply = await told(redis, "CONFIG", "GET", "min-replicas-to-write")
+    return int(reply[1]) if reply else 0
+
+
+async def whoami(redis: Redis) -> str | None:
+    """The user that we are to the server."""
+    reply: bytes | None = await told(redis, "ACL", "WHOAMI")
+    return None if reply is None else reply.decode()
+
+
+async def told(redis: Redis, *words: str) -> Any:
+    """The reply; None where the server keeps it to itself."""
+    try:
+        return await redis.ask(words)
+    except UnavailableError:
+        raise
+    except BusError:
+        return None

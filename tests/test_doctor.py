@@ -1,0 +1,201 @@
+"""`esper doctor` says what is wrong with a machine and a Redis, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect
+from esper.bus.survey import Group, StreamView
+from esper.cli.main import app
+from esper.doctor.facts import FirstMessage, MachineFacts, ServerFacts
+from esper.doctor.first_message import first_message
+from esper.doctor.machine import machine_facts, quota_of
+from esper.doctor.machine_checks import machine_findings
+from esper.doctor.run_checks import stream_findings
+from esper.doctor.server import server_facts
+from esper.doctor.server_checks import arrival, server_findings
+from esper.runtime.findings import Finding
+from tests.scripted import ScriptedRun
+
+MACHINE = MachineFacts((3, 12), "2.13.0+cpu", 8, None, "1", 1 << 30, 4096, True)
+SERVER = ServerFacts(
+    at="redis://redis:6379",
+    version="7.0.15",
+    role="master",
+    policy="noeviction",
+    max_memory_bytes=1000 << 20,
+    used_memory_bytes=100 << 20,
+    total_memory_bytes=4000 << 20,
+    num_evicted=0,
+    last_writes_well=True,
+    promise="acknowledges a publish once it is on disk (appendfsync always)",
+    window_s=None,
+    durable=True,
+    num_replicas=1,
+    num_replicas_wanted=1,
+    user="digits-00c0ffee-worker",
+    skew_s=0.01,
+    round_trips_s=(0.001, 0.002, 0.2),
+)
+GROUP = Group("worker-0", lag=0, pending=3, oldest_pending_s=1.0, max_attempts=1, num_active=1, num_quiet=0)
+
+
+def ill(findings: list[Finding]) -> dict[str, str]:
+    """Checks that are not ok, each of which says what to do; and none that is ok does."""
+    assert [finding for finding in findings if bool(finding.todo) != (finding.status != "ok")] == []
+    return {finding.check: finding.status for finding in findings if finding.status != "ok"}
+
+
+def test_nothing_is_to_be_done_where_all_is_well() -> None:
+    assert ill(machine_findings(MACHINE)) == {}
+    assert ill(server_findings(SERVER)) == {}
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "status"),
+    [
+        ({"python": (3, 10)}, "python", "fail"),
+        ({"torch": ""}, "torch", "warn"),
+        ({"torch": "2.5.1"}, "torch", "fail"),
+        ({"threads": ""}, "", ""),
+        ({"threads": "", "quota": 2.5}, "threads", "warn"),
+        ({"threads": "3", "quota": 2.5}, "", ""),
+        ({"threads": "9"}, "threads", "warn"),
+        ({"shm_free_bytes": 64 << 20}, "shared memory", "warn"),
+        ({"shm_free_bytes": None}, "shared memory", "warn"),
+        ({"open_files": -1}, "", ""),
+        ({"open_files": 512}, "open files", "warn"),
+        ({"open_files": 128}, "open files", "fail"),
+        ({"clock_synced": False}, "clock", "warn"),
+        ({"clock_synced": None}, "clock", "warn"),
+    ],
+)
+def test_a_machine_is_judged_by_each_of_its_facts(facts: dict[str, Any], check: str, status: str) -> None:
+    assert ill(machine_findings(replace(MACHINE, **facts))) == ({check: status} if check else {})
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({"version": "6.0.16"}, {"redis": "fail", "acl": "warn"}),
+        ({"version": "6.2.14"}, {"acl": "warn"}),
+        ({"user": "default"}, {"acl": "warn"}),
+        ({"user": None}, {"acl": "warn"}),
+        ({"role": "slave"}, {"redis role": "fail"}),
+        ({"policy": "allkeys-lru"}, {"eviction policy": "fail"}),
+        ({"num_evicted": 3}, {"evicted keys": "warn"}),
+        ({"used_memory_bytes": 850 << 20}, {"memory": "warn"}),
+        ({"used_memory_bytes": 990 << 20}, {"memory": "fail"}),
+        ({"max_memory_bytes": 0, "used_memory_bytes": 990 << 20}, {}),
+        ({"durable": False, "window_s": 2.0}, {}),
+        ({"durable": False}, {"persistence": "warn"}),
+        ({"last_writes_well": False}, {"writes to disk": "fail"}),
+        ({"num_replicas": 0}, {"replicas": "fail"}),
+        ({"skew_s": -1.5}, {"clock skew": "warn"}),
+        ({"skew_s": 31.0}, {"clock skew": "fail"}),
+        ({"round_trips_s": (0.01, 0.02, 0.02)}, {"round trip": "warn"}),
+        ({"round_trips_s": (0.6, 0.6, 0.7)}, {"round trip": "fail"}),
+    ],
+)
+def test_a_server_is_judged_by_each_of_its_facts(facts: dict[str, Any], found: dict[str, str]) -> None:
+    assert ill(server_findings(replace(SERVER, **facts))) == found
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        (FirstMessage(0.02), "ok"),
+        (FirstMessage(0.7), "warn"),
+        (FirstMessage(6.0), "fail"),
+        (FirstMessage(0.0, "Redis is out of memory"), "fail"),
+        (FirstMessage(0.0, "no permissions", may_not=True), "ok"),
+    ],
+)
+def test_a_first_message_is_to_arrive_soon(message: FirstMessage, status: str) -> None:
+    found = arrival(message)
+
+    assert (found.status, bool(found.todo)) == (status, status != "ok")
+
+
+def test_a_group_that_is_behind_is_named() -> None:
+    late, far = replace(GROUP, name="late", oldest_pending_s=61.0), replace(GROUP, name="far", lag=None)
+
+    well = stream_findings([StreamView("commands", 3, (GROUP,))])
+    behind = stream_findings([StreamView("commands", 3, (GROUP, late)), StreamView("r0/telemetry", 9, (far,))])
+
+    assert [(finding.check, finding.status) for finding in well] == [("streams", "ok")]
+    assert [(finding.check, finding.status) for finding in behind] == [
+        ("stream commands", "warn"),
+        ("stream r0/telemetry", "warn"),
+    ]
+    assert "late" in behind[0].met and "more than 1000 unread" in behind[1].met
+
+
+def test_a_quota_of_cores_is_read_as_the_kernel_writes_it(tmp_path: Any) -> None:
+    quota = tmp_path / "cpu.max"
+    quota.write_text("150000 100000\n")
+    bounded = quota_of(quota)
+    quota.write_text("max 100000\n")
+
+    assert (bounded, quota_of(quota), quota_of(tmp_path / "none")) == (1.5, None, None)
+    assert machine_facts().cores >= 1
+
+
+async def test_a_message_really_goes_all_the_way_and_leaves_nothing_behind(
+    redis: connect.Redis, redis_reader: connect.Redis
+) -> None:
+    found = await first_message(redis_reader, redis)
+    facts = await server_facts(redis)
+
+    assert (found.why, found.may_not) == ("", False) and 0.0 < found.seconds < 10.0
+    assert [key async for key in redis.scan_iter(match="esper:{doctor-*")] == []
+    assert (facts.policy, facts.role, facts.user) == ("noeviction", "master", "default")
+    assert facts.window_s == 2.0 and len(facts.round_trips_s) == 20 and abs(facts.skew_s) < 1.0
+
+
+async def test_a_user_who_may_not_touch_other_streams_is_told_so(redis: connect.Redis, redis_url: str) -> None:
+    await redis.execute_command("ACL", "SETUSER", "kept", "on", ">secret", "~esper:{other}:*", "+@all")
+    url = redis_url.replace("unix://", "unix://kept:secret@")
+    try:
+        async with connect.reader(url) as reader, connect.writer(url) as writer:
+            found, facts = await first_message(reader, writer), await server_facts(writer)
+    finally:
+        await redis.execute_command("ACL", "DELUSER", "kept")
+
+    assert found.may_not and arrival(found).status == "ok"
+    assert facts.user == "kept"
+
+
+async def asked(*words: str) -> tuple[int, str, str]:
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["doctor", *words])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_the_command_looks_at_the_redis_of_a_run_and_at_its_keys(run: ScriptedRun) -> None:
+    await run.beat(1)
+
+    status, text, _ = await asked("--run", run.name)
+    _, rows, _ = await asked("--run", run.name, "--json")
+
+    content = json.loads(rows)
+    checks = {check["check"]: check for check in content["checks"]}
+    assert status == 0 and content["status"] in ("ok", "warn")
+    assert {"python", "eviction policy", "clock skew", "first message", "keyring", "streams"} <= checks.keys()
+    assert checks["keyring"]["status"] == checks["first message"]["status"] == "ok"
+    assert f"{'ok':4}  {'eviction policy':16}  noeviction" in text.splitlines()
+    assert text.splitlines()[-1].endswith("0 fail")
+
+
+async def test_a_redis_that_does_not_answer_fails_and_a_bad_url_is_bad_input(run: ScriptedRun) -> None:
+    away = await asked("--redis", "unix:///nonexistent/redis.sock")
+    bad = await asked("--redis", "http://redis")
+    both = await asked("--redis", run.url, "--run", run.name)
+
+    assert away[0] == 1 and "fail  redis" in away[1] and "-> start it" in away[1]
+    assert [(status, error.count("\n")) for status, _, error in (bad, both)] == [(2, 1), (2, 1)]

@@ -9,9 +9,11 @@ import pytest
 
 from esper.cli.dashboard import line
 from esper.cli.demo import rows
-from esper.cli.summary import Collected, barriers, commands, host_accuracy, percentile, shortcomings, summary
+from esper.cli.summary import Collected, barriers, commands, host_accuracy, shortcomings, summary
 from esper.leyline import contracts as pb
 from esper.narset import totals
+from esper.view.rounds import percentile
+from tests.view_kit import grown
 
 ACCEPTED, REJECTED, APPLIED, FAILED = (
     pb.ReceiptStatus.RECEIPT_ACCEPTED,
@@ -191,12 +193,17 @@ def test_a_run_that_said_nothing_can_still_be_told() -> None:
     assert told["barriers"]["latency_ms"] == {"p50": None, "p99": None}
 
 
-def test_the_line_and_the_closing_table_show_what_was_collected() -> None:
-    shown = line(sound_run(), 12.0, "growing seeds")
-    table = dict(rows(summary(sound_run(), wall_s=61.0)))
+def test_the_line_of_a_run_shows_its_picture() -> None:
+    shown = line(grown(), 12.0, "growing seeds")
 
     assert "growing seeds" in shown
-    assert "4 published 1 applied 0 rejected" in shown
-    assert "960 -> 40 -> 3" in shown
+    assert "5 published 2 applied 2 rejected" in shown
+    assert "9216 -> 288 -> 9" in shown
+    assert "seeds bad=EMBARGOED lora=BLENDING mlp=FOSSILIZED" in shown
+
+
+def test_the_closing_table_shows_what_was_collected() -> None:
+    table = dict(rows(summary(sound_run(), wall_s=61.0)))
+
     assert table["packets"] == "1000 made, 960 counted, 40 shed"
     assert table["seed s0"] == "FOSSILIZED (lora at head), gain 0.2500 [0.1250, 0.5000]"

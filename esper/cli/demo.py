@@ -68,7 +68,7 @@ async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> str:
 
 
 async def _played(run: Cast, seen: Witness, progress: Progress, console: Console, seconds: float) -> str:
-    screen = asyncio.create_task(show(seen.collected, console, lambda: progress.doing))
+    screen = asyncio.create_task(show(seen.picture, console, lambda: progress.doing))
     try:
         with run.naming_redis():
             async with asyncio.timeout(seconds):

@@ -13,6 +13,8 @@ from google.protobuf.message import Message
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name, short
 from esper.narset.totals import Totals, decode
+from esper.view.rounds import percentile
+from esper.view.workers import Workers
 
 _Stage = pb.SeedLifecycleStage
 BLENDED = frozenset(
@@ -36,7 +38,7 @@ class Collected:
     decisions: list[Message] = field(default_factory=list)
     heartbeats: list[pb.Heartbeat] = field(default_factory=list)
     totals: Totals = field(default_factory=lambda: decode({}))
-    _newest: dict[str, pb.Heartbeat] = field(default_factory=dict)
+    _workers: Workers = field(default_factory=Workers)
     _reports: dict[str, pb.WorkerReport] = field(default_factory=dict)
 
     def note(self, message: Message) -> None:
@@ -51,16 +53,14 @@ class Collected:
 
     def _note_heartbeat(self, beat: pb.Heartbeat) -> None:
         self.heartbeats.append(beat)
-        known = self._newest.get(beat.worker)
-        if known is None or known.time_ns <= beat.time_ns:
-            self._newest[beat.worker] = beat
+        self._workers.note(beat, beat.time_ns // 1_000_000)
         if beat.HasField("report"):
             self._reports[beat.worker] = beat.report
 
     @property
     def newest(self) -> list[pb.Heartbeat]:
         """The newest heartbeat of each worker, by name."""
-        return [self._newest[worker] for worker in sorted(self._newest)]
+        return [worker.beat for _, worker in sorted(self._workers.by_name.items())]
 
     @property
     def reports(self) -> list[pb.WorkerReport]:
@@ -69,7 +69,7 @@ class Collected:
 
     @property
     def world_size(self) -> int:
-        return max((beat.world_size for beat in self._newest.values()), default=0)
+        return self._workers.world_size
 
     @property
     def complete(self) -> bool:
@@ -170,13 +170,6 @@ def barriers(decisions: Sequence[Message]) -> dict[str, Any]:
         "deviations": sum(len(commit.deviating) for commit in commits),
         "latency_ms": {"p50": percentile(latencies, 50), "p99": percentile(latencies, 99)},
     }
-
-
-def percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """Nearest rank: the smallest value that at least this share of them do not exceed."""
-    if not ordered:
-        return None
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def replicas_equal(collected: Collected) -> bool:

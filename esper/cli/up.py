@@ -18,7 +18,6 @@ from esper.cli.detach import detached
 from esper.cli.fleet import Fleet, example, example_file, fleet
 from esper.cli.keeping import kept
 from esper.cli.quiet import log_to
-from esper.cli.witness import witness
 from esper.errors import EsperError
 from esper.runtime import notify, runfile
 from esper.runtime.crew import Crew
@@ -26,6 +25,8 @@ from esper.runtime.ending import end
 from esper.runtime.runfile import RunFile
 from esper.runtime.supervise import ProcessDiedError
 from esper.runtime.unit import ENDED, State
+from esper.runtime.watching import of_record, watching
+from esper.view.picture import Picture
 
 DONE, FAILED = 0, 1
 LOOK_S = 0.1
@@ -126,8 +127,9 @@ class Keeper:
         """What the run itself says, also again after its Redis was away."""
         while True:
             with suppress(EsperError):
-                async with witness(run.record) as seen:
-                    await seen.along(show(seen.collected, self._console, lambda: "running"))
+                picture = Picture(run.record.run_id)
+                async with watching(of_record(run.record), "up", picture) as watch:
+                    await watch.along(show(picture, self._console, lambda: "running"))
             await asyncio.sleep(AGAIN_S)
 
     def _say(self, line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -13,8 +14,8 @@ from esper.bus.runs import RunRecord
 from esper.cli.summary import Collected
 from esper.client import observing
 from esper.leyline.keyring import RoleKeyring
-from esper.narset import totals
 from esper.runtime.observer import Observer
+from esper.view.picture import Picture
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class Witness:
     """Collects what a run says; `changed` is set at each message. What it reads is never acknowledged."""
 
     def __init__(self, run_id: str) -> None:
-        self.collected = Collected(run_id)
+        self.collected, self.picture = Collected(run_id), Picture(run_id)
         self.changed = asyncio.Event()
         self._reading: list[asyncio.Task[None]] = []
 
@@ -64,6 +65,7 @@ class Witness:
         async with aclosing(observer.merged(streams, "0")) as messages:
             async for opened in messages:
                 self.collected.note(opened.message)
+                self.picture.note(opened)
                 self.changed.set()
 
     async def count(self, redis: connect.Redis, stream: str) -> None:
@@ -81,7 +83,8 @@ class Witness:
 
     async def read_totals(self, redis: connect.Redis) -> None:
         fields: Any = await redis.hgetall(names.key(self.collected.run_id, "totals"))
-        self.collected.totals = totals.decode(fields)
+        self.picture.flow.note_totals(fields, time.monotonic_ns() // 1_000_000)
+        self.collected.totals = self.picture.flow.totals
         self.changed.set()
 
 

@@ -11,8 +11,10 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from esper.bus import connect, counters, names, tail
+from esper.bus.runs import RunRecord
 from esper.bus.survey import survey
 from esper.errors import BusError, SettingError
+from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import OPENS, Domain, Role
 from esper.leyline.seal import Opened, Opener
 from esper.runtime import access
@@ -165,6 +167,12 @@ async def reach(run: str | None) -> Access:
         return await access.find(run, role=Role.OBSERVER)
     except SettingError:
         return await access.find(run)
+
+
+def of_record(record: RunRecord) -> Access:
+    """A run on an embedded Redis, by the observer's keyring in its directory."""
+    path = record.keyring(Role.OBSERVER)
+    return Access(record.run_id, record.url, RoleKeyring.load(path), path)
 
 
 async def may_publish(run: str | None) -> bool:

@@ -20,6 +20,7 @@ from esper.bus.faults import LostError, without_password
 from esper.bus.outage import Outage
 from esper.bus.sentinel import WatchedRedis
 from esper.bus.server import Redis, as_it_came, in_time
+from esper.bus.tls import TlsConnection
 from esper.errors import BusError, SettingError
 
 __all__ = ["Redis", "ServerClock", "check_server", "client", "in_time", "reader", "server_ms", "wait_ready", "writer"]
@@ -41,6 +42,8 @@ def client(url: str, deadline_s: float | None) -> Redis:
     try:
         if at is None:
             made: Any = Redis.from_url(url, **options(CONNECT_S), **kept_alive(url))
+            if url.startswith("rediss:"):
+                made.connection_pool.connection_class = TlsConnection
         elif at.service:
             made = watched(at)
         else:

@@ -23,9 +23,9 @@ async def diagnosed(error: BusError, url: str) -> BusError:
         if await shakes_hands(parts):
             return BusError(f"Redis at {at} speaks TLS; expected a URL that begins with rediss://")
         return error
-    if (await answer(parts, None))[:1] in (b"+", b"-"):
+    if (await answer(parts, None) or b"")[:1] in (b"+", b"-"):
         return BusError(f"Redis at {at} speaks no TLS; expected a URL that begins with redis://")
-    if await shakes_hands(parts) and not await answer(parts, context(url)):
+    if await shakes_hands(parts) and await answer(parts, context(url)) == b"":
         asked = "a client certificate that its authority has signed (ESPER_REDIS_CERT, ESPER_REDIS_KEY)"
         return BusError(f"Redis at {at} hangs up after the TLS handshake; expected {asked}")
     return error
@@ -42,17 +42,25 @@ async def shakes_hands(parts: SplitResult) -> bool:
     return True
 
 
-async def answer(parts: SplitResult, tls: ssl.SSLContext | None) -> bytes:
-    """The beginning of what it says to a PING; empty: it hangs up, or says nothing."""
+async def answer(parts: SplitResult, tls: ssl.SSLContext | None) -> bytes | None:
+    """The beginning of what it says to a PING; empty: it hung up on that; None: it was not there, or said nothing."""
     try:
         async with asyncio.timeout(PROBE_S):
             reader, writer = await asyncio.open_connection(parts.hostname, port(parts), ssl=tls)
             try:
-                writer.write(PING)
-                return await reader.read(16)
+                return await said(reader, writer)
             finally:
                 writer.transport.abort()
     except (OSError, TimeoutError):
+        return None
+
+
+async def said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What it says to a PING; empty where it hangs up, be it with an alert of TLS."""
+    try:
+        writer.write(PING)
+        return await reader.read(16)
+    except (ssl.SSLError, ConnectionError):
         return b""
 
 

@@ -42,7 +42,8 @@ class Redis(library.Redis):
     url: str = ""
     outage: Outage
     deadline_s: float | None = None
-    looked_into = False
+    known = False
+    """Whether it has answered, or was looked into: from then on a loss is no matter of TLS."""
     holders: WeakValueDictionary[tuple[str, str, str], Holder]
     """Who has entries of a stream, a group and a consumer in hand, and hears what was settled of them."""
     holds_on = True
@@ -91,17 +92,19 @@ class Redis(library.Redis):
 
     async def _in_time(self, exchange: Awaitable[T]) -> T:
         try:
-            return await in_time(self.deadline_s, exchange)
+            answer = await in_time(self.deadline_s, exchange)
         except FAILURES as error:
             met = translated(error, self.url)
             is_hung_up = isinstance(met, LostError) and not isinstance(error, TimeoutError)
             raise (await self._explained(met) if is_hung_up else met) from error
+        self.known = True
+        return answer
 
     async def _explained(self, error: BusError) -> BusError:
-        """The first time it is looked into: a server that wants TLS, or has none, hangs up as one that goes away."""
-        if self.looked_into:
+        """Before it ever answered, it is looked into once: a server that wants TLS hangs up as one that goes away."""
+        if self.known:
             return error
-        self.looked_into = True
+        self.known = True
         return await diagnosed(error, self.url)
 
 

@@ -53,7 +53,6 @@ bench-gpu:
 BENCH ?=
 PARTS := bus telemetry barrier peers/bus peers/steps
 bench-parts: $(VENV)/.bench
-	$(RUN)/python bench/step.py $(BENCH)
 	$(RUN)/python bench/kasmina.py $(BENCH)
 	$(RUN)/python bench/calibration.py $(BENCH)
 	$(RUN)/python bench/scale.py $(BENCH)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from bus_rows.served import rows_of
 from telemetry_rows import critical, fold, latency, ratio
 from telemetry_rows.amounts import AMOUNTS
-
-from bus_rows.served import rows_of
 
 ROWS = rows_of(
     "tiers",

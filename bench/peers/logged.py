@@ -63,8 +63,8 @@ async def close(url: str, directory: str) -> None:
 
 def ours(directory: str) -> Logger:
     """A run of one rank with four dormant slots, with its runtime, coordinator, tiers and Redis beside it."""
-    from step_rows.attached import attached
-    from step_rows.surroundings import surroundings
+    from esper.bench.beside.surroundings import surroundings
+    from esper.bench.work.attached import attached
 
     stack = ExitStack()
     around = stack.enter_context(surroundings(LOAD_PER_S))

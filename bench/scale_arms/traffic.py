@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 
-from telemetry_arms.traffic import IN_A_MESSAGE, messages, values_of
-
 from bus_arms.traffic import RUN
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
+from telemetry_arms.traffic import IN_A_MESSAGE, messages, values_of
 
 DIGEST = bytes(32)
 

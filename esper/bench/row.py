@@ -16,10 +16,11 @@ Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a seed asks of one statistic of an arm, in the row's unit: "p50", "p95", "p99", "max", "mean", "ratio".
+    """What a seed asks of one statistic of an arm, in the row's unit: "p50", "p95", "p99", "max", "mean", "ratio",
+    "p99 ratio".
 
-    A ratio is of medians, to the first arm's. `gate`: a miss is an exit status of 1 in gate mode, so only for what
-    holds on any machine, as ratios do.
+    A ratio is of medians, or of 99th percentiles, to the first arm's. `gate`: a miss is an exit status of 1 in gate
+    mode, so only for what holds on any machine, as ratios do.
     """
 
     arm: str

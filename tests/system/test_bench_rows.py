@@ -8,6 +8,8 @@ from esper.bench.effort import Effort
 from esper.bench.registry import registered
 from esper.bench.row import Comparison
 from esper.bench.runner import run
+from esper.bench.work import attached
+from esper.bench.work.hosts import SMALL
 
 ROWS = registered()
 FEW = Effort("quick", 3, 3, 1.0, 0.0)
@@ -46,6 +48,21 @@ def test_rounds_of_the_barrier_are_made_by_real_processes() -> None:
     unseen = figures["eight runtimes", "not seen by all"].value
     assert unseen is not None and (rounds.num + unseen, rounds.target) == (50, 50.0)
     assert rounds.value and ping.value and rounds.value > 4 * ping.value  # proposal, vote, commit: each sent and read
+
+
+@pytest.mark.system
+def test_an_attached_step_is_timed_by_two_clocks_while_messages_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attached, "PER_S", 200.0)  # whose cost is not looked at
+
+    found = list(attached.measure(attached.row_of("attached", SMALL), SMALL, 8, FEW))
+
+    figures = {(figure.row, figure.arm, figure.stat): figure for figure in found}
+    for clock in ("attached", "attached, processor"):
+        assert all(figures[clock, arm, "p50"].value for arm in ("bare", "bare again", "attached"))
+        targets = [figures[clock, "attached", stat].target for stat in ("ratio", "p99 ratio")]
+        assert targets == [1.01, 1.05]
+    assert figures["attached", "load", "rate"].value
+    assert figures["attached", "attached alone", "p50"].num == 2
 
 
 @pytest.mark.system

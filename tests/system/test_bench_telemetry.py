@@ -10,11 +10,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from telemetry_rows import fold  # noqa: E402
-
 from bus_rows.served import measured  # noqa: E402
 from bus_rows.session import Amounts  # noqa: E402
 from esper.bench.effort import EFFORTS  # noqa: E402
+from telemetry_rows import fold  # noqa: E402
 
 
 @pytest.mark.system

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from esper.bench.figures import Figure, Ratio
 from esper.bench.results import Results
 
-LEFT_OUT = frozenset({"p95", "p99", "max", "outliers", "warm-up", "per limit"})
+LEFT_OUT = frozenset({"p95", "p99", "p99 ratio", "max", "outliers", "warm-up", "per limit"})
 """Tails and counts that two single runs say nothing of."""
 
 

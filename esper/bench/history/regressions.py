@@ -22,7 +22,7 @@ ALPHA = 0.01
 SMALLEST = 0.05
 """Relative: less than that does not matter."""
 LEFT_OUT = frozenset(
-    {"p95", "p99", "max", "mean", "ratio", "per limit", "outliers", "warm-up", "steps", "lives", "refused"}
+    {"p95", "p99", "max", "mean", "ratio", "p99 ratio", "per limit", "outliers", "warm-up", "steps", "lives", "refused"}
 )
 """Statistics that are not compared: told by the median already, of too few samples in each run, or how much was done in
 a soak, which is no cost."""

@@ -14,8 +14,10 @@ from esper.bench.statistics.samples import LEVELS, NEEDED, floor_of, outliers, p
 
 AGAIN = " again"
 """Behind the reference's name: the same arm under a second name, which is the A/A control."""
-STATS = (*LEVELS, "max", "mean", "ratio")
-"""What a goal may be of; a figure of the last three is made where one is."""
+ASKED = {"max": "", "mean": "", "ratio": "p50", "p99 ratio": "p99"}
+"""Statistics that a figure is made of only where a goal is of them; of a ratio, which percentile's."""
+STATS = (*LEVELS, *ASKED)
+"""What a goal may be of."""
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
@@ -71,7 +73,7 @@ def _of_arm(against: Against, arm: str) -> Iterator[Figure]:
     row, values = against.row, against.scaled[arm]
     for stat in LEVELS:
         yield with_goals(row, _percentile(against, arm, stat))
-    for stat in ("max", "mean", "ratio"):
+    for stat in ASKED:
         if any((goal.arm, goal.stat) == (arm, stat) for goal in row.goals):
             yield with_goals(row, _asked(against, arm, stat))
     num = len(values)
@@ -82,18 +84,24 @@ def _percentile(against: Against, arm: str, stat: str) -> Figure:
     row, values = against.row, against.scaled[arm]
     num = len(values)
     if num < NEEDED[stat]:
-        why = not_measured(f"{num} samples, a {stat} needs {NEEDED[stat]}")
-        return Figure(row.name, arm, stat, None, row.unit, num, why, row.conditions)
+        return Figure(row.name, arm, stat, None, row.unit, num, too_few(num, stat), row.conditions)
     drawn = tuple(values.tolist()) if stat == "p50" else ()
     value, ratio = percentile(values, stat), against.ratio(arm, stat)
     return Figure(row.name, arm, stat, value, row.unit, num, MEASURED, row.conditions, ratio, samples=drawn)
 
 
+def too_few(num: int, stat: str) -> str:
+    return not_measured(f"{num} samples, a {stat} needs {NEEDED[stat]}")
+
+
 def _asked(against: Against, arm: str, stat: str) -> Figure:
     row, values = against.row, against.scaled[arm]
     num = len(values)
-    if stat == "ratio":
-        ratio = against.ratio(arm, "p50")
+    level = ASKED[stat]
+    if level and num < NEEDED[level]:
+        return Figure(row.name, arm, stat, None, "x", num, too_few(num, level), row.conditions)
+    if level:
+        ratio = against.ratio(arm, level)
         return Figure(row.name, arm, stat, ratio.ratio if ratio else 1.0, "x", num, DERIVED, row.conditions, ratio)
     value = float(values.max() if stat == "max" else values.mean())
     return Figure(row.name, arm, stat, value, row.unit, num, MEASURED, row.conditions)

@@ -21,6 +21,10 @@ class Size:
     def sites(self) -> list[str]:
         return [str(at) for at in range(4)]
 
+    @property
+    def num_parameters(self) -> int:
+        return self.num_blocks * self.width * (self.width + 1) + 10 * (self.width + 1)
+
     def model(self) -> nn.Sequential:
         torch.manual_seed(0)
         blocks = [nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU()) for _ in range(self.num_blocks)]

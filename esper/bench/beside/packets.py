@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from functools import partial
 from pathlib import Path
-
-import uvloop
 
 from esper.bus import connect, names
 from esper.bus.publisher import Publisher
@@ -15,24 +14,25 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
+from esper.runtime import process
 
 BURST = 32  # packets of one round trip: 3.2 ms of the load
 
 
-async def main(url: str, keyring: str, region: str, per_s: float) -> None:
+async def send(url: str, keyring: str, region: str, per_s: float, stopping: asyncio.Event) -> None:
     """Writes how many Redis has acknowledged, and in how many seconds, after each second."""
     keys = RoleKeyring.load(Path(keyring))
     sealer, stream = Sealer(keys, Role.WORKER, "load"), names.region_key(keys.run_id, region, "telemetry")
     async with connect.writer(url) as writer:
-        publisher, begun, sent, told = Publisher(writer), time.monotonic(), 0, 0
-        while True:
-            await asyncio.sleep(begun + (sent + BURST) / per_s - time.monotonic())
-            burst = [sealer.seal(packet(sent + at), target=region) for at in range(1, BURST + 1)]
+        publisher, begun, num, told = Publisher(writer), time.monotonic(), 0, 0
+        while not stopping.is_set():
+            await asyncio.sleep(begun + (num + BURST) / per_s - time.monotonic())
+            burst = [sealer.seal(packet(num + at), target=region) for at in range(1, BURST + 1)]
             await publisher.add_many(stream, burst)
-            sent += BURST
+            num += BURST
             if (seconds := time.monotonic() - begun) >= told + 1:
                 told = int(seconds)
-                print(sent, seconds, flush=True)
+                print(num, seconds, flush=True)
 
 
 def packet(sequence: int) -> pb.TelemetryPacket:
@@ -46,4 +46,4 @@ def packet(sequence: int) -> pb.TelemetryPacket:
 
 if __name__ == "__main__":
     given_url, given_keyring, given_region, rate = sys.argv[1:]
-    uvloop.run(main(given_url, given_keyring, given_region, float(rate)))
+    process.run(partial(send, given_url, given_keyring, given_region, float(rate)))

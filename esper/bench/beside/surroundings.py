@@ -21,7 +21,6 @@ from esper.leyline.kinds import Role
 
 RUN, REGION, WORKER = "bench-0a1b2c3d", "r0", "worker-0"
 SERVERS = {"coordinator": Role.COORDINATOR, "regional": Role.REGIONAL, "global_": Role.GLOBAL}
-LOAD = Path(__file__).with_name("load.py")
 SETTLE_S = 2.0
 
 
@@ -60,7 +59,8 @@ def surroundings(per_s: float) -> Iterator[Surroundings]:
         for name, role in SERVERS.items():
             command = ["-P", "-m", f"esper.workers.{name}"]
             stack.enter_context(process(command, environment(directory, url, name, role), directory, name))
-        command = [str(LOAD), url, str(directory / f"{Role.WORKER}.json"), REGION, str(per_s)]
+        keyring = str(directory / f"{Role.WORKER}.json")
+        command = ["-P", "-m", "esper.bench.beside.packets", url, keyring, REGION, str(per_s)]
         load = stack.enter_context(process(command, {}, directory, "load"))
         time.sleep(SETTLE_S)
         yield Surroundings(directory, url, load)

@@ -1,1 +1,0 @@
-"""What a training step costs: one file a row."""

@@ -1,0 +1,1 @@
+"""What a run has beside its trainer, in processes of their own."""

@@ -1,0 +1,11 @@
+"""What a step costs its trainer with a run attached: promise 1."""
+
+from __future__ import annotations
+
+from esper.bench.lazily import measured_by
+from esper.bench.row import Measurement, Row
+
+ROWS: tuple[Row, ...] = (
+    Measurement("attached", "session", measured_by("attached:small")),
+    Measurement("attached-large", "session", measured_by("attached:large")),
+)

@@ -32,6 +32,7 @@ HOMES = {
     "log": ("esper.cli.log:log", "Export a run's log, sealed as it was."),
     "verify": ("esper.cli.verify:verify", "Check an exported log: seals, signatures, order, gaps."),
     "audit": ("esper.cli.audit:audit", "Print who signed what in a run, and what was rejected of whom."),
+    "report": ("esper.cli.report:report", "Write the report of a run, from its log, as one HTML file."),
     "replay": ("esper.cli.replay:replay", "Run a finished run again from its log, and compare its parameters."),
     "diff": ("esper.cli.diff:diff", "Show where the decisions of two runs part."),
     "bench": ("esper.cli.bench:app", "Measure what it costs: list rows, run them, compare runs, write a report."),

@@ -48,6 +48,7 @@ PAGES: dict[str, Page] = {
     ),
     "log": Page(("esper log demo --out demo.jsonl", "esper log demo --out demo.jsonl --public public.json")),
     "verify": Page(("esper verify demo", "esper verify demo --json"), "something was found"),
+    "report": Page(("esper report demo", "esper report demo --out demo.html --json"), "the log does not verify"),
     "replay": Page(("esper replay demo --dry-run", "esper replay demo --json"), "it came to other parameters"),
     "diff": Page(("esper diff demo demo",), "the two runs part somewhere"),
     "checkpoints list": Page(("esper checkpoints list checkpoints",)),

@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
@@ -69,7 +69,7 @@ def encode_line(line: Line) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
-def decode_line(raw: bytes, number: int) -> Line:
+def decode_line(raw: bytes, number: int, streams: Collection[str] = STREAMS) -> Line:
     """Take one line apart. LogLineError names the line, what was met and what was expected."""
     if len(raw) > MOST_LINE_BYTES:
         raise LogLineError(number, f"{len(raw)} bytes", f"at most {MOST_LINE_BYTES}")
@@ -83,7 +83,7 @@ def decode_line(raw: bytes, number: int) -> Line:
         raise LogLineError(number, _short(raw), "a JSON object")
     if "esper_log" in row:
         return _head(row, number)
-    return _foot(row, number) if "entries" in row else _entry(row, number)
+    return _foot(row, number) if "entries" in row else _entry(row, number, streams)
 
 
 def encode(head: Head, entries: Iterable[Entry]) -> Iterator[bytes]:
@@ -118,10 +118,10 @@ def _foot(row: dict[str, Any], number: int) -> Foot:
     return Foot(num_entries, digest)
 
 
-def _entry(row: dict[str, Any], number: int) -> Entry:
+def _entry(row: dict[str, Any], number: int, streams: Collection[str]) -> Entry:
     stream, entry_id, encoded = (row.get(name) for name in ("stream", "id", "m"))
-    if stream not in STREAMS:
-        raise LogLineError(number, f"stream {stream!r}", f"one of {', '.join(STREAMS)}")
+    if stream not in streams:
+        raise LogLineError(number, f"stream {stream!r}", f"one of {', '.join(streams)}")
     if not isinstance(entry_id, str) or not ENTRY_ID.fullmatch(entry_id):
         raise LogLineError(number, f"id {entry_id!r}", "an entry id such as 1700000000000-0")
     try:

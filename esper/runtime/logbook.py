@@ -17,7 +17,7 @@ from esper.leyline.envelope import unpack
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener
-from esper.runtime import access
+from esper.runtime import access, said
 
 LOG, EXPORT, KEYRING = "log", "run.jsonl", "keyring.json"
 """Below runs/<id>: the folder of the log, its exported file, and the keyring that opens it."""
@@ -153,7 +153,9 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path) -> None
     try:
         async with connect.writer(redis_url) as redis:
             book = await read_live(redis, run_id, folder)
+            spoken = await said.read_live(redis, run_id)
         write(book, folder / EXPORT)
+        said.write(spoken, folder.parent / said.SAID)
         RoleKeyring.load(keyring).save(folder / KEYRING)
     except (EsperError, OSError) as error:  # the run has ended all the same
         log.warning("log.not_kept", run=run_id, why=str(error))
@@ -174,6 +176,16 @@ async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> t
         book = await read_live(redis, found.run_id, runs_directory / found.run_id / LOG)
     book.live_at = found.redis_url
     return book, found.keyring
+
+
+async def beside(run: str, runs_directory: Path, keyring: Path | None = None) -> list[Entry]:
+    """What the same run said beside its log: states and aggregates, sealed as they were, as many as were kept."""
+    folder = path.parent if (path := Path(run)).is_file() else _finished(run, runs_directory)
+    if folder is not None:
+        return said.read_file(folder.parent / said.SAID)
+    found = await access.find(run, keyring=keyring, role=Role.OBSERVER)
+    async with connect.writer(found.redis_url) as redis:
+        return await said.read_live(redis, found.run_id)
 
 
 def _finished(run: str, runs_directory: Path) -> Path | None:

@@ -16,9 +16,10 @@ from esper.view.orders import Order
 from esper.view.wording import told
 
 MOST_ROWS, MOST_REFUSED = 2_000, 200
-Standing: TypeAlias = Literal["verified", "sealed", "unsigned", "refused"]
+Standing: TypeAlias = Literal["verified", "sealed", "unsigned", "refused", "unchecked"]
 """verified: by the controller's own Ed25519 key. sealed: of a kind that carries no signature, its seal (HMAC) is right.
-unsigned: a command without the signature that it should carry, or with a wrong one. refused: no reader takes it."""
+unsigned: a command without the signature that it should carry, or with a wrong one. refused: no reader takes it.
+unchecked: there is no key to check it by."""
 _Kept: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand | pb.BarrierCommit | pb.BarrierAbort
 _Told: TypeAlias = _Kept | pb.LeaderAnnouncement | pb.EmergencySignal
 
@@ -67,7 +68,7 @@ class Timeline:
     _refused: OrderedDict[tuple[str, str], Row] = field(default_factory=OrderedDict)
     num_refused: int = 0
 
-    def note(self, opened: Opened, keyring: RoleKeyring, order: Order | None = None) -> Row | None:
+    def note(self, opened: Opened, keyring: RoleKeyring | None, order: Order | None = None) -> Row | None:
         """Take a message that opened; None: it is no decision. `order` is what a command is answered in."""
         message = opened.message
         if not isinstance(message, _Told):
@@ -101,10 +102,10 @@ class Timeline:
         return sorted(kept, key=lambda row: row.key)
 
 
-def seal_of(opened: Opened, keyring: RoleKeyring) -> Seal:
-    """Of what opened: its seal is right, which leaves the signature that commands carry."""
-    if not isinstance(opened.message, pb.AdaptationCommand):
-        return _seal("sealed", opened.header)
+def seal_of(opened: Opened, keyring: RoleKeyring | None) -> Seal:
+    """Of what opened: its seal is right, where there were secret keys to open it by; commands are signed, too."""
+    if not isinstance(opened.message, pb.AdaptationCommand) or keyring is None:
+        return _seal("sealed" if keyring is not None and keyring.roles else "unchecked", opened.header)
     try:
         check_signature(opened.sealed, keyring)
     except RefusedError as error:

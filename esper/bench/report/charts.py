@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ class Point:
     value: float
 
 
+NONE: Mapping[str, Point] = MappingProxyType({})
+
+
 def boxes(title: str, spreads: Sequence[Spread]) -> Markup:
     """One box an arm, whiskers within Tukey's fences; what lies outside is counted in the table beside it."""
     if not spreads:
@@ -52,20 +56,30 @@ def boxes(title: str, spreads: Sequence[Spread]) -> Markup:
     return _inline(chart, title, described)
 
 
-def curves(title: str, unit: str, lines: Mapping[str, Sequence[Point]]) -> Markup:
-    """One line an arm; both axes are logarithmic where the sizes span more than tenfold."""
-    points = [point for line in lines.values() for point in line]
+def curves(
+    title: str, unit: str, lines: Mapping[str, Sequence[Point]], moments: Mapping[str, Point] = NONE, *, over: str = ""
+) -> Markup:
+    """One line an arm; both axes are logarithmic where the sizes span more than tenfold, not so `over` steps or time.
+
+    Moments are dots, each with its name.
+    """
+    points = [point for line in (*lines.values(), [*moments.values()]) for point in line]
     positions = sorted({point.at for point in points})
-    wide = positions[0] > 0 and positions[-1] >= 10 * positions[0] and all(point.value > 0 for point in points)
+    is_wide = positions[0] > 0 and positions[-1] >= 10 * positions[0] and all(point.value > 0 for point in points)
+    wide = is_wide and not over
     ranges = [(point.value, point.value) for point in points]
     chart = pygal.XY(
-        stroke=True, dots_size=3 if len(positions) < _WIDTH // 10 else 0, **_options(len(lines), wide, ranges)
+        stroke=True,
+        dots_size=3 if len(positions) < _WIDTH // 10 else 0,
+        **_options(len(lines) + len(moments), wide, ranges),
     )
     chart.x_labels = [
         {"value": point.at, "label": point.label} for point in {each.at: each for each in points}.values()
     ]
     for arm, line in lines.items():
         chart.add(arm, [(point.at, point.value) for point in sorted(line, key=lambda point: point.at)])
+    for name, moment in moments.items():
+        chart.add(name, [(moment.at, moment.value)], stroke=False, dots_size=5)
     described = "; ".join(
         f"{arm}: " + ", ".join(f"{point.label} {words.amount(point.value, unit)}" for point in line if point.label)
         for arm, line in lines.items()

@@ -1,0 +1,50 @@
+"""`esper report`: a finished run as one HTML file."""
+
+from __future__ import annotations
+
+import asyncio
+import json as notation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from esper.bus.names import NAME
+from esper.cli.log import RUNS, Keyring, Run, RunsDir
+
+if TYPE_CHECKING:
+    from esper.web.finished import Finished
+
+FOUND = 1
+
+
+def report(
+    run: Run,
+    out: Annotated[Path | None, typer.Option(help="Where the file goes; default: report-<run>.html, here.")] = None,
+    runs_dir: RunsDir = RUNS,
+    keyring: Keyring = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Write the report of a run, from its log: one file without scripts, to be opened anywhere, and mailed."""
+    finished, page = asyncio.run(_read(run, runs_dir, keyring))
+    checked = finished.checked
+    path = out or Path(f"report-{checked.run_id if NAME.fullmatch(checked.run_id) else 'run'}.html")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    entries, findings = checked.num_entries, len(checked.findings)
+    told = {"report": str(path), "run": checked.run_id, "entries": entries, "findings": findings}
+    typer.echo(notation.dumps(told) if json else f"{path}: {entries} entries, {findings} findings")
+    if checked.findings:
+        raise typer.Exit(FOUND)
+
+
+async def _read(run: str, runs_dir: Path, keyring: Path | None) -> tuple[Finished, str]:
+    from esper.runtime import logbook, said
+    from esper.web.finished import fold
+    from esper.web.report import html
+
+    book, keys = await logbook.find(run, runs_dir, keyring)
+    opens = keys is not None and bool(keys.roles)
+    beside = said.opened(await logbook.beside(run, runs_dir, keyring), keys) if keys and opens else ()
+    finished = fold(book, keys, beside)
+    return finished, html(finished)

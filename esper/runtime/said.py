@@ -1,0 +1,82 @@
+"""What a run said beside its log, kept for its report: states at its epochs' ends, and what the global tier made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from esper.bus import connect, names, tail
+from esper.bus.delivery import Row
+from esper.errors import RefusedError
+from esper.leyline.archive import Entry, LogLineError, decode_line, encode_line
+from esper.leyline.kinds import Domain
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opened, Opener
+
+SAID = "said.jsonl"
+"""Below runs/<id>, beside the folder of the log."""
+STREAMS = ("state", "global")
+MOST = 1_000
+"""Entries of each stream: of more, so many evenly over their time, as many as a plot can show."""
+
+
+async def read_live(redis: connect.Redis, run_id: str, most: int = MOST) -> list[Entry]:
+    """Of each stream all of it, or as much as is kept."""
+    return [entry for name in STREAMS for entry in await _spread(redis, names.key(run_id, name), name, most)]
+
+
+async def _spread(redis: connect.Redis, stream: str, name: str, most: int) -> list[Entry]:
+    length = int(await redis.ask(("XLEN", stream)))
+    if length <= most:
+        return _entries(name, await redis.ask(("XRANGE", stream, "-", "+")))
+    ends = [await redis.ask((command, stream, *span, "COUNT", 1)) for command, span in _ENDS]
+    first, last = (int(rows[0][0].partition(b"-")[0]) for rows in ends)
+    found: dict[str, Entry] = {}
+    for number in range(most):
+        since = first + (last - first) * number // (most - 1)
+        for entry in _entries(name, await redis.ask(("XRANGE", stream, since, "+", "COUNT", 1))):
+            found[entry.entry_id] = entry
+    return [*found.values()]
+
+
+def _entries(name: str, rows: Iterable[Row]) -> list[Entry]:
+    return [Entry(name, *tail.message(row)) for row in rows if row[1]]
+
+
+def write(entries: Iterable[Entry], path: Path) -> None:
+    """A whole file, or none."""
+    aside = path.with_name(f".{path.name}")
+    with open(aside, "wb") as file:
+        file.writelines(map(encode_line, entries))
+    aside.rename(path)
+
+
+def read_file(path: Path) -> list[Entry]:
+    """What a file holds, sealed as it was; empty where there is no file. Lines that are none are passed over."""
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        return list(chain.from_iterable(_line(raw, number) for number, raw in enumerate(file, 1)))
+
+
+def _line(raw: bytes, number: int) -> Iterator[Entry]:
+    try:
+        line = decode_line(raw, number, STREAMS)
+    except LogLineError:
+        return
+    if isinstance(line, Entry):
+        yield line
+
+
+def opened(entries: Iterable[Entry], keyring: RoleKeyring) -> Iterator[Opened]:
+    """Those whose seal is right."""
+    opener = Opener(keyring, guard=None, accept={Domain.STATE, Domain.AGGREGATE})
+    for entry in entries:
+        try:
+            yield opener.open(entry.sealed, entry.entry_id, int(entry.entry_id.partition("-")[0]))
+        except RefusedError:
+            continue
+
+
+_ENDS = (("XRANGE", ("-", "+")), ("XREVRANGE", ("+", "-")))

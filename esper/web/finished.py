@@ -1,0 +1,117 @@
+"""A finished run, folded from its log and from what it said beside it: what its report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message
+
+from esper.cli.summary import barriers
+from esper.leyline import contracts as pb
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opened
+from esper.runtime.audit import Audit, audit, peeked
+from esper.runtime.logbook import DOMAINS, Logbook, Read, opened, order_of
+from esper.view.curves import Curves
+from esper.view.orders import Order
+from esper.view.picture import Picture
+from esper.view.timeline import Timeline
+
+EVERY = 1_000_000
+"""Rows of a report: all."""
+
+
+@dataclass
+class Finished:
+    """All that is known of a run, and what an audit of its log found."""
+
+    picture: Picture
+    checked: Audit
+    keyring: RoleKeyring | None
+    curves: Curves = field(default_factory=Curves)
+    timeline: Timeline = field(default_factory=lambda: Timeline(EVERY, EVERY))
+    reports: dict[str, pb.WorkerReport] = field(default_factory=dict)
+    decisions: list[Message] = field(default_factory=list)
+    first_ms: int = 0
+    last_ms: int = 0
+
+    @property
+    def rounds(self) -> dict[str, object]:
+        """Counts and latencies of all rounds."""
+        return barriers(self.decisions)
+
+    @property
+    def are_equal(self) -> bool | None:
+        """Whether all ranks ended with the same parameters; None: not all of them said."""
+        told = {report.parameter_digest for report in self.reports.values()}
+        return None if not told else len(told) == 1
+
+    def note(self, message: Opened) -> None:
+        """Take one that opened, in the order of time."""
+        self.picture.note(message)
+        self.curves.note(message)
+        order = self._order(message)
+        if order is not None:
+            self.curves.note_order(order)
+        self.timeline.note(message, self.keyring, order)
+        match message.message:
+            case pb.BarrierCommit() | pb.BarrierAbort():
+                self.decisions.append(message.message)
+            case pb.RunRecord() as record if record.HasField("ended"):
+                self._note_end(record)
+            case pb.SystemStatePacket() as state:
+                at_ms = order_of(message.entry_id)[0]
+                self.picture.seeds.note_states(state.source_subsystem, list(state.seed_states), at_ms)
+
+    def refuse(self, read: Read) -> None:
+        """Take one that no reader takes."""
+        if read.refused is not None:
+            entry = read.entry
+            order = self.picture.orders.by_entry.get(entry.entry_id)
+            self.timeline.refuse(entry.stream, entry.entry_id, entry.sealed, read.refused, order)
+
+    def _note_end(self, record: pb.RunRecord) -> None:
+        report = record.ended.report
+        self.reports[record.worker] = report
+        for seed in report.seeds:
+            self.picture.seeds.note_report(seed)
+            state = pb.SeedState(seed_id=seed.seed_id, site=seed.site, blueprint_id=seed.blueprint_id, stage=seed.stage)
+            known = self.picture.seeds.of(seed.seed_id)
+            if not known.shown_by:  # no state told of it
+                known.state = state
+            known.state.stage = seed.stage
+
+    def _order(self, message: Opened) -> Order | None:
+        match message.message:
+            case pb.CommandReceipt() as receipt:
+                return self.picture.orders.by_entry.get(receipt.entry_id)
+            case pb.AdaptationCommand() | pb.OptimizerCommand():
+                return self.picture.orders.by_entry.get(message.entry_id)
+            case _:
+                return None
+
+
+def fold(book: Logbook, keyring: RoleKeyring | None, beside: Iterable[Opened] = ()) -> Finished:
+    """Everything, in the order of time. Without secret keys nothing but signatures is checked, and it says so."""
+    checked = audit(book, keyring)
+    found = Finished(Picture(checked.run_id), checked, keyring)
+    sealed = keyring is not None and bool(keyring.roles)
+    reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in DOMAINS}
+    entries = [read for stream in reads.values() for read in stream]
+    whole: list[Read | Opened] = [*entries, *beside]
+    for each in sorted(whole, key=_place):
+        if isinstance(each, Opened):
+            found.note(each)
+        elif each.opened is not None:
+            found.note(each.opened)
+        else:
+            found.refuse(each)
+    if entries:
+        times = [order_of(read.entry.entry_id)[0] for read in entries]
+        found.first_ms, found.last_ms = min(times), max(times)
+    return found
+
+
+def _place(each: Read | Opened) -> tuple[int, int]:
+    return order_of(each.entry_id if isinstance(each, Opened) else each.entry.entry_id)

@@ -1,0 +1,154 @@
+"""The report of a finished run: one HTML file that opens without a server, runs no script and asks no other host."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
+from markupsafe import Markup
+
+from esper.bench.output import words
+from esper.bench.report import charts
+from esper.bench.report.charts import Point
+from esper.view.curves import ALL_RANKS, Curves, Plot
+from esper.view.line import Line
+from esper.web import document
+from esper.web.finished import Finished
+
+NUM_POINTS = 170
+NUM_LABELS = 4
+MOST_LINES = 6
+_LOSSES = (ALL_RANKS, "validation")
+_GRAFTS = {"BLENDING": "grafted", "FOSSILIZED": "fossilized", "CULLED": "culled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A drawing and what stands below it."""
+
+    svg: Markup
+    caption: str
+
+
+def html(run: Finished) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("esper.web", "."), PrefixLoader({"base": PackageLoader("esper.bench.report", ".")})]
+        ),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    return environment.get_template("report.html").render(
+        run=run,
+        run_id=run.picture.run_id,
+        when=f"{moment(run.first_ms)} to {moment(run.last_ms)} UTC",
+        figures=figures(run),
+        plots=plots(run.curves),
+        seeds=[document.seed_page(seed) for seed in run.picture.seeds.ordered],
+        reports=[report for _, report in sorted(run.reports.items())],
+        rows=[document.timeline_row(row) for row in run.timeline.rows if not row.is_empty],
+        num_empty=sum(row.is_empty for row in run.timeline.rows),
+        findings=[*run.checked.findings, *run.checked.notes],
+        number=number,
+        moment=moment,
+    )
+
+
+def figures(run: Finished) -> dict[str, str]:
+    """The run in a few lines."""
+    orders, checked, rounds = run.picture.orders, run.checked, run.rounds
+    latency: Any = rounds["latency_ms"]
+    equal = {True: "equal on all ranks", False: "DIFFERENT between ranks", None: "not told: no rank ended in order"}
+    seals = "every seal" if checked.seals_checked else "no seal, as there is no secret keyring,"
+    refused = ", ".join(f"{count} {reason}" for reason, count in sorted(orders.rejected.items())) or "none"
+    accuracies = [report.notes["accuracy"] for report in run.reports.values() if "accuracy" in report.notes]
+    return {
+        "log": f"{checked.num_entries:,} entries; {seals} and {checked.num_signatures} signatures checked: "
+        f"{len(checked.findings)} findings, {len(checked.notes)} notes",
+        "steps, epochs": progress(run),
+        "accuracy": ", ".join(sorted({words.number(each) for each in accuracies})) or "not told",
+        "parameters": equal[run.are_equal],
+        "commands": f"{orders.num_published} published, {orders.num_applied} applied",
+        "not applied": refused,
+        "rounds": f"{rounds['committed']} committed, {rounds['aborted']} aborted; "
+        f"p50 {number(latency['p50'])} ms, p99 {number(latency['p99'])} ms",
+    }
+
+
+def progress(run: Finished) -> str:
+    """As the workers said at their end, or else in their newest states."""
+    if ended := run.reports.values():
+        steps, epochs = max(report.steps for report in ended), max(report.epochs for report in ended)
+        return f"{steps:,}, {epochs:,} on {len(ended)} workers"
+    states = run.picture.states.values()
+    steps = max((state.global_step for state in states), default=0)
+    return f"{steps:,} so far on {len(states)} workers" if states else "not told"
+
+
+def plots(curves: Curves) -> list[Drawn]:
+    """Those that there is anything to draw of."""
+    losses = {name: line for name, line in curves.lines["loss"].items() if name in _LOSSES}
+    wanted: list[tuple[Plot, str, str, Mapping[str, Line]]] = [
+        ("loss", "", "Loss over steps, with the moments of grafts", losses or curves.lines["loss"]),
+        ("alpha", "", "Alpha of each blended seed over steps", curves.lines["alpha"]),
+        ("growth", "bytes", "Parameters of seeds over steps (bytes, by G0's measure)", curves.lines["growth"]),
+        ("latency", "ms", "Barrier latency (ms), proposal to commit, over time", curves.lines["latency"]),
+        ("rate", "1/s", "Telemetry (1/s): packets folded, aggregates made of them", curves.lines["rate"]),
+    ]
+    found = []
+    for plot, unit, caption, lines in wanted:
+        drawn = {name: line for name, line in lines.items() if len(line.points) > 1}
+        shown = {name: points(line) for name, line in list(drawn.items())[:MOST_LINES]}
+        if shown:
+            moments = grafts(curves, next(iter(lines.values()))) if plot == "loss" else {}
+            over = "time" if plot in ("latency", "rate") else "steps"
+            found.append(Drawn(charts.curves(caption, unit, labelled(shown, over), moments, over=over), caption))
+    return found
+
+
+def points(line: Line) -> list[Point]:
+    """Every nth where there are more than can be told apart."""
+    every = -(-len(line.points) // NUM_POINTS)
+    return [Point(x, "", y) for x, y in line.points[::every]]
+
+
+def labelled(lines: Mapping[str, list[Point]], over: str) -> dict[str, list[Point]]:
+    """The same; points of the longest line say what the axis says there, a few of them, evenly."""
+    longest = max(lines, key=lambda name: lines[name][-1].at - lines[name][0].at)
+    line = lines[longest]
+    first, span = line[0].at, line[-1].at - line[0].at
+    wanted = [first + span * number / NUM_LABELS for number in range(NUM_LABELS)]
+    chosen = {min(range(len(line)), key=lambda at: abs(line[at].at - x)) for x in wanted}
+    said = [replace(point, label=label_of(point, over)) if at in chosen else point for at, point in enumerate(line)]
+    return {**lines, longest: said}
+
+
+def label_of(point: Point, over: str) -> str:
+    return moment(int(point.at * 1000))[11:] if over == "time" else f"{point.at:,.0f}"
+
+
+def grafts(curves: Curves, line: Line) -> dict[str, Point]:
+    """The newest moments of seeds, on the line."""
+    xs = [x for x, _ in line.points]
+    found = {}
+    for mark in curves.marks[-MOST_LINES:]:
+        at = bisect_right(xs, mark.step) - 1
+        if at >= 0:
+            found[f"{mark.seed_id} {_GRAFTS.get(mark.stage, mark.stage)}"] = Point(mark.step, "", line.points[at][1])
+    return found
+
+
+def moment(at_ms: int) -> str:
+    """In UTC, to the second; a dash for none."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_ms / 1000)) if at_ms else words.NONE
+
+
+def number(value: float | None) -> str:
+    return words.NONE if value is None else words.number(value)

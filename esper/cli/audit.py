@@ -7,7 +7,7 @@ import json as notation
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -26,6 +26,7 @@ from esper.runtime import logbook
 from esper.runtime.audit import peeked
 from esper.runtime.logbook import Logbook, Read, opened, order_of
 from esper.runtime.provenance import PROOFS, Deed, Provenance, Rejection, Signer, traced, whole
+from esper.view.wording import told
 
 UNSIGNED = 1
 
@@ -76,7 +77,8 @@ def opened_or_peeked(book: Logbook, keyring: RoleKeyring | None) -> Mapping[str,
 def rows(found: Provenance) -> Iterator[dict[str, Any]]:
     """For a machine: each deed, each signer, each kind of rejection."""
     for deed in found.deeds:
-        yield {"row": "deed", **asdict(deed), "at": moment(order_of(deed.entry_id)[0])}
+        facts = {each.name: getattr(deed, each.name) for each in fields(deed) if each.name != "message"}
+        yield {"row": "deed", **facts, "what": told(deed.message), "at": moment(order_of(deed.entry_id)[0])}
     for signer in found.signers:
         yield {"row": "signer", **told_of(signer), "kinds": dict(signer.kinds)}
     for rejection in found.rejections:
@@ -110,7 +112,7 @@ def lines(found: Provenance) -> Iterator[str]:
 
 def deed_line(deed: Deed) -> str:
     """Who, what, and what became of it."""
-    words = [deed.what, f"by {deed.issued_by}" if deed.issued_by else "", deed.verdict]
+    words = [told(deed.message), f"by {deed.issued_by}" if deed.issued_by else "", deed.verdict]
     words += [f"applied by {workers} before step {step}" for step, workers in grouped(deed.applied)]
     words += [f"failed on {workers} ({reason})" for reason, workers in grouped(deed.failed)]
     at, who = moment(order_of(deed.entry_id)[0]), f"{deed.role}/{deed.producer}"
@@ -128,11 +130,11 @@ def grouped(outcomes: Mapping[str, T]) -> list[tuple[T, str]]:
 def summary(book: Logbook, found: Provenance, *, sealed: bool) -> str:
     """The last line: how much that is, and what it does not show."""
     proofs = Counter(deed.proof for deed in found.deeds)
-    told = ", ".join(f"{proofs[proof]} {proof}" for proof in PROOFS if proofs[proof]) or "none"
+    proven = ", ".join(f"{proofs[proof]} {proof}" for proof in PROOFS if proofs[proof]) or "none"
     rejected = f"{sum(one.count for one in found.rejections)} rejected"
     missing = "" if sealed else "; no keyring with secrets: seals are not checked"
     ended = "" if book.live_at else "; of a run that has ended no dead letters are kept"
-    return f"run {book.run_id}: {len(found.deeds)} deeds ({told}), {rejected}{missing}{ended}"
+    return f"run {book.run_id}: {len(found.deeds)} deeds ({proven}), {rejected}{missing}{ended}"
 
 
 def moment(at_ms: int) -> str:

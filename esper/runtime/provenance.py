@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from google.protobuf.message import Message
+
 from esper.bus.dead import Letter
 from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
@@ -18,7 +20,6 @@ from esper.leyline.seal import Opened, check_signature
 from esper.runtime.logbook import Read, order_of
 from esper.runtime.receipts import Answers
 from esper.runtime.reissue import opened
-from esper.view.wording import told
 
 Proof = Literal["signed", "sealed", "unsigned", "claimed"]
 """Ed25519 by the one holder of a private key; HMAC by any holder of the role's key; neither though it should be the
@@ -43,7 +44,7 @@ class Deed:
     producer: str
     key_id: str
     proof: Proof
-    what: str
+    message: Message
     issued_by: str = ""
     command_id: str = ""
     verdict: str = ""
@@ -131,7 +132,7 @@ def deed(found: Opened, read: Read, answers: Answers | None, keyring: RoleKeyrin
         producer=header.producer,
         key_id=f"{header.key_id:08x}",
         proof=proof_of(read, keyring),
-        what=told(message),
+        message=message,
         issued_by=message.issued_by if isinstance(message, pb.AdaptationCommand) else "",
         command_id=str(getattr(message, "command_id", "")),
         verdict=verdict(answers) if read.entry.stream in COMMANDS else "",

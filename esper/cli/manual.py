@@ -48,6 +48,7 @@ PAGES: dict[str, Page] = {
     ),
     "log": Page(("esper log demo --out demo.jsonl", "esper log demo --out demo.jsonl --public public.json")),
     "verify": Page(("esper verify demo", "esper verify demo --json"), "something was found"),
+    "audit": Page(("esper audit demo", "esper audit demo --since 10m --json"), "a command is without its signature"),
     "report": Page(("esper report demo", "esper report demo --out demo.html --json"), "the log does not verify"),
     "replay": Page(("esper replay demo --dry-run", "esper replay demo --json"), "it came to other parameters"),
     "diff": Page(("esper diff demo demo",), "the two runs part somewhere"),

@@ -7,13 +7,14 @@ import sys
 import tracemalloc
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 SELF = Path("/proc/self")
 RESET_PEAK = "5"
 """Written to clear_refs: VmHWM is what is resident now (proc(5), Linux 4.0)."""
 NO_PROC = "this system has no /proc/self/clear_refs to write to"
 NO_CUDA = "torch is not loaded, or sees no CUDA device"
+MEGA = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,7 @@ class CudaDevice:
     """torch's allocator on the current device. `fragmentation`: the share of what it reserved that nobody holds now."""
 
     def __init__(self) -> None:
-        torch = sys.modules.get("torch")
-        self._cuda = torch.cuda if torch is not None and torch.cuda.is_available() else None
+        self._cuda = cuda()
         if self._cuda is not None:
             self._cuda.synchronize()
             self._cuda.reset_peak_memory_stats()
@@ -103,15 +103,36 @@ class CudaDevice:
         if self._cuda is None:
             account.missing.update({"retained on CUDA": NO_CUDA, "fragmentation": NO_CUDA})
             return
-        allocated, reserved = self._cuda.memory_allocated(), self._cuda.memory_reserved()
-        account.found["retained on CUDA"] = float(allocated - self._allocated)
-        account.found["fragmentation"] = 1.0 - allocated / reserved if reserved else 0.0
+        account.found["retained on CUDA"] = float(self._cuda.memory_allocated() - self._allocated)
+        account.found["fragmentation"] = fragmentation(self._cuda)
 
 
-def trim() -> None:
-    """Give free memory back to the kernel; nothing where the C library is another one than glibc."""
-    if (give_back := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+def cuda() -> Any:
+    """torch.cuda, where torch is loaded and sees a device; else None."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_available() else None
+
+
+def fragmentation(of: Any) -> float:
+    """Share of what torch has reserved on the current device that no tensor uses, and no other process can.
+
+    Reserved less allocated, of reserved: torch.cuda.memory_stats, "reserved_bytes" and "allocated_bytes".
+    """
+    reserved = of.memory_reserved()
+    return (reserved - of.memory_allocated()) / reserved if reserved else 0.0
+
+
+def trim() -> bool:
+    """Give free memory back to the kernel. False where nothing is: the C library is another one than glibc."""
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
         give_back(0)
+    return give_back is not None
+
+
+def rss_mb() -> float:
+    """Resident set size of this process, in MB (1e6 bytes)."""
+    return status_bytes("VmRSS") / MEGA
 
 
 def status_bytes(name: str) -> int:

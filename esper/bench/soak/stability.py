@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from esper.bench.lazily import loaded
+from esper.bench.memory.probes import cuda, fragmentation, rss_mb
 from esper.bench.soak.soaked import Sample, Soaked, append, read
 from esper.errors import EsperError, SettingError
 
@@ -82,7 +83,7 @@ def soak(
 
 def _session(soaking: Soaking, number: int) -> None:
     """Until the hours are over, or something is raised: that is an error, and the next session begins anew."""
-    churning, device = loaded("churn:Churn"), loaded("resident:device")
+    churning, device = loaded("churn:Churn"), loaded("churn:device")
     with closing(churning(device())) as churn:
         churn.life()  # what is loaded on first use is no drift
         session = Session(soaking, number, churn)
@@ -117,14 +118,14 @@ class Session:
             Sample(
                 session=self.number,
                 hours=self.before_h + (now_s - self.begun_s) / 3600,
-                rss_mb=loaded("resident:rss_mb")(),
+                rss_mb=rss_mb(),
                 step_ms=statistics.median(times) if times else self.soaking.last_step_ms,
                 steps=counts.steps,
                 lives=counts.lives,
                 refused=counts.refused,
                 errors=counts.errors,
                 collections=_collections() - self.num_collected,
-                fragmentation=loaded("resident:cuda_fragmentation")(),
+                fragmentation=None if (on := cuda()) is None else fragmentation(on),
                 last_error=counts.last_error,
             )
         )

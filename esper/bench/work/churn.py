@@ -29,6 +29,10 @@ HOST_RATE, SEED_RATE = 1e-4, 1e-2  # the host hardly moves, so that the gates se
 Op = pb.SeedOperation
 
 
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 @dataclass
 class Counts:
     """What there was to count so far."""

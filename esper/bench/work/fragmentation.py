@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator
 
-import torch
-
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure, not_measured
-from esper.bench.work.churn import STEPS_PER_LIFE, Churn
-from esper.bench.work.resident import cuda_fragmentation, device, rss_mb, trimmed_mb
+from esper.bench.memory.probes import cuda, fragmentation, rss_mb, trim
+from esper.bench.work.churn import STEPS_PER_LIFE, Churn, device
 
 ROW = "memory-fragmentation"
 MOST, ASPIRED = 0.08, 0.05  # performance validation, 1.2: below 8 % with KD, below 5 % without
@@ -28,7 +27,7 @@ def measure(effort: Effort) -> Iterator[Figure]:
         churn.life()
     held, left = rss_mb(), trimmed_mb()
     shape = f"{num} lives of seeds, {STEPS_PER_LIFE} steps each"
-    yield _on_gpu(cuda_fragmentation(), num, shape)
+    yield _on_gpu(num, shape)
     yield Figure(ROW, "CPU", "retained", left - began, "MB", num, DERIVED, shape)
     kept = (held - left) / held
     if math.isnan(kept):
@@ -38,8 +37,16 @@ def measure(effort: Effort) -> Iterator[Figure]:
         yield Figure(ROW, "CPU", "free, but kept", kept, "of RSS", num, DERIVED, shape, target=MOST, aspiration=ASPIRED)
 
 
-def _on_gpu(found: float | None, num: int, shape: str) -> Figure:
-    if found is None:
+def trimmed_mb() -> float:
+    """Resident memory once the C allocator has given back every free page that it can. NaN where it can't be asked."""
+    gc.collect()
+    return rss_mb() if trim() else math.nan
+
+
+def _on_gpu(num: int, shape: str) -> Figure:
+    of = cuda()
+    if of is None:
         return Figure(ROW, "GPU", "fragmentation", None, "of reserved", 0, not_measured(NO_CUDA), shape)
-    torch.cuda.synchronize()
+    of.synchronize()
+    found = fragmentation(of)
     return Figure(ROW, "GPU", "fragmentation", found, "of reserved", num, shape=shape, target=MOST, aspiration=ASPIRED)

@@ -30,6 +30,16 @@ class Settings(BaseSettings):
     """Name or id of the run."""
     redis_url: str = ""
     """Empty: the embedded server of the run."""
+    redis_username: str = ""
+    """Redis's user of this process, as `esper acl` writes it down. What the URL says wins, here and below."""
+    redis_password: str = Field(default="", repr=False)
+    """The password of that user."""
+    redis_ca: Path | None = None
+    """PEM file of the authority that signed Redis's certificate, with rediss://; no other is trusted then."""
+    redis_cert: Path | None = None
+    """PEM file of this process's certificate, where Redis asks for one."""
+    redis_key: Path | None = None
+    """PEM file of its key, without a passphrase."""
     keyring: Path | None = None
     """Role keyring of this process, a file that only its owner can read."""
     name: Name = "esper"

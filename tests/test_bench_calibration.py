@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from esper.leyline import contracts as pb
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from calibration import Look, wilson  # noqa: E402
+from calibration import Look, main, wilson  # noqa: E402
 
 
 @pytest.mark.parametrize(("held", "num"), [(476, 500), (93, 100), (1, 40)])
@@ -32,13 +31,14 @@ def test_a_bound_at_another_error_keeps_the_standard_error() -> None:
     assert look.low(0.05) == pytest.approx(1.0 - 1.6448536 * 0.1)
 
 
-@pytest.mark.system
-def test_it_prints_one_object_a_line_with_n_and_an_interval() -> None:
-    command = [sys.executable, "bench/calibration.py", "--json", "--num", "4"]
+def test_it_prints_one_object_a_line_with_n_and_an_interval(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["calibration.py", "--json", "--num", "4"])
 
-    answer = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=50)
+    assert main() == 0
 
-    lines = [json.loads(line) for line in answer.stdout.splitlines()]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     bounds = [line for line in lines if line["row"] == "lower bound holds" and line["label"] == "measured"]
     assert all(line["n"] > 0 and line["vs"]["low"] <= line["value"] <= line["vs"]["high"] for line in bounds)
     assert {line["arm"] for line in bounds} >= {"fossils, at 98.3%", "fossils, at 95.0%"}

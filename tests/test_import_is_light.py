@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,31 +12,34 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # A trainer needs torch; the processes that only carry messages must not pay for it.
 CARRIERS = sorted(path.stem for path in (ROOT / "workers").glob("*.py") if path.stem not in ("__init__", "trainer"))
+ITSELF = "import esper"
+OTHERS = [
+    "from esper import Controller",
+    *(f"import esper.workers.{each}" for each in CARRIERS),
+    "import esper.cli.main",
+]
+WATCHED = {"torch", "sklearn", "grpc_tools", "redis", "google", "structlog"}
+
+Loaded = dict[str, set[str]]
 
 
-def heavy_after(statement: str) -> list[str]:
-    """Which of the heavy libraries a fresh interpreter holds after the statement."""
-    script = f"{statement}; import sys; print(*sorted({{'torch', 'sklearn', 'grpc_tools'}} & sys.modules.keys()))"
+@pytest.fixture(scope="module")
+def loaded() -> Loaded:
+    """By statement, which of the watched libraries a fresh interpreter holds after it and those before it."""
+    script = (
+        "import json, sys; told = {}\n"
+        f"for statement in {[ITSELF, *OTHERS]}:\n"
+        f"    exec(statement); told[statement] = [name for name in {sorted(WATCHED)} if name in sys.modules]\n"
+        "print(json.dumps(told))"
+    )
     answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
-    return answer.stdout.split()
+    return {statement: set(names) for statement, names in json.loads(answer.stdout).items()}
 
 
-def test_esper_itself_loads_only_the_standard_library() -> None:
-    script = "import esper, sys; print(*sorted({'redis', 'google', 'torch', 'structlog'} & sys.modules.keys()))"
-
-    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
-
-    assert answer.stdout.split() == []
+def test_esper_itself_loads_only_the_standard_library(loaded: Loaded) -> None:
+    assert loaded[ITSELF] == set()
 
 
-def test_the_command_line_loads_no_torch() -> None:
-    assert heavy_after("import esper.cli.main") == []
-
-
-def test_the_controller_client_loads_no_torch() -> None:
-    assert heavy_after("from esper import Controller") == []
-
-
-@pytest.mark.parametrize("worker", CARRIERS)
-def test_a_process_that_only_carries_messages_loads_no_torch(worker: str) -> None:
-    assert heavy_after(f"import esper.workers.{worker}") == []
+@pytest.mark.parametrize("statement", OTHERS)
+def test_what_only_carries_messages_loads_no_torch(loaded: Loaded, statement: str) -> None:
+    assert loaded[statement] & {"torch", "sklearn", "grpc_tools"} == set()

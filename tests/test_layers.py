@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,6 +81,7 @@ def loaded_by(node: ast.AST, package: str) -> list[str]:
     return []
 
 
+@cache
 def imports() -> list[Import]:
     found = []
     for path, module in sources():

@@ -11,40 +11,23 @@ import pytest
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import run
 
-NUM_SEEDS, NUM_CHUNKS = 200, 10
+NUM_SEEDS, NUM_CHUNKS = 200, 8
 NUM_QUICK = 40  # what `-k quick` runs: enough for most faults of the runtime
 NUM_WITH_FAULT = 200
-ONCE_FAILED = (
-    7,
-    67,
-    101,
-    152,
-    165,
-    188,
-    335,
-    581,
-    598,
-    605,
-    718,
-    808,
-    916,
-    585,
-    621,
-    712,
-    1673,
-)  # seeds that once showed something wrong
+# Seeds above those that once showed something wrong; below them it were 7, 67, 101, 152, 165 and 188.
+ONCE_FAILED = (335, 581, 585, 598, 605, 621, 712, 718, 808, 916, 1673)
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("chunk", range(NUM_CHUNKS))
 def test_nothing_is_lost_and_nothing_happens_twice(chunk: int) -> None:
-    for seed in range(chunk, NUM_SEEDS, NUM_CHUNKS):
+    for seed in range(NUM_QUICK + chunk, NUM_SEEDS, NUM_CHUNKS):
         outcome = run(seed)
         assert not outcome.record.violations, outcome.story
 
 
 def test_quick_seeds_hold() -> None:
-    """Part of the above, to be run alone."""
+    """The first of them, to be run alone."""
     for seed in range(NUM_QUICK):
         outcome = run(seed)
         assert not outcome.record.violations, outcome.story

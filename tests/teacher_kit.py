@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from esper.bench.work.models import Block
 from esper.kernels.teacher import int8
 from esper.kernels.teacher.settings import MODES, Mode, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
@@ -19,16 +20,6 @@ torch.set_num_threads(1)
 
 
 AVAILABLE: list[Mode] = [mode for mode in MODES if mode != "int8" or int8.available()]
-
-
-class Block(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-        return y
 
 
 class Professor(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from esper.runtime import control
 from esper.runtime.control import ControlError, answering, ask
 
 
-async def echo(request: control.Request) -> AsyncIterator[dict[str, Any]]:
+async def echo(request: control.Request) -> AsyncGenerator[dict[str, Any], None]:
     if request.get("do") == "fail":
         raise SettingError("role", "x", "one that is there")
     for number in range(3):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from esper.bus import connect, names
@@ -98,7 +98,7 @@ async def drained(run: Fleet, role: str, notes: Notes) -> None:
         return
     groups = [(names.region_key(run.record.run_id, region, told[0]), told[1]) for region in run.read.regions]
     try:
-        async with connect.writer(run.record.url) as redis:
+        async with connect.writer(run.record.reach) as redis:
             left = await settled(redis, groups, run.read.settle_s)
     except BusError as error:
         notes("tier.unsettled", tier=role, why=str(error))
@@ -107,18 +107,20 @@ async def drained(run: Fleet, role: str, notes: Notes) -> None:
             notes("tier.unsettled", tier=role, why=f"{left:g} entries wait after {run.read.settle_s:g} s")
 
 
-async def answer(crew: Crew, asked: control.Request) -> AsyncIterator[dict[str, Any]]:
+async def answer(crew: Crew, asked: control.Request) -> AsyncGenerator[dict[str, Any], None]:
     """What a caller is told: rows, or what happens until it is done."""
     match asked:
         case {"do": "ps"}:
             for row in crew.rows():
                 yield row
+            return
         case {"do": "down"}:
             crew.stopping.set()
-            async for note in crew.notes.while_doing(crew.drained.wait()):
-                yield note
+            doing: Coroutine[Any, Any, Any] = crew.drained.wait()
         case {"do": "restart", "role": str(role)}:
-            async for note in crew.notes.while_doing(crew.roll(role)):
-                yield note
+            doing = crew.roll(role)
         case _:
             raise SettingError("request", asked, '{"do": "ps"}, {"do": "down"} or {"do": "restart", "role": ...}')
+    async with aclosing(crew.notes.while_doing(doing)) as notes:
+        async for note in notes:
+            yield note

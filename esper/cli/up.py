@@ -6,7 +6,7 @@ import asyncio
 import json as notation
 import os
 import signal
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,8 +107,9 @@ class Keeper:
 
     async def _tell(self, crew: Crew) -> None:
         """Say what happens to processes, without end."""
-        async for note in crew.notes.while_doing(asyncio.Event().wait()):
-            self._say(sentence(note))
+        async with aclosing(crew.notes.while_doing(asyncio.Event().wait())) as notes:
+            async for note in notes:
+                self._say(sentence(note))
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:
         """Once every unit is ready, say so to whoever has started this."""

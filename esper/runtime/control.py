@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ LAST_WORDS_S = 1.0
 NAME = "control"
 
 Request: TypeAlias = dict[str, Any]
-Answer: TypeAlias = Callable[[Request], AsyncIterator[dict[str, Any]]]
+Answer: TypeAlias = Callable[[Request], AsyncGenerator[dict[str, Any], None]]
 
 
 class ControlError(EsperError):
@@ -67,8 +67,9 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, a
     async with asyncio.timeout(REQUEST_S):
         line = await reader.readuntil(b"\n")
     try:
-        async for each in answer(request_of(line)):
-            await write(writer, each)
+        async with aclosing(answer(request_of(line))) as lines:
+            async for each in lines:
+                await write(writer, each)
         await write(writer, {"ok": True})
     except EsperError as error:
         await write(writer, {"ok": False, "error": str(error)})

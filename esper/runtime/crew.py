@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -48,22 +48,25 @@ class Notes:
             if not listener.full():
                 listener.put_nowait({"event": event, **facts})
 
-    async def while_doing(self, work: Awaitable[Any]) -> AsyncIterator[dict[str, Any]]:
-        """What is said while this is done; what goes wrong with it is raised at the end."""
+    async def while_doing(self, work: Coroutine[Any, Any, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """What is said while this is done; what goes wrong with it is raised at the end. It ends with who listens."""
         listener: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_NOTES)
         self._listeners.add(listener)
-        task = asyncio.ensure_future(work)
+        task = asyncio.create_task(work)
+        heard = asyncio.create_task(listener.get())
         try:
-            while not (task.done() and listener.empty()):
-                heard = asyncio.ensure_future(listener.get())
-                await asyncio.wait([task, heard], return_when=asyncio.FIRST_COMPLETED)
+            while not task.done() or heard.done():
                 if heard.done():
-                    yield heard.result()
+                    note, heard = heard.result(), asyncio.create_task(listener.get())
+                    yield note
                 else:
-                    heard.cancel()
+                    await asyncio.wait([task, heard], return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    await asyncio.sleep(0)  # for `heard` to take what was said last
             await task
         finally:
             self._listeners.discard(listener)
+            await end([task, heard])
 
 
 class Crew:
@@ -148,7 +151,7 @@ class Crew:
         """Each process, as `esper ps` shows it."""
         pids = [process.pid for unit in self.units for process in unit.processes.values()]
         rss = rss_bytes(pids)
-        rows = [row(unit, name, process, rss) for unit in self.units for name, process in unit.processes.items()]
+        rows = [row(unit, program.name, rss) for unit in self.units for program in unit.plan.programs]
         return rows + ([self.server.row()] if self.server is not None else [])
 
     def _begin(self, unit: Unit) -> None:
@@ -210,13 +213,15 @@ class Crew:
         return ProcessDiedError(name, code or 0, unit.log_of(name), last_lines(unit.log_of(name)))
 
 
-def row(unit: Unit, name: str, process: asyncio.subprocess.Process, rss: Mapping[int, int]) -> dict[str, Any]:
+def row(unit: Unit, name: str, rss: Mapping[int, int]) -> dict[str, Any]:
+    process = unit.processes.get(name)
+    pid = process.pid if process is not None and process.returncode is None else None
     return {
         "name": name,
         "role": unit.plan.role,
         "state": str(unit.state),
-        "pid": process.pid if process.returncode is None else None,
+        "pid": pid,
         "restarts": unit.restarts.num_restarts,
-        "rss_bytes": rss.get(process.pid, 0),
+        "rss_bytes": 0 if pid is None else rss.get(pid, 0),
         "last_end": unit.last_end,
     }

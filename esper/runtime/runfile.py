@@ -113,8 +113,9 @@ class RunFile(Part):
     """Folder of role keyrings of one run (`esper keys derive`); absent: new ones, which end with the run."""
     runs_dir: File = Path("runs")
     ready_s: Annotated[float, Field(gt=0.0, le=3_600.0)] = 60.0
-    settle_s: Seconds = 5.0
-    """How long what trainers have said may take through each tier, before that tier ends."""
+    settle_s: Seconds = 10.0
+    """How long what trainers have said may take through each tier, before that tier ends: longer than the five seconds
+    after which an aggregator takes over what a dead one had in hand."""
     environment: Environment = {}
     restart: Restart = Restart()
     limits: Limits = Limits()

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
 from esper.bus.outage import Outage
-from esper.runtime import metrics
+from esper.runtime import metrics, notify
 from esper.runtime.access import Access
 from esper.runtime.archive import Archive
 from esper.runtime.figures import HealthMetrics, RefusalMetrics, Repeats, StreamGauges, watch_inboxes
@@ -54,11 +54,13 @@ class Post:
 
     @asynccontextmanager
     async def answering(self, outage: Outage | None = None) -> AsyncIterator[None]:
-        """Answer a supervisor and Prometheus while the outermost block runs; where nobody can ask, look at nothing.
+        """Tell whoever has started it that it is ready, and answer it and Prometheus while the outermost block runs;
+        where nobody can ask, look at nothing.
 
         `outage` is of the writer that this process works with.
         """
         if self._answers:
+            notify.ready()
             yield
             return
         self._answers = True
@@ -66,6 +68,7 @@ class Post:
             seen(self.found.redis_url, self.health, outage),
             metrics.endpoint(self.chosen, self.registry, self.health),
         ):
+            notify.ready()
             yield
 
 

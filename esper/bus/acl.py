@@ -121,6 +121,7 @@ def streams_of(run_id: str, user: str) -> list[Grant]:
         Grant("write", ["xtrim"], keys(row for row in STREAMS if trims(row, user))),
         Grant("write", ["xdel"], keys(row for row in STREAMS if deletes(row, user))),
         Grant("write", ["xgroup|destroy"], keys(row for row in STREAMS if dissolves(row, user))),
+        Grant("write", ["xgroup|create"], keys(row for row in STREAMS if founds(row, user))),
     ]
 
 
@@ -171,6 +172,11 @@ def deletes(row: Stream, user: str) -> bool:
 def dissolves(row: Stream, user: str) -> bool:
     """Whether it destroys groups that nobody reads by any more."""
     return user in ("coordinator", "operator") and row.name in (*POSITIONED, "emergency")
+
+
+def founds(row: Stream, user: str) -> bool:
+    """Whether it makes groups before their readers are there."""
+    return user == "operator" and not row.group.startswith("none")
 
 
 def records_of(run_id: str, user: str) -> list[Grant]:

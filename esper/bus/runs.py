@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from esper.bus import connect
+from esper.bus.credentials import completed
 from esper.bus.embedded import LONGEST_SOCKET_PATH
 from esper.bus.names import RUNS_KEY, checked_name, new_run_id
 from esper.errors import SettingError, UnknownRunError
@@ -31,6 +32,11 @@ class RunRecord:
     url: str
     directory: Path
     started_ns: int = 0
+
+    @property
+    def reach(self) -> str:
+        """The URL with what ESPER_REDIS_ variables of this process add to it; an embedded server asks for nothing."""
+        return self.url if self.url.startswith("unix:") else completed(self.url, os.environ)
 
     def keyring(self, role: str) -> Path:
         """Path of a role's keyring."""

@@ -66,7 +66,7 @@ async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
                 try:
                     yield Fleet(read, Place(record, directory), redis)
                 finally:
-                    await logbook.keep(record.url, record.run_id, record.keyring("observer"), directory / logbook.LOG)
+                    await logbook.keep(record.reach, record.run_id, record.keyring("observer"), directory / logbook.LOG)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
     if url is None:
         yield
         return
-    async with connect.writer(url) as redis:
+    async with connect.writer(record.reach) as redis:
         await connect.wait_ready(redis)
         await runs.announce_outside(redis, record.name, record.run_id)
         try:
@@ -118,7 +118,7 @@ def hold_keys(record: runs.RunRecord, folder: Path | None) -> None:
 
 async def open_groups(read: RunFile, record: runs.RunRecord) -> None:
     """Make every group before the first producer starts, so that none of what is written can be trimmed unread."""
-    async with connect.writer(record.url) as redis:
+    async with connect.writer(record.reach) as redis:
         await connect.wait_ready(redis)
         await connect.check_server(redis)
         for stream, group in groups(read, record.run_id):

@@ -93,7 +93,7 @@ async def witness(record: RunRecord) -> AsyncIterator[Witness]:
     """A witness of a live run, for as long as the context lasts."""
     seen = Witness(record.run_id)
     keys = RoleKeyring.load(record.keyring("observer"))
-    async with connect.reader(record.url) as reader, connect.writer(record.url) as writer:
+    async with connect.reader(record.reach) as reader, connect.writer(record.reach) as writer:
         observer = await observing(keys, "witness", reader, writer)
         seen.start(
             seen.follow(observer),

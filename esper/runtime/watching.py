@@ -172,7 +172,7 @@ async def reach(run: str | None) -> Access:
 def of_record(record: RunRecord) -> Access:
     """A run on an embedded Redis, by the observer's keyring in its directory."""
     path = record.keyring(Role.OBSERVER)
-    return Access(record.run_id, record.url, RoleKeyring.load(path), path)
+    return Access(record.run_id, record.reach, RoleKeyring.load(path), path)
 
 
 async def may_publish(run: str | None) -> bool:

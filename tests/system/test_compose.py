@@ -25,7 +25,7 @@ BESIDE, TRAINER = "esper.workers.runtime", "esper.workers.trainer"
 WORKERS = {f"esper.workers.{path.stem}" for path in (ROOT / "workers").glob("[!_]*.py")} - {BESIDE}
 SERVERS = [name for name in OURS if SERVICES[name]["command"][-1] in WORKERS - {TRAINER}]
 KNOWN = {"image", "build", "command", "environment", "volumes", "depends_on", "healthcheck", "restart", "profiles"}
-KNOWN |= {"stop_grace_period"}
+KNOWN |= {"stop_grace_period", "ports"}
 
 
 def here(command: list[str]) -> list[str]:
@@ -52,7 +52,11 @@ def faults_of_structure() -> list[str]:
         faults += [f"{name}: unknown key {key}" for key in service.keys() - KNOWN]
         faults += [f"{name}: no service {other}" for other in service.get("depends_on", {}) if other not in SERVICES]
         volumes = (volume.split(":")[0] for volume in service.get("volumes", []))
-        faults += [f"{name}: no volume {volume}" for volume in volumes if volume not in page["volumes"]]
+        faults += [
+            f"{name}: no volume {volume}"
+            for volume in volumes
+            if not (ROOT / volume).exists() and volume not in page["volumes"]
+        ]
         settings = service.get("environment", {})
         faults += [f"{name}: {key} is no text" for key, value in settings.items() if not isinstance(value, str)]
     return faults

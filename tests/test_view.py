@@ -173,7 +173,8 @@ def test_lags_are_those_of_the_groups_of_a_worker_and_unknown_where_one_is() -> 
     picture = Picture(RUN)
     for worker in ("worker-0", "worker-1"):
         picture.note(beat(worker, 0))
-    lags = {("commands", "worker-0"): 2, ("decisions", "worker-0"): 1, ("commands", "worker-1"): None}
+    lags: dict[tuple[str, str], int | None] = {("commands", "worker-0"): 2, ("decisions", "worker-0"): 1}
+    lags |= {("emergency", "worker-0"): 9, ("commands", "worker-1"): None}  # the first is for people
     picture.look(Look(lags=lags))
 
     assert [worker.lag for worker in picture.workers.ordered] == [3, None]

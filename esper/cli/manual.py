@@ -32,7 +32,7 @@ PAGES: dict[str, Page] = {
     "export prometheus": Page(("esper export prometheus demo --port 9464",), alone=ENDLESS),
     "export tensorboard": Page(("esper export tensorboard demo events --once",)),
     "export jsonl": Page(("esper export jsonl demo aggregates.jsonl --once",)),
-    "top": Page(("esper top --run demo", "esper top --run demo --read-only"), alone="it draws on a terminal until q"),
+    "top": Page(("esper top demo", "esper top demo --read-only"), alone="it draws on a terminal until q"),
     "web": Page(("esper web demo", "esper web demo --port 0 --token-file token"), alone=ENDLESS),
     "status": Page(("esper status --run demo", "esper status --run demo --json")),
     "sites": Page(("esper sites train.py:make --input 8,4", "esper sites train.py:make --match '1' --json")),

@@ -16,7 +16,10 @@ from esper.errors import SettingError
 
 
 def top(
-    run: Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")] = None,
+    named: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Name or id of a live run; else ESPER_RUN.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="The same as RUN.")] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Publish nothing, whatever key is pressed.")] = False,
 ) -> None:
     """Watch a live run on one screen, and steer it by keys: workers, seeds, barriers, telemetry, commands."""
@@ -24,7 +27,7 @@ def top(
         import esper.top.app  # noqa: F401
     if not sys.stdout.isatty():
         raise SettingError("stdout", "no terminal", "a terminal; `esper status --json` is for scripts")
-    asyncio.run(_top(run, read_only))
+    asyncio.run(_top(named or run, read_only))
 
 
 async def _top(run: str | None, read_only: bool) -> None:

@@ -115,7 +115,7 @@ def _seeds(pane: Pane, share: int, picture: Picture, sight: Sight) -> list[Line]
     lines = [Line("  " + pane.head, "head")]
     for number, text in enumerate(shown, start=start):
         here = number == place and number - start < len(names)
-        lines.append(Line(("> " if here else "  ") + text, "cursor" if here else "plain"))
+        lines.append(Line(f"> {text}".ljust(sight.width), "cursor") if here else Line(f"  {text}"))
     return lines
 
 

@@ -168,16 +168,20 @@ def telemetry(picture: Picture) -> str:
 
 
 def breakers(picture: Picture) -> str:
-    """Those open or half-open, newest first; one whose time is unknown is told as opened."""
-    known = sorted(picture.alarms.breakers.values(), key=lambda breaker: -breaker.opened_ms)
-    return "; ".join(_breaker(breaker, picture.now_ms) for breaker in known) or "none has opened"
+    """By name and state, the one opened last first; one whose time is unknown is told as opened."""
+    alike: dict[tuple[str, str], list[Breaker]] = {}
+    for breaker in sorted(picture.alarms.breakers.values(), key=lambda breaker: -breaker.opened_ms):
+        alike.setdefault((breaker.name, breaker.state(picture.now_ms)), []).append(breaker)
+    told = [_breakers(name, state, found, picture.now_ms) for (name, state), found in alike.items()]
+    return "; ".join(told) or "none has opened"
 
 
-def _breaker(breaker: Breaker, now_ms: int) -> str:
-    told = breaker.state(now_ms)
-    state = "OPEN" if told == "open" else told
-    times = f", {breaker.times}x" if breaker.times > 1 else ""
-    return f"{breaker.name} of {breaker.worker} {state} ({age(now_ms - breaker.opened_ms)} ago{times})"
+def _breakers(name: str, state: str, found: Sequence[Breaker], now_ms: int) -> str:
+    word = "OPEN" if state == "open" else state
+    times = sum(breaker.times for breaker in found)
+    often = f", {times}x" if times > len(found) else ""
+    where = ", ".join(sorted(breaker.worker for breaker in found))
+    return f"{name} {word} on {where} ({age(now_ms - found[0].opened_ms)} ago{often})"
 
 
 def rejected(picture: Picture) -> str:

@@ -11,6 +11,8 @@ from esper.view.window import RateWindow
 
 SILENT_MS = 5_000
 """A worker of which nothing is heard for so long is given up by the run (ESPER_SILENCE_S)."""
+OBEYED = ("commands", "optimizer", "decisions")
+"""What a worker reads to act on it."""
 BUSY: Mapping[int, str] = {
     number: name.removeprefix("BUSY_").lower()
     for name, number in pb.BusyWith.items()
@@ -95,7 +97,7 @@ class Workers:
     def note_lags(self, lags: Mapping[tuple[str, str], int | None]) -> None:
         """What each group has yet to read, by stream and group; a worker's groups go by its name."""
         for name, worker in self.by_name.items():
-            mine = [lag for (_, group), lag in lags.items() if group == name]
+            mine = [lag for (stream, group), lag in lags.items() if group == name and stream in OBEYED]
             worker.lag = None if not mine or None in mine else sum(lag for lag in mine if lag is not None)
 
     @property

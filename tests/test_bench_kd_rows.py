@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from esper.bench.effort import Effort
@@ -13,6 +15,7 @@ from esper.bench.runner import run
 TWICE = Effort("quick", min_pairs=2, max_pairs=2, width=1.0, seconds=0.0)
 
 
+@cache
 def results(*names: str) -> Results:
     return run(chosen(names, registered()), TWICE)
 

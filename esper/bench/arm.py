@@ -21,6 +21,9 @@ class Ready:
     answer: Callable[[], Answer] | None = None
     before: Callable[[], object] | None = None
     close: Callable[[], object] | None = None
+    calls: int = 1
+    """To one of the row's, where this arm's alone is too short for the clock: a sample is their mean. `before` runs
+    ahead of all of them."""
     device: str = "cpu"
     """"cuda" or "cuda:1": timed by events on that device, which is waited for. Else by the processor's clock."""
 

@@ -24,7 +24,7 @@ LOAD = Comparison(
         lazily("GERMINATE, pooled", "grafts:germinated", True),
         lazily("GERMINATE, built", "grafts:germinated", False),
     ),
-    shape="LoRA of rank 4 at a layer of 128, one of 16 sites",
+    shape="LoRA of rank 4 at a layer of 128, one of 16 sites; pop and assign: a hundred at a time",
     goals=(
         Goal("pool to slot", "mean", TARGET_MS, ASPIRED_MS),
         Goal("pool to slot", "p95", P95_MS),

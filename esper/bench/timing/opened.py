@@ -64,11 +64,11 @@ def samplers(row: Comparison, ready: Mapping[str, Ready]) -> dict[str, Callable[
 
 def _sampler(row: Comparison, name: str, arm: Ready) -> Callable[[], float]:
     with blaming(row.name, name):
-        once = timed(arm, row.calls)
+        once = timed(arm, row.calls * arm.calls)
 
     def sample() -> float:
         with blaming(row.name, name):
-            return once()
+            return once() / arm.calls
 
     return sample
 

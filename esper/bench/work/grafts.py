@@ -20,6 +20,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING
 
 NUM_SITES, WIDTH, BATCH = 16, 128, 128
+NUM_POOLED = 100
 GERMINATE = pb.SeedOperation.SEED_OP_GERMINATE
 
 
@@ -92,20 +93,24 @@ class Nursery:
 
 def pop_and_assign() -> Ready:
     """What no graft does without: finding a module, and hanging it up. It answers with what such a module adds."""
-    seed, pool = nn.Module(), dict[str, nn.Module]()
+    kernels = {
+        str(at): nn.Sequential(nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False))
+        for at in range(NUM_POOLED)
+    }
+    seed, pool, sites = nn.Module(), dict[str, nn.Module](), cycle(kernels)
     seed.module = nn.Identity()
 
     def stock() -> None:
-        pool["site"] = nn.Sequential(nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False))
+        pool.update(kernels)
 
     def call() -> None:
-        seed.module = pool.pop("site")
+        seed.module = pool.pop(next(sites))
 
     def answer() -> Answer:
         with torch.no_grad():
             return list_of(learned(seed.get_submodule("module"))(batch_of((WIDTH,), BATCH)))
 
-    return Ready(call, answer, before=stock)
+    return Ready(call, answer, before=stock, calls=NUM_POOLED)
 
 
 def pooled() -> Ready:

@@ -52,9 +52,10 @@ def commanded(operation: str) -> Ready:
 
 def looked_up() -> Ready:
     """What no transition does without: the table asked, and the answer noted."""
-    table, noted = {(GERMINATED, Op.SEED_OP_START_TRAINING): TRAINING}, dict[str, Answer]()
+    asked, noted = (GERMINATED, Op.SEED_OP_START_TRAINING), dict[str, Answer]()
+    table = {asked: TRAINING}
 
     def call() -> None:
-        noted["stage"] = table[(GERMINATED, Op.SEED_OP_START_TRAINING)]
+        noted["stage"] = table[asked]
 
-    return Ready(call)
+    return Ready(call, calls=1_000)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from esper.leyline.rolekeys import Validity
-from esper.runtime.findings import Finding, Status, graded, judged
+from esper.runtime.findings import Finding, Status, graded, judged, ok
 
 STALE_S = 10.0
 UNANSWERED_S = 3.0
@@ -65,7 +65,11 @@ class Health:
 
     def live(self) -> list[Finding]:
         """What a restart would mend, if anything fails."""
-        return [self._progress(name, last_s(), self._up_since_s()) for name, last_s in self.progress.items()]
+        if not self.is_up():
+            met = "waits for Redis: nothing is expected of it before that answers"
+            return [ok("progress", met, "progress while Redis answers")]
+        since_s = self.vitals.up_since_s or 0.0
+        return [self._progress(name, last_s(), since_s) for name, last_s in self.progress.items()]
 
     def ready(self) -> list[Finding]:
         """All that this process needs for its work."""
@@ -73,11 +77,6 @@ class Health:
         found += [] if self.keys is None else [keyring(self.keys(), self.now_ns())]
         found += [self._lag(source, lag_s) for source, lag_s in self.vitals.lags_s.items()]
         return found + [self._progress(name, last_s(), last_s()) for name, last_s in self.progress.items()]
-
-    def _up_since_s(self) -> float:
-        """Now, while Redis is away: what is awaited from it has not begun to be late."""
-        since_s = self.vitals.up_since_s
-        return self.clock() if since_s is None or not self.is_up() else since_s
 
     def _progress(self, name: str, last_s: float, since_s: float) -> Finding:
         age_s = self.clock() - max(last_s, since_s)

@@ -8,16 +8,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import structlog
+
 from esper.bus.connect import Redis, client, server_ms
+from esper.bus.faults import UnavailableError
 from esper.bus.outage import Outage
 from esper.errors import BusError
 from esper.runtime.ending import end
-from esper.runtime.health import Health
+from esper.runtime.health import Health, Source
 
 LOOK_EVERY_S = 1.0
 LAG_EVERY = 5
 """Looks; what lies unread is asked for at each of these only."""
 ANSWER_S = 1.0
+
+log = structlog.get_logger()
 
 
 class Look:
@@ -34,13 +39,25 @@ class Look:
         try:
             await self._compare_clocks()
             if self._count % LAG_EVERY == 0:
-                vitals.lags_s = {source: await lag_s(self.redis, *source) for source in self.health.sources}
+                vitals.lags_s = await self._lags()
             self._count += 1
         except BusError as error:
             vitals.why, vitals.up_since_s = str(error), None
             return
         vitals.answered_s, vitals.why, vitals.waiting = clock(), "", self.outage.said
         vitals.up_since_s = clock() if vitals.up_since_s is None else vitals.up_since_s
+
+    async def _lags(self) -> dict[Source, float]:
+        """Of what this process reads; without what the server does not let it ask."""
+        lags: dict[Source, float] = {}
+        for source in self.health.sources:
+            try:
+                lags[source] = await lag_s(self.redis, *source)
+            except UnavailableError:
+                raise
+            except BusError as error:
+                log.debug("lag.unknown", stream=source[0], why=str(error))
+        return lags
 
     async def _compare_clocks(self) -> None:
         """Halfway through the round trip is when the server read its clock."""

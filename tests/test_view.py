@@ -204,3 +204,23 @@ def test_a_run_read_a_second_time_gives_the_same_orders_seeds_and_rounds() -> No
     after = ([order.status for order in picture.orders.newest], picture.seeds.ordered[1].moments, picture.rejected)
     assert after == before
     assert picture.rounds.committed == 100
+
+
+def test_a_seed_is_shown_by_the_first_worker_that_goes_on() -> None:
+    picture = Picture(RUN)
+    picture.note(beat("worker-0", 0, seed("s0", Stage.SEED_STAGE_TRAINING, alpha=0.0)))
+    picture.note(beat("worker-1", 100, seed("s0", Stage.SEED_STAGE_TRAINING, alpha=0.5)))
+    before = picture.seeds.by_id["s0"].state.alpha
+    picture.note(beat("worker-1", 6_000, seed("s0", Stage.SEED_STAGE_BLENDING, alpha=0.5)))
+
+    assert (before, picture.seeds.by_id["s0"].state.alpha) == (0.0, 0.5)
+
+
+def test_a_command_from_before_the_first_answer_read_is_not_told_as_unanswered() -> None:
+    picture = Picture(RUN)
+    old, new = command("c1", 0, FOSSILIZE, "s0"), command("c2", 1_000, FOSSILIZE, "s0")
+    picture.note(receipt(new, "coordinator", 1_010, Status.RECEIPT_ACCEPTED))
+    for message in (old, new):
+        picture.note(message)
+
+    assert [order.command_id for order in picture.orders.newest] == ["c2"]

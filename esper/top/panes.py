@@ -27,7 +27,7 @@ from esper.view.orders import Order
 from esper.view.picture import Picture
 from esper.view.seeds import Gain, Moment, Seed
 from esper.view.wording import told
-from esper.view.workers import Worker
+from esper.view.workers import TROUBLED, Worker
 
 WIDE = 100
 """Columns from which on more is shown."""
@@ -50,20 +50,21 @@ class Pane:
 
 
 def workers(picture: Picture, width: int) -> Pane:
-    """Where each worker is, how fast it goes, and what it has not read yet."""
+    """Where each worker is, how fast it goes, and what it has not read yet; first those that are silent or evicted."""
     wide = width >= WIDE
     widths = (14, 4, 9, -10, -6, -9, -7, -7, -5, -6, 10) if wide else (11, -8, -6, -8, -6, -6, -4, -6, 10)
     names = ("WORKER", "RANK", "REGION", "STEP", "EPOCH", "LOSS", "STEP/S", "SMPL/S", "LAG", "HEARD", "STATE")
     shown = names if wide else _without_place(names)
     rows = []
-    for worker in picture.workers.ordered:
+    troubled = {worker.name: worker.state(picture.now_ms) in TROUBLED for worker in picture.workers.ordered}
+    for worker in sorted(picture.workers.ordered, key=lambda worker: not troubled[worker.name]):
         cells = _worker(worker, picture.now_ms)
         rows.append(columns(cells if wide else _without_place(cells), widths))
     return Pane(columns(shown, widths), rows, "no worker has been heard of")
 
 
 def _worker(worker: Worker, now_ms: int) -> tuple[str, ...]:
-    beat = worker.beat
+    beat, state = worker.beat, worker.state(now_ms)
     return (
         worker.name,
         f"{beat.rank}/{beat.world_size}",
@@ -75,7 +76,7 @@ def _worker(worker: Worker, now_ms: int) -> tuple[str, ...]:
         rate(worker.samples_per_s),
         whole(worker.lag),
         age(now_ms - worker.heard_ms),
-        worker.state(now_ms).upper() if worker.state(now_ms) in ("silent", "evicted") else worker.state(now_ms),
+        state.upper() if state in TROUBLED else state,
     )
 
 

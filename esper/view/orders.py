@@ -71,6 +71,7 @@ class Orders:
     num_published: int = 0
     num_applied: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
+    _first_answered: tuple[int, int] | None = None  # oldest entry that an answer was read for
 
     def note_command(self, command: Command, entry_id: str, producer: str, *, is_signed: bool) -> Order:
         """A command as it lies on its stream. A repeat of the reading changes nothing."""
@@ -81,6 +82,8 @@ class Orders:
     def note_receipt(self, receipt: pb.CommandReceipt) -> Order:
         """An answer whose sealing role may say so; the first verdict counts, and the first outcome of each rank."""
         order = self._order(receipt.command_id, receipt.entry_id)
+        place = _place(receipt.entry_id)
+        self._first_answered = min(place, self._first_answered or place)
         before = order.status
         if receipt.status in (_Receipt.RECEIPT_ACCEPTED, _Receipt.RECEIPT_REJECTED):
             order.verdict = order.verdict or receipt
@@ -91,8 +94,13 @@ class Orders:
 
     @property
     def newest(self) -> list[Order]:
-        """In the order in which the server took them, oldest first."""
-        return sorted(self.by_entry.values(), key=lambda order: _place(order.entry_id))
+        """In the order in which the server took them, oldest first.
+
+        Without those from before the first answer that was read: what became of them is not known.
+        """
+        first = self._first_answered or (0, 0)
+        known = [order for order in self.by_entry.values() if order.answers or _place(order.entry_id) >= first]
+        return sorted(known, key=lambda order: _place(order.entry_id))
 
     def _order(self, command_id: str, entry_id: str) -> Order:
         known = self.by_entry.get(entry_id)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
+from esper.view.workers import SILENT_MS
 
 MOST_MOMENTS = 128
 G4 = pb.SeedLifecycleGate.SEED_GATE_G4_SYSTEM_IMPACT
@@ -41,10 +42,11 @@ class Moment:
 
 @dataclass
 class Seed:
-    """One seed. `state` is that of the first worker that shows it: ranks change it at the same step."""
+    """One seed. `state` is that of the first worker that goes on: ranks change it at the same step."""
 
     state: pb.SeedState
     shown_by: str = ""
+    shown_ms: int = 0
     gain: Gain | None = None
     report: pb.FieldReport | None = None
     _moments: dict[_Key, Moment] = field(default_factory=dict)
@@ -85,11 +87,11 @@ class Seeds:
         """What a worker's heartbeat, the newest of it, shows of its seeds."""
         for state in states:
             seed = self.of(state.seed_id)
-            if seed.shown_by and worker > seed.shown_by:
+            if seed.shown_by and worker > seed.shown_by and entry_ms - seed.shown_ms < SILENT_MS:
                 continue
             if state.stage != seed.state.stage or state.generation != seed.state.generation:
                 seed.note(Moment(state.stage_since_step, state.stage, _NO_GATE, True, {}, "", entry_ms))
-            seed.state, seed.shown_by = state, worker
+            seed.state, seed.shown_by, seed.shown_ms = state, worker, entry_ms
 
     def note_receipt(self, seed_id: str, receipt: pb.CommandReceipt) -> None:
         """What a rank answered to a command, or to a request, for this seed; no stage and no gate tell nothing."""

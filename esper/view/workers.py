@@ -13,12 +13,15 @@ SILENT_MS = 5_000
 """A worker of which nothing is heard for so long is given up by the run (ESPER_SILENCE_S)."""
 OBEYED = ("commands", "optimizer", "decisions")
 """What a worker reads to act on it."""
-BUSY: Mapping[int, str] = {
-    number: name.removeprefix("BUSY_").lower()
-    for name, number in pb.BusyWith.items()
-    if number != pb.BusyWith.BUSY_NONE
+State = Literal["ended", "evicted", "silent", "training", "away", "compile", "checkpoint", "evaluate", "paused"]
+"""away: its runtime repeats the heartbeat of a trainer that lives and is inside a long step."""
+BUSY: Mapping[int, State] = {
+    pb.BusyWith.BUSY_COMPILE: "compile",
+    pb.BusyWith.BUSY_CHECKPOINT: "checkpoint",
+    pb.BusyWith.BUSY_EVALUATE: "evaluate",
+    pb.BusyWith.BUSY_PAUSED: "paused",
 }
-State = Literal["ended", "evicted", "silent", "training", "compile", "checkpoint", "evaluate", "paused"]
+TROUBLED = frozenset[State]({"silent", "evicted"})
 
 
 @dataclass
@@ -49,7 +52,7 @@ class Worker:
     def packets_per_s(self) -> float | None:
         return self._window.per_s("packets")
 
-    def state(self, now_ms: int) -> str:
+    def state(self, now_ms: int) -> State:
         """In one word: what it is at, or why it is not."""
         if self.report is not None:
             return "ended"
@@ -57,7 +60,7 @@ class Worker:
             return "evicted"
         if now_ms - self.heard_ms > SILENT_MS:
             return "silent"
-        return BUSY.get(self.beat.busy, "training")
+        return BUSY.get(self.beat.busy, "away" if self.beat.repeated else "training")
 
     def note(self, beat: pb.Heartbeat, entry_ms: int) -> bool:
         """Take a heartbeat unless it is older than the newest one by the worker's own clock; whether it was taken."""

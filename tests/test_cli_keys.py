@@ -192,3 +192,33 @@ def test_bad_input_is_one_line_and_status_two(master: Path) -> None:
     assert "only its owner can read" in readable[1]
     assert "emperor" in no_role[1]
     assert len(missing[1].splitlines()) == len(readable[1].splitlines()) == 1
+
+
+def test_role_keyrings_of_a_folder_are_renewed_with_the_rotation(master: Path) -> None:
+    before = derived(master, Role.CONTROLLER), derived(master, Role.WORKER)
+
+    status, out = said("rotate", master, "--lead", "60", "--renew", master.parent)
+    after = [RoleKeyring.load(master.with_name(f"{role.value}.json")) for role in (Role.CONTROLLER, Role.WORKER)]
+
+    assert status == 0 and out.endswith("2 role keyrings are derived anew\n")
+    assert [len(one.validities) for one in (*before, *after)] == [1, 1, 2, 2]
+    assert [(one.run_id, one.roles) for one in after] == [(one.run_id, one.roles) for one in before]
+    assert opened(after[1], Sealer(before[0], Role.CONTROLLER, "c").seal(command())) == command()
+    [new] = {one.key_id for one in after[0].validities} - {one.key_id for one in before[0].validities}
+    assert said("retire", f"{new:08x}", master, "--renew", master.parent)[0] == 0
+    retired = {one.key_id: one for one in RoleKeyring.load(master.with_name("worker.json")).validities}[new]
+    assert retired.not_after_ns <= time.time_ns()
+
+
+def test_keyrings_of_another_master_are_not_renewed_and_nothing_is_rotated(master: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert said("new", other / "master.json")[0] == 0
+    derived(other / "master.json", Role.WORKER)
+    before = master.read_bytes(), (other / "worker.json").read_bytes()
+
+    answers = [said("rotate", master, "--renew", folder) for folder in (other, master.parent)]
+
+    assert [status for status, _ in answers] == [2, 2]
+    assert "it holds other keys" in answers[0][1] and "a folder with role keyrings" in answers[1][1]
+    assert (master.read_bytes(), (other / "worker.json").read_bytes()) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from string import hexdigits
@@ -20,6 +21,9 @@ app = typer.Typer(name="keys", help="Make, list, rotate and retire keys.", no_ar
 
 Master = Annotated[Path, typer.Argument(help="The master keyring.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Renew = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Also derive anew every role keyring in this folder, in time.")
+]
 MASTER = Path("esper-master.json")
 SHORTEST_LEAD_S = 2
 
@@ -53,19 +57,23 @@ def rotate(
     lead_s: Annotated[int, typer.Option("--lead", min=0, help="Seconds until the new key takes over.")] = 3_600,
     overlap_s: Annotated[int, typer.Option("--overlap", min=0, help="Seconds that the old ones go on.")] = OVERLAP_S,
     force: Annotated[bool, typer.Option("--force", help="Also where processes may learn of the key too late.")] = False,
+    renew: Renew = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a key. Derive the role keyrings anew within the lead: processes read them again, nothing is refused."""
     if lead_s < SHORTEST_LEAD_S and not force:
         why = f"at least {SHORTEST_LEAD_S} seconds, as processes look at their keyring once a second; or --force"
         raise SettingError("--lead", str(lead_s), why)
-    keyring = MasterKeyring.load(master).rotate(time.time_ns(), lead_s=lead_s, overlap_s=overlap_s)
+    held = MasterKeyring.load(master)
+    folder = role_keyrings(renew, held)
+    keyring = held.rotate(time.time_ns(), lead_s=lead_s, overlap_s=overlap_s)
     keyring.save(master)
+    renewed(folder, keyring)
     newest = keyring.validities[-1]
     if as_json:
         _show(newest, as_json)
         return
-    typer.echo(f"{master}: key {newest.key_id:08x} seals from {_day(newest.not_before_ns)} on; derive anew")
+    typer.echo(f"{master}: key {newest.key_id:08x} seals from {_second(newest.not_before_ns)} on; {told(folder)}")
 
 
 @app.command()
@@ -75,19 +83,23 @@ def retire(
     at: Annotated[str, typer.Option(help="ISO 8601, in UTC unless it says otherwise. Default: now.")] = "",
     now: Annotated[bool, typer.Option("--now", help="At once.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also the last key that is valid then.")] = False,
+    renew: Renew = None,
     as_json: AsJson = False,
 ) -> None:
     """End a key. Derive the role keyrings anew: what carries the key in an entry made later is refused."""
     if at and now:
         raise SettingError("--at", at, "no --now beside it")
     key_id, at_ns = _key_id(key), _time_ns(at) if at else time.time_ns()
-    keyring = MasterKeyring.load(master).retire(key_id, at_ns, force=force)
+    held = MasterKeyring.load(master)
+    folder = role_keyrings(renew, held)
+    keyring = held.retire(key_id, at_ns, force=force)
     keyring.save(master)
+    renewed(folder, keyring)
     [retired] = [validity for validity in keyring.validities if validity.key_id == key_id]
     if as_json:
         _show(retired, as_json)
         return
-    typer.echo(f"{master}: key {key_id:08x} is retired from {_second(retired.not_after_ns)} on; derive anew")
+    typer.echo(f"{master}: key {key_id:08x} is retired from {_second(retired.not_after_ns)} on; {told(folder)}")
 
 
 @app.command()
@@ -106,6 +118,32 @@ def derive(
         typer.echo(json.dumps({"keyring": str(out), "run": run, "roles": [str(each) for each in role]}))
         return
     typer.echo(f"{out}: {', '.join(role)} of {run}; set ESPER_KEYRING={out}")
+
+
+def role_keyrings(folder: Path | None, master: MasterKeyring) -> dict[Path, RoleKeyring]:
+    """Those in the folder, all of them derived from this master keyring; else none is renewed."""
+    if folder is None:
+        return {}
+    paths = [path for path in sorted(folder.glob("*.json")) if read_private(path)["esper_keyring"] == "role"]
+    found = {path: RoleKeyring.load(path) for path in paths}
+    known = {validity.key_id for validity in master.validities}
+    for path, keyring in found.items():
+        if not {validity.key_id for validity in keyring.validities} & known:
+            raise SettingError("--renew", str(path), "role keyrings of this master keyring alone; it holds other keys")
+    if not found:
+        raise SettingError("--renew", str(folder), "a folder with role keyrings")
+    return found
+
+
+def renewed(folder: Mapping[Path, RoleKeyring], master: MasterKeyring) -> None:
+    """Write each anew; whoever follows its file takes it up within a second."""
+    for path, keyring in folder.items():
+        master.derive(keyring.run_id, keyring.roles).save(path)
+
+
+def told(folder: Mapping[Path, RoleKeyring]) -> str:
+    """What is left to do."""
+    return f"{len(folder)} role keyrings are derived anew" if folder else "derive anew"
 
 
 def _validities(path: Path) -> list[Validity]:

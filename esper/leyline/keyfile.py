@@ -11,9 +11,11 @@ from typing import Any
 
 from esper.errors import SettingError
 
+KINDS = ("master", "role")
+
 
 def read_private(path: Path, *kinds: str) -> dict[str, Any]:
-    """The JSON object of a key file; `kinds` are what its field `esper_keyring` may say."""
+    """The JSON object of a key file; `kinds` are what its field `esper_keyring` may say; none: either."""
     try:
         with open(path, "rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -22,7 +24,7 @@ def read_private(path: Path, *kinds: str) -> dict[str, Any]:
         raise SettingError("keyring", str(path), f"a readable file ({error.strerror})") from error
     if mode & 0o077:
         raise SettingError("keyring", str(path), f"a file that only its owner can read (mode 0600, not {mode:04o})")
-    return _parse(path, text, kinds)
+    return _parse(path, text, kinds or KINDS)
 
 
 def replace_private(path: Path, text: str, what: str = "keyring") -> None:

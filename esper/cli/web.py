@@ -38,13 +38,12 @@ def web(
 
 
 async def _web(run: str | None, place: Place, token_file: Path | None) -> None:
-    from esper.leyline.kinds import Role
-    from esper.runtime import access
+    from esper.runtime.watching import reach
     from esper.web import serving
     from esper.web.guards import is_loopback
     from esper.web.tokens import chosen
 
-    token, found = chosen(token_file), await access.find(run, role=Role.OBSERVER)
+    token, found = chosen(token_file), await reach(run)
     with serving.bound(place) as listening:
         async with serving.site_of(found, token) as (site, watch):
             if not is_loopback(place.host):

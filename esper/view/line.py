@@ -33,7 +33,7 @@ class Line:
         self.points.append((x, y))
         self._fresh.append((x, y))
         self._num_since = (self._num_since + 1) % self._every
-        if len(self.points) > self.most:
+        if len(self.points) > self.most and not self._num_since:
             self.points, self._every, self._num_since = self.points[::2], 2 * self._every, 0
 
     def cut(self, x: float) -> None:

@@ -93,6 +93,7 @@ def worker_row(worker: Worker, now_ms: int) -> Json:
         "loss": number(beat.loss),
         "accuracy": number(beat.accuracy),
         "steps_per_s": number(worker.steps_per_s),
+        "samples_per_s": number(worker.samples_per_s),
         "lag": worker.lag,
         "shed": beat.shed,
     }

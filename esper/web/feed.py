@@ -37,9 +37,13 @@ class Subscriber:
 
     def go(self) -> None:
         """Nothing is offered after this; what waits is left out."""
-        self.gone = True
         while not self._waiting.empty():
             self._waiting.get_nowait()
+        self.finish()
+
+    def finish(self) -> None:
+        """Nothing is offered after this; what waits is said."""
+        self.gone = True
         self._waiting.put_nowait(None)
 
     async def frames(self) -> AsyncIterator[bytes]:
@@ -89,7 +93,7 @@ class Feed:
         for frame in frames:
             subscriber.offer(frame)
         if self.ended:
-            subscriber.go()
+            subscriber.finish()
         else:
             self._subscribers.add(subscriber)
         return subscriber
@@ -102,7 +106,7 @@ class Feed:
         """Let everybody go, also who comes later."""
         self.ended = True
         for subscriber in self._subscribers:
-            subscriber.go()
+            subscriber.finish()
         self._subscribers.clear()
 
     @property

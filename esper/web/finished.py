@@ -12,7 +12,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened
 from esper.runtime.audit import Audit, audit, peeked
-from esper.runtime.logbook import DOMAINS, Logbook, Read, opened, order_of
+from esper.runtime.logbook import Logbook, Read, opened, order_of
 from esper.view.curves import Curves
 from esper.view.orders import Order
 from esper.view.picture import Picture
@@ -97,7 +97,7 @@ def fold(book: Logbook, keyring: RoleKeyring | None, beside: Iterable[Opened] = 
     checked = audit(book, keyring)
     found = Finished(Picture(checked.run_id), checked, keyring)
     sealed = keyring is not None and bool(keyring.roles)
-    reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in DOMAINS}
+    reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in book.streams}
     entries = [read for stream in reads.values() for read in stream]
     whole: list[Read | Opened] = [*entries, *beside]
     for each in sorted(whole, key=_place):

@@ -73,9 +73,8 @@ def curves(
         dots_size=3 if len(positions) < _WIDTH // 10 else 0,
         **_options(len(lines) + len(moments), wide, ranges),
     )
-    chart.x_labels = [
-        {"value": point.at, "label": point.label} for point in {each.at: each for each in points}.values()
-    ]
+    said = {each.at: each.label for each in sorted(points, key=lambda each: bool(each.label))}
+    chart.x_labels = [{"value": at, "label": label} for at, label in sorted(said.items())]
     for arm, line in lines.items():
         chart.add(arm, [(point.at, point.value) for point in sorted(line, key=lambda point: point.at)])
     for name, moment in moments.items():

@@ -82,6 +82,7 @@ function workerTable() {
     { name: "loss", kind: "number", text: (row) => number(row.loss) },
     { name: "accuracy", kind: "number", text: (row) => number(row.accuracy) },
     { name: "steps/s", kind: "number", text: (row) => number(row.steps_per_s) },
+    { name: "samples/s", kind: "number", text: (row) => number(row.samples_per_s) },
     { name: "lag", kind: "number", text: (row) => number(row.lag) },
   ], (row) => row.name);
 }

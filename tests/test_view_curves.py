@@ -1,0 +1,106 @@
+"""Lines of a run's plots: in order, bounded, drawn anew where a process resumed, with the moments of grafts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.view.curves import ALL_RANKS, BESIDE, GROWN, Curves, Mark
+from esper.view.line import Line
+from esper.view.picture import Picture
+from tests.sealed import NOW_MS, RUN
+from tests.view_kit import Stage, Status, beat, command, receipt, said, seed
+
+GERMINATE, FOSSILIZE = pb.SeedOperation.SEED_OP_GERMINATE, pb.SeedOperation.SEED_OP_FOSSILIZE
+
+
+def test_a_line_keeps_its_ends_and_stays_even_however_long_it_gets() -> None:
+    line = Line(most=100)
+    for x in range(10_007):
+        line.add(float(x), 2.0 * x)
+
+    xs = [x for x, _ in line.points]
+
+    assert 50 <= len(xs) <= 101 and xs[0] == 0 and xs[-1] == 10_006
+    gaps = {second - first for first, second in pairwise(xs[:-1])}
+    assert len(gaps) == 1
+    assert all(y == 2 * x for x, y in line.points)
+
+
+def test_what_was_added_since_is_said_once() -> None:
+    line = Line()
+    line.add(1.0, 1.0)
+    line.add(2.0, float("nan"))
+
+    assert line.fresh() == [(1.0, 1.0)]
+    assert line.fresh() == []
+
+
+def test_a_process_that_resumes_draws_its_steps_anew() -> None:
+    curves = Curves()
+    for step in (100, 200, 300):
+        curves.note(beat("worker-0", step, step=step, loss=1.0 / step))
+    curves.note(beat("worker-0", 400, step=150, loss=0.7, incarnation=8))
+    curves.note(beat("worker-0", 500, step=160, loss=0.6, incarnation=8))
+
+    assert curves.lines["loss"]["worker-0"].points == [(100, 0.01), (150, 0.7), (160, 0.6)]
+
+
+def aggregate(at_ms: int, step: int, loss: float, role: Role = Role.GLOBAL) -> object:
+    statistics = pb.MetricStatistics(count=4, mean=loss, sum=4 * loss, min=loss, max=loss, last=loss)
+    message = pb.AggregatedTelemetry(
+        version=1, sequence=1, num_packets=64, num_messages=2, max_step=step, metrics={"loss": statistics}
+    )
+    return said(role, "global", message, at_ms)
+
+
+def test_the_loss_of_all_ranks_goes_on_where_a_region_lags_behind() -> None:
+    curves = Curves()
+    for at_ms, step in ((0, 100), (400, 90), (1_000, 200), (2_500, 300)):
+        curves.note(aggregate(at_ms, step, 0.5))  # type: ignore[arg-type]
+
+    assert [x for x, _ in curves.lines["loss"][ALL_RANKS].points] == [100, 200, 300]
+    first = curves.lines["rate"]["packets"].points[0]
+    assert first == (NOW_MS / 1000, 128.0)
+
+
+def test_a_graft_is_marked_once_whoever_tells_of_it_first() -> None:
+    curves = Curves()
+    shown = seed("s0", Stage.SEED_STAGE_BLENDING, stage_since_step=108, alpha=0.5)
+    curves.note(beat("worker-0", 0, shown, step=120))
+    curves.note(beat("worker-1", 0, shown, step=121))
+    curves.note_outcome("s0", outcome(Stage.SEED_STAGE_BLENDING, 108))
+    curves.note_outcome("s0", outcome(Stage.SEED_STAGE_EMBARGOED, 300))
+    curves.note_outcome("s0", outcome(Stage.SEED_STAGE_TRAINING, 60))
+
+    assert curves.marks == [Mark(108, "s0", "BLENDING"), Mark(300, "s0", "CULLED")]
+    assert curves.lines["alpha"]["s0"].points == [(120, 0.5)]
+
+
+def outcome(stage: pb.SeedLifecycleStage, step: int, **evidence: float) -> pb.CommandReceipt:
+    return pb.CommandReceipt(
+        status=Status.RECEIPT_APPLIED, worker="worker-0", stage=stage, step=step, evidence=evidence
+    )
+
+
+def test_growth_is_what_g0_measured_beside_the_model_and_then_in_it() -> None:
+    picture, curves = Picture(RUN), Curves()
+    born = command("c1", 0, GERMINATE, "s0", "head")
+    told = [
+        born,
+        receipt(born, "worker-0", 1, Status.RECEIPT_APPLIED, step=10, stage=Stage.SEED_STAGE_GERMINATED, evidence=SIZE),
+        kept := command("c2", 2, FOSSILIZE, "s0"),
+        receipt(kept, "worker-0", 3, Status.RECEIPT_APPLIED, step=90, stage=Stage.SEED_STAGE_FOSSILIZED),
+    ]
+    for each in told:
+        picture.note(each)
+        curves.note(each)
+    for order in picture.orders.newest:
+        curves.note_order(order)
+
+    assert curves.lines["growth"][BESIDE].points == [(10, 4096.0), (90, 0.0)]
+    assert curves.lines["growth"][GROWN].points == [(10, 0.0), (90, 4096.0)]
+
+
+SIZE = {"seed_bytes": 4096.0}

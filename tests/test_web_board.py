@@ -1,0 +1,135 @@
+"""What a page shows of a run: decisions with their signatures, seeds with their evidence, and only what changed."""
+
+from __future__ import annotations
+
+import json
+
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Opened, Sealer
+from tests.sealed import MASTER, NOW_MS, RUN
+from tests.view_kit import Gate, Stage, Status, beat, command, commit, receipt, said, seed
+from tests.web_kit import board, site, visiting
+
+GRAFT = pb.SeedOperation.SEED_OP_START_GRAFTING
+HOSTILE = "<img src=x onerror=alert(1)>"
+GAIN = {"mean": 0.2, "low": 0.15, "high": 0.25, "examples": 512.0}
+
+
+def unsigned(opened: Opened) -> Opened:
+    """The same command, signed by a key that is not the controller's; the seal is right."""
+    foreign = MasterKeyring.new(NOW_MS * 1_000_000).derive(RUN, [Role.CONTROLLER])
+    keys = MASTER.derive(RUN, [Role.CONTROLLER])
+    keys._signing = {place: next(iter(foreign._signing.values())) for place in keys._signing}
+    sealer = Sealer(keys, Role.CONTROLLER, "somebody", clock_ns=lambda: NOW_MS * 1_000_000)
+    return opened._replace(sealed=sealer.seal(opened.message))
+
+
+def test_a_decision_shows_who_sealed_it_and_whether_that_holds() -> None:
+    of = board()
+    good, forged = command("c1", 0, GRAFT, "s0"), unsigned(command("c2", 1, GRAFT, "s1"))
+    for each in (good, forged, said(Role.COORDINATOR, "coordinator", leader(), 2)):
+        of.note(each)
+    of.refuse(
+        f"esper:{{{RUN}}}:commands", f"{NOW_MS + 3}-0", b"junk", RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "no")
+    )
+    of.refuse(
+        f"esper:{{{RUN}}}:commands", f"{NOW_MS + 4}-0", good.sealed, RefusedError(pb.ReasonCode.REASON_REPLAYED, "")
+    )
+
+    rows = of.everything()["rows"]
+
+    expected = ["verified", "unsigned", "sealed", "refused", "refused"]
+    assert [row["seal"]["standing"] for row in rows] == expected
+    assert (rows[0]["seal"]["role"], rows[0]["seal"]["producer"]) == ("controller", "controller")
+    assert rows[0]["seal"]["key"] == f"{good.header.key_id:08x}"
+    assert "did not sign" in rows[1]["seal"]["detail"]
+    assert rows[3]["seal"]["producer"] == "" and rows[3]["what"] == "bad_seal"
+    assert rows[4]["seal"]["producer"] == "controller" and rows[4]["what"] == "replayed"
+
+
+def leader() -> pb.LeaderAnnouncement:
+    return pb.LeaderAnnouncement(version=1, leader="coordinator", lease_token=1, time_ns=1)
+
+
+def test_a_flood_of_junk_displaces_no_decision_and_is_counted() -> None:
+    of = board()
+    of.note(command("c1", 0, GRAFT, "s0"))
+    for number in range(3_000):
+        error = RefusedError(pb.ReasonCode.REASON_MALFORMED, "junk")
+        of.refuse(f"esper:{{{RUN}}}:commands", f"{NOW_MS + 1}-{number}", b"x", error)
+
+    rows = of.everything()["rows"]
+
+    assert rows[0]["what"] == "start grafting s0" and len(rows) == 1 + of.timeline.most_refused
+    assert of.timeline.num_refused == 3_000
+
+
+def test_only_what_changed_is_said_again() -> None:
+    of = board()
+    graft = command("c1", 0, GRAFT, "s0")
+    of.note(graft)
+    of.note(beat("worker-0", 1, seed("s0", Stage.SEED_STAGE_TRAINING), step=10))
+    assert {"head", "workers", "seeds", "rows", "lines"} <= of.changes().keys()
+    assert of.changes() == {}
+
+    of.note(receipt(graft, "coordinator", 2, Status.RECEIPT_REJECTED, reason=pb.ReasonCode.REASON_EMBARGOED))
+    changed = of.changes()
+
+    assert "lines" not in changed and "workers" not in changed and "seeds" not in changed
+    [row] = changed["rows"]
+    assert row["status"] == "rejected" and row["answers"][0]["reason"] == "embargoed"
+
+
+def test_an_entry_that_was_refused_shows_what_the_coordinator_answered_later() -> None:
+    of = board()
+    graft = command("c1", 0, GRAFT, "s0")
+    error = RefusedError(pb.ReasonCode.REASON_STALE, "old")
+    of.refuse(f"esper:{{{RUN}}}:commands", graft.entry_id, graft.sealed, error)
+    of.note(receipt(graft, "coordinator", 2, Status.RECEIPT_REJECTED, reason=pb.ReasonCode.REASON_STALE))
+
+    [row] = of.everything()["rows"]
+
+    assert row["seal"]["standing"] == "refused" and row["status"] == "rejected"
+
+
+def test_rounds_in_which_nothing_was_decided_are_told_apart() -> None:
+    of = board()
+    of.note(commit(1, 12.5))
+
+    [row] = of.everything()["rows"]
+
+    assert row["empty"] and row["step"] == 108
+    assert of.everything()["lines"]["latency"] == {"proposal to commit": [[NOW_MS / 1000 + 0.001], [12.5]]}
+
+
+async def test_a_seeds_page_has_its_gates_with_evidence_and_its_gain_with_the_interval() -> None:
+    of = board()
+    keep = command("c1", 0, pb.SeedOperation.SEED_OP_FOSSILIZE, HOSTILE)
+    of.note(keep)
+    told = {"stage": Stage.SEED_STAGE_FOSSILIZED, "gate": Gate.SEED_GATE_G4_SYSTEM_IMPACT, "evidence": GAIN}
+    of.note(receipt(keep, "worker-0", 5, Status.RECEIPT_APPLIED, **told))
+
+    async with visiting(site(of)) as client:
+        answer = await client.get("/api/seed", params={"id": HOSTILE})
+        missing = await client.get("/api/seed", params={"id": "no such"})
+
+    page = answer.json()
+    assert page["id"] == HOSTILE and page["gain"] == {"mean": 0.2, "low": 0.15, "high": 0.25}
+    [moment] = page["moments"]
+    assert moment["gate"] == "G4_SYSTEM_IMPACT" and moment["passed"] and moment["evidence"] == GAIN
+    assert answer.headers["content-type"] == "application/json"
+    assert missing.status_code == 404 and "no such" in missing.json()["error"]
+
+
+def test_what_was_not_measured_is_null_and_all_of_it_is_json() -> None:
+    of, nan = board(), float("nan")
+    of.note(beat("worker-0", 0, seed("s0", Stage.SEED_STAGE_TRAINING), step=1, loss=nan, accuracy=nan))
+
+    whole = of.everything()
+
+    assert whole["workers"][0]["loss"] is None and whole["workers"][0]["accuracy"] is None
+    assert whole["seeds"][0]["gain"] is None and whole["lines"]["loss"] == {}
+    assert json.loads(json.dumps(whole, allow_nan=False)) == whole

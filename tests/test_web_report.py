@@ -1,0 +1,166 @@
+"""The report of a finished run: one file that runs nothing, asks nobody, and tells what an audit found."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect, names
+from esper.cli.main import app
+from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
+from esper.runtime import said
+from tests.log_kit import REPORT, WORKERS, Writer, began, toy
+from tests.rounds import seed_command
+from tests.scripted import ScriptedRun
+from tests.web_kit import give_observer
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'[:60]
+GAIN = {"mean": 0.25, "low": 0.125, "high": 0.5, "examples": 512.0}
+Stage = pb.SeedLifecycleStage
+
+
+def grown(seed_id: str) -> Writer:
+    """A run in which one seed was germinated and told of at the end."""
+    writer = Writer()
+    for rank in range(2):
+        writer.record(rank, began=began())
+    germinate = pb.SeedOperation.SEED_OP_GERMINATE
+    command = seed_command(germinate, site="head", blueprint="lora", parameters={"rank": 4})
+    command.seed_command.seed_id = seed_id
+    writer.decide(1, writer.say("commands", Role.CONTROLLER, "controller", command), command.command_id, 10)
+    gate = pb.SeedLifecycleGate.SEED_GATE_G4_SYSTEM_IMPACT
+    record = pb.StageRecord(stage=Stage.SEED_STAGE_FOSSILIZED, step=30, gate=gate, passed=True, evidence=GAIN)
+    gain = pb.PairedGain(mean=0.25, low=0.125, high=0.5, examples=512, batches=4)
+    seed = pb.SeedReport(
+        seed_id=seed_id, site="head", blueprint_id="lora", stage=Stage.SEED_STAGE_FOSSILIZED, history=[record]
+    )
+    seed.paired_gain.CopyFrom(gain)
+    for rank, worker in enumerate(WORKERS):
+        report = pb.WorkerReport()
+        report.CopyFrom(REPORT)
+        report.worker = worker
+        report.seeds.append(seed)
+        writer.record(rank, ended=pb.RunEnded(report=report, round_applied=1))
+    return writer
+
+
+def reported(log: Path, out: Path, *options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["report", str(log), "--out", str(out), *options])
+    return result.exit_code, out.read_text() if out.is_file() else result.output
+
+
+def text_of(page: str) -> str:
+    return " ".join(unescape(re.sub(r"<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)).split())
+
+
+def test_it_tells_of_seeds_decisions_signatures_and_the_audit(tmp_path: Path) -> None:
+    log = grown("s0").save(tmp_path / "run.jsonl")
+
+    status, page = reported(log, tmp_path / "report.html")
+
+    told = text_of(page)
+    assert status == 0
+    assert "every seal and 1 signatures checked: 0 findings" in told
+    assert "germinate s0 at head from lora (rank=4)" in told and "verified" in told
+    assert "Paired gain 0.25 [0.125, 0.5]" in told and "G4_SYSTEM_IMPACT passed" in told
+    assert "40, 0 on 2 workers" in told and "equal on all ranks" in told
+
+
+def test_it_runs_nothing_and_asks_no_other_host_whatever_a_seed_is_called(tmp_path: Path) -> None:
+    log = grown(HOSTILE).save(tmp_path / "run.jsonl")
+
+    _, page = reported(log, tmp_path / "report.html")
+
+    assert HOSTILE in text_of(page)
+    assert "<script" not in page and "<img" not in page
+    assert not re.search(r"(?:src|href)=\"(?!#)", page) and "@import" not in page and "url(" not in page
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize("which", ["receipts", "commands"])
+def test_a_log_that_was_changed_is_said_with_status_one(tmp_path: Path, which: str) -> None:
+    writer = toy()
+    entry = writer.book.streams[which][0]
+    writer.book.streams[which][0] = entry._replace(sealed=entry.sealed[:-1] + bytes([entry.sealed[-1] ^ 1]))
+    log = writer.save(tmp_path / "run.jsonl")
+
+    status, page = reported(log, tmp_path / "report.html")
+
+    assert status == 1
+    assert "bad_seal" in text_of(page) and "refused" in text_of(page)
+
+
+def test_without_a_key_it_says_that_nothing_was_checked(tmp_path: Path) -> None:
+    log = toy().save(tmp_path / "run.jsonl")
+    (tmp_path / "keyring.json").unlink()
+
+    status, page = reported(log, tmp_path / "report.html")
+
+    told = text_of(page)
+    assert status == 0 and "no seal, as there is no secret keyring" in told and "unchecked" in told
+    assert "verified" not in told.replace("Verified: signed by", "")
+
+
+def test_for_a_machine_it_is_one_object(tmp_path: Path) -> None:
+    log = toy().save(tmp_path / "run.jsonl")
+
+    result = CliRunner().invoke(app, ["report", str(log), "--out", str(tmp_path / "r.html"), "--json"])
+
+    assert json.loads(result.output)["findings"] == 0
+
+
+async def test_of_a_live_run_it_draws_losses_alphas_and_grafts(run: ScriptedRun, tmp_path: Path) -> None:
+    give_observer(run)
+    for epoch in range(1, 9):
+        state = pb.SeedState(seed_id="s0", stage=Stage.SEED_STAGE_BLENDING, alpha=epoch / 8, stage_since_step=20)
+        packet = pb.SystemStatePacket(
+            version=1,
+            packet_id=f"worker-0/{epoch}",
+            current_epoch=epoch,
+            global_step=10 * epoch,
+            training_loss=1 / epoch,
+            validation_loss=2 / epoch,
+            source_subsystem="worker-0",
+            seed_states=[state],
+        )
+        await run.say("state", Role.WORKER, "worker-0", packet)
+    entries = await said.read_live(run.redis, run.run_id)
+    said.write(entries, tmp_path / said.SAID)
+    thinned = await said.read_live(run.redis, run.run_id, most=3)
+
+    kept = said.read_file(tmp_path / said.SAID)
+    opened = [*said.opened(kept, run.master.derive(run.run_id, [Role.OBSERVER]))]
+    assert kept == entries and len(opened) == 8 and 1 <= len(thinned) <= 3
+
+    from esper.runtime import logbook
+    from esper.web.finished import fold
+    from esper.web.report import html
+
+    book = await logbook.read_live(run.redis, run.run_id)
+    page = html(fold(book, run.master.derive(run.run_id, [Role.OBSERVER]), opened))
+    assert page.count("<svg") == 3 and "s0 grafted" in page and "8, 80 so far" not in page
+    assert "80 so far on 1 workers" in text_of(page)
+
+
+async def test_a_run_that_ends_keeps_what_it_said_beside_its_log(
+    run: ScriptedRun, redis: connect.Redis, tmp_path: Path
+) -> None:
+    from esper.runtime import logbook
+
+    give_observer(run)
+    packet = pb.SystemStatePacket(version=1, packet_id="worker-0/1", current_epoch=1, source_subsystem="worker-0")
+    await run.say("state", Role.WORKER, "worker-0", packet)
+    folder = tmp_path / run.run_id / logbook.LOG
+
+    await logbook.keep(run.url, run.run_id, run.keyring.with_name("observer.json"), folder)
+
+    kept = said.read_file(tmp_path / run.run_id / said.SAID)
+    assert [entry.stream for entry in kept] == ["state"]
+    assert kept == await logbook.beside(run.run_id, tmp_path)
+    assert await redis.exists(names.key(run.run_id, "state")) == 1

@@ -107,6 +107,24 @@ async def test_a_look_tells_of_totals_lags_and_refusals(run: ScriptedRun, redis:
     assert look.at_ms >= now_ms
 
 
+async def test_what_a_user_may_not_read_is_left_out_and_the_rest_is_told(
+    run: ScriptedRun, redis: connect.Redis, redis_url: str
+) -> None:
+    await run.beat(1)
+    await redis.hset(names.key(run.run_id, "totals"), "counted", "64")
+    rights = ("on", "nopass", "~*", "+@read", "+@connection", "+time", "+xread", "-scan")
+    await redis.execute_command("ACL", "SETUSER", run.name, *rights)
+    keys, book = RoleKeyring.load(run.keyring), Notebook()
+    url = f"unix://{run.name}:any@{redis_url.removeprefix('unix://')}"
+
+    async with watching(Access(run.run_id, url, keys, run.keyring), "test", book) as watch:
+        [look] = book.looks
+        assert (dict(look.totals), dict(look.lags), watch.trouble) == ({b"counted": b"64"}, {}, "")
+    await redis.execute_command("ACL", "DELUSER", run.name)
+
+    assert book.steps("worker-0") == [100]
+
+
 async def test_a_server_that_is_gone_is_named_and_waited_for(run: ScriptedRun, short_directory: Path) -> None:
     keys, book = RoleKeyring.load(run.keyring), Notebook()
     with own_server(short_directory) as server:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
+import structlog
+
 from esper.bus import connect, counters, names, tail
+from esper.bus.faults import UnavailableError
 from esper.bus.runs import RunRecord
 from esper.bus.survey import survey
 from esper.errors import BusError, SettingError
@@ -24,6 +27,8 @@ from esper.runtime.observer import Observer, Refused
 from esper.runtime.tallies import refused
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 BACKLOG: Mapping[str, int] = MappingProxyType(
     {
@@ -114,10 +119,10 @@ class Watch:
         """Read what stands beside the messages. A server that does not answer is waited for, and named."""
         try:
             await self.clock.look(self.redis)
-            totals: Any = await self.redis.hgetall(names.key(self.run_id, "totals"))
-            said = await counters.read(self.redis, self.run_id, self.now_ms())
+            totals: Any = await permitted(self.redis.hgetall(names.key(self.run_id, "totals")), {})
+            said = await permitted(counters.read(self.redis, self.run_id, self.now_ms()), {})
             if surveying:
-                views = await survey(self.redis, self.run_id)
+                views = await permitted(survey(self.redis, self.run_id), [])
                 self._lags = {(view.name, group.name): group.lag for view in views for group in view.groups}
         except BusError as error:
             self.trouble = str(error)
@@ -138,6 +143,17 @@ class Watch:
             async for opened in messages:
                 self.sink.note(opened)
                 self.changed.set()
+
+
+async def permitted(reading: Awaitable[T], otherwise: T) -> T:
+    """What was read, or this where the server answers and refuses: a user may not read everything."""
+    try:
+        return await reading
+    except UnavailableError:
+        raise
+    except BusError as error:
+        log.debug("look.refused", why=str(error))
+        return otherwise
 
 
 @asynccontextmanager

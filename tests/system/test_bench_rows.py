@@ -70,7 +70,11 @@ def test_kinds_of_messages_isolation_and_limits_are_counted_whole() -> None:
     found = run([ROWS[name] for name in ("message-kinds", "isolation-memory", "machine-limits")], FEW)
 
     assert found.failures == ()
-    assert len([figure for figure in found.figures if figure.row == "message-kinds"]) == 18 * 6
+    kinds = [figure for figure in found.figures if figure.row == "message-kinds"]
+    assert len(kinds) == 18 * 7
+    beside = {figure.arm: figure.vs.arm for figure in kinds if figure.vs is not None}
+    assert len(beside) == 18 * 2
+    assert beside["heartbeat, seal"] == beside["heartbeat, open"] == "heartbeat, hmac"
     memory = {figure.arm: figure.value or 0.0 for figure in found.figures if figure.row == "isolation-memory"}
     assert memory["two seeds training"] >= memory["host alone"] > 0
     assert all(figure.value for figure in found.figures if figure.row == "machine-limits")

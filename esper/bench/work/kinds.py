@@ -1,4 +1,4 @@
-"""Sizes of every kind of message, and what it costs to serialise, parse, seal and open it."""
+"""Sizes of every kind of message, and what it costs to serialise, parse, seal and open it, beside a bare HMAC."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from dataclasses import replace
 from esper.bench.arm import Ready
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
+from esper.bench.row import Comparison
+from esper.bench.statistics.samples import ratio_of
+from esper.bench.timing.opened import agree
 from esper.bench.work import wire
 from esper.bench.work.messages import MESSAGES
 
@@ -20,25 +23,28 @@ TARGET_US, ASPIRED_US = 80.0, 50.0
 WARM = 10
 
 
-def serialising(name: str) -> Ready:
-    return Ready(MESSAGES[name]().SerializeToString)
-
-
-def parsing(name: str) -> Ready:
-    message = MESSAGES[name]()
-    body = message.SerializeToString()
-    return Ready(lambda: type(message).FromString(body))
-
-
-WAYS = {"serialise": serialising, "parse": parsing, "seal": wire.sealing, "open": wire.opening}
+LIMIT = "hmac"
+WAYS = {
+    LIMIT: wire.digest,
+    "serialise": wire.serialising,
+    "parse": wire.parsing,
+    "seal": wire.sealing,
+    "open": wire.opening,
+}
+SEALED = ("seal", "open")
+"""Each as a ratio to one HMAC over the same sealed bytes."""
 
 
 def measure(effort: Effort) -> Iterator[Figure]:
-    """Sizes in bytes, and medians in microseconds; all kinds and ways take turns."""
+    """Sizes in bytes, and medians in microseconds; all kinds and ways take turns. Raises DisagreementError where the
+    ways of a kind come to different messages."""
     for name in MESSAGES:
         yield from sizes(name)
-    for (name, way), taken in turns(effort).items():
-        figure = Figure(ROW, f"{name}, {way}", "p50", statistics.median(taken), "us", len(taken), samples=taken)
+    taken = turns(effort)
+    for (name, way), values in taken.items():
+        vs = ratio_of(values, taken[name, LIMIT], f"{name}, {LIMIT}") if way in SEALED else None
+        figure = Figure(ROW, f"{name}, {way}", "p50", statistics.median(values), "us", len(values), vs=vs)
+        figure = replace(figure, samples=values)
         yield replace(figure, target=TARGET_US, aspiration=ASPIRED_US) if way == "serialise" else figure
 
 
@@ -53,7 +59,11 @@ def sizes(name: str) -> Iterator[Figure]:
 
 def turns(effort: Effort) -> dict[tuple[str, str], list[float]]:
     """Microseconds of each call, in an order drawn anew for each round."""
-    arms: dict[tuple[str, str], Ready] = {(name, way): make(name) for name in MESSAGES for way, make in WAYS.items()}
+    arms: dict[tuple[str, str], Ready] = {}
+    for name in MESSAGES:
+        ready = {way: make(name) for way, make in WAYS.items()}
+        agree(Comparison(f"{ROW}, {name}", "wire", ()), ready)
+        arms |= {(name, way): each for way, each in ready.items()}
     order, draw = list(arms), random.Random(effort.seed)
     samples: dict[tuple[str, str], list[float]] = {arm: [] for arm in order}
     for at in range(WARM + effort.min_pairs):

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from esper.bench.arm import Ready
 from esper.bench.work.messages import MESSAGES
 from esper.errors import RefusedError
+from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import SEALS, Role, domain_of
 from esper.leyline.mac import Mac
@@ -140,7 +141,7 @@ def plain(message: Message) -> bytes:
     """Its bytes with maps in one order, and without the moment at which it was built."""
     twin = type(message)()
     twin.CopyFrom(message)
-    for timed in (twin, *getattr(twin, "packets", ())):
+    for timed in (twin, *(twin.packets if isinstance(twin, pb.TelemetryFrame) else ())):
         for name in ("timestamp_ns", "time_ns"):
             field = type(timed).DESCRIPTOR.fields_by_name.get(name)
             if field is not None and isinstance(getattr(timed, name), int):

@@ -1,4 +1,4 @@
-"""Copies what pages quote into them: the controller script into README, tables of streams and blueprints into docs/."""
+"""Copies what pages quote into them: the controller script into README, tables out of the code into docs/."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from esper.bus.names import STREAMS
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.kernels.schema import BlueprintRange
+from esper.runtime.catalogue import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 BLUEPRINTS_HEAD = "| blueprint | what it adds | parameters: default, range |\n|---|---|---|\n"
+METRICS_HEAD = "| metric | kind | labels | shown by | what it says |\n|---|---|---|---|---|\n"
 HEAD = "| stream | regional | writers | readers | group | trimming |\n|---|---|---|---|---|---|\n"
 
 
@@ -39,6 +41,11 @@ def blueprint_rows() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
+def metric_rows() -> str:
+    cells = ((f"`{one.name}`", one.kind, ", ".join(one.labels), one.roles, one.text) for one in METRICS)
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
 def range_of(row: BlueprintRange) -> str:
     kind = "" if row.integer else ", any number"
     return f"`{row.name}` {row.default:g}, {row.minimum:g} to {row.maximum:g}{kind}: {row.meaning}"
@@ -48,3 +55,4 @@ if __name__ == "__main__":
     fill("README.md", "```python", (ROOT / "examples" / "grow_digits.py").read_text(), "```")
     fill("docs/architecture.md", "<!-- table: esper.bus.names.STREAMS", HEAD + stream_rows(), "<!-- end -->")
     fill("docs/blueprints.md", "<!-- table: esper.kernels", BLUEPRINTS_HEAD + blueprint_rows(), "<!-- end -->")
+    fill("docs/health.md", "<!-- table: esper.runtime.catalogue", METRICS_HEAD + metric_rows(), "<!-- end -->")

@@ -97,6 +97,15 @@ def test_the_catalogue_names_each_metric_once_with_its_unit_behind() -> None:
         counter("esper_ready")
 
 
+def test_the_page_lists_the_catalogue() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "health.md").read_text()
+    table = page.partition("<!-- table: esper.runtime.catalogue")[2].partition("<!-- end -->")[0]
+
+    listed = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[3:]]
+
+    assert listed == [[f"`{row.name}`", row.kind, ", ".join(row.labels), row.roles, row.text] for row in METRICS]
+
+
 @pytest.mark.parametrize(
     ("expression", "names"),
     [

@@ -36,9 +36,9 @@ METRICS = (
     Metric(
         "esper_process_info",
         "gauge",
-        ("role", "name", "run", "region", "version"),
+        ("process", "name", "run", "region", "version"),
         EVERY,
-        "1; says which process it is",
+        "1; says which process this is, of which run",
     ),
     Metric("esper_ready", "gauge", (), EVERY, "1 where /readyz answers 200, else 0"),
     Metric("esper_check_failing", "gauge", ("check",), EVERY, "1 for each check of /readyz that fails, else 0"),

@@ -33,7 +33,7 @@ class HealthMetrics(Collector):
         """What a scrape asks for."""
         health, vitals = self.health, self.health.vitals
         info, failing = gauge("esper_process_info"), gauge("esper_check_failing")
-        told = {"version": version("esper"), **health.identity}
+        told = {"version": version("esper"), **health.identity}  # `role` is a label of who scrapes it
         info.add_metric([told.get(label, "") for label in ("role", "name", "run", "region", "version")], 1)
         findings = health.ready()
         for finding in findings:

@@ -85,7 +85,7 @@ def test_old_data_and_a_missing_key_are_said() -> None:
     trouble = [line.text for line in board(picture, Sight(trouble="no answer"))]
     reading = [line.text for line in board(picture, Sight(read_only="no key"))]
 
-    assert "OLD DATA: no answer" in trouble
+    assert "OLD DATA no answer" in trouble
     assert "read-only: no key" in reading
 
 
@@ -94,3 +94,19 @@ def test_rows_go_first_to_the_fewest_then_in_turn() -> None:
     assert dealt(12, [9, 9, 9]) == [4, 4, 4]
     assert dealt(0, [9, 9, 9]) == [2, 3, 3]
     assert dealt(99, [1, 1, 1]) == [1, 1, 1]
+
+
+async def test_time_passes_where_nothing_comes_and_stands_still_where_redis_does_not_answer() -> None:
+    picture = grown()
+    source = Still(at_ms=picture.now_ms + 3_000)
+    app, shown = TopApp(picture, source, zone=UTC), []
+
+    async with app.run_test(size=(80, 24)):
+        for trouble in ("", "no answer"):
+            source.trouble, source.at_ms = trouble, source.at_ms + 2_000
+            app.draw()
+            shown.append(screen(app))
+
+    assert ["SILENT" in text for text in shown] == [False, False]
+    assert "5.0s training" in shown[0] and "5.0s training" in shown[1]
+    assert "OLD DATA of 2.0s ago: no answer" in shown[1]

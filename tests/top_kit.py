@@ -17,9 +17,13 @@ KEPT = Path(__file__).parent / "snapshots"
 
 @dataclass
 class Still:
-    """A source that is never in trouble, unless the test says so."""
+    """A source that is never in trouble, unless the test says so, and whose clock stands still."""
 
     trouble: str = ""
+    at_ms: int = 0
+
+    def now_ms(self) -> int:
+        return self.at_ms
 
 
 def screen(app: TopApp, selector: str = "#board") -> str:

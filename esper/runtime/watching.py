@@ -44,7 +44,7 @@ BACKLOG: Mapping[str, int] = MappingProxyType(
 )
 """By stream, in the order in which they are read first: how many of its newest entries."""
 _SEALED_BY = {"commands": (Domain.COMMAND, Role.CONTROLLER), "optimizer": (Domain.OPTIMIZER, Role.OPTIMIZER)}
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S, ANSWER_S = 1.0, 3.0
 SURVEY_EVERY = 3  # looks: a survey asks for every group of every stream
 
 
@@ -166,11 +166,11 @@ async def watching(
     """
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(connect.reader(found.redis_url))
-        writer = await stack.enter_async_context(connect.writer(found.redis_url))
+        asker = await stack.enter_async_context(connect.client(found.redis_url, ANSWER_S))
         await stack.enter_async_context(found.kept_current())
         clock = connect.ServerClock()
-        await clock.look(writer)
-        watch = Watch(found.run_id, observer_of(found, name, reader, clock, on_refusal), writer, clock, sink)
+        await clock.look(asker)
+        watch = Watch(found.run_id, observer_of(found, name, reader, clock, on_refusal), asker, clock, sink)
         readable = {stream: count for stream, count in backlog.items() if opens(found.keyring.roles, stream)}
         watch.start(await watch.catch_up(readable))
         stack.push_async_callback(watch.stop)

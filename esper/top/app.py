@@ -18,7 +18,7 @@ from esper.leyline.lifecycle import short
 from esper.top import pages
 from esper.top.board import Sight, Style, board
 from esper.top.dialogs import Ask, Confirm, Page
-from esper.top.form import clean
+from esper.top.form import age, clean
 from esper.top.grammar import parsed
 from esper.view.picture import Picture
 
@@ -50,6 +50,9 @@ class Source(Protocol):
     @property
     def trouble(self) -> str:
         """Why what is shown may be old; empty: it is not."""
+
+    def now_ms(self) -> int:
+        """The server's clock."""
 
 
 class TopApp(App[None]):
@@ -99,6 +102,8 @@ class TopApp(App[None]):
     def draw(self) -> None:
         """The picture as it is now."""
         self._keep_choice()
+        if not self.source.trouble:  # else nobody knows who is silent
+            self.picture.tick(self.source.now_ms())
         text = Text(no_wrap=True, overflow="crop")
         lines = board(self.picture, self._sight())
         for number, line in enumerate(lines):
@@ -188,10 +193,14 @@ class TopApp(App[None]):
             height=max(size.height, 8),
             seed=self.seed,
             zone=self.zone,
-            trouble=clean(self.source.trouble),
+            trouble=self._trouble(),
             notice=self.notice,
             read_only=self.read_only,
         )
+
+    def _trouble(self) -> str:
+        trouble = clean(self.source.trouble)
+        return f"of {age(self.source.now_ms() - self.picture.now_ms)} ago: {trouble}" if trouble else ""
 
     def _names(self) -> list[str]:
         return [seed.state.seed_id for seed in self.picture.seeds.ordered]

@@ -121,7 +121,7 @@ def _seeds(pane: Pane, share: int, picture: Picture, sight: Sight) -> list[Line]
 
 def _notice(sight: Sight) -> Line:
     if sight.trouble:
-        return Line(f"OLD DATA: {sight.trouble}", "bold")
+        return Line(f"OLD DATA {sight.trouble}", "bold")
     if sight.notice:
         return Line(sight.notice, "bold")
     return Line(f"read-only: {sight.read_only}" if sight.read_only else "")

@@ -95,6 +95,10 @@ class Picture:
         self.workers.note_lags(look.lags)
         self.lags, self.refused = look.lags, look.refused
 
+    def tick(self, now_ms: int) -> None:
+        """Let time pass, by the server's clock, where nothing came that tells it."""
+        self.now_ms = max(self.now_ms, now_ms)
+
     @property
     def rejected(self) -> Counter[str]:
         """Messages by reason: those refused by any process, and commands refused by a judge or a rank.

@@ -113,7 +113,9 @@ class Beside:
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 
     async def _follow_log(self, name: str) -> None:
+        self.logs[name].held_back = True  # while the trainer sets up, which may take minutes
         await self._begun.wait()
+        self.logs[name].held_back = False
         async for batch in self.logs[name].batches():
             settlement = Settlement()
             for delivery in batch:

@@ -29,6 +29,7 @@ class Vitals:
 
     answered_s: float | None = None
     up_since_s: float | None = None
+    """Since when it has served this process without a break; None: it does not."""
     why: str = ""
     """What went wrong last; empty: nothing since it answered."""
     waiting: str = ""
@@ -39,7 +40,7 @@ class Vitals:
 
 
 class Health:
-    """Alive: the loop answers, and what it reads makes progress while Redis answers. A Redis that is away is no reason
+    """Alive: the loop answers, and what it reads makes progress while Redis serves. A Redis that does not is no reason
     to end a process, which waits for it and loses nothing by that. Ready: fit for work now, Redis and all.
     """
 
@@ -65,10 +66,10 @@ class Health:
 
     def live(self) -> list[Finding]:
         """What a restart would mend, if anything fails."""
-        if not self.is_up():
-            met = "waits for Redis: nothing is expected of it before that answers"
-            return [ok("progress", met, "progress while Redis answers")]
-        since_s = self.vitals.up_since_s or 0.0
+        since_s = self.vitals.up_since_s
+        if since_s is None or not self.is_up():
+            met = "waits for Redis: nothing is expected of it before that serves it"
+            return [ok("progress", met, "progress while Redis serves")]
         return [self._progress(name, last_s(), since_s) for name, last_s in self.progress.items()]
 
     def ready(self) -> list[Finding]:

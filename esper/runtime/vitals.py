@@ -45,7 +45,10 @@ class Look:
             vitals.why, vitals.up_since_s = str(error), None
             return
         vitals.answered_s, vitals.why, vitals.waiting = clock(), "", self.outage.said
-        vitals.up_since_s = clock() if vitals.up_since_s is None else vitals.up_since_s
+        if vitals.waiting:
+            vitals.up_since_s = None
+        elif vitals.up_since_s is None:
+            vitals.up_since_s = clock()
 
     async def _lags(self) -> dict[Source, float]:
         """Of what this process reads; without what the server does not let it ask."""

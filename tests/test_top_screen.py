@@ -109,4 +109,4 @@ async def test_time_passes_where_nothing_comes_and_stands_still_where_redis_does
 
     assert ["SILENT" in text for text in shown] == [False, False]
     assert "5.0s training" in shown[0] and "5.0s training" in shown[1]
-    assert "OLD DATA of 2.0s ago: no answer" in shown[1]
+    assert "OLD DATA of 7.0s ago: no answer" in shown[1]

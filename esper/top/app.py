@@ -200,7 +200,7 @@ class TopApp(App[None]):
 
     def _trouble(self) -> str:
         trouble = clean(self.source.trouble)
-        return f"of {age(self.source.now_ms() - self.picture.now_ms)} ago: {trouble}" if trouble else ""
+        return f"of {age(self.source.now_ms() - self.picture.heard_ms)} ago: {trouble}" if trouble else ""
 
     def _names(self) -> list[str]:
         return [seed.state.seed_id for seed in self.picture.seeds.ordered]

@@ -47,10 +47,11 @@ class Look(Protocol):
 
 @dataclass
 class Picture:
-    """One run. It has no clock: `now_ms` is the server's, as of the newest look or entry."""
+    """One run. It has no clock: `now_ms` is the server's, as of the newest look or entry, or as it was told since."""
 
     run_id: str
     now_ms: int = 0
+    heard_ms: int = 0  # of the newest look or entry
     workers: Workers = field(default_factory=Workers)
     seeds: Seeds = field(default_factory=Seeds)
     rounds: Rounds = field(default_factory=Rounds)
@@ -66,7 +67,7 @@ class Picture:
         """Take one message; streams in any order to one another, each in its own. What says nothing is passed over."""
         self.num_noted += 1
         at_ms = int(opened.entry_id.partition("-")[0])
-        self.now_ms = max(self.now_ms, at_ms)
+        self._hear(at_ms)
         match opened.message:
             case pb.Heartbeat() as beat:
                 self._note_heartbeat(beat, at_ms)
@@ -90,7 +91,7 @@ class Picture:
     def look(self, look: Look) -> None:
         """Take what was read beside the messages."""
         self.num_noted += 1
-        self.now_ms = max(self.now_ms, look.at_ms)
+        self._hear(look.at_ms)
         self.flow.note_totals(look.totals, look.at_ms)
         self.workers.note_lags(look.lags)
         self.lags, self.refused = look.lags, look.refused
@@ -110,6 +111,10 @@ class Picture:
         for stream, reasons in self.refused.items():
             (of_commands if stream in COMMAND_STREAMS else told).update(reasons)
         return told + (of_commands | self.orders.rejected)
+
+    def _hear(self, at_ms: int) -> None:
+        self.heard_ms = max(self.heard_ms, at_ms)
+        self.tick(at_ms)
 
     def _note_heartbeat(self, beat: pb.Heartbeat, at_ms: int) -> None:
         if not self.workers.note(beat, at_ms):

@@ -174,9 +174,9 @@ def launched(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def answers(path: Path) -> bool:
-    """Whether a server that has finished loading answers PING on this socket."""
+    """Whether a server that has finished loading answers PING on this socket, be it that it wants a name."""
     try:
-        return asked(path, b"PING").startswith(b"+PONG")
+        return asked(path, b"PING").startswith((b"+PONG", b"-NOAUTH"))
     except OSError:
         return False
 

@@ -37,6 +37,7 @@ SERVER = ServerFacts(
     promise="acknowledges a publish once it is on disk (appendfsync always)",
     window_s=None,
     durable=True,
+    tells_settings=True,
     num_replicas=1,
     num_replicas_wanted=1,
     user="digits-00c0ffee-worker",
@@ -95,6 +96,7 @@ def test_a_machine_is_judged_by_each_of_its_facts(facts: dict[str, Any], check: 
         ({"max_memory_bytes": 0, "used_memory_bytes": 990 << 20}, {}),
         ({"durable": False, "window_s": 2.0}, {}),
         ({"durable": False}, {"persistence": "warn"}),
+        ({"durable": False, "tells_settings": False}, {"persistence": "warn"}),
         ({"last_writes_well": False}, {"writes to disk": "fail"}),
         ({"num_replicas": 0}, {"replicas": "fail"}),
         ({"skew_s": -1.5}, {"clock skew": "warn"}),
@@ -160,7 +162,7 @@ async def test_a_message_really_goes_all_the_way_and_leaves_nothing_behind(
 
 
 async def test_a_user_who_may_not_touch_other_streams_is_told_so(redis: connect.Redis, redis_url: str) -> None:
-    await redis.execute_command("ACL", "SETUSER", "kept", "on", ">secret", "~esper:{other}:*", "+@all")
+    await redis.execute_command("ACL", "SETUSER", "kept", "on", ">secret", "~esper:{other}:*", "+@all", "-acl")
     url = redis_url.replace("unix://", "unix://kept:secret@")
     try:
         async with connect.reader(url) as reader, connect.writer(url) as writer:
@@ -169,7 +171,7 @@ async def test_a_user_who_may_not_touch_other_streams_is_told_so(redis: connect.
         await redis.execute_command("ACL", "DELUSER", "kept")
 
     assert found.may_not and arrival(found).status == "ok"
-    assert facts.user == "kept"
+    assert facts.user == "kept" and facts.tells_settings
 
 
 async def asked(*words: str) -> tuple[int, str, str]:

@@ -37,6 +37,7 @@ class ServerFacts:
     window_s: float | None
     """How much of the newest may be lost in a crash; None: no bound is known."""
     durable: bool
+    tells_settings: bool
     num_replicas: int
     num_replicas_wanted: int
     user: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from esper.bus.connect import Redis, server_ms
 from esper.bus.durability import ask_one
@@ -18,7 +19,7 @@ NUM_ROUND_TRIPS = 20
 async def server_facts(redis: Redis) -> ServerFacts:
     """Of one server. BusError: it can't be reached, or does not tell what every user may ask."""
     info = cast(Mapping[str, Any], await redis.info())
-    promised = await ask_one(redis)
+    promised, least = await ask_one(redis), await told(redis, "CONFIG", "GET", "min-replicas-to-write")
     round_trips_s, skew_s = await timed(redis)
     return ServerFacts(
         at=without_password(redis.url),
@@ -35,8 +36,9 @@ async def server_facts(redis: Redis) -> ServerFacts:
         promise=promised.sentence,
         window_s=promised.window_s,
         durable=promised.durable,
+        tells_settings=least is not None,
         num_replicas=int(info.get("connected_slaves", 0)),
-        num_replicas_wanted=await wanted(redis),
+        num_replicas_wanted=int(least[1]) if least else 0,
         user=await whoami(redis),
         skew_s=skew_s,
         round_trips_s=round_trips_s,
@@ -55,16 +57,10 @@ async def timed(redis: Redis) -> tuple[tuple[float, ...], float]:
     return tuple(took_s for took_s, _ in looks), looks[0][1]
 
 
-async def wanted(redis: Redis) -> int:
-    """Replicas without which the server takes no writes; 0 where it does not tell."""
-    reply = await told(redis, "CONFIG", "GET", "min-replicas-to-write")
-    return int(reply[1]) if reply else 0
-
-
 async def whoami(redis: Redis) -> str | None:
-    """The user that we are to the server."""
+    """The user that we are to the server: by the URL where it does not tell, as those of `esper acl` may not ask."""
     reply: bytes | None = await told(redis, "ACL", "WHOAMI")
-    return None if reply is None else reply.decode()
+    return urlsplit(redis.url).username if reply is None else reply.decode()
 
 
 async def told(redis: Redis, *words: str) -> Any:

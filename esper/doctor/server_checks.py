@@ -64,12 +64,14 @@ def memory(facts: ServerFacts) -> Finding:
 
 
 def persistence(facts: ServerFacts) -> Finding:
+    hidden = "look as a user who may read settings: esper-admin, or one of esper acl --durable"
+    todo = "CONFIG SET appendonly yes, appendfsync everysec (always for ESPER_DURABILITY=durable), then CONFIG REWRITE"
     bounded = facts.durable or (facts.window_s is not None and facts.window_s <= WINDOW_WARN_S)
     return judged(
         "persistence",
         facts.promise,
         "an append-only file, synced every second or always",
-        "CONFIG SET appendonly yes, appendfsync everysec (always for ESPER_DURABILITY=durable), then CONFIG REWRITE",
+        todo if facts.tells_settings else hidden,
         "ok" if bounded else "warn",
     )
 

@@ -58,8 +58,9 @@ class Server(uvicorn.Server):
         self._feed = feed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._feed.end()
-        await super().shutdown(sockets)
+        if not self._feed.ended:
+            self._feed.end()
+            await super().shutdown(sockets)
 
 
 @asynccontextmanager
@@ -96,6 +97,8 @@ async def serve(site: Site, watch: Watch, place: Place, listening: socket.socket
     finally:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
+        if server.started:
+            await server.shutdown([listening])  # cancelled, it had no chance to
 
 
 def bound(place: Place) -> socket.socket:

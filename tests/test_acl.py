@@ -214,7 +214,7 @@ def test_the_file_holds_hashes_and_only_its_owner_reads_the_passwords(
     assert paths[0].parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_passwords_stay_until_fresh_ones_are_asked_for(tmp_path: Path) -> None:
+def test_passwords_stay_until_fresh_ones_are_asked_for_and_go_once_these_are_in_use(tmp_path: Path) -> None:
     def written(*more: str) -> tuple[str, str]:
         result = CliRunner().invoke(app, ["acl", RUN, "--out", str(tmp_path / "users.acl"), *more])
         assert result.exit_code == 0, result.output
@@ -223,7 +223,9 @@ def test_passwords_stay_until_fresh_ones_are_asked_for(tmp_path: Path) -> None:
     first, again, fresh, settings = written(), written(), written("--fresh"), written("--durable")
 
     assert first == again
-    assert not set(first) & set(fresh)
+    assert first[1] != fresh[1] == settings[1]
+    was, both, now = (set(re.findall(r"#[0-9a-f]{64}", each[0])) for each in (first, fresh, settings))
+    assert both == was | now and not was & now and len(now) == len(ROLES) + 1
     assert settings[0].count("+config|get") == len(ROLES) and "config" not in fresh[0]
 
 

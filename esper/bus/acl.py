@@ -79,19 +79,24 @@ def user_name(run_id: str, user: str) -> str:
     return f"{run_id}-{user}"
 
 
-def line(run_id: str, user: str, password: str, *, tells_settings: bool = False) -> str:
-    """The user's line in an ACL file; of the password its SHA-256 alone.
+def hashed(password: str) -> str:
+    """As an ACL file has it: its SHA-256."""
+    return f"#{sha256(password.encode()).hexdigest()}"
+
+
+def line(run_id: str, user: str, hashes: Sequence[str], *, tells_settings: bool = False) -> str:
+    """The user's line in an ACL file, with each of these passwords good.
 
     `tells_settings`: also CONFIG GET, by which durable mode asks; it tells every setting, passwords among them.
     """
     extras = ["+config|get"] * tells_settings + ["+scan"] * (user in SURVEYORS)
     rights = [*BASE, *extras, *map(str, grants(run_id, user))]
-    return " ".join(("user", user_name(run_id, user), "on", f"#{sha256(password.encode()).hexdigest()}", *rights))
+    return " ".join(("user", user_name(run_id, user), "on", *hashes, *rights))
 
 
-def admin(password: str) -> str:
+def admin(hashes: Sequence[str]) -> str:
     """The line of whoever looks after the server."""
-    return f"user {ADMIN} on #{sha256(password.encode()).hexdigest()} ~* &* +@all"
+    return " ".join(("user", ADMIN, "on", *hashes, "~*", "&*", "+@all"))
 
 
 def grants(run_id: str, user: str) -> list[Grant]:

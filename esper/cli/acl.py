@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, line, user_name
+from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, hashed, line, user_name
 from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.names import checked_name
 from esper.errors import SettingError
@@ -26,7 +26,9 @@ def acl(
     passwords: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where each user's variables go; default: beside --out.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="New passwords also for users that have one.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="New passwords; the old ones are good until this is said again without it.")
+    ] = False,
     durable: Annotated[
         bool, typer.Option("--durable", help="Let processes read Redis's settings, as ESPER_DURABILITY=durable must.")
     ] = False,
@@ -37,7 +39,9 @@ def acl(
     others = users_of(out)
     folder = passwords or out.parent / "passwords"
     users = {user_name(run, role): role for role in ROLES} | {ADMIN: ADMIN}
-    known = {name: password_of(folder, name, fresh=fresh) for name in users}
+    known = {name: [hashed(password_of(folder, name, fresh=fresh))] for name in users}
+    for name in users if fresh else ():
+        known[name] += hashes_of(others.get(name, ""))
     lines = {
         name: admin(known[name]) if role == ADMIN else line(run, role, known[name], tells_settings=durable)
         for name, role in users.items()
@@ -70,6 +74,11 @@ def password_of(folder: Path, name: str, *, fresh: bool) -> str:
 def variables_of(folder: Path, name: str) -> Path:
     """As a shell, a systemd unit or Compose reads them."""
     return folder / f"{name}.env"
+
+
+def hashes_of(written: str) -> list[str]:
+    """Passwords that a line lets in."""
+    return [word for word in written.split() if word.startswith("#")]
 
 
 def users_of(path: Path) -> dict[str, str]:

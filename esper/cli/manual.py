@@ -18,10 +18,22 @@ class Page:
     """Why its examples are not run by the tests as they stand; empty: they are."""
 
 
+TUTORIAL = "the tutorial's test does, with a run of its own"
+WRITTEN = "the folder is one that a run has written: tests/test_checkpoint_cli.py"
 ENDLESS = "goes on until it is interrupted"
 PAGES: dict[str, Page] = {
     "demo": Page(("esper demo", "esper demo --json"), "the demo did not come to its end", "tests/system/test_demo.py"),
-    "up": Page(("esper up --name demo",), "a process of the run died", ENDLESS),
+    "up": Page(
+        ("esper up --name demo", "esper up --example > run.toml", "esper up -f run.toml --detach"),
+        "a process was given up, or had to be killed at the end",
+        "goes on until it is told to end: tests/system/test_interrupts.py",
+    ),
+    "ps": Page(("esper ps demo", "esper ps demo --json"), alone="tests/test_up.py has a run that is kept going"),
+    "restart": Page(
+        ("esper restart regional demo", "esper restart trainer-0 demo"),
+        alone="tests/test_up.py has a run that is kept going",
+    ),
+    "down": Page(("esper down demo",), "a process had to be killed", "tests/test_up.py has a run that is kept going"),
     "tail": Page(
         (
             "esper tail demo --last 20",
@@ -47,13 +59,16 @@ PAGES: dict[str, Page] = {
         ("esper streams forget worker-9 --run demo --dry-run",), alone="refused but for a worker that is gone"
     ),
     "log": Page(("esper log demo --out demo.jsonl", "esper log demo --out demo.jsonl --public public.json")),
-    "verify": Page(("esper verify demo", "esper verify demo --json"), "something was found"),
+    "verify": Page(("esper verify demo", "esper verify demo --json"), "something was found", TUTORIAL),
     "audit": Page(("esper audit demo", "esper audit demo --since 10m --json"), "a command is without its signature"),
     "report": Page(("esper report demo", "esper report demo --out demo.html --json"), "the log does not verify"),
-    "replay": Page(("esper replay demo --dry-run", "esper replay demo --json"), "it came to other parameters"),
-    "diff": Page(("esper diff demo demo",), "the two runs part somewhere"),
-    "checkpoints list": Page(("esper checkpoints list checkpoints",)),
-    "checkpoints verify": Page(("esper checkpoints verify checkpoints",), "one does not verify"),
+    "replay": Page(
+        ("esper replay demo --dry-run", "esper replay demo --json"), "it came to other parameters", TUTORIAL
+    ),
+    "diff": Page(("esper diff demo demo",), "the two runs part somewhere", "tests/test_diff.py"),
+    "publish prune": Page(alone="asks the run for figures first: tests/test_cli_prune.py"),
+    "checkpoints list": Page(("esper checkpoints list checkpoints",), alone=WRITTEN),
+    "checkpoints verify": Page(("esper checkpoints verify checkpoints",), "one does not verify", WRITTEN),
     "acl": Page(("esper acl digits-00c0ffee --out users.acl", "esper acl digits-00c0ffee --out users.acl --json")),
     "keys new": Page(("esper keys new master.json",)),
     "keys list": Page(("esper keys list master.json", "esper keys list master.json --json")),

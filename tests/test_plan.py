@@ -1,0 +1,109 @@
+"""What a run file comes to: which processes, with which names, commands and environments."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from esper.bus.runs import RunRecord
+from esper.cli.fleet import example, groups
+from esper.cli.plan import Place, planned
+from esper.runtime.runfile import parse
+from esper.runtime.unit import Plan
+
+RECORD = RunRecord("digits-0a1b2c3d", "digits", "redis://there:1", Path("/run/esper/digits-0a1b2c3d"))
+PLACE = Place(RECORD, Path("/runs/digits-0a1b2c3d"))
+
+
+def plans(*lines: str) -> list[list[Plan]]:
+    return planned(parse("\n".join(('name = "digits"', *lines)), "run.toml"), PLACE)
+
+
+def names(tiers: list[list[Plan]]) -> list[list[str]]:
+    return [[plan.name for plan in tier] for tier in tiers]
+
+
+def environment(plan: Plan, number: int = 0) -> dict[str, str]:
+    return dict(plan.programs[number].environment)
+
+
+def test_tiers_end_in_the_order_in_which_nothing_is_lost() -> None:
+    tiers = planned(parse(example(), "run.toml"), PLACE)
+
+    assert names(tiers) == [["trainer"], ["regional-r0", "regional-r1"], ["global"], ["coordinator"], []]
+    assert [program.name for program in tiers[0][0].programs] == ["trainer-0", "trainer-1"]
+
+
+def test_of_several_each_has_a_number() -> None:
+    tiers = plans("coordinator.count = 2", "regional.count = 2", "global.count = 0", "trainer.count = 0")
+
+    assert names(tiers) == [[], ["regional-r0-0", "regional-r0-1"], [], ["coordinator-0", "coordinator-1"], []]
+
+
+def test_each_process_is_told_its_run_its_name_and_its_own_keyring() -> None:
+    [_, [regional], [tier], [coordinator], []] = plans('regions = ["eu"]')
+
+    assert (
+        environment(regional).items()
+        >= {
+            "ESPER_RUN": "digits-0a1b2c3d",
+            "ESPER_REDIS_URL": "redis://there:1",
+            "ESPER_KEYRING": "/run/esper/digits-0a1b2c3d/keys/regional.json",
+            "ESPER_NAME": "regional-eu",
+            "ESPER_REGION": "eu",
+        }.items()
+    )
+    assert (environment(tier)["ESPER_REGIONS"], tier.programs[0].command[-1]) == ("eu", "esper.workers.global_")
+    assert environment(coordinator)["ESPER_ARCHIVE"] == "/runs/digits-0a1b2c3d/log"
+
+
+def test_ranks_of_a_group_meet_at_one_port_and_replicas_know_of_no_group() -> None:
+    [[group], *_] = plans("trainer = {count = 2}", 'regions = ["r0", "r1"]')
+    [[first, second], *_] = plans("trainer = {count = 2, together = false}")
+
+    told = [environment(group, rank) for rank in range(2)]
+    assert [(each["RANK"], each["WORLD_SIZE"], each["ESPER_REGION"]) for each in told] == [
+        ("0", "2", "r0"),
+        ("1", "2", "r1"),
+    ]
+    assert [each["ESPER_NAME"] for each in told] == ["worker-0", "worker-1"]
+    assert set(group.fresh()) == {"MASTER_PORT"} and not first.fresh()
+    assert "RANK" not in environment(first) and environment(second)["ESPER_NAME"] == "worker-1"
+
+
+def test_trainers_that_look_at_a_file_are_told_which() -> None:
+    [[group], *_] = plans("trainer = {stop_by = 'file', finish_s = 3.0}")
+
+    assert environment(group)["ESPER_STOP_FILE"] == str(group.stop_file) == "/runs/digits-0a1b2c3d/stop-trainer"
+    assert group.finish_s == 3.0
+
+
+def test_what_the_file_says_goes_before_what_holds_else() -> None:
+    [[group], _, _, [coordinator], [extra]] = plans(
+        "environment = {OMP_NUM_THREADS = '4', ESPER_ARCHIVE = '/archive'}",
+        "process.web = {command = ['esper', 'web'], keys = 'controller'}",
+    )
+
+    assert environment(group)["OMP_NUM_THREADS"] == "4"
+    assert environment(coordinator)["ESPER_ARCHIVE"] == "/archive"
+    assert environment(extra)["ESPER_KEYRING"].endswith("/keys/controller.json")
+    assert (extra.may_end, extra.essential, extra.role) == (True, False, "web")
+
+
+def test_python_is_the_one_that_runs_this() -> None:
+    [[group], *_, [extra]] = plans("process.x = {command = ['python', 'x.py']}")
+
+    assert group.programs[0].command == [sys.executable, "-P", "-m", "esper.workers.trainer"]
+    assert extra.programs[0].command == [sys.executable, "x.py"]
+
+
+def test_groups_are_made_for_every_region_and_every_worker() -> None:
+    read = parse('name = "d"\nregions = ["a", "b"]\ntrainer = {count = 3}', "run.toml")
+
+    made = groups(read, "d-1")
+
+    assert {group for key, group in made if key.endswith(":commands")} == {
+        "coordinator",
+        *(f"worker-{n}" for n in range(3)),
+    }
+    assert [key for key, group in made if group == "regional"] == ["esper:{d-1/a}:telemetry", "esper:{d-1/b}:telemetry"]

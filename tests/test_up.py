@@ -1,0 +1,120 @@
+"""`esper up`, `ps`, `restart` and `down`: what they print, and what they refuse in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from esper.bus import runs
+from esper.cli.keeping import answer
+from esper.cli.main import app
+from esper.runtime import control
+from esper.runtime.crew import Crew, Notes
+from esper.runtime.unit import Unit
+from tests.crew_kit import STAY, plan
+from tests.deploy_kit import ROOT
+
+
+def invoked(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+async def said(*words: str) -> Result:
+    """A command in a thread of its own, so that the run in this one can answer."""
+    return await asyncio.to_thread(invoked, *words)
+
+
+@pytest.fixture
+async def kept(short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crew]:
+    """A run called demo of two regional aggregators and a tier above them, all of which do nothing."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+    notes = Notes()
+
+    async def settled(role: str) -> None:
+        notes("tier.unsettled", tier=role, why="3 entries wait after 5 s")
+
+    plans = [[plan(f"regional-r{number}", STAY, role="regional") for number in range(2)], [plan("global", STAY)]]
+    crew = Crew([[Unit(each, tmp_path, {}, notes) for each in tier] for tier in plans], settled, notes, 30.0)
+    with runs.register("demo", started_ns=1) as record:
+        async with control.answering(record.directory / control.NAME, lambda asked: answer(crew, asked)):
+            crew.start()
+            while not all(unit.ready.is_set() for unit in crew.units):
+                await asyncio.sleep(0)
+            yield crew
+            await crew.drain()
+
+
+def test_the_example_is_the_file_in_the_folder_of_examples() -> None:
+    assert invoked("up", "--example").output == (ROOT / "examples" / "run.toml").read_text()
+
+
+def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('name = "x"\ntrainer.count = -1\n')
+
+    result = invoked("up", "-f", str(tmp_path / "run.toml"))
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"esper: {tmp_path}/run.toml: trainer.count is -1; expected greater than")
+    assert result.stderr.count("\n") == 1
+
+
+async def test_ps_lists_what_each_process_is_at(kept: Crew) -> None:
+    table, lines = await said("ps", "demo"), await said("ps", "demo", "--json")
+
+    head, *rows = table.output.splitlines()
+    assert head.split() == ["NAME", "ROLE", "STATE", "PID", "RESTARTS", "RSS", "LAST", "END"]
+    assert [row.split()[:3] for row in rows] == [
+        ["regional-r0", "regional", "ready"],
+        ["regional-r1", "regional", "ready"],
+        ["global", "global", "ready"],
+    ]
+    assert [json.loads(line)["restarts"] for line in lines.output.splitlines()] == [0, 0, 0]
+
+
+async def test_the_one_run_that_is_kept_going_needs_no_name(kept: Crew) -> None:
+    assert len((await said("ps")).output.splitlines()) == 4
+
+
+async def test_restart_says_how_it_goes_and_refuses_a_role_that_is_not_there(kept: Crew) -> None:
+    before = [row["pid"] for row in kept.rows()]
+
+    done, refused = await said("restart", "global", "demo"), await said("restart", "king", "demo")
+
+    assert done.stdout.splitlines() == [f"global is {state}" for state in ("stopping", "started", "ready")]
+    assert [row["pid"] for row in kept.rows()][:2] == before[:2] and kept.rows()[2]["pid"] != before[2]
+    assert refused.exit_code == 2
+    assert "role is 'king'; expected one of global, regional" in refused.stderr
+
+
+async def test_down_ends_the_run_in_order_and_says_what_was_not(kept: Crew) -> None:
+    async def keep() -> None:
+        await kept.keep()
+        await kept.drain()
+        runs.resolve("demo").directory.joinpath(runs.LOCK).unlink()  # as whoever keeps a run does once all has ended
+
+    keeping = asyncio.create_task(keep())
+    result = await said("down", "demo")
+    await keeping
+
+    assert result.exit_code == 0
+    told = result.stdout.splitlines()
+    unsettled = "what was on its way to the {} tier has not come through: 3 entries wait after 5 s"
+    assert (told[0], told[-3]) == (unsettled.format("regional"), unsettled.format("global"))
+    assert told[-2:] == ["global is stopping", "global is stopped"]
+
+
+def test_a_run_that_nobody_keeps_going_is_refused(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+    with runs.register("lone", started_ns=1):
+        named, unnamed = invoked("ps", "lone"), invoked("down")
+
+    assert (named.exit_code, unnamed.exit_code) == (2, 2)
+    assert "nobody answers at" in named.stderr
+    assert "expected one of those that are kept going here (none" in unnamed.stderr

@@ -71,7 +71,9 @@ def secured(short_directory: Path, run_id: str, tmp_path: Path) -> Iterator[Secu
         town.close()
 
 
-def test_a_run_under_acls_and_tls_carries_out_commands_and_refuses_those_of_a_worker(secured: Secured) -> None:
+def test_a_run_under_acls_and_tls_obeys_its_controller_alone_also_after_the_users_are_loaded_anew(
+    secured: Secured,
+) -> None:
     run_id, commands = secured.run_id, names.key(secured.run_id, "commands")
 
     async def add(user: str, value: float) -> None:
@@ -87,7 +89,12 @@ def test_a_run_under_acls_and_tls_carries_out_commands_and_refuses_those_of_a_wo
         with pytest.raises(BusError, match="permission"):
             now(add(user, 0.04))
 
+    alone = len(secured.sealed(commands))
+    secured.order("ACL", "LOAD")  # which drops every connection of a user with a name
+    now(add("controller", 0.03))
+    secured.steps_until(rate_is(secured, 0.03), limit=2_000_000)
+
     assert denied <= ASKED_IN_VAIN
-    assert len(secured.sealed(commands)) == 1
+    assert alone == 1
     assert [process.poll() for process in secured.servers.values()] == [None] * 3
     assert names.region_key(run_id, REGION, "telemetry").encode() in secured.order("KEYS", "*")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from esper.bench.effort import Effort
@@ -15,6 +17,8 @@ ROWS = registered()
 FEW = Effort("quick", 3, 3, 1.0, 0.0)
 HEAVY = [
     "graft-cull",
+    "gpt2-graft-cull",
+    "gpt2-step",
     "kernel-load",
     "state-transition",
     "forward-overhead",
@@ -51,10 +55,12 @@ def test_rounds_of_the_barrier_are_made_by_real_processes() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.timeout(150)
 def test_an_attached_step_is_timed_by_two_clocks_while_messages_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attached, "PER_S", 200.0)  # whose cost is not looked at
 
-    found = list(attached.measure(attached.row_of("attached", SMALL), SMALL, 8, FEW))
+    size = replace(SMALL, num_warm=2)
+    found = list(attached.measure(attached.row_of("attached", size), size, 8, FEW))
 
     figures = {(figure.row, figure.arm, figure.stat): figure for figure in found}
     for clock in ("attached", "attached, processor"):

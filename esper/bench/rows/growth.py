@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from esper.bench.agreement import Tolerance
+from esper.bench.arm import Arm
 from esper.bench.lazily import lazily, measured_by
 from esper.bench.row import Comparison, Goal, Measurement, Row
 
@@ -31,4 +32,53 @@ GRAFT_CULL = Comparison(
     limit="made, hooked, unhooked",
 )
 
-ROWS: tuple[Row, ...] = (GRAFT_CULL, Measurement("growth", "growth", measured_by("growing:measure")))
+
+def without_transformers() -> str:
+    return "" if find_spec("transformers") is not None else "transformers is not installed"
+
+
+def on_gpt2(name: str, where: str, *given: object, peft: bool = False) -> Arm:
+    """An arm whose host transformers makes."""
+    why = (lambda: without_transformers() or without_peft()) if peft else without_transformers
+    return replace(lazily(name, where, *given), missing=why)
+
+
+GPT2 = "GPT-2 of 4 layers of 128, 867,000 parameters"
+
+GPT2_GRAFT_CULL = Comparison(
+    "gpt2-graft-cull",
+    "growth",
+    arms=(
+        on_gpt2("GERMINATE, CULL", "gpt2_grafts:germinated_and_culled"),
+        on_gpt2("PEFT add, delete", "gpt2_grafts:added_and_deleted", peft=True),
+        on_gpt2("made, hooked, unhooked", "gpt2_grafts:hooked"),
+    ),
+    unit="ms",
+    shape=f"{GPT2}; LoRA of rank 4 at a layer of 128 x 512",
+    tolerance=GRAFT_CULL.tolerance,
+    limit="made, hooked, unhooked",
+)
+
+# Arms agree on the loss of the first step, and on the embedding after it.
+GPT2_STEP = Comparison(
+    "gpt2-step",
+    "growth",
+    arms=(
+        on_gpt2("model alone", "gpt2:step_alone"),
+        on_gpt2("four dormant", "gpt2:step_slotted", "dormant"),
+        on_gpt2("four training", "gpt2:step_slotted", "training"),
+        on_gpt2("four blending", "gpt2:step_slotted", "blending"),
+        on_gpt2("PEFT, four adapters", "gpt2:step_adapted", peft=True),
+    ),
+    unit="ms",
+    shape=f"{GPT2}; 4 x 64 tokens, LoRA of rank 4 at four layers of 128 x 512; all learn",
+    tolerance=Tolerance(absolute=1e-4),
+    limit="model alone",
+)
+
+ROWS: tuple[Row, ...] = (
+    GRAFT_CULL,
+    GPT2_GRAFT_CULL,
+    GPT2_STEP,
+    Measurement("growth", "growth", measured_by("growing:measure")),
+)

@@ -89,6 +89,9 @@ METRICS = (
     Metric("esper_trainer_loss", "gauge", WORKER, "runtime", "The newest loss read; NaN before the first"),
     Metric("esper_trainer_accuracy_ratio", "gauge", WORKER, "runtime", "The newest accuracy noted; NaN: none"),
     Metric("esper_trainer_seeds", "gauge", ("worker", "stage"), "runtime", "Seeds in each stage of the lifecycle"),
+    Metric(
+        "esper_trainer_examples_total", "counter", WORKER, "runtime", "Examples trained on; 0: its script does not say"
+    ),
     Metric("esper_trainer_packets_total", "counter", WORKER, "runtime", "Packets the trainer has made"),
     Metric("esper_trainer_packets_shed_total", "counter", WORKER, "runtime", "Of them, those dropped at the source"),
     Metric("esper_trainer_steps_waited_total", "counter", WORKER, "runtime", "Steps that waited for a decision"),

@@ -31,6 +31,7 @@ class TrainerMetrics(Collector):
         yield shown("esper_trainer_epoch", beat.epoch, worker)
         yield shown("esper_trainer_loss", beat.loss, worker)
         yield shown("esper_trainer_accuracy_ratio", beat.accuracy, worker)
+        yield counted("esper_trainer_examples_total", beat.examples, worker)
         yield counted("esper_trainer_packets_total", beat.packets, worker)
         yield counted("esper_trainer_packets_shed_total", beat.shed, worker)
         yield counted("esper_trainer_steps_waited_total", beat.steps_waited, worker)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from esper.errors import SettingError
-from esper.session.loop import SteeredLoop
+from esper.session.loop import SteeredLoop, num_examples
 from esper.session.session import Session
 
 try:
@@ -27,7 +27,7 @@ class SteeringCallback(Callback):
 
     def __init__(self, sites: Sequence[str], **options: Any) -> None:
         self._loop = SteeredLoop(sites, options)
-        self._num_steps = 0
+        self._num_steps, self._num_examples = 0, 0
 
     @property
     def run(self) -> Session | None:
@@ -55,9 +55,11 @@ class SteeringCallback(Callback):
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if isinstance(loss, torch.Tensor):
             self._loop.note(loss)
+        self._num_examples += num_examples(batch)
         if trainer.global_step > self._num_steps:  # the others were micro-batches
             self._num_steps = trainer.global_step
-            self._loop.end()
+            self._loop.end(self._num_examples)
+            self._num_examples = 0
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._loop.measured(trainer.callback_metrics)

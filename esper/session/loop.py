@@ -41,12 +41,12 @@ class SteeredLoop:
         if self._step is not None:
             self._losses.append(loss.detach())
 
-    def end(self) -> None:
-        """After the optimizer has stepped."""
+    def end(self, examples: int = 0) -> None:
+        """After the optimizer has stepped on so many examples; 0: not known."""
         if self._step is None:
             return
         if self._losses:
-            self._step.loss(torch.stack(self._losses).mean())
+            self._step.loss(torch.stack(self._losses).mean(), examples=examples)
         step, self._step, self._losses = self._step, None, []
         step.__exit__(None, None, None)
 
@@ -74,3 +74,16 @@ def _numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in figures.items():
         if isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
             yield name, float(value)
+
+
+def num_examples(batch: object) -> int:
+    """First dimension of the first tensor in a batch, depth first; 0 where there is none."""
+    match batch:
+        case torch.Tensor():
+            return batch.shape[0] if batch.ndim else 0
+        case Mapping():
+            return next(filter(None, map(num_examples, batch.values())), 0)
+        case list() | tuple():
+            return next(filter(None, map(num_examples, batch)), 0)
+        case _:
+            return 0

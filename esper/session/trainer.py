@@ -60,7 +60,7 @@ class SteeringCallback(TrainerCallback):
         self._loop.begin()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._loop.end()
+        self._loop.end(args.train_batch_size * args.gradient_accumulation_steps)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -87,9 +87,15 @@ class ScriptedRun:
         for worker in workers:
             await self.answer(applied(command_id, entry_id, worker))
 
-    async def serve(self, failures: Mapping[int, pb.CommandReceipt] | None = None, *, silent: bool = False) -> None:
+    async def serve(
+        self,
+        failures: Mapping[int, pb.CommandReceipt] | None = None,
+        *,
+        silent: bool = False,
+        stream: str = "commands",
+    ) -> None:
         """Judge and apply what comes, until cancelled. The nth (from 1) may fail; `silent` refuses without a word."""
-        async with aclosing(tail.follow(self.redis, names.key(self.run_id, "commands"), "0")) as entries:
+        async with aclosing(tail.follow(self.redis, names.key(self.run_id, stream), "0")) as entries:
             number = 0
             async for entry_id, sealed in entries:
                 number += 1
@@ -185,7 +191,7 @@ async def cancelled(task: asyncio.Task[None]) -> None:
 
 @contextmanager
 def listed(
-    short_directory: Path, redis_url: str, redis: connect.Redis, patch: pytest.MonkeyPatch
+    short_directory: Path, redis_url: str, redis: connect.Redis, patch: pytest.MonkeyPatch, name: str = ""
 ) -> Iterator[ScriptedRun]:
     """A run that can be found by name alone, and an environment that names no other."""
     for variable in ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING"):
@@ -193,5 +199,5 @@ def listed(
     runtime = short_directory / "runtime"
     runtime.mkdir(mode=0o700, exist_ok=True)
     patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    with runs.register(f"t{token_hex(3)}", started_ns=time.time_ns(), url=redis_url) as record:
+    with runs.register(name or f"t{token_hex(3)}", started_ns=time.time_ns(), url=redis_url) as record:
         yield ScriptedRun(record, redis)

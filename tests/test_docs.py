@@ -144,7 +144,7 @@ def test_every_test_named_in_the_seeds_exists() -> None:
     assert sorted(test for test in named if not defines(test)) == []
 
 
-@pytest.mark.parametrize("page", sorted([README, *(ROOT / "docs").glob("*.md")]), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted([README, *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
 

@@ -1,0 +1,63 @@
+"""The code that how-to pages show works as it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from esper.leyline import contracts as pb
+from tests.pages import ROOT, blocks
+from tests.scripted import ScriptedRun, cancelled, seed_state
+
+HOWTO = ROOT / "docs" / "howto"
+
+
+def defined(page: str, title: str) -> dict[str, Any]:
+    """What the file that a page shows under this name defines."""
+    [block] = [block for block in blocks(HOWTO / page) if block.title == title]
+    names: dict[str, Any] = {"__name__": Path(title).stem}
+    exec(compile(block.text, title, "exec"), names)
+    return names
+
+
+def test_the_blueprint_of_the_page_is_one() -> None:
+    gated = defined("blueprint.md", "acme_seeds.py")["GATED"]
+
+    seed = gated.build(nn.Linear(8, 6), torch.Size((5, 8)), torch.Size((5, 6)), {"scale": 2.0})
+    h = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+
+    assert gated.fits(nn.Linear(8, 6), (5, 8), (5, 6)) is None
+    assert torch.equal(seed(torch.zeros(5, 8), h), torch.zeros(5, 6))
+    assert [name for name, _ in seed.named_parameters()] == ["gate"]
+
+
+async def test_the_policy_of_the_page_grafts_once_the_loss_is_flat(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESPER_RUN", run.name)
+    policy = defined("policy.md", "policy.py")
+    playing = [asyncio.create_task(run.serve(stream=stream)) for stream in ("commands", "optimizer")]
+    playing.append(asyncio.create_task(beaten(run)))
+
+    await policy["main"]()
+    for task in playing:
+        await cancelled(task)
+    told = [opened.message for opened in await run.received(count=6)]
+
+    assert capsys.readouterr().out.splitlines()[-1] == "helper is part of the model"
+    operations = [message.seed_command.operation for message in told if isinstance(message, pb.AdaptationCommand)]
+    assert operations[0] == pb.SeedOperation.SEED_OP_GERMINATE
+    assert operations[-1] == pb.SeedOperation.SEED_OP_FOSSILIZE
+
+
+async def beaten(run: ScriptedRun) -> None:
+    """Epoch after epoch at the same loss, as fast as Redis takes them."""
+    epoch = 0
+    while True:
+        epoch += 1
+        await run.beat(epoch, seed_state("helper", pb.SeedLifecycleStage.SEED_STAGE_TRAINING))

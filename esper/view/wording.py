@@ -62,8 +62,7 @@ def _adaptation(command: pb.AdaptationCommand) -> str:
 def _seed(command: pb.SeedCommand) -> str:
     site = f"at {command.site}" if command.site else ""
     blueprint = f"from {command.blueprint_id}" if command.blueprint_id else ""
-    operation = operation_name(command.operation).lower().replace("_", " ")
-    return _joined(operation, command.seed_id, site, blueprint, _numbers(command.parameters))
+    return _joined(_operation(command.operation), command.seed_id, site, blueprint, _numbers(command.parameters))
 
 
 def _commit(commit: pb.BarrierCommit) -> str:
@@ -71,13 +70,16 @@ def _commit(commit: pb.BarrierCommit) -> str:
     if commit.commands:
         parts.append(f"{len(commit.commands)} command{'s' if len(commit.commands) > 1 else ''}")
     parts += [
-        f"{operation_name(request.operation).lower()} {request.seed_id} as asked for by its ranks"
-        for request in commit.requests
+        f"{_operation(request.operation)} {request.seed_id} as asked for by its ranks" for request in commit.requests
     ]
     if commit.snapshot:
         parts.append("snapshot")
     parts += [f"{worker} deviates" for worker in commit.deviating]
     return ", ".join(parts)
+
+
+def _operation(operation: pb.SeedOperation) -> str:
+    return operation_name(operation).lower().replace("_", " ")
 
 
 def _numbers(values: Mapping[str, float]) -> str:

@@ -16,6 +16,8 @@ from esper.bus.acl import ADMIN, ROLES, enforceable, user_name
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement
 from esper.cli.main import app
 from esper.errors import BusError
 from esper.leyline.kinds import OPENS, SEALS, Domain, Role
@@ -199,6 +201,27 @@ async def test_nobody_is_let_in_without_a_name(server: EmbeddedRedis, variables:
     async with connect.writer(server.url) as redis:
         with pytest.raises(BusError, match="refuses us: Authentication required"):
             await redis.execute_command("PING")
+
+
+async def test_a_server_that_starts_again_with_the_file_has_all_that_scripts_wrote(short_directory: Path) -> None:
+    directory = short_directory / "again"
+    directory.mkdir()
+    assert CliRunner().invoke(app, ["acl", RUN, "--out", str(directory / "users.acl")]).exit_code == 0
+    options = {"aclfile": str(directory / "users.acl"), "appendfsync": "always"}
+    coordinator, admin = (environment(path_of(directory, role)) for role in ("coordinator", ADMIN))
+    settlement = Settlement()
+    settlement.write(key(RUN, "decisions"), b"decided")
+    settlement.put(key(RUN, "windows:coordinator"), {"seen": b"1"})
+
+    with EmbeddedRedis(directory / "data", binary=newer_server(), options=options) as first:
+        async with connect.writer(completed(first.url, coordinator)) as redis:
+            await Outbox(redis).settle(settlement)
+    with EmbeddedRedis(directory / "data", binary=newer_server(), options=options) as again:
+        async with connect.writer(completed(again.url, admin)) as redis:
+            entries = await redis.xlen(key(RUN, "decisions"))
+            fields = await redis.execute_command("HGETALL", key(RUN, "windows:coordinator"))
+
+    assert (entries, fields) == (1, {b"seen": b"1"})
 
 
 def test_the_file_holds_hashes_and_only_its_owner_reads_the_passwords(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json as notation
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,14 +31,15 @@ def web(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to answer at; 0: a free one.")] = PORT,
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
+    json: Annotated[bool, typer.Option("--json", help="Print where it answers as one JSON object.")] = False,
 ) -> None:
     """Show a live run in a browser, until interrupted: plots, seeds, each decision with its signature."""
     with extra("esper web", "web"):
         from esper.web.serving import Place
-    asyncio.run(_web(run, Place(host, port, [host, *(allow_host or ())]), token_file))
+    asyncio.run(_web(run, Place(host, port, [host, *(allow_host or ())]), token_file, json))
 
 
-async def _web(run: str | None, place: Place, token_file: Path | None) -> None:
+async def _web(run: str | None, place: Place, token_file: Path | None, as_json: bool) -> None:
     from esper.runtime.watching import reach
     from esper.web import serving
     from esper.web.guards import is_loopback
@@ -50,5 +52,7 @@ async def _web(run: str | None, place: Place, token_file: Path | None) -> None:
                 print(f"esper: warning: {OPEN_TO_OTHERS.format(host=place.host)}", file=sys.stderr)
             host, port = listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            print(f"http://{shown}:{port}/ ({'may publish with the token' if token else 'read-only'})", flush=True)
+            told = {"address": f"http://{shown}:{port}/", "run": found.run_id, "publishes": token is not None}
+            word = "may publish with the token" if token else "read-only"
+            print(notation.dumps(told) if as_json else f"{told['address']} ({word})", flush=True)
             await serving.serve(site, watch, place, listening)

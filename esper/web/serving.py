@@ -25,6 +25,8 @@ TELL_EVERY_S = 0.25
 ALIVE_EVERY = 60  # of these, without a change
 JUDGED_WITHIN_S = 60.0
 """A command that a page sent is void later on: nobody waits for it any more."""
+MOST_BROWSERS = 256
+"""Connections at once; more are answered 503."""
 NAME = "web"
 BACKLOG = {
     "commands": 2_000,
@@ -53,7 +55,14 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, feed: Feed) -> None:
         super().__init__(
-            uvicorn.Config(app, log_config=None, lifespan="off", server_header=False, timeout_graceful_shutdown=2)
+            uvicorn.Config(
+                app,
+                log_config=None,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=2,
+                limit_concurrency=MOST_BROWSERS,
+            )
         )
         self._feed = feed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from contextlib import AsyncExitStack
@@ -25,12 +24,16 @@ def top(
     """Watch a live run on one screen, and steer it by keys: workers, seeds, barriers, telemetry, commands."""
     with extra("esper top", "top"):
         import esper.top.app  # noqa: F401
+    from esper.cli.fleet import interruptible
+
     if not sys.stdout.isatty():
         raise SettingError("stdout", "no terminal", "a terminal; `esper status --json` is for scripts")
-    asyncio.run(_top(named or run, read_only))
+    if status := interruptible(_top(named or run, read_only)):
+        raise typer.Exit(status)
 
 
-async def _top(run: str | None, read_only: bool) -> None:
+async def _top(run: str | None, read_only: bool) -> int:
+    """Exit status: 0 after q, 1 where the screen itself failed."""
     from esper.cli.quiet import log_to
     from esper.client import Controller
     from esper.runtime.watching import may_publish, reach, watching
@@ -46,4 +49,6 @@ async def _top(run: str | None, read_only: bool) -> None:
         if not read_only and await may_publish(run):
             controller = await stack.enter_async_context(Controller.connect(run, name="top"))
         why = "--read-only was given" if read_only else NO_KEY
-        await watch.along(TopApp(picture, watch, controller, read_only=why).run_async(mouse=False))
+        app = TopApp(picture, watch, controller, read_only=why)
+        await watch.along(app.run_async(mouse=False))
+    return app.return_code or 0

@@ -218,6 +218,7 @@ async def test_a_server_that_starts_again_with_the_file_has_all_that_scripts_wro
             await Outbox(redis).settle(settlement)
     with EmbeddedRedis(directory / "data", binary=newer_server(), options=options) as again:
         async with connect.writer(completed(again.url, admin)) as redis:
+            await connect.wait_ready(redis)
             entries = await redis.xlen(key(RUN, "decisions"))
             fields = await redis.execute_command("HGETALL", key(RUN, "windows:coordinator"))
 

@@ -62,6 +62,7 @@ async def test_a_server_takes_every_line_of_the_configuration_and_lets_the_admin
     options |= {"tls-port": str(port), "bind": HOST}
     with EmbeddedRedis(short_directory / "deploy", binary=newer_server(), options=options):
         async with connect.writer(url) as redis:
+            await connect.wait_ready(redis)
             await connect.check_server(redis)
             asked = [
                 await redis.execute_command("CONFIG", "GET", name) for name in ("port", "tls-auth-clients", "tls-port")

@@ -174,7 +174,10 @@ def launched(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def answers(path: Path) -> bool:
-    """Whether a server that has finished loading answers PING on this socket, be it that it wants a name."""
+    """Whether a server that has finished loading answers PING on this socket.
+
+    One that wants a name says so also while it loads: whoever has one waits (`connect.wait_ready`).
+    """
     try:
         return asked(path, b"PING").startswith((b"+PONG", b"-NOAUTH"))
     except OSError:

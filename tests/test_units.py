@@ -112,6 +112,7 @@ async def test_a_trainer_that_looks_at_its_file_ends_by_it(tmp_path: Path) -> No
 
     assert await while_tended(trainer, said.until("process.ready")) is State.STOPPED
     assert (tmp_path / "trainer.log").read_text() == "ended\n"
+    assert not stop.exists()
 
 
 async def test_started_anew_it_does_not_meet_the_file_that_ended_it(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ class Keeper:
 
     async def _kept(self, run: Fleet, crew: Crew) -> int:
         self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
-        beside = [asyncio.create_task(self._tell(crew)), asyncio.create_task(self._announce(run, crew))]
+        telling = asyncio.create_task(self._tell(crew))
+        beside = [asyncio.create_task(self._announce(run, crew))]
         if self._told_fd < 0:
             beside.append(asyncio.create_task(self._screen(run)))
         failure: EsperError | None = None
@@ -91,6 +92,7 @@ class Keeper:
         finally:
             in_order = await crew.drain()
             await end(beside)
+            await telling
         if failure is not None:
             typer.echo(f"esper: {failure}", err=True)
         return DONE if in_order and failure is None else FAILED
@@ -106,8 +108,8 @@ class Keeper:
             self._crew.stopping.set()
 
     async def _tell(self, crew: Crew) -> None:
-        """Say what happens to processes, without end."""
-        async with aclosing(crew.notes.while_doing(asyncio.Event().wait())) as notes:
+        """Say what happens to processes, to the last of them."""
+        async with aclosing(crew.notes.while_doing(crew.drained.wait())) as notes:
             async for note in notes:
                 self._say(sentence(note))
 

@@ -168,6 +168,8 @@ class Unit:
         if not await spawn.end(processes, 0.0 if self.is_hurried else self.plan.stop_s):
             self.was_killed = True
             self._say("process.killed", unit=self.plan.name, waited_s=self.plan.stop_s)
+        if self.plan.stop_file is not None:
+            self.plan.stop_file.unlink(missing_ok=True)
 
     def _is_now(self, state: State) -> None:
         if state is not self.state:

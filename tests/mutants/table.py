@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.planted import aggregating, believing, once, reading, replaying, resuming, settling
+from tests.mutants.planted import aggregating, believing, once, reading, replaying, resuming, settling, watching
 
 MUTANTS = (
     *reading.MUTANTS,
@@ -12,4 +12,5 @@ MUTANTS = (
     *once.MUTANTS,
     *resuming.MUTANTS,
     *replaying.MUTANTS,
+    *watching.MUTANTS,
 )

@@ -119,7 +119,8 @@ async def test_pages_open_and_close_and_q_ends_it() -> None:
     app = TopApp(grown(), Still())
 
     async with app.run_test(size=SIZE) as pilot:
-        for key, text in (("c", "stabilize lora"), ("w", "packets 14,160"), ("a", "kernel OPEN on worker-1"), ("h", "LANE")):
+        pages = {"c": "stabilize lora", "w": "packets 14,160", "a": "kernel OPEN on worker-1", "h": "LANE"}
+        for key, text in pages.items():
             await pilot.press(key)
             await pilot.pause()
             assert isinstance(app.screen, Page)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pygal
@@ -16,7 +16,9 @@ from markupsafe import Markup, escape
 from pygal.style import Style
 
 from esper.bench.output import words
-from esper.bench.report.spread import Spread
+
+if TYPE_CHECKING:
+    from esper.bench.report.spread import Spread
 
 # It adds an importer of the kind that Python 3.12 has dropped, for plug-ins that we have none of; 3.11 warns of it.
 sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)]

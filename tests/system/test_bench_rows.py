@@ -55,7 +55,7 @@ def test_rounds_of_the_barrier_are_made_by_real_processes() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_an_attached_step_is_timed_by_two_clocks_while_messages_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attached, "PER_S", 200.0)  # whose cost is not looked at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -16,12 +17,13 @@ from typing import Any
 
 from esper.bus import connect, names
 from esper.bus.embedded import EmbeddedRedis
+from esper.errors import RuntimeLostError
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 
 RUN, REGION, WORKER = "bench-0a1b2c3d", "r0", "worker-0"
 SERVERS = {"coordinator": Role.COORDINATOR, "regional": Role.REGIONAL, "global_": Role.GLOBAL}
-SETTLE_S = 2.0
+SETTLE_S, PATIENCE_S, LOOK_EVERY_S = 2.0, 90.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,20 @@ class Surroundings:
     def environment(self) -> dict[str, str]:
         return environment(self.directory, self.url, WORKER, Role.WORKER)
 
+    def settle(self) -> None:
+        """Wait until the load arrives and is folded, and 2 s more. RuntimeLostError where that does not come."""
+        ends = time.monotonic() + PATIENCE_S
+        while not self.is_at_work:
+            if self.load.poll() is not None or time.monotonic() >= ends:
+                raise RuntimeLostError(f"no load was folded within {PATIENCE_S:g} s of its start")
+            time.sleep(LOOK_EVERY_S)
+        time.sleep(SETTLE_S)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether some of the load was sent and some was taken."""
+        return bool(self.arrived_per_s()[0]) and self.behind_ms() < math.inf
+
     def arrived_per_s(self) -> tuple[int, float]:
         """Messages of the load that Redis has acknowledged, and how many that is a second."""
         lines = (self.directory / "load.out").read_text().splitlines()
@@ -43,7 +59,8 @@ class Surroundings:
         return int(sent), int(sent) / float(seconds)
 
     def behind_ms(self) -> float:
-        """How much older the newest message is that the aggregator has taken than the newest there is."""
+        """How much older the newest message is that the aggregator has taken than the newest there is; infinite where
+        it has taken none."""
         return asyncio.run(_behind_ms(self.url))
 
 
@@ -62,8 +79,9 @@ def surroundings(per_s: float) -> Iterator[Surroundings]:
         keyring = str(directory / f"{Role.WORKER}.json")
         command = ["-P", "-m", "esper.bench.beside.packets", url, keyring, REGION, str(per_s)]
         load = stack.enter_context(process(command, {}, directory, "load"))
-        time.sleep(SETTLE_S)
-        yield Surroundings(directory, url, load)
+        around = Surroundings(directory, url, load)
+        around.settle()
+        yield around
 
 
 def environment(directory: Path, url: str, name: str, role: Role) -> dict[str, str]:
@@ -92,8 +110,13 @@ async def _behind_ms(url: str) -> float:
         stream = names.region_key(RUN, REGION, "telemetry")
         facts: Any = await redis.execute_command("XINFO", "STREAM", stream)
         groups: Any = await redis.execute_command("XINFO", "GROUPS", stream)
-    newest, taken = _field(facts, "last-generated-id"), _field(groups[0], "last-delivered-id")
-    return float(newest.partition("-")[0]) - float(taken.partition("-")[0])
+    newest = _time_ms(_field(facts, "last-generated-id"))
+    taken = max((_time_ms(_field(group, "last-delivered-id")) for group in groups), default=0.0)
+    return newest - taken if taken else math.inf
+
+
+def _time_ms(entry_id: str) -> float:
+    return float(entry_id.partition("-")[0])
 
 
 def _field(reply: Any, name: str) -> str:

@@ -109,7 +109,7 @@ def ratio(values: Sequence[float], base: Sequence[float], arm: str, level: float
 
 def by_round(values: Sequence[float], base: Sequence[float], arm: str) -> Ratio:
     """Geometric mean of the ratios within each round, its interval by resampling the rounds."""
-    logs = [math.log(ours / theirs) for ours, theirs in zip(values, base, strict=False)]
+    logs = [math.log(ours / theirs) for ours, theirs in zip(values, base, strict=True)]
     draw = random.Random(0)
     means = [statistics.fmean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES)]
     low, high = quantile(means, 0.025), quantile(means, 0.975)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from esper.bench.figures import Figure
-
-REACH = 1.5
-"""Quartile ranges from the box to Tukey's fences (Tukey, Exploratory Data Analysis, 1977)."""
+from esper.bench.statistics.samples import FENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ def spread_of(arm: str, unit: str, samples: Sequence[float]) -> Spread:
     """At least one sample; quartiles are interpolated linearly."""
     values = np.sort(np.asarray(samples, dtype=float))
     quartile, median, upper = (float(value) for value in np.quantile(values, [0.25, 0.5, 0.75]))
-    reach = REACH * (upper - quartile)
+    reach = FENCE * (upper - quartile)
     inside = values[(values >= quartile - reach) & (values <= upper + reach)]
     least, most = float(values[0]), float(values[-1])
     low, high = float(inside[0]), float(inside[-1])

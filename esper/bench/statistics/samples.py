@@ -22,6 +22,7 @@ QUICKLY = 400
 BATCH = 250
 """Resamples in memory at once: 4,000 pairs are 8 MB each way."""
 FENCE = 1.5
+"""Quartile ranges from a quartile to Tukey's fence (Tukey, Exploratory Data Analysis, 1977)."""
 
 Samples = Sequence[float] | NDArray[np.float64]
 
@@ -92,7 +93,7 @@ def width(values: Samples, base: Samples) -> float:
 
 
 def outliers(values: Samples) -> int:
-    """Samples beyond Tukey's fences, 1.5 interquartile ranges off the quartiles. They are counted, never left out."""
+    """Samples beyond Tukey's fences, off the quartiles. They are counted, never left out."""
     low, high = (float(np.percentile(values, level)) for level in (25.0, 75.0))
     reach = FENCE * (high - low)
     array = np.asarray(values)

@@ -8,7 +8,7 @@ from esper.bench.effort import TOO_LONG, Effort
 from esper.bench.figures import MEASURED, Figure, not_measured
 from esper.bench.row import Comparison
 from esper.bench.statistics.samples import NEEDED
-from esper.bench.statistics.summary import AGAIN, STATS, figures_of, with_goals
+from esper.bench.statistics.summary import AGAIN, ASKED, STATS, figures_of, with_goals
 from esper.bench.timing.collector import settled_collector
 from esper.bench.timing.opened import agree, missing, opened, samplers
 from esper.bench.timing.pairs import Taken, Timed, Watch, take
@@ -41,7 +41,7 @@ def paired(row: Comparison, calls: Mapping[str, Timed], effort: Effort, control:
     reference = next(iter(calls))
     again = reference + AGAIN
     watched = [again, *(name for name in calls if name not in (reference, row.limit))]
-    enough = max((NEEDED.get(goal.stat, 1) for goal in row.goals), default=1)
+    enough = max((NEEDED.get(ASKED.get(goal.stat, goal.stat), 1) for goal in row.goals), default=1)
     return take({**calls, again: control or calls[reference]}, Watch(reference, watched, enough), effort)
 
 

@@ -77,7 +77,11 @@ def list_letters(
 
 
 @app.command()
-def show(letter_id: Annotated[str, typer.Argument(metavar="ID")], run: Run = None, json: AsJson = False) -> None:
+def show(
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="As `esper dead list` shows it.")],
+    run: Run = None,
+    json: AsJson = False,
+) -> None:
     """Show one letter whole: where it lay, what its envelope says, and its body where the keyring opens it."""
     asyncio.run(_show(run, letter_id, json))
 

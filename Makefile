@@ -9,7 +9,7 @@ PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 unexport PYTHONDONTWRITEBYTECODE
 PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
 
-.PHONY: demo test test-system test-web mutants soak bench bench-full bench-gpu bench-parts wheels check proto docs format clean
+.PHONY: demo test test-system test-web mutants soak bench bench-full bench-gpu bench-parts wheels check proto docs site format clean
 
 demo: $(READY)
 	$(RUN)/esper demo
@@ -88,12 +88,20 @@ docs: $(READY)
 	$(RUN)/python scripts/fill_docs.py
 	$(RUN)/python -m scripts.reference
 
+# docs/ as pages to read in a browser, from a folder or a server: site/index.html. A dead link ends it.
+site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --quiet
+
+$(VENV)/.docs: $(READY)
+	$(PIP) -e '.[docs]' -c constraints.txt
+	@touch $@
+
 format: $(READY)
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # torch first: it decides which build of the rest fits. The stamp is written last, so a broken set-up is begun anew.
 $(READY): pyproject.toml constraints.txt

@@ -29,20 +29,22 @@ def offering(names: Callable[[str | None], list[str]]) -> Callable[[Any, Any, st
     """As the library calls it: with what was typed so far."""
 
     def offered(context: Any, parameter: Any, incomplete: str) -> list[str]:
-        limit()
+        limit(LONGEST_S)
         try:
             found = names(run_named(context))
         except (EsperError, OSError, TimeoutError):
             found = []
+        finally:
+            limit(0.0)
         return [name for name in found if name.startswith(incomplete)]
 
     return offered
 
 
-def limit() -> None:
-    """End the process, quietly, once the time is over: a name server or a socket may hold it longer than asked."""
+def limit(seconds: float) -> None:
+    """End the process, quietly, once the time is over: a name server may hold it longer than asked. 0: never."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def run_named(context: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""A run of two ranks that torchrun starts, with a coordinator and aggregators as processes of their own."""
+"""A run of two ranks that torchrun starts, on one node or two, with a coordinator and aggregators as processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SERVERS = {
     "global": ("global_", Role.GLOBAL, {"REGIONS": ",".join(REGIONS)}),
 }
 ENDED = re.compile(r"rank (\d) ended at step (\d+) with (\w+)")
-TORCHRUN = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=2", "--rdzv-backend=c10d")
+TORCHRUN = ("torch.distributed.run", "--max-restarts=2", "--rdzv-backend=c10d")
 PROCESS = {
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",
@@ -39,9 +39,14 @@ PROCESS = {
 
 
 class Launched:
-    """The processes of one run, on whatever Redis the URL names. `name` is all that torchrun is told of it."""
+    """The processes of one run, on whatever Redis the URL names. `name` is all that torchrun is told of it.
 
-    def __init__(self, url: str, run_id: str, directory: Path, name: str, **settings: str) -> None:
+    A node is a torchrun of its own, with a disk of its own; two of them meet at one address.
+    """
+
+    def __init__(
+        self, url: str, run_id: str, directory: Path, name: str, *, num_nodes: int = 1, **settings: str
+    ) -> None:
         self.url, self.run_id, self.directory = url, run_id, directory
         self.master = MasterKeyring.new(time.time_ns())
         self.stop_file = directory / "stop"
@@ -49,9 +54,13 @@ class Launched:
         self._keyring(Role.CONTROLLER, Role.OPTIMIZER)
         for each, (module, role, told) in SERVERS.items():
             self._start(each, (f"esper.workers.{module}",), {**self._common(role), "RUN": run_id, "NAME": each, **told})
-        trains = {**self._common(Role.WORKER), "STOP_FILE": str(self.stop_file), "CHECKPOINTS": str(directory / "kept")}
+        trains = {**self._common(Role.WORKER), "STOP_FILE": str(self.stop_file), **settings}
         meeting = (f"--rdzv-endpoint={HOST}:{free_ports(1)[0]}", f"--local-addr={HOST}", f"--rdzv-id={name}")
-        self._start("torchrun", (*TORCHRUN, *meeting, "-m", "esper.examples.torchrun_digits"), {**trains, **settings})
+        size = (f"--nnodes={num_nodes}", f"--nproc-per-node={2 // num_nodes}")
+        self.nodes = [f"torchrun-{number}" for number in range(num_nodes)]
+        for node in self.nodes:
+            command = (*TORCHRUN, *size, *meeting, "-m", "esper.examples.torchrun_digits")
+            self._start(node, command, {**trains, "CHECKPOINTS": str(directory / f"kept-{node}")})
 
     def controller(self) -> AbstractAsyncContextManager[Controller]:
         """Whoever steers it."""
@@ -74,11 +83,15 @@ class Launched:
     def said(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
+    def said_by_ranks(self) -> str:
+        return "".join(map(self.said, self.nodes))
+
     def ended(self, timeout_s: float = 30.0) -> dict[int, tuple[int, str]]:
         """Ask the ranks to end; by rank, the step that it had taken and the digest of its parameters."""
         self.stop_file.touch()
-        assert self.started["torchrun"].wait(timeout_s) == 0, self.said("torchrun")[-4000:]
-        return {int(rank): (int(step), digest) for rank, step, digest in ENDED.findall(self.said("torchrun"))}
+        for node in self.nodes:
+            assert self.started[node].wait(timeout_s) == 0, self.said(node)[-4000:]
+        return {int(rank): (int(step), digest) for rank, step, digest in ENDED.findall(self.said_by_ranks())}
 
     def close(self) -> None:
         for process in reversed(self.started.values()):

@@ -85,5 +85,5 @@ def test_a_seeds_life_and_every_packet_counted_once(launched: Launched) -> None:
     assert last[0] == last[1]
     assert all(packets)
     assert counted(launched) == sum(map(len, packets))
-    assert {process.poll() for name, process in launched.started.items() if name != "torchrun"} == {None}
+    assert {process.poll() for name, process in launched.started.items() if name not in launched.nodes} == {None}
     assert "Traceback" not in "".join(map(launched.said, launched.started))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from esper.leyline.seal import Opened
 from esper.view.curves import ALL_RANKS, BESIDE, GROWN, Curves, Mark
 from esper.view.line import Line
 from esper.view.picture import Picture
-from tests.sealed import NOW_MS, RUN
+from tests.sealed import RUN
 from tests.view_kit import Stage, Status, beat, command, receipt, said, seed
 
 GERMINATE, FOSSILIZE = pb.SeedOperation.SEED_OP_GERMINATE, pb.SeedOperation.SEED_OP_FOSSILIZE
@@ -47,22 +50,35 @@ def test_a_process_that_resumes_draws_its_steps_anew() -> None:
     assert curves.lines["loss"]["worker-0"].points == [(100, 0.01), (150, 0.7), (160, 0.6)]
 
 
-def aggregate(at_ms: int, step: int, loss: float, role: Role = Role.GLOBAL) -> object:
+def aggregate(at_ms: int, step: int, loss: float, sequence: int = 1) -> Opened:
     statistics = pb.MetricStatistics(count=4, mean=loss, sum=4 * loss, min=loss, max=loss, last=loss)
     message = pb.AggregatedTelemetry(
-        version=1, sequence=1, num_packets=64, num_messages=2, max_step=step, metrics={"loss": statistics}
+        version=1, sequence=sequence, num_packets=64, num_messages=2, max_step=step, metrics={"loss": statistics}
     )
-    return said(role, "global", message, at_ms)
+    return said(Role.GLOBAL, "global", message, at_ms)
 
 
 def test_the_loss_of_all_ranks_goes_on_where_a_region_lags_behind() -> None:
     curves = Curves()
     for at_ms, step in ((0, 100), (400, 90), (1_000, 200), (2_500, 300)):
-        curves.note(aggregate(at_ms, step, 0.5))  # type: ignore[arg-type]
+        curves.note(aggregate(at_ms, step, 0.5))
 
     assert [x for x, _ in curves.lines["loss"][ALL_RANKS].points] == [100, 200, 300]
-    first = curves.lines["rate"]["packets"].points[0]
-    assert first == (NOW_MS / 1000, 128.0)
+
+
+def test_a_rate_is_the_same_whether_all_aggregates_were_read_or_some_of_them() -> None:
+    whole, some = Curves(), Curves()
+    for number in range(1, 401):  # ten a second, of 64 packets each
+        told = aggregate(100 * number, number, 0.5, number)
+        whole.note(told)
+        if number % 20 == 1:
+            some.note(told)
+        if number == 300:
+            whole.note(aggregate(100, 1, 0.5, 1))  # read again
+
+    for curves in (whole, some):
+        rates = [y for _, y in curves.lines["rate"]["packets"].points]
+        assert len(rates) > 15 and rates == [pytest.approx(640.0)] * len(rates)
 
 
 def test_a_graft_is_marked_once_whoever_tells_of_it_first() -> None:

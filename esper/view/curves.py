@@ -36,6 +36,22 @@ class Mark:
 
 
 @dataclass
+class Bin:
+    """Aggregates of a second or more: since when, from which number on, and what they were made of."""
+
+    began_s: float
+    began_sequence: int
+    last_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def rates(self, ended_s: float, next_sequence: int) -> dict[str, float]:
+        """A second, until the aggregate of this number came."""
+        there = self.counts["global"]
+        all_of_them = max(there, next_sequence - self.began_sequence)
+        return {name: count * all_of_them / there / (ended_s - self.began_s) for name, count in self.counts.items()}
+
+
+@dataclass
 class Curves:
     """Lines by plot and name. Sizes of seeds are those that G0 measured when they germinated, in bytes."""
 
@@ -45,7 +61,7 @@ class Curves:
     _incarnations: dict[str, int] = field(default_factory=dict)
     _stages: dict[str, tuple[int, int]] = field(default_factory=dict)  # since which step
     _sizes: dict[str, float] = field(default_factory=dict)
-    _bin: tuple[float, Counter[str]] = field(default_factory=lambda: (0.0, Counter()))
+    _bin: Bin = field(default_factory=lambda: Bin(0.0, 0))
 
     def note(self, opened: Opened) -> None:
         """Take a message; what has no place in a plot is passed over."""
@@ -96,13 +112,19 @@ class Curves:
         loss = aggregate.metrics.get("loss")
         if loss is not None and loss.count:
             self._add_later("loss", ALL_RANKS, aggregate.max_step, loss.mean)
-        began_s, counts = self._bin
-        if at_s >= began_s + BIN_S:
-            for name, number in counts.items():
-                self._add("rate", name, began_s, number / max(BIN_S, at_s - began_s))
-            began_s, counts = at_s, Counter()
-        counts.update({"packets": aggregate.num_packets, "regional": aggregate.num_messages, "global": 1})
-        self._bin = (began_s, counts)
+        self._note_rates(aggregate, at_s)
+
+    def _note_rates(self, aggregate: pb.AggregatedTelemetry, at_s: float) -> None:
+        """Aggregates are numbered: where some were left out, those there are stand for them."""
+        last = self._bin
+        if at_s < last.last_s:  # read again
+            return
+        if at_s >= last.began_s + BIN_S:
+            for name, rate in last.rates(at_s, aggregate.sequence).items():
+                self._add("rate", name, last.began_s, rate)
+            self._bin = last = Bin(at_s, aggregate.sequence)
+        last.last_s = at_s
+        last.counts.update({"packets": aggregate.num_packets, "regional": aggregate.num_messages, "global": 1})
 
     def _note_seeds(self, worker: str, step: int, seeds: Iterable[pb.SeedState]) -> None:
         self._drawn_by = min(self._drawn_by or worker, worker)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.types import ASGIApp
 
+from esper.bus import connect
 from esper.client import Controller
 from esper.errors import SettingError
+from esper.runtime import said
 from esper.runtime.access import Access
 from esper.runtime.watching import Watch, watching
 from esper.web.app import Publish, Site, application
@@ -32,13 +34,13 @@ BACKLOG = {
     "commands": 2_000,
     "optimizer": 2_000,
     "receipts": 8_000,
-    "decisions": 2_000,
+    "decisions": 10_000,
     "emergency": 64,
-    "global": 2_000,
-    "state": 2_000,
+    "global": 512,
+    "state": 256,
     "heartbeats": 256,
 }
-"""Newest entries that a page begins with. States before heartbeats, which go further."""
+"""Newest entries that a page begins with. States before heartbeats, which go further; older ones are read spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,18 @@ async def site_of(found: Access, token: Token | None = None) -> AsyncIterator[tu
     async with AsyncExitStack() as stack:
         publishes = await stack.enter_async_context(_publisher(found)) if token is not None else None
         board = Board(found.run_id, found.keyring)
+        await _read_spread(found, board)
         watch = await stack.enter_async_context(watching(found, NAME, board, BACKLOG, board.refuse))
         board.changes()
         yield Site(board, Feed(board.everything), token, publishes), watch
+
+
+async def _read_spread(found: Access, board: Board) -> None:
+    """States and aggregates of the whole run, as many as a plot can show, before the newest of everything."""
+    async with connect.writer(found.redis_url) as redis:
+        entries = await said.read_live(redis, found.run_id)
+    for opened in said.opened(entries, found.keyring):
+        board.note(opened)
 
 
 async def tell(site: Site, watch: Watch) -> None:

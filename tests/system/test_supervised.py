@@ -73,11 +73,12 @@ def row_of(crew: Crew, name: str) -> dict[str, Any]:
     return next(row for row in crew.rows() if row["name"] == name)
 
 
-async def until(crew: Crew, name: str, state: str, restarts: int) -> None:
+async def said(crew: Crew, name: str, event: str, times: int = 1) -> None:
+    """Until this was said of it so often."""
     async with aclosing(crew.notes.while_doing(asyncio.Event().wait())) as notes:
-        async for _ in notes:
-            row = row_of(crew, name)
-            if (row["state"], row["restarts"]) == (state, restarts):
+        async for note in notes:
+            times -= (note.get("unit"), note["event"]) == (name, f"process.{event}")
+            if not times:
                 return
 
 
@@ -92,23 +93,29 @@ async def test_what_dies_is_started_again_or_given_up_and_the_rest_ends_in_order
     read = parse(FILE.format(url=redis_url, runs=tmp_path / "runs"), "run.toml")
     async with fleet(read) as run, kept(run) as crew:
         reporter, socket = Reporter(run.record, redis), run.record.directory / control.NAME
-        watched = [
-            asyncio.create_task(until(crew, *told)) for told in (("broken", "failed", 2), ("regional-r0", "ready", 1))
-        ]
+        given_up, ready, died, again = (
+            asyncio.create_task(said(crew, name, event, times))
+            for name, event, times in (
+                ("broken", "given_up", 1),
+                ("regional-r0", "ready", 1),
+                ("regional-r0", "died", 1),
+                ("regional-r0", "ready", 2),
+            )
+        )
+        await asyncio.sleep(0)  # they listen
         crew.start()
         keeping = asyncio.create_task(crew.keep())
         await reporter.say(FRAMES)
-        while row_of(crew, "regional-r0")["state"] != "ready":
-            await asyncio.sleep(0)
+        await ready
         await reporter.until_folded()
 
         os.kill(row_of(crew, "regional-r0")["pid"], signal.SIGKILL)
-        while not row_of(crew, "regional-r0")["restarts"]:  # else Redis hands its next entry to the dead, for 5 s
-            await asyncio.sleep(0)
+        await died  # else Redis hands its next entry to the dead, for 5 s
         await reporter.say(FRAMES)
-        await asyncio.gather(*watched)
+        await asyncio.gather(given_up, again)
+        assert (row_of(crew, "broken")["restarts"], row_of(crew, "regional-r0")["restarts"]) == (2, 1)
         await reporter.say(FRAMES)
-        down = asyncio.create_task(asyncio.to_thread(lambda: list(control.ask(socket, {"do": "down"}))))
+        down = asyncio.create_task(asyncio.to_thread(lambda: list(control.ask(socket, {"do": "down"}, 60.0))))
         await keeping
 
         assert await crew.drain()

@@ -161,7 +161,7 @@ async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
 
     trial.crew.hurry()
 
-    await draining
+    assert not await draining, "they were killed, and that is told"
     assert [unit.state for unit in trial.crew.units] == [State.STOPPED] * 2
 
 

@@ -98,6 +98,7 @@ class Unit:
         """Wait for nobody any more."""
         self.is_hurried = True
         for process in self.processes.values():
+            self.was_killed |= not spawn.is_gone(process)
             spawn.signal_group(process.pid, signal.SIGKILL)
 
     def on_ready(self, pid: int) -> None:

@@ -68,6 +68,10 @@ class Server(uvicorn.Server):
         )
         self._feed = feed
 
+    def leave(self, _: object) -> None:
+        """Stop soon."""
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if not self._feed.ended:
             self._feed.end()
@@ -109,9 +113,10 @@ async def tell(site: Site, watch: Watch) -> None:
 
 
 async def serve(site: Site, watch: Watch, place: Place, listening: socket.socket) -> None:
-    """Answer until interrupted; what goes wrong with the reading for good is raised here."""
+    """Answer until interrupted; what goes wrong for good with the reading or the telling is raised here."""
     server = Server(application(site, place.names), site.feed)
     telling = asyncio.create_task(tell(site, watch))
+    telling.add_done_callback(server.leave)
     try:
         await watch.along(server.serve([listening]))
     finally:
@@ -119,6 +124,8 @@ async def serve(site: Site, watch: Watch, place: Place, listening: socket.socket
         await asyncio.gather(telling, return_exceptions=True)
         if server.started:
             await server.shutdown([listening])  # cancelled, it had no chance to
+    if not telling.cancelled():
+        telling.result()
 
 
 def bound(place: Place) -> socket.socket:

@@ -22,7 +22,6 @@ from telemetry_arms.streams import body_of
 from telemetry_arms.traffic import EMERGENCY, GLOBAL, REGION, TELEMETRY, framed, messages, packet, values_of, worker
 
 BURST = 32  # frames in one round trip, where the rate is high
-FOLDED_S = 2.0  # that the tiers are given after the last frame
 
 
 async def send_frames(url: str, directory: str, per_s: float, seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""Eighteen seconds of the soak, interrupted in between: what was recorded is reported, and gone on from."""
+"""Some seconds of the soak, interrupted or killed in between: what was recorded is reported, and gone on from."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from esper.bench.soak.soaked import read
+from esper.bench.soak.stability import soak
+
 pytestmark = pytest.mark.system
 
 SOAK = [sys.executable, "-m", "esper.cli.main", "bench", "soak", "--json", "--every", "0.1", "--samples"]
 HOURS = 0.005
-PATIENCE_S = 50.0
+PATIENCE_S = 100.0
 
 
 def figures(said: str) -> dict[str, float]:
@@ -23,7 +26,7 @@ def figures(said: str) -> dict[str, float]:
     return {line["stat"]: line["value"] for line in lines if line["value"] is not None}
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_it_is_interrupted_reported_gone_on_from_and_finds_no_error(tmp_path: Path) -> None:
     path, ends = tmp_path / "soak.jsonl", time.monotonic() + PATIENCE_S
     with subprocess.Popen([*SOAK, str(path), "--hours", "1"], stdout=subprocess.PIPE, text=True) as soaking:
@@ -45,3 +48,21 @@ def test_it_is_interrupted_reported_gone_on_from_and_finds_no_error(tmp_path: Pa
     assert found["steps"] > said["steps"] and found["lives"] >= 1
     assert found["errors"] == 0, samples[-1]["last_error"]
     assert samples[-1]["hours"] >= HOURS
+
+
+@pytest.mark.timeout(300)
+def test_it_is_gone_on_from_where_it_was_killed(tmp_path: Path) -> None:
+    path, ends = tmp_path / "soak.jsonl", time.monotonic() + PATIENCE_S
+    with subprocess.Popen([*SOAK, str(path), "--hours", "1"], stdout=subprocess.DEVNULL) as soaking:
+        while (not path.exists() or path.read_text().count("\n") < 2) and time.monotonic() < ends:
+            assert soaking.poll() is None
+        soaking.kill()
+    left = read(path)
+
+    found = soak(left[-1].hours + 1e-5, out=path, every_s=0.02)
+
+    assert len(left) >= 2 and found.samples[: len(left)] == tuple(left)
+    assert {sample.session for sample in found.samples} == {1, 2}
+    assert found.total("steps") > left[-1].steps and found.total("errors") == 0
+    hours = [sample.hours for sample in found.samples]
+    assert hours == sorted(hours)

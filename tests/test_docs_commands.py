@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import subprocess
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from esper.bus import connect
 from esper.cli import manual
-from esper.cli.main import app
+from esper.cli.main import HOMES, app, load
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from tests.pages import Block, blocks, pages
@@ -23,6 +24,8 @@ ELSEWHERE = {
     "docs/tutorial.md": "tests/system/test_tutorial.py",
     "docs/benchmarks.md": "made by the suite: the command that measured it",
 }
+HISTORY = ("decisions.md", "seeds.md", "benchmarks.md")
+"""Pages that tell of what was, or are made by what they measured."""
 PLAIN = ("mkdir", "chmod", "cat", "ls", "printf")
 """Other commands that a page may show without a mark: they harm nothing."""
 TRAIN = """
@@ -118,6 +121,30 @@ def test_no_command_is_shown_where_it_would_not_be_run() -> None:
     ]
 
     assert indented == []
+
+
+def test_every_command_named_in_a_sentence_exists_with_its_options() -> None:
+    named = {
+        (page.name, span)
+        for page in pages()
+        if page.name not in HISTORY
+        for span in re.findall(r"`(esper [a-z][^`]*)`", page.read_text())
+    }
+
+    assert len(named) > 40
+    assert sorted(each for each in named if not known(each[1])) == []
+
+
+def known(span: str) -> bool:
+    """Whether a command line names a command that there is, and options that it has."""
+    words = span.split()[1:]
+    if words[0] not in HOMES:
+        return False
+    command, options = load(words[0]), {"--help"}
+    for word in words[1:]:
+        command = getattr(command, "commands", {}).get(word, command)
+    options |= {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    return all(word.partition("=")[0] in options for word in words if word.startswith("--"))
 
 
 def test_every_page_of_the_manual_is_of_a_command_that_there_is() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from esper.runtime.notify import Notices
 from esper.runtime.runfile import Restart
 from esper.runtime.supervise import ProcessDiedError
 from esper.runtime.unit import Plan, State, Unit
-from tests.crew_kit import STAY, Said, plan
+from tests.crew_kit import AT_ONCE, STAY, Said, plan, shell
 
 NEVER = Restart(limit=0)
 
@@ -178,25 +177,26 @@ async def test_rows_tell_memory_and_restarts(tmp_path: Path) -> None:
     await trial.crew.drain()
 
 
-async def test_a_process_tells_that_it_is_ready_as_systemd_has_it(tmp_path: Path, short_directory: Path) -> None:
-    path = short_directory / "n"
-    trial = Trial(tmp_path, [plan("global", STAY, tells_ready=True)])
-    with Notices(path, trial.crew.on_ready), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+async def test_what_a_process_has_started_tells_for_it_that_it_is_ready(tmp_path: Path, short_directory: Path) -> None:
+    path, go = short_directory / "n", tmp_path / "go"
+    os.mkfifo(go)
+    say = (
+        "import os, signal, socket\n"
+        "channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "channel.sendto(b'STATUS=warming up', os.environ['NOTIFY_SOCKET'])\n"
+        f"open({str(go)!r}).read()\n"
+        "channel.sendto(b'READY=1\\nSTATUS=well', os.environ['NOTIFY_SOCKET'])\n"
+        "signal.pause()\n"
+    )
+    programs = (shell("global", f'{sys.executable} -I -S -c "$SAY" & wait', SAY=say, NOTIFY_SOCKET=str(path)),)
+    trial = Trial(tmp_path, [Plan("global", "global", programs, AT_ONCE, stop_s=0.05)])
+    with Notices(path, trial.crew.on_ready):
         assert path.stat().st_mode & 0o777 == 0o600
         trial.crew.start()
-        await trial.said.until("process.started")
-        while not trial.crew.units[0].processes:
-            await asyncio.sleep(0)
-        pid = trial.crew.units[0].processes["global"].pid
-        sender = struct.pack("iII", pid, os.getuid(), os.getgid())
-        credentials = [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, sender)]
+        waits = await asyncio.to_thread(os.open, go, os.O_WRONLY)  # it has said how it is, and not that it is ready
+        assert "ready" not in trial.said.of("global")
 
-        channel.sendmsg([b"STATUS=warming up"], credentials if os.getuid() == 0 else [], 0, str(path))
-        if os.getuid() == 0:  # only root may speak for another process
-            channel.sendmsg([b"READY=1\nSTATUS=well"], credentials, 0, str(path))
-        else:
-            trial.crew.on_ready(pid)
+        os.close(waits)
+
         await trial.said.until("process.ready")
-
-        assert trial.crew.units[0].state is State.READY
         await trial.crew.drain()

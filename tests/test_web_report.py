@@ -23,6 +23,7 @@ from tests.web_kit import give_observer
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'[:60]
 GAIN = {"mean": 0.25, "low": 0.125, "high": 0.5, "examples": 512.0}
 Stage = pb.SeedLifecycleStage
+APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
 
 
 def grown(seed_id: str) -> Writer:
@@ -81,6 +82,22 @@ def test_it_runs_nothing_and_asks_no_other_host_whatever_a_seed_is_called(tmp_pa
     assert "<script" not in page and "<img" not in page
     assert not re.search(r"(?:src|href)=\"(?!#)", page) and "@import" not in page and "url(" not in page
     assert "default-src 'none'" in page
+
+
+def test_of_a_run_that_was_cut_off_it_tells_what_commands_and_answers_say(tmp_path: Path) -> None:
+    writer = Writer()
+    command = seed_command(pb.SeedOperation.SEED_OP_GERMINATE, site="head", blueprint="lora", parameters={"rank": 4})
+    command.seed_command.seed_id = "s0"
+    entry = writer.say("commands", Role.CONTROLLER, "controller", command)
+    answer = pb.CommandReceipt(version=1, command_id=command.command_id, entry_id=entry.entry_id, worker="worker-0")
+    answer.status, answer.step, answer.stage = APPLIED, 10, Stage.SEED_STAGE_GERMINATED
+    writer.say("receipts", Role.WORKER, "worker-0", answer)
+
+    _, page = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+
+    told = text_of(page)
+    assert "s0 lora at head germinated. Its gain was not measured" in told
+    assert "not told: no rank ended in order" in told
 
 
 @pytest.mark.parametrize("which", ["receipts", "commands"])

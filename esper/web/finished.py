@@ -71,6 +71,18 @@ class Finished:
             order = self.picture.orders.by_entry.get(entry.entry_id)
             self.timeline.refuse(entry.stream, entry.entry_id, entry.sealed, read.refused, order)
 
+    def settle(self) -> None:
+        """Seeds of which no rank told a state, as in a run that was cut off: what commands and answers say of them."""
+        for order in self.picture.orders.newest:
+            born = order.command.seed_command if isinstance(order.command, pb.AdaptationCommand) else None
+            if born is not None and born.site and order.outcomes:
+                state = self.picture.seeds.of(born.seed_id).state
+                state.site, state.blueprint_id = state.site or born.site, state.blueprint_id or born.blueprint_id
+        for seed in self.picture.seeds.ordered:
+            reached = [moment.stage for moment in seed.moments if moment.passed and moment.stage]
+            if reached and not seed.state.stage:
+                seed.state.stage = reached[-1]
+
     def _note_end(self, record: pb.RunRecord) -> None:
         report = record.ended.report
         self.reports[record.worker] = report
@@ -107,6 +119,7 @@ def fold(book: Logbook, keyring: RoleKeyring | None, beside: Iterable[Opened] = 
             found.note(each.opened)
         else:
             found.refuse(each)
+    found.settle()
     if entries:
         times = [order_of(read.entry.entry_id)[0] for read in entries]
         found.first_ms, found.last_ms = min(times), max(times)

@@ -1,0 +1,72 @@
+"""A run's own Redis that dies is started again on what it had stored, and what waits in streams is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect
+from esper.bus.embedded import EmbeddedRedis
+from esper.cli.keeping import KeptRedis
+from esper.runtime.crew import Notes
+from esper.runtime.runfile import Restart
+from esper.runtime.settled import settled
+from esper.runtime.supervise import ProcessDiedError
+from tests.bus_kit import own_server
+
+
+@pytest.fixture
+def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
+    with own_server(short_directory) as own:
+        yield own
+
+
+async def test_a_redis_that_was_killed_is_started_again_with_what_it_had_stored(server: EmbeddedRedis) -> None:
+    async with connect.writer(server.url) as redis:
+        await redis.execute_command("SET", "kept", "1")
+    kept = KeptRedis(server, Restart(first_s=0.0), Notes())
+    tending = asyncio.create_task(kept.tend())
+    assert server.process is not None
+    first = server.process.pid
+
+    server.process.kill()
+    while kept.row()["restarts"] == 0 or kept.row()["state"] != "ready":
+        await asyncio.sleep(0)
+
+    tending.cancel()
+    async with connect.writer(server.url) as redis:
+        assert await redis.execute_command("GET", "kept") == b"1"
+    row = kept.row()
+    assert (row["restarts"], row["last_end"]) == (1, "signal SIGKILL")
+    assert row["pid"] not in (None, first) and row["rss_bytes"] > 100_000
+
+
+async def test_a_redis_that_keeps_dying_is_given_up_with_its_last_words(server: EmbeddedRedis) -> None:
+    kept = KeptRedis(server, Restart(limit=0), Notes())
+    assert server.process is not None
+    server.process.kill()
+
+    with pytest.raises(ProcessDiedError, match="redis ended with signal SIGKILL"):
+        await kept.tend()
+
+
+async def test_entries_are_waited_for_until_they_are_settled_or_it_takes_too_long(
+    redis: connect.Redis, run_id: str
+) -> None:
+    stream = f"esper:{{{run_id}}}:telemetry"
+    await redis.execute_command("XGROUP", "CREATE", stream, "regional", "0", "MKSTREAM")
+    first = await redis.execute_command("XADD", stream, "*", "m", "1")
+    await redis.execute_command("XADD", stream, "*", "m", "2")
+    await redis.execute_command("XREADGROUP", "GROUP", "regional", "a", "COUNT", "1", "STREAMS", stream, ">")
+    groups = [(stream, "regional"), (f"{stream}-of-nobody", "regional")]
+    assert await settled(redis, groups, 0.0) == 2  # one unread, one pending
+
+    waiting = asyncio.create_task(settled(redis, groups, 30.0))
+    await redis.execute_command("XREADGROUP", "GROUP", "regional", "a", "STREAMS", stream, ">")
+    second = (await redis.execute_command("XREVRANGE", stream, "+", "-", "COUNT", "1"))[0][0]
+    await redis.execute_command("XACK", stream, "regional", first, second)
+
+    assert await waiting == 0

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from esper.cli import completing
+from esper.cli.main import app
 from esper.leyline import contracts as pb
 from tests.scripted import ScriptedRun, seed_state
 
@@ -30,8 +32,14 @@ def offered(line: str, **environment: str) -> list[str]:
     return answer.stdout.split()
 
 
-def test_a_sub_command_of_a_sub_command_is_offered() -> None:
-    assert offered("esper publish cu") == ["cull"]
+def test_sub_commands_and_options_are_offered() -> None:
+    asked = {"COMP_WORDS": "esper publish cu", "COMP_CWORD": "2", "_ESPER_COMPLETE": "complete_bash"}
+
+    below = CliRunner().invoke(app, [], prog_name="esper", env=asked)
+    options = CliRunner().invoke(app, [], prog_name="esper", env=asked | {"COMP_WORDS": "esper status --j"})
+
+    assert (below.exit_code, below.stdout.split()) == (0, ["cull"])
+    assert (options.exit_code, options.stdout.split()) == (0, ["--json"])
 
 
 async def test_names_of_live_runs_and_their_seeds_are_offered(

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,8 @@ class Surroundings:
     def behind_ms(self) -> float:
         """How much older the newest message is that the aggregator has taken than the newest there is; infinite where
         it has taken none."""
-        return asyncio.run(_behind_ms(self.url))
+        with ThreadPoolExecutor(1) as aside:  # whoever asks may be in a loop of its own
+            return aside.submit(asyncio.run, _behind_ms(self.url)).result()
 
 
 @contextmanager

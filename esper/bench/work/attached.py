@@ -115,7 +115,7 @@ def _of_surroundings(row: Comparison, run: Session, around: Surroundings) -> Ite
         raise RuntimeLostError("the runtime beside the trainer ended while its cost was measured")
     sent, per_s = around.arrived_per_s()
     steps = run.step_number - 1
-    yield Figure(row.name, "load", "rate", per_s, "msg/s", sent, shape=row.shape, target=PER_S, higher=True)
+    yield Figure(row.name, "load", "rate", per_s, "msg/s", sent, shape=row.shape, higher=True)
     yield Figure(row.name, "aggregator behind", "count", around.behind_ms(), "ms", 1, shape=row.shape)
     rounds = max(0, run.exchange.boundary.round_applied - ROUNDS_UNSEEN)
     yield Figure(row.name, "rounds", "count", rounds, "", steps, shape=row.shape)

@@ -17,10 +17,10 @@ demo: $(READY)
 test: $(READY)
 	$(RUN)/python -m pytest tests --ignore=tests/system -n 2 --dist worksteal
 
-# Three at once on two cores: a third of their time these tests wait, for heartbeats, leases and kills. A group, for what
-# its tests share, stays with one worker; each other test goes to whoever is free.
+# Three at once on two cores: a third of their time these tests wait, for heartbeats, leases and kills. The tests of a
+# file stay with one worker: they share demos, clusters, and what git lists.
 test-system: $(READY)
-	$(RUN)/python -m pytest tests/system -n 3 --dist loadgroup
+	$(RUN)/python -m pytest tests/system -n 3 --dist loadscope
 
 # Drives a headless Chromium over the pages of `esper web`: the one on PATH, or CHROMIUM=/path/to/it.
 test-web: $(VENV)/.browser

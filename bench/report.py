@@ -8,11 +8,11 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 
-from esper.bench.figures import TARGET, Figure, Ratio, not_measured
+from esper.bench.figures import DERIVED, Figure, Ratio, not_measured
 from esper.bench.output import lines, table
 from esper.errors import EsperError
 
@@ -42,9 +42,18 @@ class Report:
     def put(self, figure: Figure) -> None:
         self.figures.append(figure)
 
-    def add_target(self, row: str, stat: str, value: float, unit: str) -> None:
-        """What is asked for, beside what was found."""
-        self.put(Figure(row, "target", stat, value, unit, label=TARGET))
+    def aim(self, row: str, arm: str, stat: str, target: float, *, higher: bool = False) -> None:
+        """What is asked for of a figure that was put, once; an empty `arm`: of each arm of the row."""
+        found = [at for at, each in enumerate(self.figures) if (each.row, each.stat) == (row, stat)]
+        for at in found if not arm else [at for at in found if self.figures[at].arm == arm][:1]:
+            self.figures[at] = replace(self.figures[at], target=target, higher=higher)
+
+    def aim_ratio(self, row: str, arm: str, stat: str, target: float, *, higher: bool = False) -> None:
+        """What is asked for of a figure's ratio to the bare arm, which becomes a figure of its own."""
+        for each in [each for each in self.figures if (each.row, each.arm, each.stat) == (row, arm, stat)]:
+            if each.vs is not None and each.vs.arm == "bare":
+                ratio = Figure(row, arm, "ratio", each.vs.ratio, "x", each.num, DERIVED, vs=each.vs)
+                self.put(replace(ratio, target=target, higher=higher))
 
     def add_missing(self, row: str, arm: str, unit: str, why: str) -> None:
         """An arm that this machine, or this run, does without."""

@@ -70,16 +70,28 @@ def test_an_arm_that_was_not_measured_says_why() -> None:
     assert (figure.value, figure.num, figure.label) == (None, 0, "not measured: arq is not installed")
 
 
+def test_what_is_asked_for_of_a_figure_is_met_or_missed_beside_it() -> None:
+    report = Report("bus")
+    report.add_rates("row", {"ours": [40.0, 40.0], "bare": [100.0, 100.0]}, {"ours": 1, "bare": 1}, against="bare")
+
+    report.aim("row", "ours", "rate", 30.0, higher=True)
+    report.aim_ratio("row", "ours", "rate", 0.5, higher=True)
+
+    ours, bare, ratio = report.figures
+    assert (ours.met, bare.met, ratio.met) == (True, None, False)
+    assert (ratio.stat, ratio.value, ratio.unit, ratio.label) == ("ratio", pytest.approx(0.4), "x", "derived")
+
+
 def test_the_rows_of_the_bus_check_every_arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "redis-server").symlink_to(find_server())
     monkeypatch.setenv("PATH", str(tmp_path))
 
     found = list(measured("bus-consume", consume.measure, {"quick": Amounts(num=300, rounds=2)}, EFFORTS["quick"]))
 
-    packet = {figure.arm: figure for figure in found if figure.row == "bus-consume, consume packet"}
-    assert {"ours", "ours, shared group", "bare", "bare again", "target"} <= {*packet}
-    assert (packet["ours"].num, packet["ours"].label) == (600, "measured")
-    assert packet["redis-benchmark"].label == "not measured: redis-benchmark not on PATH"
+    packet = {(each.arm, each.stat): each for each in found if each.row == "bus-consume, consume packet"}
+    assert {(arm, "rate") for arm in ("ours", "ours, shared group", "bare", "bare again")} <= {*packet}
+    assert (packet["ours", "rate"].num, packet["ours", "rate"].target) == (600, 100_000)
+    assert packet["redis-benchmark", "rate"].label == "not measured: redis-benchmark not on PATH"
     assert {figure.row for figure in found} == {
         "bus-consume, consume packet",
         "bus-consume, consume command",

@@ -63,7 +63,7 @@ def told(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: M
         rates = sorted(part.per_s for part in parts)
         report.add(row, name, "rate", rates[len(rates) // 2], "rounds/s", len(values))
     for stat, value in targets.items():
-        report.add_target(row, stat, value, "rounds/s" if stat == "rate" else "ms")
+        report.aim(row, "ours", stat, value, higher=stat == "rate")
 
 
 def bare(url: str, directory: Path, num: int) -> Town:

@@ -29,9 +29,9 @@ def one_row(session: Session, row: str, what: str, *, receipts: bool) -> None:
     rates = session.in_turns(row, "msg/s", arms)
     nums = {**dict.fromkeys(rates, num), "redis-benchmark": limit.num_of(num)}
     session.report.add_rates(row, rates, nums, against="bare")
-    session.report.add_target(row, "rate", TARGETS[row], "msg/s")
+    session.report.aim(row, "ours", "rate", TARGETS[row], higher=True)
     if not receipts:
-        session.report.add_target(row, "rate", 0.5, "x bare")
+        session.report.aim_ratio(row, "ours", "rate", 0.5, higher=True)
 
 
 def rate(session: Session, module: str, what: str, num: int, **given: object) -> float:

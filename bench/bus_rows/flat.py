@@ -27,8 +27,8 @@ def measure(session: Session) -> None:
         session.report.put(memory("memory of the consumer", f"{arm}, after", taken["memory"][1]))
         session.ask("backlog", "forget")
     for row in ("read new", "settle", "reclaim, read", "reclaim, settle"):
-        session.report.add_target(row, "max", 5.0, "ms")
-    session.report.add_target("reclaim, whole pass", "count", 60.0, "s")
+        session.report.aim(row, "", "max", 5.0)
+    session.report.aim("reclaim, whole pass", "", "count", 60.0)
 
 
 def calls(session: Session, row: str, arm: str, taken_ms: Sequence[float]) -> None:

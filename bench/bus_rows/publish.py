@@ -34,7 +34,7 @@ def pipelined(session: Session, what: str, num: int) -> None:
     session.report.add_rates(
         row, rates, {**dict.fromkeys(rates, num), "redis-benchmark": limit.num_of(num)}, against="bare"
     )
-    session.report.add_target(row, "rate", 0.5, "x bare")
+    session.report.aim_ratio(row, "ours", "rate", 0.5, higher=True)
 
 
 def rate(session: Session, module: str, what: str, num: int) -> float:
@@ -49,7 +49,7 @@ def one_by_one(session: Session, what: str) -> None:
         session.failed(row, "ours", "us", error)
         return
     session.report.add_arms(row, cast(dict[str, list[float]], samples), "us", against="bare")
-    session.report.add_target(row, "p50", 1.3, "x bare")
+    session.report.aim_ratio(row, "ours", "p50", 1.3)
 
 
 def signature(session: Session) -> None:

@@ -35,9 +35,9 @@ def one_form(session: Session, form: str, num: int) -> None:
     arms = {name: partial(rate, session, module, call, form, num) for name, (module, call) in asked.items()}
     rates = session.in_turns(row, unit, arms)
     put(session, row, unit, rates, num)
-    session.report.add_target(row, "rate", TARGETS[form], unit)
+    session.report.aim(row, "ours", "rate", TARGETS[form], higher=True)
     if form == "packets":
-        session.report.add_target(row, "rate", 0.3, "x bare")
+        session.report.aim_ratio(row, "ours", "rate", 0.3, higher=True)
 
 
 def put(session: Session, row: str, unit: str, rates: dict[str, list[float]], num: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-MEASURED, DERIVED, TARGET = "measured", "derived", "target"
+MEASURED, DERIVED = "measured", "derived"
 Verdict: TypeAlias = Literal["faster", "slower", "indistinguishable"]
 
 

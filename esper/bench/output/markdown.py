@@ -46,8 +46,8 @@ def _lines(document: Document) -> Iterator[str]:
 
 def _command(document: Document) -> str:
     """Names the rows, unless they are all that there are; and those that came from a file of the person's own."""
-    effort, rows = document.results.effort, list(dict.fromkeys(figure.row for figure in document.results.figures))
-    own = registered()
+    effort, own = document.results.effort, registered()
+    rows = list(dict.fromkeys(figure.row.partition(", ")[0] for figure in document.results.figures))
     named = "" if own.keys() <= {*rows} else f" {' '.join(rows)}"
     others = ", ".join(row for row in rows if row not in own)
     of_files = f"  # with --from the files of {others}" if others else ""

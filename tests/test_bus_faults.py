@@ -34,7 +34,23 @@ async def test_a_server_that_is_gone_is_named_without_the_password() -> None:
     assert without_password("unix://user@/tmp/redis.sock?password=secret") == "unix:///tmp/redis.sock"
 
 
-@pytest.mark.parametrize("url", ["", "localhost:6379", "http://localhost", "redis://localhost:port"])
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:se/cr#e?t@host:1/0", "redis://host:1/0"),
+        ("user:secret@host:6379", "host:6379"),
+        ("redis://host:1/0?password=secret", "redis://host:1/0"),
+        ("unix:///tmp/a@b/redis.sock", "unix:///tmp/a@b/redis.sock"),
+    ],
+)
+def test_a_url_is_shown_without_a_password_also_where_nobody_quoted_it(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+UNKNOWN = ["redis://localhost/0?protocl=3", "redis+cluster://localhost?protocl=3", "rediss://h?ssl_cert_reqs=perhaps"]
+
+
+@pytest.mark.parametrize("url", ["", "localhost:6379", "http://localhost", "redis://localhost:port", *UNKNOWN])
 def test_a_url_that_is_none_of_redis_is_refused_by_name(url: str) -> None:
     with pytest.raises(SettingError, match="ESPER_REDIS_URL is"):
         connect.writer(url)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from esper.bus import connect
 from esper.bus.credentials import completed
-from esper.bus.embedded import EmbeddedRedis
+from esper.bus.embedded import EmbeddedRedis, asked, launched
+from esper.bus.faults import LostError
 from esper.errors import BusError, SettingError
-from tests.many_servers import HOST, free_ports
+from tests.many_servers import HOST, free_ports, wait_until
 from tests.server_kit import newer_server
 from tests.tls_kit import Authority, Issued
 
@@ -26,6 +29,7 @@ class Place:
     authority: Authority
     client: Issued
     stranger: Authority
+    told: dict[str, str]
 
     def variables(self, **changed: Path | str) -> dict[str, str]:
         given = {"CA": self.authority.cert, "CERT": self.client.cert, "KEY": self.client.key, **changed}
@@ -42,16 +46,46 @@ def place(short_directory: Path) -> Iterator[Place]:
     directory.mkdir()
     authority, (port, plain_port) = Authority(directory, "ours"), free_ports(2)
     server = authority.issue("server", HOST)
-    options = {
-        "port": str(plain_port),
-        "tls-port": str(port),
+    told = {
         "bind": HOST,
         "tls-ca-cert-file": str(authority.cert),
         "tls-cert-file": str(server.cert),
         "tls-key-file": str(server.key),
     }
+    options = {**told, "port": str(plain_port), "tls-port": str(port)}
     with EmbeddedRedis(directory / "data", binary=binary, options=options):
-        yield Place(port, plain_port, authority, authority.issue("client"), Authority(directory, "strange"))
+        yield Place(port, plain_port, authority, authority.issue("client"), Authority(directory, "strange"), told)
+
+
+@pytest.fixture(scope="module")
+def sentinels(place: Place, short_directory: Path) -> Iterator[str]:
+    """URL of one Sentinel that watches the server; both speak TLS."""
+    [port] = free_ports(1)
+    settings = short_directory / "tls" / "sentinel.conf"
+    lines = [f"{name} {value}" for name, value in {**place.told, "port": "0", "tls-port": str(port)}.items()]
+    watched = ["tls-replication yes", f"dir {settings.parent}", f"sentinel monitor ours {HOST} {place.port} 1"]
+    settings.write_text("\n".join([*lines, *watched]) + "\n")
+    process = launched([str(newer_server()), str(settings), "--sentinel"])
+    wait_until(lambda: listens(port), "the Sentinel listens")
+    yield f"rediss+sentinel://{HOST}:{port}/ours"
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def nodes(place: Place, short_directory: Path) -> Iterator[str]:
+    """URL of a Cluster of one, which speaks TLS."""
+    [port] = free_ports(1)
+    options = {**place.told, "port": "0", "tls-port": str(port), "cluster-enabled": "yes", "tls-cluster": "yes"}
+    with EmbeddedRedis(short_directory / "tls" / "node", binary=newer_server(), options=options) as node:
+        asked(node.socket, b"CLUSTER ADDSLOTSRANGE 0 16383")
+        wait_until(lambda: b"cluster_state:ok" in asked(node.socket, b"CLUSTER INFO"), "the Cluster is whole")
+        yield f"rediss+cluster://{HOST}:{port}"
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 async def answer(url: str) -> object:
@@ -141,6 +175,56 @@ def test_a_file_that_does_not_fit_is_named_before_anything_connects(
         completed(place.url(), place.variables(**variables))
 
     assert str(caught.value) == said
+
+
+def test_a_key_of_another_certificate_is_refused_before_anything_connects(place: Place) -> None:
+    other = place.authority.issue("another").key
+
+    with pytest.raises(SettingError, match=r"ESPER_REDIS_KEY is .*another\.key'; expected the key of .*client\.crt"):
+        completed(place.url(), place.variables(KEY=other))
+
+
+def test_a_key_under_a_passphrase_asks_nobody_for_it(place: Place, tmp_path: Path) -> None:
+    locked = tmp_path / "locked.key"
+    key = serialization.load_pem_private_key(place.client.key.read_bytes(), None)
+    under = serialization.BestAvailableEncryption(b"word")
+    locked.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, under))
+
+    with pytest.raises(SettingError, match=r"locked\.key'; expected the key of .* without a passphrase"):
+        completed(place.url(), place.variables(KEY=locked))
+    assert "ssl_password=word" in completed(f"{place.url()}?ssl_password=word", place.variables(KEY=locked))
+
+
+def test_a_key_is_no_authority(place: Place) -> None:
+    with pytest.raises(SettingError, match=r"ESPER_REDIS_CA is .*; expected a PEM file of certificates"):
+        completed(place.url(), place.variables(CA=place.client.key))
+
+
+async def test_a_file_that_does_not_load_any_more_is_a_lost_server(place: Place, tmp_path: Path) -> None:
+    url = f"{place.url()}?ssl_ca_certs={place.authority.cert}&ssl_certfile={place.client.cert}"
+
+    with pytest.raises(LostError, match="cannot be reached"):
+        await answer(f"{url}&ssl_keyfile={place.authority.issue('third').key}")
+
+
+async def test_sentinels_are_asked_with_the_same_files(place: Place, sentinels: str) -> None:
+    assert await answer(completed(sentinels, place.variables())) is True
+
+
+async def test_nodes_of_a_cluster_are_asked_with_the_same_files(place: Place, nodes: str) -> None:
+    assert await answer(completed(nodes, place.variables())) is True
+
+
+@pytest.mark.parametrize("kind", ["server", "sentinels", "nodes"])
+async def test_no_authority_of_the_system_is_trusted_beside_the_one_that_is_named(
+    kind: str, place: Place, sentinels: str, nodes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = {"server": place.url(), "sentinels": sentinels, "nodes": nodes}[kind]
+    monkeypatch.setenv("SSL_CERT_FILE", str(place.authority.cert))
+
+    assert await answer(completed(url, place.variables(CA=""))) is True
+    with pytest.raises(BusError):
+        await answer(completed(url, place.variables(CA=place.stranger.cert)))
 
 
 def test_files_of_tls_ask_for_a_url_of_tls(place: Place) -> None:

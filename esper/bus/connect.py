@@ -13,6 +13,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from esper.bus.addresses import Address, Node, address
 from esper.bus.cluster import ClusterRedis
@@ -44,11 +45,12 @@ def client(url: str, deadline_s: float | None) -> Redis:
             made: Any = Redis.from_url(url, **options(CONNECT_S), **kept_alive(url))
             if url.startswith("rediss:"):
                 made.connection_pool.connection_class = TlsConnection
+            made.connection_pool.make_connection()  # not opened: an option that it does not know is refused here
         elif at.service:
             made = watched(at)
         else:
             made = routed(at, deadline_s)
-    except ValueError as error:
+    except (TypeError, ValueError, RedisError) as error:
         raise SettingError("ESPER_REDIS_URL", without_password(url), f"a Redis URL ({error})") from error
     made.url, made.outage, made.deadline_s, made.holders = url, Outage(), deadline_s, WeakValueDictionary()
     made._idle = []
@@ -78,7 +80,8 @@ def watched(at: Address) -> WatchedRedis:
     given = connecting(at)
     # Sentinels have users of their own, or none.
     own = {name: given.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in given}
-    asked = {**options(LOOK_S, LOOK_S), **own, **({"ssl": True} if given.get("ssl") else {})}
+    tls = {name: value for name, value in given.items() if name.startswith("ssl")}
+    asked = {**options(LOOK_S, LOOK_S), **own, **tls}
     return WatchedRedis.behind(at.nodes, at.service, given, asked)
 
 
@@ -89,6 +92,10 @@ def routed(at: Address, deadline_s: float | None) -> ClusterRedis:
     topology: Any = RedisCluster(
         startup_nodes=nodes, require_full_coverage=False, **{**given, **options(LOOK_S, LOOK_S), "protocol": 2}
     )
+    if given.get("ssl"):
+        topology.connection_kwargs["connection_class"] = TlsConnection  # of nodes that are found later
+        for each in topology.nodes_manager.startup_nodes.values():
+            each.connection_class = TlsConnection
     made = cast(ClusterRedis, ClusterRedis.from_url(at.of(*at.nodes[0]), **options(CONNECT_S), **kept_alive("")))
     made.join(topology, partial(one_of, at, deadline_s))
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode
@@ -46,13 +47,34 @@ def user_of(environment: Mapping[str, str]) -> str | None:
 
 
 def check_files(options: Mapping[str, str]) -> None:
-    """Refuse what can't be read, before a connection says so in other words, again and again."""
+    """Refuse what can't be read or does not fit, before a connection says so in other words, again and again."""
     for option, name in FILES.items():
         if option in options and not readable(Path(options[option])):
             raise SettingError(name, options[option], "a PEM file that can be read")
     if ("ssl_certfile" in options) != ("ssl_keyfile" in options):
         missing = "ssl_keyfile" if "ssl_certfile" in options else "ssl_certfile"
         raise SettingError(FILES[missing], "", "a PEM file: a client's certificate and its key go together")
+    if "ssl_ca_certs" in options:
+        check_authority(options["ssl_ca_certs"])
+    if "ssl_certfile" in options:
+        check_pair(options["ssl_certfile"], options["ssl_keyfile"], options.get("ssl_password", ""))
+
+
+def check_authority(path: str) -> None:
+    """Refuse a file without a certificate."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise SettingError(FILES["ssl_ca_certs"], path, f"a PEM file of certificates ({error.reason})") from error
+
+
+def check_pair(cert: str, key: str, password: str) -> None:
+    """Refuse a key of another certificate, or one under a passphrase that is not told: nobody is there to ask."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password)
+    except ssl.SSLError as error:
+        expected = f"the key of {cert}, without a passphrase ({error.reason})"
+        raise SettingError(FILES["ssl_keyfile"], key, expected) from error
 
 
 def readable(path: Path) -> bool:

@@ -25,7 +25,11 @@ async def diagnosed(error: BusError, url: str) -> BusError:
         return error
     if (await answer(parts, None) or b"")[:1] in (b"+", b"-"):
         return BusError(f"Redis at {at} speaks no TLS; expected a URL that begins with redis://")
-    if await shakes_hands(parts) and await answer(parts, context(url)) == b"":
+    try:
+        tls = context(url)
+    except OSError:  # a file that it names is away or changed by now, which the loss says
+        return error
+    if await shakes_hands(parts) and await answer(parts, tls) == b"":
         asked = "a client certificate that its authority has signed (ESPER_REDIS_CERT, ESPER_REDIS_KEY)"
         return BusError(f"Redis at {at} hangs up after the TLS handshake; expected {asked}")
     return error
@@ -68,7 +72,7 @@ def context(url: str) -> ssl.SSLContext:
     """Showing the certificate that the URL names."""
     options, made = dict(parse_qsl(urlsplit(url).query)), trusting()
     if "ssl_certfile" in options:
-        made.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"))
+        made.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password", ""))
     return made
 
 

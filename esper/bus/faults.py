@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from redis import exceptions
 
@@ -69,10 +68,10 @@ UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: 
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown."""
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{place}{parts.path}"
+    """The URL as it may be shown: nothing that stands before an @, where a password may hold any sign, nor options."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    place = rest if rest.startswith("/") else rest.rpartition("@")[2]
+    return f"{scheme}{mark}{place.partition('?')[0]}"
 
 
 def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) -> BusError:

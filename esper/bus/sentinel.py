@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection
 
 from esper.bus.addresses import Node
 from esper.bus.server import Redis
+from esper.bus.tls import TlsConnection
+
+
+class WatchedTlsConnection(SentinelManagedConnection, TlsConnection):
+    """To whichever server is in charge, over TLS as to any other."""
 
 
 class WatchedRedis(Redis):
@@ -23,7 +28,12 @@ class WatchedRedis(Redis):
     ) -> WatchedRedis:
         """`given` is for connections to the primary, `asked` for those to Sentinels."""
         told: Any = Sentinel(sentinels, sentinel_kwargs=dict(asked))  # type: ignore[no-untyped-call]
-        pool: Any = SentinelConnectionPool(service, told, **given)  # type: ignore[no-untyped-call]
+        over: dict[str, Any] = {}
+        if given.get("ssl"):
+            over = {"connection_class": WatchedTlsConnection}
+            for sentinel in told.sentinels:
+                sentinel.connection_pool.connection_class = TlsConnection
+        pool: Any = SentinelConnectionPool(service, told, **given, **over)  # type: ignore[no-untyped-call]
         made = cast(WatchedRedis, cls.from_pool(pool))
         made._sentinels = told
         return made

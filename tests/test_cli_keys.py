@@ -93,6 +93,29 @@ def test_a_lead_that_processes_would_miss_is_refused_unless_forced(master: Path,
     assert len(listed(master)) == 3
 
 
+def test_a_lead_that_would_leave_a_time_without_any_key_is_refused_unless_forced(master: Path) -> None:
+    row = json.loads(master.read_text())
+    row["keys"][0]["not_after_ns"] = time.time_ns() + 600 * 1_000_000_000
+    master.write_text(json.dumps(row))
+
+    status, output = said("rotate", master, "--lead", "3600")
+
+    assert (status, len(output.splitlines())) == (2, 1)
+    assert "--lead is '3600'; expected at most the 5" in output
+    assert len(listed(master)) == 1
+    assert said("rotate", master, "--lead", "60")[0] == 0
+    assert said("rotate", master, "--lead", "99999999999")[0] == 2
+
+
+def test_a_role_keyring_is_not_written_over_the_master_keyring(master: Path) -> None:
+    before = master.read_bytes()
+
+    status, output = said("derive", master, "--run", RUN, "--role", "worker", "--out", master)
+
+    assert (status, "another file than the master keyring" in output) == (2, True)
+    assert master.read_bytes() == before
+
+
 def test_the_listing_shows_ids_and_no_secret(master: Path) -> None:
     derived(master, Role.WORKER)
     row = json.loads(master.read_text())["keys"][0]

@@ -54,7 +54,9 @@ def list_keys(
 @app.command()
 def rotate(
     master: Master = MASTER,
-    lead_s: Annotated[int, typer.Option("--lead", min=0, help="Seconds until the new key takes over.")] = 3_600,
+    lead_s: Annotated[
+        int, typer.Option("--lead", min=0, max=LIFETIME_S, help="Seconds until the new key takes over.")
+    ] = 3_600,
     overlap_s: Annotated[int, typer.Option("--overlap", min=0, help="Seconds that the old ones go on.")] = OVERLAP_S,
     force: Annotated[bool, typer.Option("--force", help="Also where processes may learn of the key too late.")] = False,
     renew: Renew = None,
@@ -65,6 +67,7 @@ def rotate(
         why = f"at least {SHORTEST_LEAD_S} seconds, as processes look at their keyring once a second; or --force"
         raise SettingError("--lead", str(lead_s), why)
     held = MasterKeyring.load(master)
+    check_gap(held, time.time_ns(), lead_s, force)
     folder = role_keyrings(renew, held)
     keyring = held.rotate(time.time_ns(), lead_s=lead_s, overlap_s=overlap_s)
     keyring.save(master)
@@ -113,11 +116,21 @@ def derive(
     """Write the keyring of one process: keys of one run and of its roles, no master secret."""
     if not run:
         raise SettingError("run", run, "the id of a run")
-    MasterKeyring.load(master).derive(run, role).save(out)
+    keyring = MasterKeyring.load(master)
+    if out.exists() and out.samefile(master):
+        raise SettingError("--out", str(out), "another file than the master keyring, which nothing could bring back")
+    keyring.derive(run, role).save(out)
     if as_json:
         typer.echo(json.dumps({"keyring": str(out), "run": run, "roles": [str(each) for each in role]}))
         return
     typer.echo(f"{out}: {', '.join(role)} of {run}; set ESPER_KEYRING={out}")
+
+
+def check_gap(master: MasterKeyring, now_ns: int, lead_s: int, force: bool) -> None:
+    """Refuse a lead that ends after every key that there is: between the two nobody could seal anything."""
+    left_s = (max(each.not_after_ns for each in master.validities) - now_ns) // SECOND_NS
+    if 0 < left_s < lead_s and not force:
+        raise SettingError("--lead", str(lead_s), f"at most the {left_s} seconds that a key is valid yet; or --force")
 
 
 def role_keyrings(folder: Path | None, master: MasterKeyring) -> dict[Path, RoleKeyring]:

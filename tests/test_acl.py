@@ -263,6 +263,38 @@ def test_a_file_that_is_no_acl_file_is_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["redis.conf"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--out", "users.acl", "--passwords", "taken", "--fresh"], "--passwords is 'taken'; expected a folder"),
+        (["--out", "users.acl", "--passwords", "/proc/esper"], "--passwords is '/proc/esper'; expected a folder"),
+        (["--out", "nowhere/users.acl", "--passwords", "p"], "--out is 'nowhere/users.acl'; expected a place to write"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_one_clear_error(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("")
+
+    result = CliRunner().invoke(app, ["acl", RUN, *words])
+
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert said in result.stderr
+    assert not (tmp_path / "users.acl").exists()
+
+
+def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
+    out = tmp_path / "users.acl"
+    out.write_text("user someone on >word ~* +@all\n")
+    out.chmod(0o640)
+
+    assert CliRunner().invoke(app, ["acl", RUN, "--out", str(out)]).exit_code == 0
+
+    assert out.stat().st_mode & 0o777 == 0o640
+    assert "user someone on >word ~* +@all" in out.read_text()
+
+
 @pytest.mark.parametrize(("version", "can"), [("6.2.14", False), ("7.0.15", True), ("7.4.0", True), ("8.0.1", True)])
 def test_a_server_before_selectors_cannot_keep_roles_apart(version: str, can: bool) -> None:
     answer = enforceable(version)

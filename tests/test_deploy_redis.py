@@ -43,12 +43,26 @@ def test_each_process_of_compose_gets_the_user_of_its_role() -> None:
         assert secured[name]["environment"]["ESPER_REDIS_URL"].startswith("rediss://redis:")
 
 
+def test_files_that_are_replaced_while_redis_runs_are_mounted_by_their_folder() -> None:
+    mounted = [volume.split(":")[1] for volume in services(DEPLOY / "compose.secure.yaml")["redis"]["volumes"]]
+
+    told = dict(
+        line.split(maxsplit=1) for line in (DEPLOY / "redis.conf").read_text().splitlines() if line[:1] not in ("", "#")
+    )
+
+    replaced = [told["aclfile"], *(value for name, value in told.items() if name.startswith("tls-") and "/" in value)]
+    assert len(replaced) == 4
+    assert [path for path in replaced if str(Path(path).parent) not in mounted] == []
+
+
 async def test_a_server_takes_every_line_of_the_configuration_and_lets_the_administrator_in(
     short_directory: Path, tmp_path: Path
 ) -> None:
     authority, (port,) = Authority(tmp_path, "ca"), free_ports(1)
     issued = {name: authority.issue(name, HOST) for name in ("server", "client")}
-    assert CliRunner().invoke(app, ["acl", "toy-0a1b2c3d", "--out", str(tmp_path / "users.acl")]).exit_code == 0
+    (tmp_path / "acl").mkdir()
+    out = ["--out", str(tmp_path / "acl" / "users.acl"), "--passwords", str(tmp_path / "passwords")]
+    assert CliRunner().invoke(app, ["acl", "toy-0a1b2c3d", *out]).exit_code == 0
     lines = [
         shlex.split(line) for line in (DEPLOY / "redis.conf").read_text().splitlines() if line[:1] not in ("", "#")
     ]

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
+from stat import S_IMODE
 from typing import Annotated
 
 import typer
@@ -66,8 +67,11 @@ def password_of(folder: Path, name: str, *, fresh: bool) -> str:
     if known is not None:
         return known["password"]
     password = token_urlsafe(32)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_private(path, f"{USERNAME}={name}\n{PASSWORD}={password}\n")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError("--passwords", str(folder), f"a folder to write in ({error.strerror})") from error
+    replace_private(path, f"{USERNAME}={name}\n{PASSWORD}={password}\n", "--passwords")
     return password
 
 
@@ -97,10 +101,16 @@ def users_of(path: Path) -> dict[str, str]:
 
 
 def replace(path: Path, text: str) -> None:
-    """A whole file, or the one before. It holds no secret: a hash of 256 random bits tells nothing."""
+    """A whole file, or the one before. A hash of 256 random bits tells nothing, but users of somebody else's may have
+    shorter passwords: owner and mode of a file that is there already stay."""
     aside = path.with_name(f".{path.name}.{token_hex(4)}")
     try:
-        with open(aside, "w") as file:
+        before = path.stat() if path.exists() else None
+        mode = 0o666 if before is None else 0o600
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+            if before is not None:
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                os.fchmod(file.fileno(), S_IMODE(before.st_mode))
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from importlib import import_module
 from typing import Any, NoReturn
@@ -38,7 +39,7 @@ HOMES = {
     "bench": ("esper.cli.bench:app", "Measure what it costs: list rows, run them, compare runs, write a report."),
     "checkpoints": ("esper.cli.checkpoints:app", "List and verify the checkpoints in a folder."),
     "acl": ("esper.cli.acl:acl", "Write an ACL file for Redis, with a user for each role of a run."),
-    "keys": ("esper.cli.keys:app", "Make, list and rotate keys."),
+    "keys": ("esper.cli.keys:app", "Make, list, rotate and retire keys."),
     "doctor": ("esper.cli.doctor:doctor", "Check this machine and a Redis, and say what to do."),
     "redis": ("esper.cli.redis:app", "Start an embedded Redis, or look at one."),
 }
@@ -67,17 +68,22 @@ class Lazy(TyperGroup):
     def main(self, args: Any = None, prog_name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """Run, and exit. What goes wrong on purpose is one line on stderr and status 2, never a traceback."""
         options["standalone_mode"] = False  # else the library prints usage errors its own way
+        status: Any = 0
         try:
             status = super().main(args, prog_name, **options)
+            sys.stdout.flush()  # what is left to write meets a closed pipe here, not at the interpreter's end
         except EsperError as error:
             refuse(str(error))
         except UsageError as error:
             refuse(error.format_message() if hasattr(error, "format_message") else str(error))
         except (typer.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:  # as of `esper tail | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit complains
-            sys.exit(0)
+        except BrokenPipeError:
+            if not silenced():
+                raise
+        except SystemExit as ending:  # the library makes 1 of a closed pipe, which is no answer of the command's
+            if not (isinstance(ending.__context__, BrokenPipeError) and silenced()):
+                raise
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -86,6 +92,16 @@ def refuse(sentence: str) -> NoReturn:
     if sentence:
         print("esper: " + " ".join(sentence.split()), file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def silenced() -> bool:
+    """Have what is left to write go nowhere if nobody reads stdout any more, as in `esper tail | head`; whether so."""
+    looked = select.poll()
+    looked.register(sys.stdout.fileno(), 0)  # which still tells that a pipe has no reader
+    if not looked.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit complains
+    return True
 
 
 def load(name: str) -> Any:

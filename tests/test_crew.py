@@ -137,6 +137,19 @@ async def test_a_role_that_is_not_there_is_refused_by_name(tmp_path: Path) -> No
         await trial.crew.roll("regionl")
 
 
+async def test_a_rank_is_started_anew_together_with_those_of_its_group(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, [plan("trainer", STAY, STAY)], [plan("global", STAY)])
+    trial.crew.start()
+    await trial.said.until("process.ready", times=2)
+    before = {row["name"]: row["pid"] for row in trial.crew.rows()}
+
+    await trial.crew.roll("trainer-1")
+
+    after = {row["name"]: row["pid"] for row in trial.crew.rows()}
+    assert {name for name in before if before[name] != after[name]} == {"trainer-0", "trainer-1"}
+    await trial.crew.drain()
+
+
 async def test_what_was_given_up_is_started_by_a_restart(tmp_path: Path) -> None:
     script = f"[ -e {tmp_path}/mended ] || exit 1; {STAY}"
     trial = Trial(tmp_path, [plan("exporter", script, restart=NEVER, essential=False)])
@@ -162,6 +175,55 @@ async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
 
     assert not await draining, "they were killed, and that is told"
     assert [unit.state for unit in trial.crew.units] == [State.STOPPED] * 2
+
+
+async def test_a_second_signal_does_not_wait_for_what_is_on_its_way_and_starts_nothing_again(tmp_path: Path) -> None:
+    said, waits = Said(), asyncio.Event()
+
+    async def never(role: str) -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    tiers = [[plan("regional", STAY)], [plan("global", STAY)]]
+    crew = Crew([[Unit(each, tmp_path, {}, said) for each in tier] for tier in tiers], never, Notes(), 30.0)
+    crew.start()
+    await said.until("process.ready", times=2)
+    draining = asyncio.create_task(crew.drain())
+    await waits.wait()
+
+    crew.hurry()
+
+    assert not await draining
+    assert [unit.state for unit in crew.units] == [State.STOPPED] * 2
+    assert not {"died", "waiting"} & {*said.of("regional"), *said.of("global")}
+
+
+async def test_a_run_that_ends_starts_nothing_anew(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, [plan("regional", STAY)], [plan("global", STAY)])
+    trial.crew.start()
+    await trial.said.until("process.ready", times=2)
+    draining = asyncio.create_task(trial.crew.drain())
+    await trial.said.until("process.stopped")
+
+    with pytest.raises(SettingError, match="role is 'regional'; expected a run that goes on: this one ends"):
+        await trial.crew.roll("regional")
+
+    assert await draining
+    assert [unit.state for unit in trial.crew.units] == [State.STOPPED] * 2
+
+
+async def test_a_run_ends_where_one_is_done_and_the_others_are_given_up(tmp_path: Path) -> None:
+    ends = [
+        plan(f"trainer-{code}", f"exit {code}", role="trainer", may_end=True, restart=NEVER, essential=False)
+        for code in (0, 4)
+    ]
+    trial = Trial(tmp_path, ends, [plan("coordinator", STAY)])
+    trial.crew.start()
+
+    await trial.crew.keep()
+    await trial.crew.drain()
+
+    assert [unit.state for unit in trial.crew.units] == [State.DONE, State.FAILED, State.STOPPED]
 
 
 async def test_rows_tell_memory_and_restarts(tmp_path: Path) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
-from esper.runtime.procs import is_left
+import pytest
+
+from esper.runtime.procs import is_left, look
 from esper.runtime.runfile import Limits, Restart
-from esper.runtime.spawn import Program
+from esper.runtime.spawn import NotStartedError, Program
 from esper.runtime.unit import Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, unit, while_tended
 
@@ -147,3 +151,49 @@ async def test_a_command_that_is_not_there_says_so_in_its_log(tmp_path: Path) ->
     await none.tend()
 
     assert (tmp_path / "none.log").read_text() == "/nowhere/to/be/found cannot be started: No such file or directory\n"
+
+
+async def test_what_can_not_be_started_leaves_nothing_of_its_unit_behind(tmp_path: Path) -> None:
+    (tmp_path / "group-1.log").mkdir()
+    group = unit(tmp_path, Said(), "group", STAY, STAY)
+
+    with pytest.raises(NotStartedError, match=r"group-1 can't be started with its log at .*: Is a directory"):
+        await group.tend()
+
+    assert [is_left(process.pid) for process in group.processes.values()] == [False]
+
+
+async def test_a_unit_is_ready_once_each_of_its_processes_has_said_so(tmp_path: Path) -> None:
+    group, states = unit(tmp_path, Said(), "group", STAY, STAY, tells_ready=True), []
+
+    async def tell() -> None:
+        while not group.processes:
+            await asyncio.sleep(0)
+        [first] = [process.pid for process in group.processes.values()]
+        group.on_ready(first)
+        states.append(group.state)
+        while len(group.processes) < 2:
+            await asyncio.sleep(0)
+        group.on_ready(group.processes["group-1"].pid)
+        states.append(group.state)
+
+    await while_tended(group, tell())
+
+    assert states == [State.STARTING, State.READY]
+
+
+def test_a_process_whose_name_is_no_text_is_seen_as_any_other() -> None:
+    code = (
+        "import ctypes, signal\n"
+        "ctypes.CDLL(None).prctl(15, b'\\xff) Z', 0, 0, 0)\n"  # PR_SET_NAME
+        "print('up', flush=True)\n"
+        "signal.pause()\n"
+    )
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"up\n"
+
+        found = look(process.pid)
+        process.kill()
+
+    assert found is not None
+    assert (found.parent, found.is_zombie, found.rss_bytes > 100_000) == (os.getpid(), False, True)

@@ -12,7 +12,7 @@ from esper.errors import EsperError, SettingError, near
 from esper.runtime.ending import end
 from esper.runtime.procs import ancestor, rss_bytes
 from esper.runtime.supervise import ProcessDiedError, last_lines
-from esper.runtime.unit import ENDED, State, Unit
+from esper.runtime.unit import ENDED, Plan, State, Unit
 
 MOST_NOTES = 1_000
 """That wait for somebody who watches; who is slower misses some."""
@@ -86,7 +86,7 @@ class Crew:
         self._serving: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._is_rolling = False
-        self.stopping, self.drained = asyncio.Event(), asyncio.Event()
+        self.stopping, self.drained, self._hurried = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
     def units(self) -> list[Unit]:
@@ -100,7 +100,7 @@ class Crew:
             self._begin(unit)
 
     async def keep(self) -> None:
-        """Return once told to stop, or once all who train are done; ProcessDiedError: one that all need is given up."""
+        """Return once told to stop, or once nobody trains any more; ProcessDiedError: one that all need is given up."""
         stop = asyncio.create_task(self.stopping.wait())
         try:
             while not (stop.done() or self._is_done()):
@@ -117,8 +117,8 @@ class Crew:
         """End one tier after the other; whether none of them had to be killed."""
         self.stopping.set()
         for tier in self.tiers:
-            if tier and not tier[0].is_hurried:
-                await self._settled(tier[0].plan.role)
+            if tier:
+                await self._until_settled(tier[0].plan.role)
             await asyncio.gather(*map(self._stop, tier))
         await end(self._serving)
         self.drained.set()
@@ -126,6 +126,7 @@ class Crew:
 
     def hurry(self) -> None:
         """Kill what is left, and wait for nobody."""
+        self._hurried.set()
         for unit in self.units:
             unit.hurry()
 
@@ -136,13 +137,15 @@ class Crew:
             leaders[leader].on_ready(leader)
 
     async def roll(self, role: str) -> None:
-        """Start anew the units of a role, or the one of this name: each once the one before is ready."""
+        """Start anew the units of a role, or the one of this name or rank: each once the one before is ready."""
         chosen = self._chosen(role)
         if self._is_rolling:
             raise SettingError("role", role, "no restart under way: there is one already")
         self._is_rolling = True
         try:
             for unit in chosen:
+                if self.stopping.is_set():
+                    raise SettingError("role", role, "a run that goes on: this one ends")
                 await self._renew(unit)
         finally:
             self._is_rolling = False
@@ -158,6 +161,19 @@ class Crew:
         unit.begin()
         self._tasks[unit] = asyncio.create_task(unit.tend())
         self._changed.set()
+
+    async def _until_settled(self, role: str) -> None:
+        """Wait for what is on its way to a tier, unless nobody is to be waited for."""
+        waits: list[asyncio.Task[Any]] = [
+            asyncio.ensure_future(self._settled(role)),
+            asyncio.create_task(self._hurried.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if waits[0].done():
+                waits[0].result()
+        finally:
+            await end(waits)
 
     async def _stop(self, unit: Unit) -> None:
         unit.tell(again=False)
@@ -184,15 +200,16 @@ class Crew:
             raise NotReadyError(unit.plan.name, str(unit.state), str(unit.log_of(first)))
 
     def _chosen(self, role: str) -> list[Unit]:
-        chosen = [unit for unit in self.units if role in (unit.plan.role, unit.plan.name)]
+        chosen = [unit for unit in self.units if role in names_of(unit.plan)]
         if not chosen:
-            known = sorted({name for unit in self.units for name in (unit.plan.role, unit.plan.name)})
+            known = sorted({name for unit in self.units for name in names_of(unit.plan)})
             raise SettingError("role", role, f"one of {', '.join(known)}{near(role, known)}")
         return chosen
 
     def _is_done(self) -> bool:
-        trainers = [unit for unit in self.units if unit.plan.role == "trainer"]
-        return bool(trainers) and all(unit.state is State.DONE for unit in trainers)
+        """Whether one who trained is done, and nobody trains any more: the others are done too, or given up."""
+        states = {unit.state for unit in self.units if unit.plan.role == "trainer"}
+        return State.DONE in states and states <= {State.DONE, State.FAILED}
 
     def _look_after(self) -> None:
         for task in self._serving:
@@ -211,6 +228,11 @@ class Crew:
             (next(iter(unit.processes)), 0),
         )
         return ProcessDiedError(name, code or 0, unit.log_of(name), last_lines(unit.log_of(name)))
+
+
+def names_of(plan: Plan) -> set[str]:
+    """By what a unit is asked for: also by each of the processes in it, as `esper ps` shows them."""
+    return {plan.role, plan.name, *(program.name for program in plan.programs)}
 
 
 def row(unit: Unit, name: str, rss: Mapping[int, int]) -> dict[str, Any]:

@@ -23,12 +23,13 @@ class Process:
 
 
 def look(pid: int) -> Process | None:
-    """None: there is no such process."""
+    """None: there is no such process, or it is not for us to see."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # the name before it may hold blanks
-    except (FileNotFoundError, ProcessLookupError):
+        line = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    return Process(pid, int(fields[1]), int(fields[2]), int(fields[21]) * PAGE_BYTES, fields[0] in "ZX")
+    fields = line.rpartition(b")")[2].split()  # the name before it may hold blanks, and bytes that are no text
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[21]) * PAGE_BYTES, fields[0] in b"ZX")
 
 
 def living() -> Iterator[Process]:

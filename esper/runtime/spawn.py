@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from esper.errors import EsperError
 from esper.runtime.procs import is_left
 
 KILLED_S = 1.0  # until the kernel has buried what was killed
@@ -48,18 +49,29 @@ class Program:
     limits: str = ""
 
 
+class NotStartedError(EsperError):
+    """The system makes no further process, or no log for it."""
+
+    def __init__(self, name: str, log: Path, why: str) -> None:
+        self.name, self.log, self.why = name, log, why
+        super().__init__(f"{name} can't be started with its log at {log}: {why}")
+
+
 async def spawn(program: Program, log: Path, **more: str) -> asyncio.subprocess.Process:
-    """Start it, in this environment and `more`; what it says goes to the end of `log`."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), program.limits, *program.command),
-            env={**os.environ, **program.environment, **more},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone to pass on
-        )
+    """Start it, in this environment and `more`; what it says goes to the end of `log`. NotStartedError: it is not."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), program.limits, *program.command),
+                env={**os.environ, **program.environment, **more},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone to pass on
+            )
+    except OSError as error:
+        raise NotStartedError(program.name, log, error.strerror or str(error)) from error
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:

@@ -81,10 +81,12 @@ class Unit:
         """Keep its processes going until it is told to end, they are done, or it is given up. After `begin`."""
         while self._goes_on:
             self._wish.clear()
-            await self._start()
-            ended = await self._until_ended()
-            codes = [process.returncode for process in self.processes.values()]
-            await self._end()
+            try:
+                await self._start()
+                ended = await self._until_ended()
+            finally:  # also where only some of them could be started
+                codes = [process.returncode for process in self.processes.values()]
+                await self._end()
             if ended and not await self._goes_on_after([code for code in codes if code is not None]):
                 return
         self._is_now(State.STOPPED)
@@ -95,8 +97,9 @@ class Unit:
         self._wish.set()
 
     def hurry(self) -> None:
-        """Wait for nobody any more."""
+        """Wait for nobody any more, and start nothing again."""
         self.is_hurried = True
+        self.tell(again=False)
         for process in self.processes.values():
             self.was_killed |= not spawn.is_gone(process)
             spawn.signal_group(process.pid, signal.SIGKILL)
@@ -104,7 +107,7 @@ class Unit:
     def on_ready(self, pid: int) -> None:
         """One of its processes says that it does its work."""
         self._told |= {name for name, process in self.processes.items() if process.pid == pid}
-        if self.state is State.STARTING and len(self._told) == len(self.processes):
+        if self.state is State.STARTING and len(self._told) == len(self.plan.programs):
             self._is_now(State.READY)
 
     async def _start(self) -> None:
@@ -166,9 +169,10 @@ class Unit:
             if self.plan.stop_file is not None and worked and self._wish.is_set() and not self.is_hurried:
                 self.plan.stop_file.touch()
                 await spawn.gone(processes, self.plan.finish_s)
-        if not await spawn.end(processes, 0.0 if self.is_hurried else self.plan.stop_s):
+        waited_s = 0.0 if self.is_hurried else self.plan.stop_s
+        if not await spawn.end(processes, waited_s):
             self.was_killed = True
-            self._say("process.killed", unit=self.plan.name, waited_s=self.plan.stop_s)
+            self._say("process.killed", unit=self.plan.name, waited_s=waited_s)
         if self.plan.stop_file is not None:
             self.plan.stop_file.unlink(missing_ok=True)
 

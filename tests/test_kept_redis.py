@@ -16,6 +16,7 @@ from esper.runtime.runfile import Restart
 from esper.runtime.settled import settled
 from esper.runtime.supervise import ProcessDiedError
 from tests.bus_kit import own_server
+from tests.crew_kit import Said
 
 
 @pytest.fixture
@@ -51,6 +52,18 @@ async def test_a_redis_that_keeps_dying_is_given_up_with_its_last_words(server: 
 
     with pytest.raises(ProcessDiedError, match="redis ended with signal SIGKILL"):
         await kept.tend()
+
+
+async def test_a_redis_that_can_not_be_started_again_is_tried_again_and_then_given_up(server: EmbeddedRedis) -> None:
+    assert server.process is not None
+    server.options = {"appenddirname": "/not/a/name"}
+    notes = Said()
+    server.process.kill()
+
+    with pytest.raises(ProcessDiedError, match="redis ended with signal SIGKILL"):
+        await KeptRedis(server, Restart(first_s=0.0, limit=2), notes).tend()
+
+    assert [event for event, _ in notes.events] == ["process.died", "redis.not_started"] * 2
 
 
 async def test_entries_are_waited_for_until_they_are_settled_or_it_takes_too_long(

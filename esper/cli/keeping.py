@@ -22,7 +22,7 @@ from esper.runtime.runfile import Restart
 from esper.runtime.settled import settled
 from esper.runtime.spawn import said
 from esper.runtime.supervise import ProcessDiedError, last_lines
-from esper.runtime.unit import Unit
+from esper.runtime.unit import Say, Unit
 
 LOOK_S = 0.1
 
@@ -30,7 +30,7 @@ LOOK_S = 0.1
 class KeptRedis:
     """The run's own Redis: what it had stored when it died is there again once it is started anew."""
 
-    def __init__(self, redis: EmbeddedRedis, policy: Restart, notes: Notes) -> None:
+    def __init__(self, redis: EmbeddedRedis, policy: Restart, notes: Say) -> None:
         self.redis, self._notes = redis, notes
         self._restarts, self._last_end = Restarts(policy), ""
 
@@ -42,18 +42,19 @@ class KeptRedis:
                 await self._again(code)
 
     async def _again(self, code: int) -> None:
+        """Until it runs: a start that fails counts as one more death."""
         self._last_end = said(code)
-        delay_s = self._restarts.died(time.monotonic())
-        if delay_s is None:
-            raise ProcessDiedError("redis", code, self.redis.log, last_lines(self.redis.log))
-        self._notes("process.died", unit="redis", ended_with=self._last_end, again_in_s=round(delay_s, 3))
-        await asyncio.sleep(delay_s)
-        try:
-            self.redis.start()  # from this thread, as it ends with the one that started it
-        except BusError as error:
-            self._notes("redis.not_started", why=str(error))
-        else:
-            self._notes("process.ready", unit="redis")
+        while not self.redis.is_running():
+            delay_s = self._restarts.died(time.monotonic())
+            if delay_s is None:
+                raise ProcessDiedError("redis", code, self.redis.log, last_lines(self.redis.log))
+            self._notes("process.died", unit="redis", ended_with=self._last_end, again_in_s=round(delay_s, 3))
+            await asyncio.sleep(delay_s)
+            try:
+                self.redis.start()  # from this thread, as it ends with the one that started it
+            except BusError as error:
+                self._notes("redis.not_started", why=str(error))
+        self._notes("process.ready", unit="redis")
 
     def row(self) -> dict[str, Any]:
         pid = self.redis.process.pid if self.redis.process is not None and self.redis.is_running() else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
-from esper.runtime.logfiles import rotate
+from esper.runtime.ending import end
+from esper.runtime.logfiles import kept_short, rotate
 
 
 def test_a_full_log_goes_on_empty_for_whoever_writes_to_it(tmp_path: Path) -> None:
@@ -27,3 +29,22 @@ def test_a_log_that_is_not_full_is_left_alone(tmp_path: Path) -> None:
     assert not rotate(log, 9, kept=2)
     log.write_bytes(b"123456789")
     assert not rotate(log, 9, kept=2)
+
+
+async def test_a_log_that_can_not_be_put_aside_stays_and_the_others_are_looked_after(tmp_path: Path) -> None:
+    stuck, other = tmp_path / "a.log", tmp_path / "b.log"
+    for log in (stuck, other):
+        log.write_bytes(b"0123456789")
+    (tmp_path / "a.log.1").write_bytes(b"older")
+    (tmp_path / "a.log.new").mkdir()
+
+    watch = asyncio.create_task(kept_short(tmp_path, 9, kept=2, every_s=0.0))
+    while other.stat().st_size:
+        await asyncio.sleep(0)
+    other.write_bytes(b"9876543210")
+    while other.stat().st_size:
+        await asyncio.sleep(0)
+    await end([watch])
+
+    assert (tmp_path / "b.log.1").read_bytes() == b"9876543210"
+    assert (stuck.read_bytes(), (tmp_path / "a.log.1").read_bytes()) == (b"0123456789", b"older")

@@ -5,35 +5,44 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
+import structlog
+
 LOOK_S = 5.0
+
+logger = structlog.get_logger()
 
 
 def rotate(log: Path, largest_bytes: int, kept: int) -> bool:
     """Where it has grown past this, move its content to <name>.1, and what is there further on; whether it did.
 
     Nobody is asked to open it anew. What is written between the copy and the emptying, microseconds, is lost.
+    OSError: it can't be put aside, as where the disk is full; all is as it was.
     """
     if not log.exists() or log.stat().st_size <= largest_bytes:
         return False
+    copy = log.with_name(f"{log.name}.new")
+    try:
+        shutil.copyfile(log, copy)
+    except OSError:
+        copy.unlink(missing_ok=True)
+        raise
+    os.truncate(log, 0)
     for number in range(kept - 1, 0, -1):
         older = log.with_name(f"{log.name}.{number}")
         if older.exists():
             older.replace(log.with_name(f"{log.name}.{number + 1}"))
-    shutil.copyfile(log, log.with_name(f"{log.name}.1"))
-    os.truncate(log, 0)
+    copy.replace(log.with_name(f"{log.name}.1"))
     return True
 
 
 async def kept_short(directory: Path, largest_bytes: int, kept: int, every_s: float = LOOK_S) -> None:
-    """Look after all logs of a folder, without end."""
+    """Look after all logs of a folder, without end. One that can't be put aside is tried again at the next look."""
     while True:
-        rotated(directory.glob("*.log"), largest_bytes, kept)
+        for log in directory.glob("*.log"):
+            try:
+                rotate(log, largest_bytes, kept)
+            except OSError as error:
+                logger.warning("log.not_rotated", path=str(log), why=str(error))
         await asyncio.sleep(every_s)
-
-
-def rotated(logs: Iterable[Path], largest_bytes: int, kept: int) -> list[Path]:
-    """Those that were full."""
-    return [log for log in logs if rotate(log, largest_bytes, kept)]

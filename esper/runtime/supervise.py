@@ -50,8 +50,8 @@ class Child:
 class Supervisor:
     """Children by name, each with a log of its own. Knows nothing of what they do."""
 
-    def __init__(self, log_directory: Path) -> None:
-        self._log_directory = log_directory
+    def __init__(self, log_directory: Path, grace_s: float = GRACE_S) -> None:
+        self._log_directory, self._grace_s = log_directory, grace_s
         self._children: dict[str, Child] = {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._first_dead: Child | None = None  # the others often die of it
@@ -94,11 +94,11 @@ class Supervisor:
             raise (self._first_dead or dead[0]).error()
 
     async def stop(self) -> None:
-        """End all, with what they started in their groups: SIGTERM, three seconds, SIGKILL."""
+        """End all, with what they started in their groups: SIGTERM, the time of grace, SIGKILL."""
         for child in self._children.values():
             if child.process.returncode is None:
                 signal_group(child.process.pid, signal.SIGTERM)
-        await self._buried(GRACE_S)
+        await self._buried(self._grace_s)
         for child in self._children.values():  # groups can outlive their leaders
             signal_group(child.process.pid, signal.SIGKILL)
         await self._buried(KILLED_S)

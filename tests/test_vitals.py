@@ -64,13 +64,14 @@ async def test_a_redis_that_is_gone_is_named_and_so_is_its_return(short_director
             server.stop()
             await look.look()
             gone, alive = failing(health), [finding.status for finding in health.live()]
-            why = health.vitals.why
+            why, unread = health.vitals.why, health.vitals.lags_s
             server.start()
             await look.look()
 
             assert (well, failing(health)) == (["progress of votes"], ["progress of votes"])
             assert gone == ["redis", "progress of votes"] and "cannot be reached" in why
             assert alive == ["ok"]
+            assert (unread, health.vitals.lags_s) == ({}, {("votes", "group"): 0.0})
 
 
 async def test_what_waits_for_redis_is_named_while_it_answers(redis: connect.Redis) -> None:

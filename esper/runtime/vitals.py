@@ -43,6 +43,7 @@ class Look:
             self._count += 1
         except BusError as error:
             vitals.why, vitals.up_since_s = str(error), None
+            vitals.lags_s, self._count = {}, 0  # what lies unread is not known, and asked for at the first answer
             return
         vitals.answered_s, vitals.why, vitals.waiting = clock(), "", self.outage.said
         if vitals.waiting:

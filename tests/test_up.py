@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from esper.bus import runs
+from esper.cli import operate
 from esper.cli.keeping import answer
 from esper.cli.main import app
 from esper.runtime import control
@@ -64,6 +65,19 @@ def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_a_folder_that_can_not_be_made_is_one_line_and_status_2(
+    tmp_path: Path, short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    (tmp_path / "file").touch()
+
+    result = invoked("up", "--runs-dir", str(tmp_path / "file"))
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"esper: runs_dir is '{tmp_path}/file'; expected a folder where")
+    assert result.stderr.count("\n") == 1
+
+
 async def test_ps_lists_what_each_process_is_at(kept: Crew) -> None:
     table, lines = await said("ps", "demo"), await said("ps", "demo", "--json")
 
@@ -107,6 +121,21 @@ async def test_down_ends_the_run_in_order_and_says_what_was_not(kept: Crew) -> N
     unsettled = "what was on its way to the {} tier has not come through: 3 entries wait after 5 s"
     assert (told[0], told[-3]) == (unsettled.format("regional"), unsettled.format("global"))
     assert told[-2:] == ["global is stopping", "global is stopped"]
+
+
+async def test_down_says_that_a_run_goes_on_for_longer_than_it_waits(
+    kept: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operate, "GONE_S", 0.0)
+    keeping = asyncio.create_task(kept.keep())
+    asked = asyncio.create_task(said("down", "demo"))
+    await keeping
+    await kept.drain()
+
+    result = await asked
+
+    assert result.exit_code == 1
+    assert "still keeps its log after 0 s" in result.stderr
 
 
 def test_a_run_that_nobody_keeps_going_is_refused(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,12 @@ def detached(arguments: Sequence[str]) -> int:
     )
     os.close(tells)
     with open(hears, "rb") as pipe:
-        line = pipe.readline()
+        try:
+            line = pipe.readline()
+        except KeyboardInterrupt:  # nobody was told how to reach it: it ends as well, in order
+            keeper.terminate()
+            keeper.wait()
+            raise
     if not line:
         return keeper.wait()
     keeper.returncode = 0  # it goes on by itself, so that nobody waits for it

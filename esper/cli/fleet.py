@@ -58,7 +58,11 @@ async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
     run_id = "" if read.keys is None else run_of(read.keys)
     with runs.register(read.name, started_ns=time.time_ns(), url=url, run_id=run_id) as record:
         directory = read.runs_dir.absolute() / record.run_id
-        directory.mkdir(parents=True, exist_ok=bool(run_id))
+        try:
+            directory.mkdir(parents=True, exist_ok=bool(run_id))
+        except OSError as error:
+            wanted = f"a folder where a run's own can be made ({error.strerror})"
+            raise SettingError("runs_dir", str(read.runs_dir), wanted) from error
         hold_keys(record, read.keys)
         with redis_of(record, url) as redis:
             async with announced(record, url):

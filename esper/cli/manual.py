@@ -33,7 +33,11 @@ PAGES: dict[str, Page] = {
         ("esper restart regional demo", "esper restart trainer-0 demo"),
         alone="tests/test_up.py has a run that is kept going",
     ),
-    "down": Page(("esper down demo",), "a process had to be killed", "tests/test_up.py has a run that is kept going"),
+    "down": Page(
+        ("esper down demo",),
+        "a process had to be killed, or the log is still being kept after 30 s",
+        "tests/test_up.py has a run that is kept going",
+    ),
     "tail": Page(
         (
             "esper tail demo --last 20",

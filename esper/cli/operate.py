@@ -42,7 +42,9 @@ def down(run: Run = "", json: AsJson = False) -> None:
     deadline = time.monotonic() + GONE_S
     while runs.is_held(record.directory / runs.LOCK) and time.monotonic() < deadline:
         time.sleep(LOOK_S)  # its log is kept, and its Redis ends
-    if killed:
+    if left := runs.is_held(record.directory / runs.LOCK):
+        typer.echo(f"esper: {record.run_id} still keeps its log after {GONE_S:g} s, and ends by itself then", err=True)
+    if killed or left:
         raise typer.Exit(KILLED)
 
 

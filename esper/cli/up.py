@@ -23,7 +23,6 @@ from esper.runtime import notify, runfile
 from esper.runtime.crew import Crew
 from esper.runtime.ending import end
 from esper.runtime.runfile import RunFile
-from esper.runtime.supervise import ProcessDiedError
 from esper.runtime.unit import ENDED, State
 from esper.runtime.watching import of_record, watching
 from esper.view.picture import Picture
@@ -87,7 +86,7 @@ class Keeper:
         crew.start()
         try:
             await crew.keep()
-        except ProcessDiedError as error:
+        except EsperError as error:  # given up, or not to be started
             failure = error
         finally:
             in_order = await crew.drain()
@@ -119,9 +118,9 @@ class Keeper:
             await asyncio.sleep(LOOK_S)
         notify.ready()
         if self._told_fd >= 0:
-            log = (run.place.logs / "up.log").open("ab")
-            for descriptor in (1, 2):  # from here on nobody is at the terminal
-                os.dup2(log.fileno(), descriptor)
+            with (run.place.logs / "up.log").open("ab") as log:
+                for descriptor in (1, 2):  # from here on nobody is at the terminal
+                    os.dup2(log.fileno(), descriptor)
             told = {"run": run.record.run_id, "logs": str(run.place.logs)}
             os.write(self._told_fd, notation.dumps(told).encode() + b"\n")
             os.close(self._told_fd)
@@ -149,6 +148,8 @@ def sentence(note: dict[str, Any]) -> str:
             return f"{unit} ended with {how}, too often: it is given up"
         case {"event": "process.killed", "unit": unit, "waited_s": waited_s}:
             return f"{unit} did not end within {waited_s:g} s, and was killed"
+        case {"event": "redis.not_started", "why": why}:
+            return f"redis is not started: {why}"
         case {"event": "tier.unsettled", "tier": tier, "why": why}:
             return f"what was on its way to the {tier} tier has not come through: {why}"
         case {"event": "process.started", "unit": unit}:

@@ -69,6 +69,13 @@ def test_an_impatient_second_ctrl_c_leaves_nothing_behind_either(esper: Start, r
     assert ends_by_ctrl_c(command) != 0
 
 
+def test_ctrl_c_while_a_detached_run_comes_up_ends_that_too(esper: Start, runtime: Path) -> None:
+    command = esper("up", "--detach", "--runs-dir", runtime / "runs")
+    seconds_until(lambda: bool(runs_of(runtime)))
+
+    assert ends_by_ctrl_c(command, DRAINED_WITHIN_S) != 0
+
+
 def test_killed_outright_it_takes_its_processes_along(esper: Start, runtime: Path) -> None:
     command = demo(esper, runtime)
     command.says("growing seeds")

@@ -122,3 +122,12 @@ def test_trainers_end_before_the_servers_and_a_region_before_the_global_tier() -
     assert "esper-global.service" in units["esper-regional@.service"]["After"][0].split()
     for name in ("esper-coordinator.service", "esper-global.service", "esper-regional@.service"):
         assert units[name]["Before"] == units[name]["PartOf"] == ["esper-servers.target"]
+
+
+def test_a_trainer_is_in_a_region_that_is_folded() -> None:
+    common = dict(line.split("=", 1) for line in (FOLDER / "run.env").read_text().splitlines() if line[:1] not in "#")
+    given = dict(
+        word.split("=", 1) for word in read(FOLDER / "esper-trainer@.service")["Service"]["Environment"][0].split()
+    )
+
+    assert given["ESPER_REGION"] in common["ESPER_REGIONS"].split(",")

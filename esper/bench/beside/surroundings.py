@@ -104,7 +104,11 @@ def process(
         yield started
     finally:
         started.terminate()
-        started.wait(20)
+        try:
+            started.wait(20)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
 
 
 async def _behind_ms(url: str) -> float:

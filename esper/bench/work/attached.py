@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import esper
 from esper.bench.beside.surroundings import REGION, RUN, WORKER, Surroundings, surroundings
 from esper.bench.effort import Effort, Mode
-from esper.bench.figures import Figure
+from esper.bench.figures import MEASURED, Figure
 from esper.bench.row import Comparison, Goal
 from esper.bench.statistics.samples import NEEDED, percentile
-from esper.bench.statistics.summary import AGAIN, figures_of
+from esper.bench.statistics.summary import AGAIN, figures_of, too_few
 from esper.bench.timing.collector import settled_collector
 from esper.bench.timing.comparing import paired
 from esper.bench.work.hosts import LARGE, SMALL, Bare, Size
@@ -127,6 +127,7 @@ def _alone(row: Comparison, run: Session, step: Callable[[], object], num: int) 
     waited, timer = run.portrait.steps_waited, Timer(step)
     taken = [timer() * 1e3 for _ in range(num)]
     for stat in ("p50", "p99"):
-        yield Figure(row.name, "attached alone", stat, percentile(taken, stat), "ms", num, shape=row.shape)
+        value, label = (percentile(taken, stat), MEASURED) if num >= NEEDED[stat] else (None, too_few(num, stat))
+        yield Figure(row.name, "attached alone", stat, value, "ms", num, label, row.shape)
     waited = run.portrait.steps_waited - waited
     yield Figure(row.name, "steps alone that waited", "count", waited, "", num, shape=row.shape)

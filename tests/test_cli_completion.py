@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from esper.cli import completing
 from esper.cli.main import app
+from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from tests.scripted import ScriptedRun, seed_state
 
@@ -52,6 +53,10 @@ async def test_names_of_live_runs_and_their_seeds_are_offered(
 
     assert {run.name, run.run_id} <= set(completing.live_runs())
     assert seeds == ["s0"]
+
+
+def test_blueprints_are_offered_by_the_names_that_they_have() -> None:
+    assert set(completing.blueprints(None)) == set(BLUEPRINTS)
 
 
 def test_a_redis_that_is_away_offers_nothing_and_holds_nobody(tmp_path: Path) -> None:

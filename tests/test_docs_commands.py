@@ -80,6 +80,13 @@ def test_every_block_that_is_not_run_says_why() -> None:
     assert [str(block) for block in shown() if block.not_run is not None and len(block.not_run) < 5] == []
 
 
+def test_no_block_is_of_a_kind_that_is_not_looked_at() -> None:
+    fences = {page: len(re.findall(r"^\s*```", page.read_text(), re.MULTILINE)) for page in pages()}
+
+    assert {page.name: num for page, num in fences.items() if num != 2 * len(blocks(page))} == {}
+    assert {block.language for page in pages() for block in blocks(page)} <= {"sh", "python", "py", "toml"}
+
+
 def test_only_commands_that_harm_nothing_are_run_here() -> None:
     lines = [(str(block), line) for block in run_here() for line in block.commands]
     strange = [each for each in lines if each[1].split()[0] not in ("esper", *PLAIN)]
@@ -142,7 +149,10 @@ def known(span: str) -> bool:
         return False
     command, options = load(words[0]), {"--help"}
     for word in words[1:]:
-        command = getattr(command, "commands", {}).get(word, command)
+        below = getattr(command, "commands", {})
+        if below and not command.invoke_without_command and word[0].islower() and word not in below:
+            return False
+        command = below.get(word, command)
     options |= {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
     return all(word.partition("=")[0] in options for word in words if word.startswith("--"))
 

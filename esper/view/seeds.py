@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import DORMANT, GERMINATED, TERMINATED
 from esper.view.workers import SILENT_MS
 
 MOST_MOMENTS = 128
+MOST_SEEDS = 2_048
+"""Twice as many as a run has at once: a run forgets those whose slots were closed, and so does its picture."""
 G4 = pb.SeedLifecycleGate.SEED_GATE_G4_SYSTEM_IMPACT
 _Key = tuple[int, int, int]
 
@@ -47,9 +50,9 @@ class Seed:
     state: pb.SeedState
     shown_by: str = ""
     shown_ms: int = 0
-    gain: Gain | None = None
     report: pb.FieldReport | None = None
     _moments: dict[_Key, Moment] = field(default_factory=dict)
+    _measured: tuple[int, Gain] | None = None  # at which step
 
     @property
     def moments(self) -> list[Moment]:
@@ -58,8 +61,20 @@ class Seed:
 
     @property
     def last_gate(self) -> Moment | None:
-        """The gate that was evaluated last."""
-        return next((moment for moment in reversed(self.moments) if moment.gate), None)
+        """The gate that was evaluated last in this life."""
+        began = self.began
+        return next((moment for moment in reversed(self.moments) if moment.gate and moment.step >= began), None)
+
+    @property
+    def gain(self) -> Gain | None:
+        """As measured last in this life; None: not measured in it."""
+        return self._measured[1] if self._measured is not None and self._measured[0] >= self.began else None
+
+    @property
+    def began(self) -> int:
+        """Step of the newest germination under this id; 0: none is known."""
+        births = (moment.step for moment in self._moments.values() if moment.passed and moment.stage == GERMINATED)
+        return max(births, default=0)
 
     def note(self, moment: Moment) -> None:
         """Take a moment, or what it tells beyond the one known of the same step."""
@@ -68,9 +83,14 @@ class Seed:
         if known is None or known.weight < moment.weight:
             self._moments[key] = moment
         if moment.gate == G4 and (gain := gain_of(moment.evidence)) is not None:
-            self.gain = gain
+            self.note_gain(gain, moment.step)
         while len(self._moments) > MOST_MOMENTS:
             del self._moments[min(self._moments)]
+
+    def note_gain(self, gain: Gain, step: int) -> None:
+        """Take what was measured at a step, unless a later one is known."""
+        if self._measured is None or step >= self._measured[0]:
+            self._measured = (step, gain)
 
 
 @dataclass
@@ -78,10 +98,14 @@ class Seeds:
     """By id. Knows which command was meant for which seed only by what it is told."""
 
     by_id: dict[str, Seed] = field(default_factory=dict)
+    most: int = MOST_SEEDS
 
     def of(self, seed_id: str) -> Seed:
         """The seed of this id, made known where it is not."""
-        return self.by_id.setdefault(seed_id, Seed(pb.SeedState(seed_id=seed_id)))
+        if seed_id not in self.by_id:
+            self._make_room()
+            self.by_id[seed_id] = Seed(pb.SeedState(seed_id=seed_id))
+        return self.by_id[seed_id]
 
     def note_states(self, worker: str, states: list[pb.SeedState], entry_ms: int) -> None:
         """What a worker's heartbeat, the newest of it, shows of its seeds."""
@@ -109,14 +133,23 @@ class Seeds:
             told = (record.gate, record.passed, dict(record.evidence), record.detail, 0)
             seed.note(Moment(record.step, record.stage, *told))
         if report.HasField("paired_gain"):
-            seed.gain = Gain(report.paired_gain.mean, report.paired_gain.low, report.paired_gain.high)
+            gain = Gain(report.paired_gain.mean, report.paired_gain.low, report.paired_gain.high)
+            seed.note_gain(gain, max((record.step for record in report.history), default=seed.began))
 
     def note_field_report(self, report: pb.FieldReport) -> None:
         """What a seed was worth at its end."""
         seed = self.of(report.seed_id)
         seed.report = report
         gain = gain_of({name.removeprefix("gain_"): value for name, value in report.metrics.items()})
-        seed.gain = gain or seed.gain
+        if gain is not None:
+            seed.note_gain(gain, report.observed_to_step)
+
+    def _make_room(self) -> None:
+        """Of too many, forget the one that is over and was shown longest ago."""
+        if len(self.by_id) >= self.most:
+            over = (seed for seed in self.by_id.values() if seed.state.stage in (DORMANT, TERMINATED))
+            if (oldest := min(over, key=lambda seed: seed.shown_ms, default=None)) is not None:
+                del self.by_id[oldest.state.seed_id]
 
     @property
     def ordered(self) -> list[Seed]:

@@ -11,6 +11,8 @@ from esper.view.window import RateWindow
 
 SILENT_MS = 5_000
 """A worker of which nothing is heard for so long is given up by the run (ESPER_SILENCE_S)."""
+NOT_BEGUN = 1
+"""Step that a process names before it has trained one, or has gone back to its checkpoint."""
 OBEYED = ("commands", "optimizer", "decisions")
 """What a worker reads to act on it."""
 State = Literal["ended", "evicted", "silent", "training", "away", "compile", "checkpoint", "evaluate", "paused"]
@@ -48,10 +50,6 @@ class Worker:
         """Examples trained on; None: the training script does not say how many."""
         return self._window.per_s("examples") if self.beat.examples else None
 
-    @property
-    def packets_per_s(self) -> float | None:
-        return self._window.per_s("packets")
-
     def state(self, now_ms: int) -> State:
         """In one word: what it is at, or why it is not."""
         if self.report is not None:
@@ -71,9 +69,8 @@ class Worker:
         self.beat, self.heard_ms = beat, max(entry_ms, self.heard_ms)
         if beat.HasField("report"):
             self.report = beat.report
-        if not beat.repeated:
-            counts = {"steps": beat.step, "packets": beat.packets, "examples": beat.examples}
-            self._window.note(beat.time_ns // 1_000_000, counts)
+        if not beat.repeated and beat.step > NOT_BEGUN:
+            self._window.note(beat.time_ns // 1_000_000, {"steps": beat.step, "examples": beat.examples})
         return True
 
 
@@ -111,6 +108,11 @@ class Workers:
     @property
     def world_size(self) -> int:
         return max((worker.beat.world_size for worker in self.by_name.values()), default=0)
+
+    @property
+    def are_done(self) -> bool:
+        """Whether each that was heard of has said its last words."""
+        return bool(self.by_name) and all(worker.report is not None for worker in self.by_name.values())
 
     @property
     def is_paused(self) -> bool:

@@ -8,12 +8,14 @@ import pytest
 from rich.color import ColorType
 
 from esper.client import Controller
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import DORMANT, EMBARGOED, FOSSILIZED, TERMINATED, TRAINING
 from esper.top.app import TopApp
 from esper.top.board import Sight, board, dealt
 from esper.view.picture import Picture
 from tests.sealed import RUN
 from tests.top_kit import Still, drawn, require_as_kept, screen
-from tests.view_kit import Stage, beat, grown, seed
+from tests.view_kit import Look, Stage, beat, grown, seed, totals
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -77,6 +79,84 @@ def test_what_a_run_says_cannot_move_the_cursor_of_a_terminal() -> None:
     picture.note(beat("worker-0", 0, seed("s0", Stage.SEED_STAGE_TRAINING, site="\x1b[2Jhead")))
 
     assert all(line.text.isprintable() for line in board(picture, Sight(80, 24, trouble="\x1b]0;x\x07")))
+
+
+def test_what_is_not_ascii_is_a_question_mark_of_one_column() -> None:
+    picture = Picture(RUN)
+    picture.note(beat("worker-0", 0, seed("s\N{GREEK SMALL LETTER MU}0", Stage.SEED_STAGE_TRAINING, site="\u6f22")))
+
+    lines = [line.text for line in board(picture, Sight(80, 24))]
+
+    assert all(line.isascii() for line in lines)
+    assert [line.split()[:2] for line in lines if "TRAINING" in line] == [["s?0", "?"]]
+
+
+def test_a_lag_and_a_step_are_told_whole_where_they_are_large() -> None:
+    picture = Picture(RUN)
+    picture.note(beat("worker-0", 0, step=12_345_678))
+    picture.look(Look(lags={("commands", "worker-0"): 12_345}))
+
+    row = next(line.text for line in board(picture, Sight(80, 24)) if line.text.startswith("worker-0"))
+
+    assert "12,345,678" in row and " 12,345 " in row
+
+
+@pytest.mark.parametrize(("width", "shown"), [(109, "-0.123"), (110, "-0.123 [-0.135, -0.112]")])
+def test_a_gain_has_its_interval_where_there_is_room_for_it(width: int, shown: str) -> None:
+    picture = Picture(RUN)
+    gain = pb.PairedGain(mean=-0.1234, low=-0.1354, high=-0.1123, examples=512, batches=4)
+    told = pb.SeedReport(seed_id="s0", stage=Stage.SEED_STAGE_PROBATIONARY, paired_gain=gain)
+    stands = seed("s0", Stage.SEED_STAGE_PROBATIONARY)
+    picture.note(beat("worker-0", 0, stands, report=pb.WorkerReport(worker="worker-0", seeds=[told])))
+
+    row = next(line.text for line in board(picture, Sight(width, 24)) if "PROBATIONARY" in line.text)
+
+    assert row.endswith(f" {shown}")
+
+
+@pytest.mark.parametrize(
+    ("stages", "lane"),
+    [
+        ((FOSSILIZED, TERMINATED), "G=T=B=S=P=F"),
+        ((TRAINING, EMBARGOED), "G=T=x"),
+        ((TRAINING, EMBARGOED, DORMANT, TERMINATED), "G=T=x"),
+        ((DORMANT,), "g-t-b-s-p-f"),
+        ((EMBARGOED,), "x"),
+    ],
+)
+def test_a_lane_ends_where_the_seed_was_lost_and_nowhere_else(
+    stages: tuple[pb.SeedLifecycleStage, ...], lane: str
+) -> None:
+    picture = Picture(RUN)
+    for number, stage in enumerate(stages, 1):
+        picture.note(beat("worker-0", number, seed("s0", stage, stage_since_step=10 * number), step=10 * number))
+
+    row = next(line.text for line in board(picture, Sight(80, 24)) if line.text.startswith("  s0"))
+
+    assert row.split()[2] == lane
+
+
+def test_a_run_whose_workers_have_all_said_their_last_words_is_ended() -> None:
+    picture, doing = Picture(RUN), []
+    for at_ms, worker in ((0, "worker-0"), (1, "worker-1")):
+        picture.note(beat(worker, at_ms))
+    for at_ms, worker in ((10, "worker-0"), (11, "worker-1")):
+        picture.note(beat(worker, at_ms, report=pb.WorkerReport(worker=worker)))
+        doing.append(board(picture, Sight(80, 24))[0].text.split()[3])
+
+    assert doing == ["running", "ended"]
+
+
+def test_totals_that_may_not_be_read_are_a_dash_and_not_none_lost() -> None:
+    picture, told = Picture(RUN), []
+    for totals_read in (None, totals(64, 2, 1)):
+        picture.look(Look(totals=totals_read))
+        told += [line.text for line in board(picture, Sight(80, 24)) if line.text.startswith("TELEMETRY")]
+
+    assert told == [
+        "TELEMETRY packets -/s  regional - (-)  global - (-)  lost -",
+        "TELEMETRY packets -/s  regional - (32:1)  global - (2:1)  none lost",
+    ]
 
 
 def test_old_data_and_a_missing_key_are_said() -> None:

@@ -7,7 +7,7 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.view.picture import Picture
-from esper.view.seeds import Gain
+from esper.view.seeds import Gain, Seeds
 from tests.sealed import NOW_MS, RUN
 from tests.view_kit import (
     Gate,
@@ -137,6 +137,32 @@ def test_the_first_decision_of_a_round_counts() -> None:
     assert (picture.rounds.latency_ms(50), picture.rounds.latency_ms(99)) == (20.0, 30.0)
 
 
+def test_what_a_leader_says_after_the_next_one_was_announced_counts_for_nothing() -> None:
+    next_one = pb.LeaderAnnouncement(version=1, leader="coordinator-2", lease_token=2, time_ns=1)
+    gone = pb.EvictedProcess(worker="worker-0", incarnation=7)
+    late = pb.BarrierAbort(version=1, round=2, roster_generation=1, lease_token=1, evicted=[gone])
+    picture = Picture(RUN)
+    picture.note(beat("worker-0", 0))
+    for message in (commit(1, 10.0), said(Role.COORDINATOR, "coordinator-2", next_one, 20)):
+        picture.note(message)
+    picture.note(said(Role.COORDINATOR, "coordinator", late, 30))
+
+    assert (picture.rounds.committed, picture.rounds.aborted, picture.rounds.last_round) == (1, 0, 1)
+    assert not picture.workers.by_name["worker-0"].is_evicted
+
+
+def test_of_more_seeds_than_are_kept_those_go_first_that_are_over_and_were_shown_longest_ago() -> None:
+    seeds = Seeds(most=3)
+    for at_ms, (name, stage) in enumerate(
+        (("a", Stage.SEED_STAGE_TRAINING), ("b", Stage.SEED_STAGE_DORMANT), ("c", Stage.SEED_STAGE_TERMINATED)), 1
+    ):
+        seeds.note_states("worker-0", [seed(name, stage)], at_ms)
+    for at_ms, name in ((10, "d"), (11, "e"), (12, "f")):
+        seeds.note_states("worker-0", [seed(name, Stage.SEED_STAGE_TRAINING)], at_ms)
+
+    assert list(seeds.by_id) == ["a", "d", "e", "f"]  # none that lives is forgotten
+
+
 def test_tiers_flow_as_fast_as_their_totals_grow() -> None:
     picture = Picture(RUN)
     for second in range(5):
@@ -145,6 +171,15 @@ def test_tiers_flow_as_fast_as_their_totals_grow() -> None:
 
     assert [picture.flow.per_s(tier) for tier in ("packets", "regional", "global")] == [640.0, 20.0, 2.0]
     assert picture.flow.reductions == (66_560 / 2_080, 2_080 / 68)
+
+
+@pytest.mark.parametrize("junk", [{b"counted": b"many"}, {b"aggregate": b"\xff"}])
+def test_totals_that_nobody_can_read_leave_the_last_ones_and_are_not_taken_for_new(junk: dict[bytes, bytes]) -> None:
+    picture = Picture(RUN)
+    for at_ms, fields in enumerate((totals(64, 2, 1), junk)):
+        picture.look(Look(NOW_MS + at_ms, fields))
+
+    assert (picture.flow.totals.counted, picture.flow.is_known) == (64, False)
 
 
 def test_a_breaker_is_open_for_its_time_and_half_open_after_it() -> None:
@@ -224,3 +259,54 @@ def test_a_command_from_before_the_first_answer_read_is_not_told_as_unanswered()
         picture.note(message)
 
     assert [order.command_id for order in picture.orders.newest] == ["c2"]
+
+
+def test_a_seed_that_germinates_anew_begins_without_the_gate_and_the_gain_of_its_former_life() -> None:
+    first = command("c1", 0, pb.SeedOperation.SEED_OP_GERMINATE, "s0", "head")
+    held = command("c2", 1_000, FOSSILIZE, "s0")
+    again = command("c3", 2_000, pb.SeedOperation.SEED_OP_GERMINATE, "s0", "head")
+    born = {"stage": Stage.SEED_STAGE_GERMINATED}
+    lost = {"mean": -0.2, "low": -0.3, "high": -0.1}
+    g4 = {"gate": Gate.SEED_GATE_G4_SYSTEM_IMPACT, "stage": Stage.SEED_STAGE_CULLED, "evidence": lost, "step": 90}
+    picture, told = Picture(RUN), []
+    for message in (
+        *(first, receipt(first, "worker-0", 10, Status.RECEIPT_APPLIED, step=10, **born)),
+        *(held, receipt(held, "worker-0", 1_010, Status.RECEIPT_FAILED, **g4)),
+        *(again, receipt(again, "worker-0", 2_010, Status.RECEIPT_APPLIED, step=200, **born)),
+    ):
+        picture.note(message)
+        known = picture.seeds.by_id.get("s0")
+        told.append(known and (known.gain, known.last_gate and known.last_gate.step))
+
+    assert told[-3] == (Gain(-0.2, -0.3, -0.1), 90)
+    assert told[-1] == (None, None)
+
+
+def test_a_gain_read_late_does_not_replace_a_newer_one() -> None:
+    orders = [command(f"c{number}", number, FOSSILIZE, "s0") for number in (1, 2)]
+    picture = Picture(RUN)
+    for order, step in zip(orders, (400, 100), strict=True):
+        gain = {"mean": step / 1_000, "low": 0.0, "high": 1.0}
+        told = {"gate": Gate.SEED_GATE_G4_SYSTEM_IMPACT, "evidence": gain, "step": step}
+        picture.note(order)
+        picture.note(receipt(order, "worker-0", 1_000, Status.RECEIPT_FAILED, **told))
+
+    assert picture.seeds.by_id["s0"].gain == Gain(0.4, 0.0, 1.0)
+
+
+def test_a_process_that_goes_on_from_a_checkpoint_has_not_run_the_steps_before_it() -> None:
+    picture = Picture(RUN)
+    for at_ms, step in ((0, 1), (500, 1), (1_000, 501), (2_000, 511)):  # it says 1 until it has gone back
+        picture.note(beat("worker-0", at_ms, step=step))
+
+    assert picture.workers.by_name["worker-0"].steps_per_s == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("open_s", ["inf", "1e999", "nan", "a while"])
+def test_a_breaker_whose_time_is_no_number_of_seconds_is_told_as_opened(open_s: str) -> None:
+    picture = Picture(RUN)
+    picture.note(alarm("worker-0", 0, breaker="kernel", open_s=open_s))
+
+    [breaker] = picture.alarms.breakers.values()
+
+    assert (breaker.open_ms, breaker.state(NOW_MS + 1)) == (None, "opened")

@@ -101,25 +101,40 @@ async def test_a_look_tells_of_totals_lags_and_refusals(run: ScriptedRun, redis:
     async with watching(await reach(run.name), "test", book):
         [look] = book.looks
 
-    assert dict(look.totals) == {b"counted": b"64"}
+    assert look.totals == {b"counted": b"64"}
     assert dict(look.lags) == {("heartbeats", "coordinator"): 2}
     assert look.refused == {"votes": {"bad_seal": 3}}
     assert look.at_ms >= now_ms
 
 
+@pytest.mark.parametrize("value", ["Infinity", "NaN"])
+async def test_counts_that_are_no_numbers_are_left_out(run: ScriptedRun, redis: connect.Redis, value: str) -> None:
+    labels = f'{{"stream": "{names.key(run.run_id, "votes")}", "reason": "bad_seal"}}'
+    counts = ", ".join(f'["esper_messages_refused_total", {labels}, {count}]' for count in (value, 2))
+    said = f'{{"at_ms": {await connect.server_ms(redis)}, "counts": [{counts}]}}'
+    await redis.hset(names.key(run.run_id, "counters"), "c", said)
+    book = Notebook()
+
+    async with watching(await reach(run.name), "test", book):
+        [look] = book.looks
+
+    assert look.refused == {"votes": {"bad_seal": 2}}
+
+
+@pytest.mark.parametrize(("right", "totals"), [("+hgetall", {b"counted": b"64"}), ("-hgetall", None)])
 async def test_what_a_user_may_not_read_is_left_out_and_the_rest_is_told(
-    run: ScriptedRun, redis: connect.Redis, redis_url: str
+    run: ScriptedRun, redis: connect.Redis, redis_url: str, right: str, totals: dict[bytes, bytes] | None
 ) -> None:
     await run.beat(1)
     await redis.hset(names.key(run.run_id, "totals"), "counted", "64")
-    rights = ("on", "nopass", "~*", "+@read", "+@connection", "+time", "+xread", "-scan")
+    rights = ("on", "nopass", "~*", "+@read", "+@connection", "+time", "+xread", "-scan", right)
     await redis.execute_command("ACL", "SETUSER", run.name, *rights)
     keys, book = RoleKeyring.load(run.keyring), Notebook()
     url = f"unix://{run.name}:any@{redis_url.removeprefix('unix://')}"
 
     async with watching(Access(run.run_id, url, keys, run.keyring), "test", book) as watch:
         [look] = book.looks
-        assert (dict(look.totals), dict(look.lags), watch.trouble) == ({b"counted": b"64"}, {}, "")
+        assert (look.totals, dict(look.lags), watch.trouble) == (totals, {}, "")
     await redis.execute_command("ACL", "DELUSER", run.name)
 
     assert book.steps("worker-0") == [100]

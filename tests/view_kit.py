@@ -28,7 +28,7 @@ class Look:
     """What stands beside the messages."""
 
     at_ms: int = NOW_MS
-    totals: Mapping[bytes, bytes] = field(default_factory=dict)
+    totals: Mapping[bytes, bytes] | None = field(default_factory=dict)
     lags: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
     refused: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 

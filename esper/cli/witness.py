@@ -14,6 +14,7 @@ from esper.bus.runs import RunRecord
 from esper.cli.summary import Collected
 from esper.client import observing
 from esper.leyline.keyring import RoleKeyring
+from esper.runtime.ending import along, end
 from esper.runtime.observer import Observer
 from esper.view.picture import Picture
 
@@ -36,22 +37,11 @@ class Witness:
         self._reading = [asyncio.create_task(part) for part in parts]
 
     async def end(self) -> None:
-        for task in self._reading:
-            task.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
+        await end(self._reading)
 
     async def along(self, work: Coroutine[object, object, T]) -> T:
         """Do this work; what goes wrong with the reading ends it, as when Redis is gone."""
-        task = asyncio.create_task(work)
-        try:
-            await asyncio.wait([task, *self._reading], return_when=asyncio.FIRST_COMPLETED)
-            for reading in self._reading:
-                if reading.done():
-                    reading.result()
-            return await task
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+        return await along(work, self._reading)
 
     async def until(self, predicate: Callable[[Collected], bool]) -> None:
         """Wait until what was collected satisfies this."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Coroutine, Iterable
+from typing import Any, TypeVar
 
 import structlog
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -31,6 +33,19 @@ async def end(tasks: Iterable[asyncio.Task[Any]], again_s: float = AGAIN_S) -> N
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("task.failed", task=task.get_name(), why=str(error))
+
+
+async def along(work: Coroutine[object, object, T], beside: Collection[asyncio.Task[Any]]) -> T:
+    """Do this work; the first of the tasks beside it to end ends the work too, and its error is raised here."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task, *beside], return_when=asyncio.FIRST_COMPLETED)
+        for each in beside:
+            if each.done():
+                each.result()
+        return await task
+    finally:
+        await end([task])
 
 
 async def orphaned(grace_s: float = ORPHAN_S) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -22,7 +23,7 @@ def tallied(stream: str, said: Iterable[Iterable[Count]]) -> Counter[str]:
     told = Counter[str]()
     for counts in said:
         mine = Counter[str]()
-        for count in counts:
+        for count in filter(lambda count: math.isfinite(count.value), counts):  # anybody may have written them
             if named(count.labels.get("stream", "")) == stream and count.name in (REFUSED, REPEATED):
                 mine[count.labels.get("reason", "") if count.name == REFUSED else REPEATED] += int(count.value)
         told = told | mine if stream in LOGS else told + mine

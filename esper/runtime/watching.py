@@ -22,7 +22,7 @@ from esper.leyline.kinds import OPENS, Domain, Role
 from esper.leyline.seal import Opened, Opener
 from esper.runtime import access
 from esper.runtime.access import Access
-from esper.runtime.ending import end
+from esper.runtime.ending import along, end
 from esper.runtime.observer import Observer, Refused
 from esper.runtime.tallies import refused
 
@@ -60,7 +60,7 @@ class Look:
     """What stands beside the messages at one moment of the server's clock."""
 
     at_ms: int
-    totals: Mapping[bytes, bytes]
+    totals: Mapping[bytes, bytes] | None  # None: they may not be read
     lags: Mapping[tuple[str, str], int | None]
     refused: Mapping[str, Mapping[str, int]]
 
@@ -105,21 +105,13 @@ class Watch:
 
     async def along(self, work: Coroutine[object, object, T]) -> T:
         """Do this work; what goes wrong with the reading for good is raised here."""
-        task = asyncio.create_task(work)
-        try:
-            await asyncio.wait([task, *self._reading], return_when=asyncio.FIRST_COMPLETED)
-            for reading in self._reading:
-                if reading.done():
-                    reading.result()
-            return await task
-        finally:
-            await end([task])
+        return await along(work, self._reading)
 
     async def look(self, *, surveying: bool) -> None:
         """Read what stands beside the messages. A server that does not answer is waited for, and named."""
         try:
             await self.clock.look(self.redis)
-            totals: Any = await permitted(self.redis.hgetall(names.key(self.run_id, "totals")), {})
+            totals: Any = await permitted(self.redis.hgetall(names.key(self.run_id, "totals")), None)
             said = await permitted(counters.read(self.redis, self.run_id, self.now_ms()), {})
             if surveying:
                 views = await permitted(survey(self.redis, self.run_id), [])

@@ -84,10 +84,10 @@ def visible(rows: Sequence[str], room: int, cursor: int) -> tuple[list[str], int
 
 def _title(picture: Picture, sight: Sight) -> Line:
     beats = [worker.beat for worker in picture.workers.ordered]
-    doing = "PAUSED" if picture.workers.is_paused else "running" if beats else "waiting"
+    doing = "PAUSED" if picture.workers.is_paused else "ended" if picture.workers.are_done else "running"
     step = whole(max((beat.step for beat in beats), default=None)) if beats else "-"
     known, size = len(beats), picture.workers.world_size
-    left = f" esper top  {picture.run_id}  {doing}  {known}/{size or '?'} workers  step {step}"
+    left = f" esper top  {picture.run_id}  {doing if beats else 'waiting'}  {known}/{size or '?'} workers  step {step}"
     right = clock(picture.now_ms, sight.zone) + " "
     return Line(f"{clip(left, sight.width - len(right) - 1):{sight.width - len(right)}}{right}", "bar")
 

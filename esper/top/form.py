@@ -11,8 +11,8 @@ DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 
 
 def clean(text: str) -> str:
-    """Without what moves a terminal's cursor: texts of a run are its authors', not ours."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    """ASCII alone, without what moves a terminal's cursor: texts of a run are its authors', not ours."""
+    return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
 
 
 def clip(text: str, width: int) -> str:
@@ -32,9 +32,11 @@ def figure(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Of things a second: 0.25, 18.2, 583, 12.3k."""
+    """Of things a second: 0.25, 18.2, 583, 12.3k, 4.5M."""
     if value is None:
         return DASH
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:.1f}M"
     if value >= 10_000:
         return f"{value / 1000:.1f}k"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
@@ -52,8 +54,11 @@ def age(milliseconds: int) -> str:
 
 
 def clock(at_ms: int, zone: tzinfo | None) -> str:
-    """Hours, minutes and seconds in a zone; None: this machine's."""
-    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%H:%M:%S") if at_ms else DASH
+    """Hours, minutes and seconds in a zone, None: this machine's; a dash for what no calendar has."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%H:%M:%S") if at_ms else DASH
+    except (ValueError, OverflowError):
+        return DASH
 
 
 def columns(cells: Sequence[str], widths: Sequence[int]) -> str:

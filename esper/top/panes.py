@@ -16,6 +16,7 @@ from esper.leyline.lifecycle import (
     PROBATIONARY,
     RESETTING,
     SHADOWING,
+    TERMINATED,
     TRAINING,
     gate_name,
     short,
@@ -30,7 +31,9 @@ from esper.view.wording import told
 from esper.view.workers import TROUBLED, Worker
 
 WIDE = 100
-"""Columns from which on more is shown."""
+"""Columns from which on more is shown of workers and commands."""
+WIDE_SEEDS = 108
+"""Of seeds: so many hold a gain with its interval, +0.123 [+0.112, +0.134]."""
 LANE = (GERMINATED, TRAINING, BLENDING, SHADOWING, PROBATIONARY, FOSSILIZED)
 LOST = frozenset({CULLED, EMBARGOED, RESETTING})
 OVER = "x"
@@ -52,7 +55,7 @@ class Pane:
 def workers(picture: Picture, width: int) -> Pane:
     """Where each worker is, how fast it goes, and what it has not read yet; first those that are silent or evicted."""
     wide = width >= WIDE
-    widths = (14, 4, 9, -10, -6, -9, -7, -7, -5, -6, 10) if wide else (11, -8, -6, -8, -6, -6, -4, -6, 10)
+    widths = (14, 4, 9, -10, -6, -9, -7, -7, -6, -6, 10) if wide else (11, -10, -6, -8, -6, -6, -6, -6, 10)
     names = ("WORKER", "RANK", "REGION", "STEP", "EPOCH", "LOSS", "STEP/S", "SMPL/S", "LAG", "HEARD", "STATE")
     shown = names if wide else _without_place(names)
     rows = []
@@ -87,7 +90,7 @@ def _without_place(cells: tuple[str, ...]) -> tuple[str, ...]:
 
 def seeds(picture: Picture, width: int) -> Pane:
     """A swimlane for each seed: reached stages in capitals, those to come in small letters, x where it was lost."""
-    wide = width >= WIDE
+    wide = width >= WIDE_SEEDS
     widths = (14, 14, 10, 11, 12, -6, 8, 0) if wide else (12, 12, 11, 12, -6, 8, 0)
     names = ("SEED", "SITE", "BLUEPRINT", "LANE", "STAGE", "ALPHA", "GATE", "GAIN [95%]" if wide else "GAIN")
     rows = [columns(_seed(seed, wide), widths) for seed in picture.seeds.ordered]
@@ -114,7 +117,7 @@ def _without_blueprint(cells: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def lane(seed: Seed) -> str:
-    """G=T=B-s-p-f: the stages of a life, capitals up to the one that it is in."""
+    """G=T=B-s-p-f: the stages of a life, capitals up to the one that it came to; one that was lost ends there."""
     reached = _reached(seed)
     letters = [short(stage)[0] if place <= reached else short(stage)[0].lower() for place, stage in enumerate(LANE)]
     text = letters[0]
@@ -122,7 +125,9 @@ def lane(seed: Seed) -> str:
         text += ("=" if place <= reached else "-") + letter
     if reached < 0:
         return OVER if seed.state.stage in LOST else text
-    return text if seed.state.stage in LANE else text[: 2 * reached + 1] + f"={OVER}"
+    if seed.state.stage in LANE or (seed.state.stage == TERMINATED and LANE[reached] == FOSSILIZED):
+        return text  # the slot is closed, and the fossil stays
+    return text[: 2 * reached + 1] + f"={OVER}"
 
 
 def _reached(seed: Seed) -> int:
@@ -165,6 +170,7 @@ def telemetry(picture: Picture) -> str:
     first, second = (DASH if ratio is None else f"{ratio:.3g}:1" for ratio in flow.reductions)
     lost = {"shed": flow.totals.shed, "gaps": flow.totals.gaps}
     missing = "  ".join(f"{name} {number:,}" for name, number in lost.items() if number) or "none lost"
+    missing = missing if flow.is_known else f"lost {DASH}"
     return f"packets {packets}/s  regional {regional} ({first})  global {global_} ({second})  {missing}"
 
 

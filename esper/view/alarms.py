@@ -62,5 +62,5 @@ def milliseconds(text: str) -> int | None:
     """Of seconds in words; None: they are none."""
     try:
         return round(float(text) * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from esper.leyline import contracts as pb
+from google.protobuf.message import DecodeError
+
 from esper.narset.totals import Totals, decode
 from esper.view.window import RateWindow
 
@@ -14,22 +15,22 @@ TIERS = ("packets", "regional", "global")
 
 @dataclass
 class Flow:
-    """The totals of the global tier, and how fast they grow. `newest` is the newest aggregate of `:global`."""
+    """The totals of the global tier, and how fast they grow."""
 
     totals: Totals = field(default_factory=lambda: decode({}))
-    newest: pb.AggregatedTelemetry | None = None
+    is_known: bool = False  # whether they could be read when they were last looked at
     _window: RateWindow = field(default_factory=RateWindow)
 
     def note_totals(self, fields: Mapping[bytes, bytes], at_ms: int) -> None:
-        """The fields of the hash `totals`, read at this time."""
-        self.totals = decode(fields)
+        """The fields of the hash `totals`, read at this time. No seal protects them: junk leaves them unknown."""
+        self.is_known = False
+        try:
+            self.totals = decode(fields)
+        except (ValueError, DecodeError):
+            return
+        self.is_known = True
         counts = (self.totals.counted, self.totals.regional, self.totals.global_)
         self._window.note(at_ms, dict(zip(TIERS, counts, strict=True)))
-
-    def note_aggregate(self, aggregate: pb.AggregatedTelemetry) -> None:
-        """One of `:global`."""
-        if self.newest is None or self.newest.sequence <= aggregate.sequence:
-            self.newest = aggregate
 
     def per_s(self, tier: str) -> float | None:
         """Packets folded, or aggregates written, a second."""

@@ -33,8 +33,8 @@ class Look(Protocol):
     @property
     def at_ms(self) -> int: ...
     @property
-    def totals(self) -> Mapping[bytes, bytes]:
-        """Fields of the hash `totals`."""
+    def totals(self) -> Mapping[bytes, bytes] | None:
+        """Fields of the hash `totals`; None: they may not be read."""
 
     @property
     def lags(self) -> Mapping[tuple[str, str], int | None]:
@@ -59,13 +59,10 @@ class Picture:
     flow: Flow = field(default_factory=Flow)
     alarms: Alarms = field(default_factory=Alarms)
     states: dict[str, pb.SystemStatePacket] = field(default_factory=dict)  # newest of each rank
-    lags: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
     refused: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    num_noted: int = 0  # messages and looks so far: whether anything is new
 
     def note(self, opened: Opened) -> None:
         """Take one message; streams in any order to one another, each in its own. What says nothing is passed over."""
-        self.num_noted += 1
         at_ms = int(opened.entry_id.partition("-")[0])
         self._hear(at_ms)
         match opened.message:
@@ -79,8 +76,8 @@ class Picture:
                 self._note_command(command, opened)
             case pb.BarrierCommit() | pb.BarrierAbort() as decision:
                 self._note_decision(decision)
-            case pb.AggregatedTelemetry() as aggregate if opened.header.role is Role.GLOBAL:
-                self.flow.note_aggregate(aggregate)
+            case pb.LeaderAnnouncement() as announcement:
+                self.rounds.note_leader(announcement)
             case pb.EmergencySignal() as signal:
                 self.alarms.note(signal)
             case pb.SystemStatePacket() as state:
@@ -90,11 +87,11 @@ class Picture:
 
     def look(self, look: Look) -> None:
         """Take what was read beside the messages."""
-        self.num_noted += 1
         self._hear(look.at_ms)
-        self.flow.note_totals(look.totals, look.at_ms)
+        if look.totals is not None:
+            self.flow.note_totals(look.totals, look.at_ms)
         self.workers.note_lags(look.lags)
-        self.lags, self.refused = look.lags, look.refused
+        self.refused = look.refused
 
     def tick(self, now_ms: int) -> None:
         """Let time pass, by the server's clock, where nothing came that tells it."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
+from esper.leyline.succession import Succession
 
 Decision = pb.BarrierCommit | pb.BarrierAbort
 NEWEST = 512
@@ -15,17 +16,22 @@ NEWEST = 512
 
 @dataclass
 class Rounds:
-    """The first decision of each round counts."""
+    """The first decision of each round counts, and what a leader says after the next one was announced does not."""
 
     committed: int = 0
     aborted: int = 0
     deviations: int = 0
     newest: deque[Decision] = field(default_factory=lambda: deque(maxlen=NEWEST))
     last_round: int = 0
+    _succession: Succession = field(default_factory=Succession)
+
+    def note_leader(self, announcement: pb.LeaderAnnouncement) -> None:
+        """Who decides from here on, in the order of the stream."""
+        self._succession.holds(announcement)
 
     def note(self, decision: Decision) -> bool:
-        """Whether it is the first of its round, in the order of the stream."""
-        if decision.round <= self.last_round:
+        """Whether it counts, in the order of the stream."""
+        if not self._succession.holds(decision) or decision.round <= self.last_round:
             return False
         self.last_round = decision.round
         self.newest.append(decision)

@@ -20,6 +20,13 @@ def test_without_a_terminal_it_says_what_is_for_scripts() -> None:
     )
 
 
+def test_two_names_of_a_run_are_one_too_many() -> None:
+    result = CliRunner().invoke(app, ["top", "mine", "--run", "demo"])
+
+    assert result.exit_code == 2
+    assert result.stderr == "esper: --run is 'demo'; expected the same as RUN, 'mine', or one of the two\n"
+
+
 def test_a_missing_extra_is_one_sentence_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "textual.app", None)
     monkeypatch.delitem(sys.modules, "esper.top.app", raising=False)

@@ -11,9 +11,11 @@ from esper.client import Controller
 from esper.leyline import contracts as pb
 from esper.top.app import TopApp
 from esper.top.dialogs import Ask, Confirm, Page
+from esper.view.picture import Picture
 from tests.scripted import ScriptedRun, cancelled
+from tests.sealed import RUN
 from tests.top_kit import Still, screen
-from tests.view_kit import beat, grown
+from tests.view_kit import Stage, beat, grown, seed
 
 SIZE = (80, 24)
 
@@ -90,6 +92,22 @@ async def test_space_pauses_a_run_and_lets_a_paused_one_go_on(run: ScriptedRun, 
     told = [opened.message for opened in await run.received(count=2)]
     assert [isinstance(one, pb.AdaptationCommand) and one.pause_command.resume for one in told] == [False, True]
     assert "PAUSED" in title
+
+
+async def test_a_seed_of_any_name_is_culled_by_that_name(run: ScriptedRun, controller: Controller) -> None:
+    app = TopApp(Picture(RUN), Still(), controller)
+    app.picture.note(beat("worker-0", 0, seed("the 'best' one", Stage.SEED_STAGE_TRAINING)))
+
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("k")
+        asked = screen(app, "Static")
+        await pilot.press("y")
+        [opened] = await run.received()
+
+    message = opened.message
+    assert isinstance(message, pb.AdaptationCommand)
+    assert message.seed_command.seed_id == "the 'best' one"
+    assert "the 'best' one is TRAINING" in asked
 
 
 async def test_a_refusal_is_told_in_words(run: ScriptedRun, controller: Controller) -> None:

@@ -26,8 +26,11 @@ def top(
         import esper.top.app  # noqa: F401
     from esper.cli.fleet import interruptible
 
-    if not sys.stdout.isatty():
-        raise SettingError("stdout", "no terminal", "a terminal; `esper status --json` is for scripts")
+    if named and run and named != run:
+        raise SettingError("--run", run, f"the same as RUN, {named!r}, or one of the two")
+    for name, is_terminal in (("stdout", sys.stdout.isatty()), ("stdin", os.isatty(0)), ("stderr", os.isatty(2))):
+        if not is_terminal:  # keys come by stdin, and the screen is drawn on stderr
+            raise SettingError(name, "no terminal", "a terminal; `esper status --json` is for scripts")
     if status := interruptible(_top(named or run, read_only)):
         raise typer.Exit(status)
 
@@ -46,8 +49,8 @@ async def _top(run: str | None, read_only: bool) -> int:
         stack.enter_context(log_to(Path(os.devnull)))  # a line of the log would tear the screen
         watch = await stack.enter_async_context(watching(found, "top", picture))
         controller = None
-        if not read_only and await may_publish(run):
-            controller = await stack.enter_async_context(Controller.connect(run, name="top"))
+        if not read_only and await may_publish(found.run_id):  # by id: a name may be another run's by now
+            controller = await stack.enter_async_context(Controller.connect(found.run_id, name="top"))
         why = "--read-only was given" if read_only else NO_KEY
         app = TopApp(picture, watch, controller, read_only=why)
         await watch.along(app.run_async(mouse=False))

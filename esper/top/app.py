@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from datetime import tzinfo
 from typing import ClassVar, Protocol
@@ -146,7 +147,7 @@ class TopApp(App[None]):
 
     def action_cull(self) -> None:
         if self._may_publish() and self.seed:
-            self._confirm(f"cull {self.seed}")
+            self._confirm(shlex.join(["cull", self.seed]))
 
     def action_pause(self) -> None:
         if self._may_publish():
@@ -166,17 +167,19 @@ class TopApp(App[None]):
 
     def _standing(self, line: str) -> list[str]:
         """Where the seed stands that the line names, so that it is seen before the answer."""
-        named = [self.picture.seeds.by_id[word] for word in line.split() if word in self.picture.seeds.by_id]
+        known = self.picture.seeds.by_id
+        named = [known[word] for word in shlex.split(line) if word in known]
         return [
             "",
             *(f"    {s.state.seed_id} is {short(s.state.stage)}, alpha {s.state.alpha:.2f}" for s in named[:1]),
         ]
 
     def _send(self, line: str) -> None:
-        self.run_worker(self._published(line), exit_on_error=False)
+        self.say(f"publishing: {line}")
+        self.run_worker(self._published(line))
 
     async def _published(self, line: str) -> None:
-        """Send it, and say what becomes of it as long as nothing else is said."""
+        """Send it, and say what becomes of it."""
         assert self.controller is not None
         controller = self.controller
         try:

@@ -1,4 +1,4 @@
-"""`esper top` on a real terminal: it draws within 80x24, and gives the terminal back when it is told to end."""
+"""`esper top` on a real terminal: it draws, gives the terminal back when told to end, and says where one is missing."""
 
 from __future__ import annotations
 
@@ -54,5 +54,20 @@ async def test_a_signal_ends_it_and_the_terminal_is_as_it_was(run: ScriptedRun) 
     assert (status, termios.tcgetattr(screen)) == (INTERRUPTED, before)
     assert COLOUR.findall(drawn) == []
     assert drawn.isascii()
+    os.close(screen)
+    os.close(terminal)
+
+
+@pytest.mark.parametrize("missing", ["stdin", "stderr"])
+def test_without_a_terminal_for_the_keys_or_for_the_screen_it_says_so(missing: str) -> None:
+    terminal, screen = pty.openpty()
+    stdin, stderr = (subprocess.PIPE if missing == name else screen for name in ("stdin", "stderr"))
+    words = [sys.executable, "-P", "-m", "esper.cli.main", "top", "nowhere"]
+
+    with subprocess.Popen(words, stdin=stdin, stdout=screen, stderr=stderr) as top:
+        said = read_until(top.stderr.fileno() if top.stderr else terminal, b"scripts")
+
+    assert f"{missing} is 'no terminal'" in said.decode()
+    assert top.returncode == 2
     os.close(screen)
     os.close(terminal)

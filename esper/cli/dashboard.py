@@ -38,7 +38,8 @@ async def _print_lines(picture: Picture, console: Console, doing: Callable[[], s
     while True:
         state = doing() + stages(picture)
         if state != shown or time.monotonic() >= due_s:
-            console.print(line(picture, time.monotonic() - began, doing()), highlight=False, soft_wrap=True)
+            told = line(picture, time.monotonic() - began, doing())
+            console.print(told, highlight=False, soft_wrap=True, markup=False)
             shown, due_s = state, time.monotonic() + LINE_S
         await asyncio.sleep(LOOK_S)
 
@@ -66,17 +67,20 @@ def _workers(picture: Picture) -> Table:
         beat = worker.beat
         paused = " paused" if beat.busy == pb.BusyWith.BUSY_PAUSED else ""
         figures = (beat.loss, beat.accuracy, beat.hyperparameters.get("lr", float("nan")))
-        table.add_row(
-            beat.worker, beat.region, f"{beat.step}{paused}", str(beat.epoch), *(number(value) for value in figures)
-        )
+        _add_row(table, beat.worker, beat.region, f"{beat.step}{paused}", str(beat.epoch), *map(number, figures))
     return table
 
 
 def _seed_table(picture: Picture) -> Table:
     table = Table("seed", "site", "blueprint", "stage", "alpha", box=None)
     for state in (seed.state for seed in picture.seeds.ordered):
-        table.add_row(state.seed_id, state.site, state.blueprint_id, short(state.stage), number(state.alpha))
+        _add_row(table, state.seed_id, state.site, state.blueprint_id, short(state.stage), number(state.alpha))
     return table
+
+
+def _add_row(table: Table, *cells: str) -> None:
+    """As they are: a name may look like markup."""
+    table.add_row(*map(Text, cells))
 
 
 def _figures(picture: Picture) -> list[str]:

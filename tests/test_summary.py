@@ -161,6 +161,22 @@ def test_the_first_decision_of_a_round_counts() -> None:
     assert told == {"committed": 2, "aborted": 1, "deviations": 1, "latency_ms": {"p50": 3.0, "p99": 9.0}}
 
 
+def test_what_a_leader_decides_after_the_next_one_was_announced_counts_for_nothing() -> None:
+    said = [
+        pb.BarrierCommit(round=1, latency_ms=3.0, lease_token=1),
+        pb.LeaderAnnouncement(leader="coordinator-2", lease_token=2),
+        pb.BarrierAbort(round=2, lease_token=1),
+        pb.BarrierCommit(round=2, latency_ms=5.0, lease_token=2),
+    ]
+    collected = Collected("demo-01234567")
+    for message in said:
+        collected.note(message)
+
+    told = barriers(collected.decisions)
+
+    assert (told["committed"], told["aborted"], told["latency_ms"]["p99"]) == (2, 0, 5.0)
+
+
 @pytest.mark.parametrize(("percent", "expected"), [(50, 50.0), (99, 99.0), (100, 100.0), (1, 1.0)])
 def test_percentiles_are_the_nearest_rank(percent: int, expected: float) -> None:
     assert percentile([float(value) for value in range(1, 101)], percent) == expected

@@ -11,21 +11,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import reason_name, short
+from esper.leyline.lifecycle import BLENDED_STAGES, reason_name, short
+from esper.leyline.succession import Succession, in_force
 from esper.narset.totals import Totals, decode
 from esper.view.rounds import percentile
 from esper.view.workers import Workers
-
-_Stage = pb.SeedLifecycleStage
-BLENDED = frozenset(
-    {
-        _Stage.SEED_STAGE_BLENDING,
-        _Stage.SEED_STAGE_SHADOWING,
-        _Stage.SEED_STAGE_PROBATIONARY,
-        _Stage.SEED_STAGE_FOSSILIZED,
-    }
-)
-"""Stages in which a seed has a say in the model's output."""
 
 
 @dataclass
@@ -46,7 +36,7 @@ class Collected:
         match message:
             case pb.CommandReceipt():
                 self.receipts.append(message)
-            case pb.BarrierCommit() | pb.BarrierAbort():
+            case pb.BarrierCommit() | pb.BarrierAbort() | pb.LeaderAnnouncement():
                 self.decisions.append(message)
             case pb.Heartbeat():
                 self._note_heartbeat(message)
@@ -122,7 +112,7 @@ def host_accuracy(heartbeats: Iterable[pb.Heartbeat]) -> float | None:
     """The last accuracy noted before any seed had a say in the model's output."""
     known = None
     for beat in sorted(heartbeats, key=lambda beat: beat.time_ns):
-        if any(state.stage in BLENDED for state in beat.seeds):
+        if any(state.stage in BLENDED_STAGES for state in beat.seeds):
             break
         known = known if math.isnan(beat.accuracy) else beat.accuracy
     return known
@@ -157,16 +147,14 @@ def telemetry(collected: Collected) -> dict[str, int]:
 
 
 def barriers(decisions: Sequence[Message]) -> dict[str, Any]:
-    """Rounds by their first decision; latency from proposal to commit."""
-    first: dict[int, pb.BarrierCommit | pb.BarrierAbort] = {}
-    for each in decisions:
-        if isinstance(each, pb.BarrierCommit | pb.BarrierAbort):
-            first.setdefault(each.round, each)
-    commits = [each for each in first.values() if isinstance(each, pb.BarrierCommit)]
+    """Rounds by their first decision of who led at its time, in stream order; latency from proposal to commit."""
+    said = (each for each in decisions if isinstance(each, pb.BarrierCommit | pb.BarrierAbort | pb.LeaderAnnouncement))
+    decided = list(in_force(said, Succession()))
+    commits = [each for each in decided if isinstance(each, pb.BarrierCommit)]
     latencies = sorted(commit.latency_ms for commit in commits)
     return {
         "committed": len(commits),
-        "aborted": len(first) - len(commits),
+        "aborted": len(decided) - len(commits),
         "deviations": sum(len(commit.deviating) for commit in commits),
         "latency_ms": {"p50": percentile(latencies, 50), "p99": percentile(latencies, 99)},
     }

@@ -44,7 +44,7 @@ STREAMS = (
     Stream("votes", False, "worker", "coordinator", "coordinator", SETTLED),
     Stream("decisions", False, "coordinator", "worker, observer", "one per worker", LOGGED),
     Stream("heartbeats", False, "worker", "coordinator, observer", "coordinator", SETTLED),
-    Stream("emergency", False, "worker", "controller, observer", "one per worker", LOGGED),
+    Stream("emergency", False, "worker", "controller, observer", "none (plain read)", LOGGED),
     Stream("telemetry", True, "worker", "regional", "regional", SETTLED),
     Stream("regional", True, "regional", "global", "global", SETTLED),
     Stream("global", False, "global", "controller, observer", "none (plain read)", BOUNDED),

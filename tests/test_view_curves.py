@@ -9,7 +9,7 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
-from esper.view.curves import ALL_RANKS, BESIDE, GROWN, Curves, Mark
+from esper.view.curves import ALL_RANKS, BESIDE, GROWN, VALIDATION, Curves, Mark
 from esper.view.line import Line
 from esper.view.picture import Picture
 from tests.sealed import RUN
@@ -50,6 +50,29 @@ def test_a_process_that_resumes_draws_its_steps_anew() -> None:
     assert curves.lines["loss"]["worker-0"].points == [(100, 0.01), (150, 0.7), (160, 0.6)]
 
 
+def test_a_process_that_has_not_gone_back_to_its_checkpoint_yet_takes_nothing_away() -> None:
+    curves = Curves()
+    shown = seed("s0", Stage.SEED_STAGE_BLENDING, stage_since_step=100, alpha=0.5)
+    for step in (100, 200, 300):
+        curves.note(beat("worker-0", step, shown, step=step, loss=1.0 / step))
+    curves.note(beat("worker-0", 400, step=1, loss=float("nan"), incarnation=8))
+    before = list(curves.lines["loss"]["worker-0"].points)
+    curves.note(beat("worker-0", 500, shown, step=250, loss=0.7, incarnation=8))
+
+    assert before == [(100, 0.01), (200, 0.005), (300, 1.0 / 300)]
+    assert curves.lines["loss"]["worker-0"].points == [(100, 0.01), (200, 0.005), (250, 0.7)]
+    assert [x for x, _ in curves.lines["alpha"]["s0"].points] == [100, 200, 250]
+
+
+def test_seeds_are_drawn_by_the_next_worker_once_the_first_is_silent() -> None:
+    curves = Curves()
+    for at_ms, worker in ((0, "worker-0"), (500, "worker-1"), (5_400, "worker-1"), (6_000, "worker-1")):
+        shown = seed("s0", Stage.SEED_STAGE_BLENDING, stage_since_step=5, alpha=at_ms / 10_000)
+        curves.note(beat(worker, at_ms, shown, step=10 + at_ms))
+
+    assert curves.lines["alpha"]["s0"].points == [(10, 0.0), (5_410, 0.54), (6_010, 0.6)]
+
+
 def aggregate(at_ms: int, step: int, loss: float, sequence: int = 1) -> Opened:
     statistics = pb.MetricStatistics(count=4, mean=loss, sum=4 * loss, min=loss, max=loss, last=loss)
     message = pb.AggregatedTelemetry(
@@ -64,6 +87,20 @@ def test_the_loss_of_all_ranks_goes_on_where_a_region_lags_behind() -> None:
         curves.note(aggregate(at_ms, step, 0.5))
 
     assert [x for x, _ in curves.lines["loss"][ALL_RANKS].points] == [100, 200, 300]
+
+
+def test_the_loss_of_all_ranks_is_drawn_however_many_ranks_there_are() -> None:
+    curves = Curves()
+    for rank in range(40):
+        name = f"worker-{rank}"
+        state = pb.SystemStatePacket(version=1, packet_id=f"{name}/1", global_step=100, training_loss=0.5)
+        state.source_subsystem, state.validation_loss = name, float("nan") if rank < 39 else 0.75
+        curves.note(said(Role.WORKER, name, state))
+    curves.note(aggregate(0, 100, 0.5))
+
+    assert 32 <= len(curves.lines["loss"]) <= 34
+    assert curves.lines["loss"][ALL_RANKS].points == [(100, 0.5)]
+    assert curves.lines["loss"][VALIDATION].points == [(100, 0.75)]
 
 
 def test_a_rate_is_the_same_whether_all_aggregates_were_read_or_some_of_them() -> None:

@@ -13,6 +13,7 @@ from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, BLENDING, CUL
 from esper.leyline.seal import Opened
 from esper.view.line import Line
 from esper.view.orders import Order
+from esper.view.workers import NOT_BEGUN, SILENT_MS
 
 Plot: TypeAlias = Literal["loss", "alpha", "rate", "latency", "growth"]
 PLOTS: tuple[Plot, ...] = ("loss", "alpha", "rate", "latency", "growth")
@@ -57,7 +58,8 @@ class Curves:
 
     lines: dict[Plot, dict[str, Line]] = field(default_factory=lambda: {name: {} for name in PLOTS})
     marks: list[Mark] = field(default_factory=list)
-    _drawn_by: str = ""  # the worker whose seeds are drawn: all ranks change them at the same step
+    _drawn_by: str = ""  # the first worker that goes on: all ranks change their seeds at the same step
+    _drawn_s: float = 0.0
     _incarnations: dict[str, int] = field(default_factory=dict)
     _stages: dict[str, tuple[int, int]] = field(default_factory=dict)  # since which step
     _sizes: dict[str, float] = field(default_factory=dict)
@@ -68,9 +70,9 @@ class Curves:
         at_s = int(opened.entry_id.partition("-")[0]) / 1000
         match opened.message:
             case pb.Heartbeat() as beat:
-                self._note_heartbeat(beat)
+                self._note_heartbeat(beat, at_s)
             case pb.SystemStatePacket() as state:
-                self._note_state(state)
+                self._note_state(state, at_s)
             case pb.AggregatedTelemetry() as aggregate if opened.header.role is Role.GLOBAL:
                 self._note_aggregate(aggregate, at_s)
             case pb.BarrierCommit() as commit:
@@ -93,20 +95,22 @@ class Curves:
         if receipt.stage:
             self._change(seed_id, receipt.stage, receipt.step)
 
-    def _note_heartbeat(self, beat: pb.Heartbeat) -> None:
+    def _note_heartbeat(self, beat: pb.Heartbeat, at_s: float) -> None:
+        if beat.step <= NOT_BEGUN:  # from where it goes on is not known yet
+            return
         if self._incarnations.setdefault(beat.worker, beat.incarnation) != beat.incarnation:
             self._incarnations[beat.worker] = beat.incarnation
             for plot in ("loss", "alpha", "growth"):
                 for line in self.lines[plot].values():
                     line.cut(beat.step)
         self._add("loss", beat.worker, beat.step, beat.loss)
-        self._note_seeds(beat.worker, beat.step, beat.seeds)
+        self._note_seeds(beat.worker, at_s, beat.step, beat.seeds)
 
-    def _note_state(self, state: pb.SystemStatePacket) -> None:
+    def _note_state(self, state: pb.SystemStatePacket, at_s: float) -> None:
         worker, step = state.source_subsystem, state.global_step
         self._add_later("loss", worker, step, state.training_loss)
         self._add_later("loss", VALIDATION, step, state.validation_loss)
-        self._note_seeds(worker, step, state.seed_states)
+        self._note_seeds(worker, at_s, step, state.seed_states)
 
     def _note_aggregate(self, aggregate: pb.AggregatedTelemetry, at_s: float) -> None:
         loss = aggregate.metrics.get("loss")
@@ -126,10 +130,10 @@ class Curves:
         last.last_s = at_s
         last.counts.update({"packets": aggregate.num_packets, "regional": aggregate.num_messages, "global": 1})
 
-    def _note_seeds(self, worker: str, step: int, seeds: Iterable[pb.SeedState]) -> None:
-        self._drawn_by = min(self._drawn_by or worker, worker)
-        if worker != self._drawn_by:
+    def _note_seeds(self, worker: str, at_s: float, step: int, seeds: Iterable[pb.SeedState]) -> None:
+        if self._drawn_by and worker > self._drawn_by and at_s - self._drawn_s < SILENT_MS / 1000:
             return
+        self._drawn_by, self._drawn_s = worker, max(self._drawn_s, at_s)
         for state in seeds:
             if state.stage in BLENDED_STAGES or state.seed_id in self.lines["alpha"]:
                 self._add_later("alpha", state.seed_id, step, state.alpha)
@@ -155,7 +159,7 @@ class Curves:
 
     def _add(self, plot: Plot, name: str, x: float, y: float) -> None:
         lines = self.lines[plot]
-        if name in lines or len(lines) < MOST_LINES:
+        if name in lines or len(lines) < MOST_LINES or name in (ALL_RANKS, VALIDATION):  # however many ranks there are
             lines.setdefault(name, Line()).add(x, y)
 
     def _add_later(self, plot: Plot, name: str, x: float, y: float) -> None:

@@ -16,7 +16,7 @@ from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.audit import Audit, audit
 from esper.runtime.logbook import read_file
-from tests.log_kit import NOW_MS, WORKERS, Writer, commit, toy
+from tests.log_kit import ADOPT, GERMINATE, NOW_MS, WORKERS, Writer, commit, toy
 
 
 def kinds(result: Audit) -> set[str]:
@@ -136,6 +136,17 @@ def test_a_second_decision_of_a_round_is_found() -> None:
     assert [(each.entry_id, each.kind) for each in audit(run.book, run.keyring).findings] == [
         (entry.entry_id, "decision")
     ]
+
+
+def test_commands_of_one_millisecond_on_two_streams_are_sound_each_in_its_round() -> None:
+    run = Writer()
+    asked = run.say("commands", Role.CONTROLLER, "controller", GERMINATE)
+    adopted = Entry("optimizer", asked.entry_id, run.sealer(Role.OPTIMIZER, "controller").seal(ADOPT))
+    run.book.streams["optimizer"].append(adopted)
+    run.decide(1, asked, GERMINATE.command_id, 10)
+    run.decide(2, adopted, ADOPT.command_id, 30)
+
+    assert audit(run.book, run.keyring).findings == []
 
 
 def test_an_entry_that_is_there_twice_is_a_replay_unless_it_was_refused_as_one() -> None:

@@ -124,9 +124,10 @@ def unsigned(reads: Iterable[Read], keyring: RoleKeyring) -> Iterator[Finding]:
 
 @dataclass
 class Answers:
-    """What the coordinator answered, by entry of the command; and whether it did so more than once."""
+    """What the coordinator answered, by entry of the command; acceptances by its id, too, as streams number entries
+    apart from one another."""
 
-    accepted: dict[str, pb.CommandReceipt] = field(default_factory=dict)
+    accepted: dict[str, dict[str, pb.CommandReceipt]] = field(default_factory=dict)
     rejected: dict[str, set[int]] = field(default_factory=dict)
 
     @classmethod
@@ -138,7 +139,7 @@ class Answers:
             message = read.opened.message
             if isinstance(message, pb.CommandReceipt):
                 if message.status == pb.ReceiptStatus.RECEIPT_ACCEPTED:
-                    answers.accepted[message.entry_id] = message
+                    answers.accepted.setdefault(message.entry_id, {})[message.command_id] = message
                 else:
                     answers.rejected.setdefault(message.entry_id, set()).add(message.reason)
         return answers
@@ -235,8 +236,8 @@ class Decisions:
             elif not isinstance(message, pb.LeaderAnnouncement):
                 for kind, detail in self._flaws(message):
                     yield Finding("decisions", one.entry_id, kind, detail, is_note=kind == "repeated")
-        for entry_id, receipt in self._answers.accepted.items():
-            if entry_id not in self._named:
+        for entry_id, said in self._answers.accepted.items():
+            for receipt in said.values() if entry_id not in self._named else ():
                 detail = f"{receipt.command_id} was accepted in round {receipt.round}, whose commit does not name it"
                 yield Finding("receipts", entry_id, "commit", detail)
 
@@ -285,7 +286,8 @@ class Decisions:
             yield "commit", f"{what}, which has other bytes"
         elif getattr(found.message, "command_id", "") != ref.command_id:
             yield "commit", f"{what}, which is another command"
-        receipt = self._answers.accepted.get(ref.entry_id)
+        said = self._answers.accepted.get(ref.entry_id, {})
+        receipt = said.get(ref.command_id, next(iter(said.values()), None))
         if receipt is None:
             yield "receipt", f"{what}, of whose acceptance there is no receipt"
         elif (receipt.round, receipt.step) != (commit.round, commit.effective_step):

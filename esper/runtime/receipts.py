@@ -62,36 +62,50 @@ class Answers:
 
 
 class Ledger:
-    """Sorts receipts to the commands they answer, by stream entry. Knows nothing of Redis.
+    """Sorts receipts to the commands they answer, by stream entry and by id. Knows nothing of Redis.
 
-    A replayed or forged copy lies in another entry, so its refusal never touches the command that it imitates.
+    A replayed or forged copy lies in another entry, so its refusal never touches the command that it imitates. Streams
+    number their entries apart: of one millisecond both may have a command under the same entry id.
     """
 
     def __init__(self) -> None:
-        self._claimed: WeakValueDictionary[str, Answers] = WeakValueDictionary()  # as long as someone holds them
+        self._claimed: WeakValueDictionary[tuple[str, str], Answers] = WeakValueDictionary()  # while someone holds them
         self._unclaimed: OrderedDict[str, list[pb.CommandReceipt]] = OrderedDict()
         self._changed = asyncio.Event()
         self._broken: BaseException | None = None
 
     def claim(self, command_id: str, entry_id: str) -> Answers:
         """From now on, and for what came already: the answers to this entry."""
-        answers = self._claimed[entry_id] = Answers(command_id, entry_id)
+        answers = self._claimed[entry_id, command_id] = Answers(command_id, entry_id)
+        others = []
         for receipt in self._unclaimed.pop(entry_id, []):
-            answers.note(receipt)
+            if receipt.command_id in ("", command_id):
+                answers.note(receipt)
+            else:
+                others.append(receipt)
+        if others:
+            self._unclaimed[entry_id] = others
         return answers
 
     def note(self, receipt: pb.CommandReceipt, role: str) -> None:
         """Take a receipt that was opened and found good; one whose sealing role may not say so counts for nothing."""
         if _SPEAKERS.get(receipt.status) != role:
             return
-        answers = self._claimed.get(receipt.entry_id)
-        if answers is not None:
+        claims = self._claims(receipt)
+        for answers in claims:
             answers.note(receipt)
-        else:
+        if not claims:
             self._unclaimed.setdefault(receipt.entry_id, []).append(receipt)
             if len(self._unclaimed) > _MOST_UNCLAIMED:
                 self._unclaimed.popitem(last=False)
         self._wake()
+
+    def _claims(self, receipt: pb.CommandReceipt) -> list[Answers]:
+        """Whose answer it is. That to an envelope which was refused names no command, only the entry."""
+        if receipt.command_id:
+            found = self._claimed.get((receipt.entry_id, receipt.command_id))
+            return [] if found is None else [found]
+        return [each for each in [*self._claimed.values()] if each.entry_id == receipt.entry_id]
 
     def close(self, reading: asyncio.Task[None]) -> None:
         """No receipt will come any more; everyone who waits, now or later, gets what ended the reading."""

@@ -157,5 +157,40 @@ async def test_what_was_rejected_of_a_live_run_is_told_by_source_and_reason(
     assert (rows[0]["first"], rows[0]["last"]) == ("2023-11-14 22:13:20.000", "2023-11-14 22:13:20.002")
 
 
+async def test_a_letter_with_a_time_that_is_none_is_told_with_the_rest(
+    redis: connect.Redis, redis_url: str, run_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = toy(run_id)
+    for entry in run.book.entries:
+        await redis.execute_command("XADD", names.key(run_id, entry.stream), entry.entry_id, "m", entry.sealed)
+    number = "9" * 19
+    forged = {b"stream": names.key(run_id, "votes").encode(), b"entry_id": number.encode(), b"reason": b"malformed"}
+    await letter(redis, names.key(run_id, "dead"), forged)
+    run.keyring.save(tmp_path / "observer.json")
+    monkeypatch.setenv("ESPER_REDIS_URL", redis_url)
+    monkeypatch.setenv("ESPER_KEYRING", str(tmp_path / "observer.json"))
+
+    rows = await asyncio.to_thread(audited, run_id, "--runs-dir", tmp_path)
+
+    assert [row["first"] for row in of(rows, "rejected")] == [f"{number} ms"]
+    assert len(of(rows, "deed")) == 4
+
+
+def test_commands_of_one_millisecond_on_two_streams_have_their_own_verdicts(tmp_path: Path) -> None:
+    run = Writer()
+    asked = run.say("commands", Role.CONTROLLER, "controller", GERMINATE)
+    adopted = Entry("optimizer", asked.entry_id, run.sealer(Role.OPTIMIZER, "controller").seal(ADOPT))
+    run.book.streams["optimizer"].append(adopted)
+    stale = rejected(GERMINATE.command_id, asked.entry_id, pb.ReasonCode.REASON_STALE)
+    run.say("receipts", Role.COORDINATOR, "coordinator", stale)
+    run.decide(1, adopted, ADOPT.command_id, 10)
+
+    rows = audited(run.save(tmp_path / "run.jsonl"))
+
+    verdicts = {deed["stream"]: deed["verdict"] for deed in of(rows, "deed") if deed["stream"] != "decisions"}
+    assert verdicts == {"commands": "rejected (stale)", "optimizer": "accepted before step 10"}
+    assert [(row["stream"], row["reason"], row["count"]) for row in of(rows, "rejected")] == [("commands", "stale", 1)]
+
+
 async def letter(redis: connect.Redis, stream: str, fields: dict[bytes, bytes]) -> None:
     await redis.execute_command("XADD", stream, "*", *(part for pair in fields.items() for part in pair))

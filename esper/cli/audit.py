@@ -54,7 +54,7 @@ def audit(
     for each in rows(found) if json else lines(found):
         typer.echo(notation.dumps(each) if json else printable(str(each)))
     if not json:
-        typer.echo(summary(book, found, sealed=keys is not None and bool(keys.roles)))
+        typer.echo(printable(summary(book, found, sealed=keys is not None and bool(keys.roles))))
     if any(deed.proof == "unsigned" for deed in found.deeds):
         raise typer.Exit(UNSIGNED)
 
@@ -138,5 +138,8 @@ def summary(book: Logbook, found: Provenance, *, sealed: bool) -> str:
 
 
 def moment(at_ms: int) -> str:
-    """To the millisecond, in UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    """To the millisecond, in UTC; what is no time is told as it is: anybody may have written the id of a letter."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"

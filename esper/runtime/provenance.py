@@ -30,6 +30,9 @@ Source: TypeAlias = tuple[str, bool]
 Refusal: TypeAlias = tuple[str, str, str, Source]
 """Stream, entry id, reason, and whose it was."""
 
+Answered: TypeAlias = Mapping[str, Mapping[str, Answers]]
+"""By entry of the command, then by its id: streams number their entries apart, and two may use one number."""
+
 PROOFS: tuple[Proof, ...] = ("signed", "sealed", "unsigned", "claimed")
 COMMANDS = ("commands", "optimizer")
 
@@ -101,14 +104,13 @@ def traced(
     )
 
 
-def deeds(
-    reads: Mapping[str, Sequence[Read]], answers: Mapping[str, Answers], keyring: RoleKeyring | None
-) -> Iterator[Deed]:
+def deeds(reads: Mapping[str, Sequence[Read]], answers: Answered, keyring: RoleKeyring | None) -> Iterator[Deed]:
     """Commands, and decisions and emergencies; of the commits those that carry something."""
     for name in (*COMMANDS, "decisions", "emergency"):
         for read in reads.get(name, ()):
             if read.opened is not None and is_deed(read.opened):
-                yield deed(read.opened, read, answers.get(read.entry.entry_id), keyring)
+                given = answers_to(read, answers) if name in COMMANDS else None
+                yield deed(read.opened, read, given, keyring)
 
 
 def is_deed(found: Opened) -> bool:
@@ -152,17 +154,26 @@ def proof_of(read: Read, keyring: RoleKeyring | None) -> Proof:
     return "sealed" if keyring is not None and keyring.roles else "claimed"
 
 
-def answered(receipts: Iterable[Read]) -> dict[str, Answers]:
-    """By entry of the command; of each verdict and outcome the first, as `await receipt.applied` takes them."""
-    found: dict[str, Answers] = {}
+def answered(receipts: Iterable[Read]) -> Answered:
+    """Of each verdict and outcome the first, as `await receipt.applied` takes them."""
+    found: dict[str, dict[str, Answers]] = {}
     for read in receipts:
         message = read.opened.message if read.opened is not None else None
         if isinstance(message, pb.CommandReceipt) and read.opened is not None:
-            answers = found.setdefault(message.entry_id, Answers(message.command_id, message.entry_id))
+            known = found.setdefault(message.entry_id, {})
+            answers = known.setdefault(message.command_id, Answers(message.command_id, message.entry_id))
             judges = message.status in (pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_REJECTED)
             if (read.opened.header.role is Role.COORDINATOR) is judges:
                 answers.note(message)
     return found
+
+
+def answers_to(read: Read, answers: Answered) -> Answers | None:
+    """Those that name this command, else those that name its entry alone, as of an envelope that was refused."""
+    known = answers.get(read.entry.entry_id, {})
+    if read.opened is None:
+        return next(iter(known.values()), None)
+    return known.get(getattr(read.opened.message, "command_id", ""), known.get(""))
 
 
 def verdict(answers: Answers | None) -> str:
@@ -198,7 +209,7 @@ def signers(reads: Mapping[str, Sequence[Read]]) -> list[Signer]:
 def rejections(
     reads: Mapping[str, Sequence[Read]],
     letters: Iterable[Letter],
-    answers: Mapping[str, Answers],
+    answers: Answered,
     keyring: RoleKeyring | None,
 ) -> list[Rejection]:
     """By source and reason, most first; an entry that several have refused for one reason counts once."""
@@ -216,11 +227,11 @@ def rejections(
     return sorted(found.values(), key=lambda one: (-one.count, one.stream, one.source, one.reason))
 
 
-def by_the_judge(reads: Mapping[str, Sequence[Read]], answers: Mapping[str, Answers]) -> Iterator[Refusal]:
+def by_the_judge(reads: Mapping[str, Sequence[Read]], answers: Answered) -> Iterator[Refusal]:
     """Commands that the coordinator rejected, as its receipts say."""
     for name in COMMANDS:
         for read in reads.get(name, ()):
-            given = answers.get(read.entry.entry_id)
+            given = answers_to(read, answers)
             if given is not None and given.verdict is not None and given.verdict.reason:
                 yield name, read.entry.entry_id, reason_name(given.verdict.reason), source_of(read)
 

@@ -204,6 +204,22 @@ async def test_a_purge_asks_first_and_deletes_what_was_chosen(run: ScriptedRun, 
     assert await morgue.letters() == [poison]
 
 
+async def test_ids_beside_options_are_refused_rather_than_one_of_them_passed_over(
+    run: ScriptedRun, morgue: Morgue
+) -> None:
+    letter = await morgue.poison(cull())
+
+    answers = [
+        await said(run, "purge", letter, "--reason", "bad_seal", "--yes"),
+        await said(run, "replay", letter, "--since", "1h"),
+    ]
+
+    assert [(status, out, err.count("\n"), "either ids" in err) for status, out, err in answers] == [
+        (2, "", 1, True)
+    ] * 2
+    assert await morgue.letters() == [letter]
+
+
 async def held(run: ScriptedRun) -> dict[bytes, bytes]:
     """Every key of the run with its content, as the server would write it down."""
     keys = [name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}*")]

@@ -15,7 +15,7 @@ import typer
 from esper.bus import connect, dead
 from esper.bus.dead import ENTRY_ID, Choice, Letter
 from esper.bus.names import row_of
-from esper.cli.letters import content, envelope, line, page, summary
+from esper.cli.letters import content, envelope, line, page, printable, summary
 from esper.cli.moments import after, up_to
 from esper.errors import SettingError
 from esper.leyline.rolekeys import RoleKeyring
@@ -123,7 +123,7 @@ def purge(
 ) -> None:
     """Delete dead letters for good, after asking. Without ids and options: all of the run."""
     choice = chosen(reason, stream, producer, since, until, count)
-    rows = asyncio.run(_rows(run, ids or [], choice))
+    rows = asyncio.run(_rows(run, named(ids, choice), choice))
     if dry_run or not rows:
         for row in rows:
             print(notation.dumps({"would": "purge", **row}) if json else f"would purge {line(row)}")
@@ -147,6 +147,13 @@ def aimed(ids: Sequence[str] | None, choice: Choice, what: str) -> Sequence[str]
     """The ids, where anything at all is asked for: a replay of all there is was never meant."""
     if not ids and choice == Choice():
         raise SettingError("ID", "", f"{what}: ids, or an option that chooses them, such as --reason poison")
+    return named(ids, choice)
+
+
+def named(ids: Sequence[str] | None, choice: Choice) -> Sequence[str]:
+    """The ids, or none: then the options choose. SettingError: there are both."""
+    if ids and choice != Choice():
+        raise SettingError("ID", ids[0], "either ids, or options that choose letters, such as --reason poison")
     return ids or []
 
 
@@ -183,7 +190,7 @@ async def _replay(run: str | None, ids: Sequence[str], choice: Choice, dry_run: 
                 told["replayed_as"] = await dead.put_back(
                     at.redis, at.keyring.run_id, letter.entry_id, again.stream, again.sealed
                 )
-            print(notation.dumps(told) if as_json else replayed(told), flush=True)
+            print(notation.dumps(told) if as_json else printable(replayed(told)), flush=True)
 
 
 async def _judged(at: Desk, letters: Sequence[Letter]) -> list[tuple[Letter, Reissued]]:

@@ -97,3 +97,15 @@ def test_a_file_is_exported_as_it_is(tmp_path: Path) -> None:
 
     assert said.exit_code == 0
     assert said.stdout_bytes == path.read_bytes()
+
+
+def test_a_place_that_cannot_be_written_to_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    log, taken = toy().save(tmp_path / "run.jsonl"), tmp_path / "taken"
+    (taken / "run.jsonl").mkdir(parents=True)
+
+    answers = [
+        CliRunner().invoke(app, ["log", str(log), "--out", str(out)]) for out in (log / "below", taken / "run.jsonl")
+    ]
+
+    assert [(said.exit_code, said.stderr.count("\n"), "--out" in said.stderr) for said in answers] == [(2, 1, True)] * 2
+    assert [path.name for path in taken.iterdir()] == ["run.jsonl"]

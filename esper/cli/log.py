@@ -40,7 +40,10 @@ def log(
         sys.stdout.buffer.writelines(book.lines())
         sys.stdout.buffer.flush()
         return
-    logbook.write(book, out)
+    try:
+        logbook.write(book, out)
+    except OSError as error:
+        raise SettingError("--out", str(out), f"a place that can be written to ({error.strerror})") from None
     if json:
         counts = {name: len(entries) for name, entries in book.streams.items()}
         typer.echo(notation.dumps({"log": str(out), "run": book.run_id, "entries": counts}))

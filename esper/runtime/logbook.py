@@ -140,12 +140,9 @@ def key_ids(entries: Iterable[Entry]) -> tuple[str, ...]:
 
 
 def write(book: Logbook, path: Path) -> None:
-    """A whole file, or none."""
+    """A whole file, or none. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}")
-    with open(aside, "wb") as file:
-        file.writelines(book.lines())
-    aside.rename(path)
+    said.place(book.lines(), path)
 
 
 async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path) -> None:

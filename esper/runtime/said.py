@@ -19,6 +19,8 @@ SAID = "said.jsonl"
 STREAMS = ("state", "global")
 MOST = 1_000
 """Entries of each stream: of more, so many evenly over their time, as many as a plot can show."""
+AT_ONCE = 100
+"""Of those, in one round trip: a server may be far away."""
 
 
 async def read_live(redis: connect.Redis, run_id: str, most: int = MOST) -> list[Entry]:
@@ -27,16 +29,20 @@ async def read_live(redis: connect.Redis, run_id: str, most: int = MOST) -> list
 
 
 async def _spread(redis: connect.Redis, stream: str, name: str, most: int) -> list[Entry]:
-    length = int(await redis.ask(("XLEN", stream)))
-    if length <= most:
-        return _entries(name, await redis.ask(("XRANGE", stream, "-", "+")))
-    ends = [await redis.ask((command, stream, *span, "COUNT", 1)) for command, span in _ENDS]
-    first, last = (int(rows[0][0].partition(b"-")[0]) for rows in ends)
+    """Its ends are among them, where it holds more than that."""
+    length, oldest, newest = await redis.ask_all(
+        [("XLEN", stream), ("XRANGE", stream, "-", "+", "COUNT", 1), ("XREVRANGE", stream, "+", "-", "COUNT", 1)]
+    )
+    if int(length) <= most or not oldest or not newest:
+        return _entries(name, await redis.ask(("XRANGE", stream, "-", "+", "COUNT", most)))
+    first, last = (int(rows[0][0].partition(b"-")[0]) for rows in (oldest, newest))
+    places = [first + (last - first) * number // (most - 1) for number in range(most - 1)]
     found: dict[str, Entry] = {}
-    for number in range(most):
-        since = first + (last - first) * number // (most - 1)
-        for entry in _entries(name, await redis.ask(("XRANGE", stream, since, "+", "COUNT", 1))):
-            found[entry.entry_id] = entry
+    for start in range(0, len(places), AT_ONCE):
+        asked = [("XRANGE", stream, since, "+", "COUNT", 1) for since in places[start : start + AT_ONCE]]
+        rows = chain.from_iterable(await redis.ask_all(asked))
+        found |= {entry.entry_id: entry for entry in _entries(name, rows)}
+    found |= {entry.entry_id: entry for entry in _entries(name, newest)}
     return [*found.values()]
 
 
@@ -45,11 +51,19 @@ def _entries(name: str, rows: Iterable[Row]) -> list[Entry]:
 
 
 def write(entries: Iterable[Entry], path: Path) -> None:
-    """A whole file, or none."""
+    """As a log has them. Raises OSError."""
+    place(map(encode_line, entries), path)
+
+
+def place(lines: Iterable[bytes], path: Path) -> None:
+    """A whole file, or none, also where the disk is full. Raises OSError."""
     aside = path.with_name(f".{path.name}")
-    with open(aside, "wb") as file:
-        file.writelines(map(encode_line, entries))
-    aside.rename(path)
+    try:
+        with open(aside, "wb") as file:
+            file.writelines(lines)
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def read_file(path: Path) -> list[Entry]:
@@ -77,6 +91,3 @@ def opened(entries: Iterable[Entry], keyring: RoleKeyring) -> Iterator[Opened]:
             yield opener.open(entry.sealed, entry.entry_id, int(entry.entry_id.partition("-")[0]))
         except RefusedError:
             continue
-
-
-_ENDS = (("XRANGE", ("-", "+")), ("XREVRANGE", ("+", "-")))

@@ -9,10 +9,12 @@ from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened, Sealer
+from tests.rounds import optimizer
 from tests.sealed import MASTER, NOW_MS, RUN
 from tests.view_kit import Gate, Stage, Status, beat, command, commit, receipt, said, seed
 from tests.web_kit import board, site, visiting
 
+Optimizer = pb.OptimizerCommandType
 GRAFT = pb.SeedOperation.SEED_OP_START_GRAFTING
 HOSTILE = "<img src=x onerror=alert(1)>"
 GAIN = {"mean": 0.2, "low": 0.15, "high": 0.25, "examples": 512.0}
@@ -93,6 +95,54 @@ def test_an_entry_that_was_refused_shows_what_the_coordinator_answered_later() -
     [row] = of.everything()["rows"]
 
     assert row["seal"]["standing"] == "refused" and row["status"] == "rejected"
+
+
+def test_commands_that_wait_for_their_answers_are_all_known_however_many() -> None:
+    of = board()
+    asked = [command(f"c{number}", number, GRAFT, f"s{number}") for number in range(600)]
+    for each in asked:
+        of.note(each)
+    for each in asked:
+        of.note(receipt(each, "worker-0", 1_000, Status.RECEIPT_APPLIED, stage=Stage.SEED_STAGE_BLENDING))
+
+    whole = of.everything()
+
+    assert whole["head"]["published"] == 600
+    assert len(whole["seeds"]) == 600 and all(row["num_moments"] == 1 for row in whole["seeds"])
+    assert all(len(row["answers"]) == 1 for row in whole["rows"])
+
+
+def test_an_answer_to_an_entry_that_no_stream_can_have_changes_no_other() -> None:
+    of = board()
+    graft = command("c1", 0, GRAFT, "s0")
+    of.note(graft)
+    forged = pb.CommandReceipt(version=1, command_id="c1", entry_id="anything", worker="worker-0", step=1)
+    forged.status = Status.RECEIPT_APPLIED
+    of.note(said(Role.WORKER, "worker-0", forged, 1))
+    of.note(receipt(graft, "coordinator", 2, Status.RECEIPT_ACCEPTED))
+
+    [row] = of.everything()["rows"]
+
+    assert row["status"] == "accepted" and [answer["worker"] for answer in row["answers"]] == ["coordinator"]
+
+
+def test_commands_of_one_millisecond_on_two_streams_have_their_own_answers() -> None:
+    of = board()
+    asked = command("c1", 0, GRAFT, "s0")
+    adopted = said(Role.OPTIMIZER, "controller", optimizer(Optimizer.OPTIMIZER_COMMAND_INITIALIZE_HOST))
+    assert asked.entry_id == adopted.entry_id
+    for each in (asked, adopted):
+        of.note(each)
+    of.note(receipt(asked, "coordinator", 2, Status.RECEIPT_REJECTED, reason=pb.ReasonCode.REASON_EMBARGOED))
+    of.note(receipt(adopted, "coordinator", 3, Status.RECEIPT_ACCEPTED))
+
+    whole = of.everything()
+
+    assert [(row["what"], row["status"]) for row in whole["rows"]] == [
+        ("start grafting s0", "rejected"),
+        ("optimizer of host: initialize host", "accepted"),
+    ]
+    assert whole["head"]["published"] == 2
 
 
 def test_rounds_in_which_nothing_was_decided_are_told_apart() -> None:

@@ -8,8 +8,10 @@ from typing import Literal
 
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
+from esper.leyline.seal import Opened
 
 MOST_ORDERS = 512
+NOWHERE = (0, 0)
 Status = Literal["published", "accepted", "applied", "rejected", "failed"]
 Command = pb.AdaptationCommand | pb.OptimizerCommand
 _Receipt = pb.ReceiptStatus
@@ -30,7 +32,7 @@ class Order:
     @property
     def at_ms(self) -> int:
         """When the server took it."""
-        return int(self.entry_id.partition("-")[0] or 0)
+        return _place(self.entry_id)[0]
 
     @property
     def seed_id(self) -> str:
@@ -65,9 +67,11 @@ class Order:
 
 @dataclass
 class Orders:
-    """By stream entry: a replayed or forged copy lies in another entry than the command that it imitates."""
+    """By stream entry and id: a replayed or forged copy lies in another entry than the command that it imitates, and
+    two streams may have a command each under one entry id, of one millisecond."""
 
-    by_entry: OrderedDict[str, Order] = field(default_factory=OrderedDict)
+    most: int = MOST_ORDERS
+    by_entry: OrderedDict[str, list[Order]] = field(default_factory=OrderedDict)
     num_published: int = 0
     num_applied: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
@@ -83,7 +87,7 @@ class Orders:
         """An answer whose sealing role may say so; the first verdict counts, and the first outcome of each rank."""
         order = self._order(receipt.command_id, receipt.entry_id)
         place = _place(receipt.entry_id)
-        self._first_answered = min(place, self._first_answered or place)
+        self._first_answered = min(place, self._first_answered or place) if place > NOWHERE else self._first_answered
         before = order.status
         if receipt.status in (_Receipt.RECEIPT_ACCEPTED, _Receipt.RECEIPT_REJECTED):
             order.verdict = order.verdict or receipt
@@ -92,6 +96,21 @@ class Orders:
         self._count(before, order)
         return order
 
+    def find(self, entry_id: str, command_id: str = "") -> Order | None:
+        """The order of this entry; without an id, as in the answer to an envelope that was refused, the first there."""
+        known = self.by_entry.get(entry_id, [])
+        return next((one for one in known if command_id == one.command_id or "" in (command_id, one.command_id)), None)
+
+    def about(self, opened: Opened) -> Order | None:
+        """The order that this message is, or answers; None: it is about none."""
+        match opened.message:
+            case pb.CommandReceipt() as receipt:
+                return self.find(receipt.entry_id, receipt.command_id)
+            case pb.AdaptationCommand() | pb.OptimizerCommand() as command:
+                return self.find(opened.entry_id, command.command_id)
+            case _:
+                return None
+
     @property
     def newest(self) -> list[Order]:
         """In the order in which the server took them, oldest first.
@@ -99,15 +118,17 @@ class Orders:
         Without those from before the first answer that was read: what became of them is not known.
         """
         first = self._first_answered or (0, 0)
-        known = [order for order in self.by_entry.values() if order.answers or _place(order.entry_id) >= first]
+        there = (order for orders in self.by_entry.values() for order in orders)
+        known = [order for order in there if order.answers or _place(order.entry_id) >= first]
         return sorted(known, key=lambda order: _place(order.entry_id))
 
     def _order(self, command_id: str, entry_id: str) -> Order:
-        known = self.by_entry.get(entry_id)
+        known = self.find(entry_id, command_id)
         if known is None:
-            known = self.by_entry[entry_id] = Order(command_id, entry_id)
+            known = Order(command_id, entry_id)
+            self.by_entry.setdefault(entry_id, []).append(known)
             self.num_published += 1
-            while len(self.by_entry) > MOST_ORDERS:
+            while len(self.by_entry) > self.most:
                 self.by_entry.popitem(last=False)
         known.command_id = known.command_id or command_id
         return known
@@ -137,5 +158,9 @@ def seed_named(command: Command) -> str:
 
 
 def _place(entry_id: str) -> tuple[int, int]:
+    """Where it lies; a worker may have written anything into its answer."""
     milliseconds, _, number = entry_id.partition("-")
-    return int(milliseconds or 0), int(number or 0)
+    try:
+        return int(milliseconds or 0), int(number or 0)
+    except ValueError:
+        return NOWHERE

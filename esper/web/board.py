@@ -5,21 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from esper.errors import RefusedError
-from esper.leyline import contracts as pb
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened
 from esper.view.curves import Curves
-from esper.view.orders import Order
+from esper.view.orders import Orders
 from esper.view.picture import Look, Picture
 from esper.view.timeline import Row, Timeline
 from esper.web import document
+
+MOST_ORDERS = 4_000
+"""As many as a page may begin with, of both streams: an answer to one that is forgotten would count as one more."""
 
 
 class Board:
     """Picture, curves and timeline of one run, fed alike. Has no clock, and knows nothing of browsers."""
 
     def __init__(self, run_id: str, keyring: RoleKeyring) -> None:
-        self.picture, self.curves, self.timeline = Picture(run_id), Curves(), Timeline()
+        self.picture = Picture(run_id, orders=Orders(MOST_ORDERS))
+        self.curves, self.timeline = Curves(), Timeline()
         self.trouble = ""
         self._keyring = keyring
         self._rows: dict[str, Row] = {}
@@ -30,12 +33,15 @@ class Board:
         """Take a message that opened."""
         self.picture.note(opened)
         self.curves.note(opened)
-        order = self._order(opened)
+        order = self.picture.orders.about(opened)
         if order is not None:
             self.curves.note_order(order)
             for stream in ("commands", "optimizer"):
-                if (known := self._rows.get(f"{stream}/{order.entry_id}")) is not None:
-                    self._take(known if known.order is order else self.timeline.answer(known, order))
+                known = self._rows.get(f"{stream}/{order.entry_id}")
+                if known is not None and known.order is None:
+                    self._take(self.timeline.answer(known, order))
+                elif known is not None and known.order is order:
+                    self._take(known)
         row = self.timeline.note(opened, self._keyring, order)
         if row is not None:
             self._take(row)
@@ -48,7 +54,7 @@ class Board:
         """Take an entry that no reader takes; one of a decision's streams is shown."""
         name = stream.rpartition(":")[2]
         if name in ("commands", "optimizer", "decisions", "receipts", "emergency"):
-            order = self.picture.orders.by_entry.get(entry_id)
+            order = self.picture.orders.find(entry_id)
             self._take(self.timeline.refuse(name, entry_id, sealed, error, order))
 
     def everything(self) -> dict[str, Any]:
@@ -89,13 +95,3 @@ class Board:
         self._rows[key] = self._changed[key] = row
         if len(self._rows) > 2 * self.timeline.most:
             self._rows = {f"{kept.stream}/{kept.entry_id}": kept for kept in self.timeline.rows}
-
-    def _order(self, opened: Opened) -> Order | None:
-        """The command that this message is, or answers."""
-        match opened.message:
-            case pb.CommandReceipt() as receipt:
-                return self.picture.orders.by_entry.get(receipt.entry_id)
-            case pb.AdaptationCommand() | pb.OptimizerCommand():
-                return self.picture.orders.by_entry.get(opened.entry_id)
-            case _:
-                return None

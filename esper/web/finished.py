@@ -14,12 +14,12 @@ from esper.leyline.seal import Opened
 from esper.runtime.audit import Audit, audit, peeked
 from esper.runtime.logbook import Logbook, Read, opened, order_of
 from esper.view.curves import Curves
-from esper.view.orders import Order
+from esper.view.orders import Orders
 from esper.view.picture import Picture
 from esper.view.timeline import Timeline
 
 EVERY = 1_000_000
-"""Rows of a report: all."""
+"""Rows and commands of a report: all."""
 
 
 @dataclass
@@ -33,6 +33,8 @@ class Finished:
     timeline: Timeline = field(default_factory=lambda: Timeline(EVERY, EVERY))
     reports: dict[str, pb.WorkerReport] = field(default_factory=dict)
     decisions: list[Message] = field(default_factory=list)
+    world_size: int = 0
+    """Ranks, as the last one that ended says."""
     first_ms: int = 0
     last_ms: int = 0
 
@@ -45,13 +47,15 @@ class Finished:
     def are_equal(self) -> bool | None:
         """Whether all ranks ended with the same parameters; None: not all of them said."""
         told = {report.parameter_digest for report in self.reports.values()}
-        return None if not told else len(told) == 1
+        if len(told) > 1:
+            return False
+        return True if told and len(self.reports) >= self.world_size else None
 
     def note(self, message: Opened) -> None:
         """Take one that opened, in the order of time."""
         self.picture.note(message)
         self.curves.note(message)
-        order = self._order(message)
+        order = self.picture.orders.about(message)
         if order is not None:
             self.curves.note_order(order)
         self.timeline.note(message, self.keyring, order)
@@ -68,7 +72,7 @@ class Finished:
         """Take one that no reader takes."""
         if read.refused is not None:
             entry = read.entry
-            order = self.picture.orders.by_entry.get(entry.entry_id)
+            order = self.picture.orders.find(entry.entry_id)
             self.timeline.refuse(entry.stream, entry.entry_id, entry.sealed, read.refused, order)
 
     def settle(self) -> None:
@@ -85,7 +89,7 @@ class Finished:
 
     def _note_end(self, record: pb.RunRecord) -> None:
         report = record.ended.report
-        self.reports[record.worker] = report
+        self.reports[record.worker], self.world_size = report, record.world_size
         for seed in report.seeds:
             self.picture.seeds.note_report(seed)
             state = pb.SeedState(seed_id=seed.seed_id, site=seed.site, blueprint_id=seed.blueprint_id, stage=seed.stage)
@@ -94,20 +98,11 @@ class Finished:
                 known.state = state
             known.state.stage = seed.stage
 
-    def _order(self, message: Opened) -> Order | None:
-        match message.message:
-            case pb.CommandReceipt() as receipt:
-                return self.picture.orders.by_entry.get(receipt.entry_id)
-            case pb.AdaptationCommand() | pb.OptimizerCommand():
-                return self.picture.orders.by_entry.get(message.entry_id)
-            case _:
-                return None
-
 
 def fold(book: Logbook, keyring: RoleKeyring | None, beside: Iterable[Opened] = ()) -> Finished:
     """Everything, in the order of time. Without secret keys nothing but signatures is checked, and it says so."""
     checked = audit(book, keyring)
-    found = Finished(Picture(checked.run_id), checked, keyring)
+    found = Finished(Picture(checked.run_id, orders=Orders(EVERY)), checked, keyring)
     sealed = keyring is not None and bool(keyring.roles)
     reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in book.streams}
     entries = [read for stream in reads.values() for read in stream]

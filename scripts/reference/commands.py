@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from esper.cli import manual
@@ -84,7 +85,7 @@ def default(one: Any) -> str:
     if one.required:
         return "required"
     value = one.default
-    return code(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
+    return code(str(value)) if isinstance(value, int | float | str | Path) and not isinstance(value, bool) else ""
 
 
 def examples(path: str, command: Any) -> str:

@@ -15,14 +15,17 @@ from esper.leyline.keyring import MasterKeyring
 PROGRAM = "from esper.cli.main import app; app(prog_name='esper')"
 
 
-@pytest.mark.parametrize("when", ["as it is written", "at the end"])
-def test_a_closed_pipe_is_no_failure_of_the_command(when: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "when"),
+    [(["keys", "list"], "as it is written"), (["keys", "list"], "at the end"), (["--help"], "at the end")],
+)
+def test_a_closed_pipe_is_no_failure_of_the_command(words: list[str], when: str, tmp_path: Path) -> None:
     MasterKeyring.new(time.time_ns()).save(tmp_path / "master.json")
     reading, writing = os.pipe()
     os.close(reading)
 
     ended = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, "keys", "list", str(tmp_path / "master.json")],
+        [sys.executable, "-P", "-c", PROGRAM, *words, *[str(tmp_path / "master.json")] * (len(words) > 1)],
         env={**os.environ, "PYTHONUNBUFFERED": "1" if when == "as it is written" else ""},
         stdout=writing,
         stderr=subprocess.PIPE,

@@ -96,11 +96,13 @@ def refuse(sentence: str) -> NoReturn:
 
 def silenced() -> bool:
     """Have what is left to write go nowhere if nobody reads stdout any more, as in `esper tail | head`; whether so."""
-    looked = select.poll()
-    looked.register(sys.stdout.fileno(), 0)  # which still tells that a pipe has no reader
+    out, looked = sys.stdout.fileno(), select.poll()
+    if os.path.samestat(os.fstat(out), os.stat(os.devnull)):
+        return True  # rich has seen to it
+    looked.register(out, 0)  # which still tells that a pipe has no reader
     if not looked.poll(0):
         return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit complains
+    os.dup2(os.open(os.devnull, os.O_WRONLY), out)  # else the flush at exit complains
     return True
 
 

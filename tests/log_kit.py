@@ -39,6 +39,10 @@ class Writer:
         self.book.streams[stream].append(entry)
         return entry
 
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let so much time go by."""
+        self._now_ms += milliseconds
+
     def sealer(self, role: Role, producer: str) -> Sealer:
         if (role, producer) not in self._sealers:
             keys = self.master.derive(self.book.run_id, [role])

@@ -13,11 +13,15 @@ from typer.testing import CliRunner
 from esper.bus import connect, names
 from esper.cli.main import app
 from esper.leyline import contracts as pb
+from esper.leyline.archive import Entry
 from esper.leyline.kinds import Role
 from esper.runtime import said
-from tests.log_kit import REPORT, WORKERS, Writer, began, toy
+from esper.view.curves import Curves
+from esper.web.report import plots
+from tests.log_kit import GERMINATE, REPORT, WORKERS, Writer, began, toy
 from tests.rounds import seed_command
 from tests.scripted import ScriptedRun
+from tests.view_kit import beat, seed
 from tests.web_kit import give_observer
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'[:60]
@@ -100,6 +104,17 @@ def test_of_a_run_that_was_cut_off_it_tells_what_commands_and_answers_say(tmp_pa
     assert "not told: no rank ended in order" in told
 
 
+def test_parameters_are_equal_where_every_rank_said_so(tmp_path: Path) -> None:
+    writer, told = toy(ended=False), []
+    for rank, digest in ((0, b"p" * 32), (1, b"q" * 32), (1, b"p" * 32)):
+        report = pb.WorkerReport(worker=WORKERS[rank], steps=40, parameter_digest=digest)
+        writer.record(rank, ended=pb.RunEnded(report=report, round_applied=2))
+        told.append(text_of(reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")[1]))
+
+    assert "not told: 1 of 2 ranks ended in order" in told[0]
+    assert "DIFFERENT between ranks" in told[1] and "equal on all ranks" in told[2]
+
+
 @pytest.mark.parametrize("which", ["receipts", "commands"])
 def test_a_log_that_was_changed_is_said_with_status_one(tmp_path: Path, which: str) -> None:
     writer = toy()
@@ -122,6 +137,67 @@ def test_without_a_key_it_says_that_nothing_was_checked(tmp_path: Path) -> None:
     told = text_of(page)
     assert status == 0 and "no seal, as there is no secret keyring" in told and "unchecked" in told
     assert "verified" not in told.replace("Verified: signed by", "")
+
+
+def test_a_log_with_times_that_are_none_is_told_all_the_same(tmp_path: Path) -> None:
+    writer = toy()
+    writer.book.streams["commands"].append(Entry("commands", "99999999999999999999-0", b"junk"))
+
+    status, page = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+
+    assert status == 1 and "99999999999999999999ms" in text_of(page)
+
+
+def test_decisions_of_a_run_of_days_have_their_day(tmp_path: Path) -> None:
+    writer = toy(ended=False)
+    _, short = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+    writer.pass_ms(86_400_000)
+    writer.decide(3, writer.say("commands", Role.CONTROLLER, "controller", GERMINATE), GERMINATE.command_id, 50)
+    _, long = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+
+    days = [re.findall(r'<th role="rowheader" scope="row">(?:(\S+) )?22:13:20</th>', page) for page in (short, long)]
+
+    assert set(days[0]) == {""} and set(days[1]) == {"2023-11-14", "2023-11-15"}
+
+
+def test_commands_that_waited_for_their_answers_are_all_told_however_many(tmp_path: Path) -> None:
+    writer = Writer()
+    asked = []
+    for number in range(600):
+        command = seed_command(pb.SeedOperation.SEED_OP_CULL)
+        command.command_id = f"c{number}"
+        asked.append((command.command_id, writer.say("commands", Role.CONTROLLER, "controller", command)))
+    for command_id, entry in asked:
+        answer = pb.CommandReceipt(version=1, command_id=command_id, entry_id=entry.entry_id, worker="coordinator")
+        answer.status, answer.reason = pb.ReceiptStatus.RECEIPT_REJECTED, pb.ReasonCode.REASON_UNKNOWN_SEED
+        writer.say("receipts", Role.COORDINATOR, "coordinator", answer)
+
+    _, page = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+
+    told = text_of(page)
+    assert "600 published, 0 applied" in told and "600 unknown_seed" in told
+
+
+def test_a_plot_says_how_many_of_its_lines_it_shows_and_runs_none_of_their_names() -> None:
+    curves = Curves()
+    for step in (10, 20):
+        names = [f"<img src=x onerror=alert({number})>" for number in range(7)]
+        seeds = [seed(name, Stage.SEED_STAGE_BLENDING, alpha=step / 20, stage_since_step=10) for name in names]
+        curves.note(beat("worker-0", step, *seeds, step=step))
+
+    drawn = plots(curves)
+
+    assert "Alpha of each blended seed over steps: the first 6 of 7" in [each.caption for each in drawn]
+    assert all("onerror" in each.svg and "<img" not in each.svg and "<script" not in each.svg for each in drawn[:2])
+
+
+def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+    log, taken = toy().save(tmp_path / "run.jsonl"), tmp_path / "taken"
+    taken.write_text("a file")
+
+    result = CliRunner().invoke(app, ["report", str(log), "--out", str(taken / "report.html")])
+
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1 and "--out" in result.stderr
 
 
 def test_for_a_machine_it_is_one_object(tmp_path: Path) -> None:
@@ -153,7 +229,8 @@ async def test_of_a_live_run_it_draws_losses_alphas_and_grafts(run: ScriptedRun,
 
     kept = said.read_file(tmp_path / said.SAID)
     opened = [*said.opened(kept, run.master.derive(run.run_id, [Role.OBSERVER]))]
-    assert kept == entries and len(opened) == 8 and 1 <= len(thinned) <= 3
+    assert kept == entries and len(opened) == 8
+    assert len(thinned) <= 3 and [thinned[0], thinned[-1]] == [entries[0], entries[-1]]
 
     from esper.runtime import logbook
     from esper.web.finished import fold

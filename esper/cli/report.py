@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from esper.bench.output.placed import place
 from esper.bus.names import NAME
 from esper.cli.log import RUNS, Keyring, Run, RunsDir
+from esper.errors import SettingError
 
 if TYPE_CHECKING:
     from esper.web.finished import Finished
@@ -29,8 +31,10 @@ def report(
     finished, page = asyncio.run(_read(run, runs_dir, keyring))
     checked = finished.checked
     path = out or Path(f"report-{checked.run_id if NAME.fullmatch(checked.run_id) else 'run'}.html")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    try:
+        place(page, path)
+    except OSError as error:
+        raise SettingError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
     entries, findings = checked.num_entries, len(checked.findings)
     told = {"report": str(path), "run": checked.run_id, "entries": entries, "findings": findings}
     typer.echo(notation.dumps(told) if json else f"{path}: {entries} entries, {findings} findings")

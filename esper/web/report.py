@@ -57,7 +57,7 @@ def html(run: Finished) -> str:
         num_empty=sum(row.is_empty for row in run.timeline.rows),
         findings=[*run.checked.findings, *run.checked.notes],
         number=number,
-        moment=moment,
+        at=moment if moment(run.first_ms)[:10] != moment(run.last_ms)[:10] else of_day,
     )
 
 
@@ -65,7 +65,8 @@ def figures(run: Finished) -> dict[str, str]:
     """The run in a few lines."""
     orders, checked, rounds = run.picture.orders, run.checked, run.rounds
     latency: Any = rounds["latency_ms"]
-    equal = {True: "equal on all ranks", False: "DIFFERENT between ranks", None: "not told: no rank ended in order"}
+    ended = f"{len(run.reports)} of {run.world_size} ranks" if run.reports else "no rank"
+    equal = {True: "equal on all ranks", False: "DIFFERENT between ranks", None: f"not told: {ended} ended in order"}
     seals = "every seal" if checked.seals_checked else "no seal, as there is no secret keyring,"
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(orders.rejected.items())) or "none"
     accuracies = [report.notes["accuracy"] for report in run.reports.values() if "accuracy" in report.notes]
@@ -96,7 +97,7 @@ def plots(curves: Curves) -> list[Drawn]:
     """Those that there is anything to draw of."""
     losses = {name: line for name, line in curves.lines["loss"].items() if name in _LOSSES}
     wanted: list[tuple[Plot, str, str, Mapping[str, Line]]] = [
-        ("loss", "", "Loss over steps, with the moments of grafts", losses or curves.lines["loss"]),
+        ("loss", "", "Loss over steps, with the newest moments of grafts", losses or curves.lines["loss"]),
         ("alpha", "", "Alpha of each blended seed over steps", curves.lines["alpha"]),
         ("growth", "bytes", "Parameters of seeds over steps (bytes, by G0's measure)", curves.lines["growth"]),
         ("latency", "ms", "Barrier latency (ms), proposal to commit, over time", curves.lines["latency"]),
@@ -109,7 +110,8 @@ def plots(curves: Curves) -> list[Drawn]:
         if shown:
             moments = grafts(curves, next(iter(lines.values()))) if plot == "loss" else {}
             over = "time" if plot in ("latency", "rate") else "steps"
-            found.append(Drawn(charts.curves(caption, unit, labelled(shown, over), moments, over=over), caption))
+            said = caption if len(shown) == len(drawn) else f"{caption}: the first {len(shown)} of {len(drawn)}"
+            found.append(Drawn(charts.curves(said, unit, labelled(shown, over), moments, over=over), said))
     return found
 
 
@@ -131,7 +133,7 @@ def labelled(lines: Mapping[str, list[Point]], over: str) -> dict[str, list[Poin
 
 
 def label_of(point: Point, over: str) -> str:
-    return moment(int(point.at * 1000))[11:] if over == "time" else f"{point.at:,.0f}"
+    return of_day(int(point.at * 1000)) if over == "time" else f"{point.at:,.0f}"
 
 
 def grafts(curves: Curves, line: Line) -> dict[str, Point]:
@@ -146,8 +148,16 @@ def grafts(curves: Curves, line: Line) -> dict[str, Point]:
 
 
 def moment(at_ms: int) -> str:
-    """In UTC, to the second; a dash for none."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_ms / 1000)) if at_ms else words.NONE
+    """In UTC, to the second; a dash for none. What is no time, as a log of anybody's may hold, is told as it is."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_ms / 1000)) if at_ms else words.NONE
+    except (OverflowError, OSError):
+        return f"{at_ms}ms"
+
+
+def of_day(at_ms: int) -> str:
+    """The same without its date."""
+    return moment(at_ms).rpartition(" ")[2]
 
 
 def number(value: float | None) -> str:

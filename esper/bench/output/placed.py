@@ -12,11 +12,11 @@ def place(text: str, path: Path) -> None:
     path = path.resolve()  # in the stead of what a link points to
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with aside.open("w") as file:
+        with aside.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -58,6 +58,22 @@ async def test_one_that_comes_back_is_told_what_it_missed() -> None:
     assert said(after) == [("change", {"step": 2}), ("change", {"step": 3})]
 
 
+async def test_one_that_was_away_for_half_a_minute_is_told_each_change() -> None:
+    of = feed()
+    first = of.subscribe()
+    of.leave(first)
+    first.finish()
+    [[(known, _, _)]] = await told(first)
+    for step in range(120):  # four a second
+        of.publish({"step": step})
+    again = of.subscribe(known)
+    of.end()
+
+    [after] = await told(again)
+
+    assert said(after) == [("change", {"step": step}) for step in range(120)]
+
+
 async def test_one_that_was_away_for_too_long_or_knows_another_server_is_told_everything() -> None:
     of, other = feed(), feed()
     stranger = other.subscribe()
@@ -69,10 +85,10 @@ async def test_one_that_was_away_for_too_long_or_knows_another_server_is_told_ev
     [[(first, _, _)]] = await told(old)
     for step in range(200):
         of.publish({"step": step})
-    back = [of.subscribe(each) for each in (first, foreign, "nonsense", f"{first}0", "")]
+    back = [of.subscribe(each) for each in (first, foreign, "nonsense", f"{first}0", first + "0" * 5_000, "")]
     of.end()
 
-    assert [said(found) for found in await told(*back)] == [[("snapshot", WHOLE)]] * 5
+    assert [said(found) for found in await told(*back)] == [[("snapshot", WHOLE)]] * 6
 
 
 async def test_many_browsers_share_one_snapshot() -> None:

@@ -88,10 +88,9 @@ class Feed:
     def subscribe(self, last_event_id: str = "") -> Subscriber:
         """From behind the frame of this id, where all since is kept; else a snapshot first."""
         missed = self._since(last_event_id)
-        frames = [self._whole()] if missed is None or len(missed) > self._most_waiting else missed
         subscriber = Subscriber(self._most_waiting)
-        for frame in frames:
-            subscriber.offer(frame)
+        if first := self._whole() if missed is None else b"".join(missed):  # as one, however much there was
+            subscriber.offer(first)
         if self.ended:
             subscriber.finish()
         else:
@@ -123,7 +122,7 @@ class Feed:
     def _since(self, last_event_id: str) -> list[bytes] | None:
         """Frames after this one; None: it is not one of ours, or too long ago."""
         name, _, number = last_event_id.rpartition("-")
-        if name != self._name or not number.isdecimal() or int(number) > self._number:
+        if name != self._name or not number.isdecimal() or len(number) > 18 or int(number) > self._number:
             return None
         missed = [frame for at, frame in self._kept if at > int(number)]
         return missed if len(missed) == self._number - int(number) else None

@@ -29,6 +29,14 @@ def test_a_port_that_is_taken_is_said(run: ScriptedRun, capfd: pytest.CaptureFix
     assert f"'127.0.0.1:{port}'" in said and "free" in said
 
 
+def test_a_name_that_no_machine_can_have_is_said(run: ScriptedRun, capfd: pytest.CaptureFixture[str]) -> None:
+    give_observer(run)
+
+    said = refused(capfd, run.name, "--host", "..ä")
+
+    assert "--host, --port is '..ä:8470'" in said
+
+
 def test_a_short_token_and_a_run_that_is_not_there_are_said(
     run: ScriptedRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

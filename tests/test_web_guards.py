@@ -103,3 +103,17 @@ def test_a_token_file_is_private_and_long_enough(tmp_path: Path, monkeypatch: py
         chosen(path)
     assert "short" not in str(refused.value)
     assert chosen(None) is None
+
+
+def test_a_token_that_no_header_can_carry_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "token"
+    path.write_text("größer-als-sechzehn-zeichen")
+    path.chmod(0o600)
+    monkeypatch.setenv("ESPER_WEB_TOKEN", f" {SECRET}\n")
+
+    with pytest.raises(SettingError, match="ASCII") as refused:
+        chosen(path)
+    token = chosen(None)
+
+    assert "sechzehn" not in str(refused.value)
+    assert token is not None and token.allows(f"Bearer {SECRET}")

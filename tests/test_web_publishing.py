@@ -55,6 +55,7 @@ async def test_what_another_site_can_make_a_browser_send_is_no_token(given: dict
     ("body", "status"),
     [
         (b'{"operation": "cull"', 400),
+        (b"[" * 60_000, 400),
         (b"[1]" + b" " * 70_000, 413),
     ],
 )
@@ -116,6 +117,7 @@ NO_COMMANDS: list[tuple[object, str]] = [
     ({"operation": "cull", "arguments": {"seed": 7}}, "valid string"),
     ({"operation": "cull", "arguments": {"seed": "s0", "auto": 1}}, "only seed"),
     ({"operation": "germinate", "arguments": {"seed": "s0", "site": "a", "blueprint": "b", "rank": "4"}}, "number"),
+    ({"operation": "germinate", "arguments": {"seed": "s0", "site": "a", "blueprint": "b", "self": 4}}, "only seed"),
     ({"operation": "set_alpha_target", "arguments": {"seed": "s0", "alpha": 2.0}}, "between 0 and 1"),
     ({"operation": "emergency", "arguments": {"level": "panic"}}, "panic"),
 ]

@@ -75,7 +75,7 @@ class Site:
             return JSONResponse(await self.publish(json.loads(body)), 202)
         except (SettingError, RefusedError) as error:
             return _refused(400, str(error))
-        except ValueError:
+        except (ValueError, RecursionError):
             return _refused(400, "expected a JSON object")
         except EsperError as error:  # Redis is away
             return _refused(503, str(error))

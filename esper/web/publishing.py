@@ -30,7 +30,7 @@ async def publish(controller: Controller, said: object) -> Receipt:
         raise SettingError("operation", operation, f"one of {', '.join(OPERATIONS)}{near(str(operation), OPERATIONS)}")
     given = dict(said.get("arguments", {}))
     checked = {name: _checked(name, kind, given.pop(name)) for name, kind in _named(operation) if name in given}
-    if given and not _takes_numbers(operation):
+    if "self" in given or (given and not _takes_numbers(operation)):
         raise SettingError("arguments", sorted(given), f"only {', '.join(name for name, _ in _named(operation))}")
     numbers = {name: _checked(name, float, value) for name, value in given.items()}
     missing = [name for name in _required(operation) if name not in checked]

@@ -135,11 +135,11 @@ def bound(place: Place) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((place.host, place.port))
-    except OSError as error:
+        listening.listen()
+    except (OSError, TypeError) as error:  # the latter of a name that cannot be encoded
         listening.close()
-        where = f"{place.host}:{place.port}"
-        raise SettingError("--host, --port", where, f"an address that is free ({error.strerror})") from error
-    listening.listen()
+        where, why = f"{place.host}:{place.port}", getattr(error, "strerror", None) or error
+        raise SettingError("--host, --port", where, f"an address that is free ({why})") from error
     return listening
 
 

@@ -34,7 +34,7 @@ def chosen(path: Path | None) -> Token | None:
     """From a file that only its owner can read, else from the environment; None: neither is given."""
     if path is not None:
         return Token(_checked("--token-file", _read(path)))
-    given = os.environ.get(VARIABLE, "")
+    given = os.environ.get(VARIABLE, "").strip()
     return Token(_checked(VARIABLE, given)) if given else None
 
 
@@ -50,4 +50,6 @@ def _read(path: Path) -> str:
 def _checked(name: str, secret: str) -> str:
     if len(secret) < SHORTEST:
         raise SettingError(name, f"{len(secret)} characters", f"at least {SHORTEST}, as of openssl rand -hex 16")
+    if not (secret.isascii() and secret.isprintable()):  # a header carries it
+        raise SettingError(name, "a token of other characters", "printable ASCII, as of openssl rand -hex 16")
     return secret

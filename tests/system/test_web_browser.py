@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from esper.bus import names
+from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime.watching import reach
@@ -132,6 +134,34 @@ async def test_what_a_seed_is_called_is_shown_and_not_run(run: ScriptedRun) -> N
         found = await shown.page.evaluate("[document.images.length, window.met ?? null]")
 
     assert found == [0, None]
+    assert shown.troubles == []
+
+
+async def test_a_flood_of_junk_makes_no_page_grow_without_end(run: ScriptedRun) -> None:
+    async with showing(run) as shown:
+        await shown.visit("/timeline")
+        await shown.ask("c1", "s0")
+        for _ in range(6):
+            await Publisher(run.redis).add_many(names.key(run.run_id, "commands"), [b"junk"] * 1_000)
+        await shown.ask("c2", "s1")
+        await shown.page.get_by_text("cull s1").wait_for()
+        told = await shown.page.get_by_text("decisions, newest first").inner_text()
+        await shown.page.get_by_label("signature").select_option("verified")
+        await shown.page.get_by_text("cull s0").wait_for()
+
+    assert 2 < int(told.split()[2]) <= 4_800
+    assert shown.troubles == []
+
+
+async def test_a_seed_may_be_called_as_objects_of_a_script_call_their_parts(run: ScriptedRun) -> None:
+    async with showing(run) as shown:
+        seeds = [seed_state(name, BLENDING) for name in ("__proto__", "constructor")]
+        for epoch in (2, 3):
+            await run.beat(epoch, *seeds)
+        for name in ("__proto__", "constructor"):
+            await shown.visit(f"/seed?id={name}")
+            await shown.page.get_by_role("group", name="Alpha over steps. Newest").wait_for()
+
     assert shown.troubles == []
 
 

@@ -33,4 +33,4 @@ store.listen((changed) => {
   if (store.known) update(changed);
 });
 store.connect();
-if (location.pathname === "/") publishForm(store, main);
+if (location.pathname === "/") publishForm(main);

@@ -2,9 +2,13 @@
 
 import { el, setText } from "./dom.js";
 
-export async function publishForm(store, main) {
-  const answer = await fetch("/api/commands");
-  const { read_only: readOnly, operations } = await answer.json();
+export async function publishForm(main) {
+  const told = await fetch("/api/commands").then((answer) => answer.json()).catch(() => null);
+  if (told === null) {
+    main.append(el("p", { class: "missed" }, "The server did not say what can be published here: load the page again."));
+    return;
+  }
+  const { read_only: readOnly, operations } = told;
   if (readOnly) {
     main.append(el("p", { class: "aside" }, "This page only shows. Started with --token-file, esper web can publish commands."));
     return;
@@ -57,7 +61,7 @@ async function send(command, token) {
     headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
     body: JSON.stringify(command),
   });
-  const said = await answer.json();
+  const said = await answer.json().catch(() => ({ error: `the server answered ${answer.status} and no more` }));
   return answer.ok ? `published ${said.command_id} as ${said.entry_id}; its answers come in below the newest decisions` : said.error;
 }
 

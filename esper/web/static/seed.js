@@ -25,10 +25,15 @@ export function seedPage(store, main) {
   );
   let known = "";
   const load = async () => {
-    const answer = await fetch(`/api/seed?id=${encodeURIComponent(id)}`);
-    const seed = await answer.json();
-    setText(problem, answer.ok ? "" : seed.error);
-    if (answer.ok) show(seed);
+    try {
+      const answer = await fetch(`/api/seed?id=${encodeURIComponent(id)}`);
+      const seed = await answer.json();
+      setText(problem, answer.ok ? "" : seed.error);
+      if (answer.ok) show(seed);
+    } catch (error) {
+      known = "";  // asked for again with the next change
+      setText(problem, `the server did not tell of this seed: ${error.message}`);
+    }
   };
   const show = (seed) => {
     showFacts(facts, seed);

@@ -1,11 +1,18 @@
 // What the server has said of the run, and who wants to hear of it. The stream names the last event it had when it comes
 // back; the server then says what was missed, or all of it anew.
 
+// As the server keeps them; of each kind the newest.
+const KEPT = { decided: 2000, empty: 200, refused: 200 };
+const MOST_ROWS = 2 * Object.values(KEPT).reduce((one, other) => one + other);
+
+// What a run names is a name here, whatever objects have under it: a seed may be called "constructor".
+const byName = () => Object.create(null);
+
 export class Store {
   constructor() {
     this.known = false;
     this.rows = new Map();
-    this.lines = {};
+    this.lines = byName();
     this.listeners = [];
     this.connected = false;
   }
@@ -34,11 +41,12 @@ export class Store {
   take(said, isWhole) {
     if (isWhole) {
       this.rows = new Map();
-      this.lines = {};
+      this.lines = byName();
     }
     const { rows, lines, ...sections } = said;
     Object.assign(this, sections);
     for (const row of rows ?? []) this.rows.set(row.id, row);
+    if (this.rows.size > MOST_ROWS) this.forget();
     for (const [plot, named] of Object.entries(lines ?? {})) {
       for (const [name, added] of Object.entries(named)) this.append(plot, name, added);
     }
@@ -47,7 +55,7 @@ export class Store {
   }
 
   append(plot, name, [xs, ys]) {
-    const lines = (this.lines[plot] ??= {});
+    const lines = (this.lines[plot] ??= byName());
     const line = (lines[name] ??= [[], []]);
     let keep = line[0].length;
     while (keep > 0 && line[0][keep - 1] >= xs[0]) keep -= 1;
@@ -57,6 +65,16 @@ export class Store {
     if (line[0].length > 4000) {
       const last = line[0].length - 1;
       lines[name] = line.map((values) => values.filter((_, at) => at % 2 === 0 || at === last));
+    }
+  }
+
+  // A page may be open for days.
+  forget() {
+    const left = { ...KEPT };
+    for (const row of this.ordered()) {
+      const kind = row.kind === "refused" ? "refused" : row.empty ? "empty" : "decided";
+      left[kind] -= 1;
+      if (left[kind] < 0) this.rows.delete(row.id);
     }
   }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from esper.bus.survey import Group, StreamView
 from esper.cli.main import app
 from esper.doctor.facts import FirstMessage, MachineFacts, ServerFacts
 from esper.doctor.first_message import first_message
-from esper.doctor.machine import machine_facts, quota_of
+from esper.doctor.machine import least_quota, machine_facts, quota_of
 from esper.doctor.machine_checks import machine_findings
 from esper.doctor.run_checks import stream_findings
 from esper.doctor.server import server_facts
@@ -147,6 +148,29 @@ def test_a_quota_of_cores_is_read_as_the_kernel_writes_it(tmp_path: Any) -> None
 
     assert (bounded, quota_of(quota), quota_of(tmp_path / "none")) == (1.5, None, None)
     assert machine_facts().cores >= 1
+
+
+def test_the_least_quota_of_the_groups_above_is_the_one_that_holds(tmp_path: Path) -> None:
+    groups, own, unit = tmp_path / "cgroup", tmp_path / "own", tmp_path / "cgroup" / "system.slice" / "x.service"
+    unit.mkdir(parents=True)
+    own.write_text("12:cpu:/elsewhere\n0::/system.slice/x.service\n")
+    (unit / "cpu.max").write_text("max 100000\n")
+    (unit.parent / "cpu.max").write_text("50000 100000\n")
+    (groups / "cpu.max").write_text("400000 100000\n")
+
+    assert least_quota(groups, own) == 0.5
+    assert least_quota(groups, tmp_path / "none") == 4.0
+    assert least_quota(tmp_path / "nowhere", own) is None
+
+
+def test_a_server_that_does_not_tell_its_memory_is_not_said_to_have_none() -> None:
+    [found] = [
+        finding
+        for finding in server_findings(replace(SERVER, max_memory_bytes=0, total_memory_bytes=0))
+        if finding.check == "memory"
+    ]
+
+    assert (found.status, found.met) == ("ok", "100 MiB, of an unknown sum")
 
 
 async def test_a_message_really_goes_all_the_way_and_leaves_nothing_behind(

@@ -12,7 +12,7 @@ from pathlib import Path
 from esper.doctor.facts import MachineFacts
 
 SHM = Path("/dev/shm")
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
+GROUPS, OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 TIMEX_BYTES = 512  # struct timex has 208 on 64 bits; its first field, the modes, is 0: nothing is set
 UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
 
@@ -23,7 +23,7 @@ def machine_facts() -> MachineFacts:
         python=sys.version_info[:2],
         torch=torch_version(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        quota=quota_of(QUOTA),
+        quota=least_quota(GROUPS, OWN_GROUP),
         threads=os.environ.get("OMP_NUM_THREADS", ""),
         shm_free_bytes=free_bytes(SHM),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -37,6 +37,19 @@ def torch_version() -> str:
         return version("torch")
     except PackageNotFoundError:
         return ""
+
+
+def least_quota(groups: Path, own: Path) -> float | None:
+    """The least that this process's control group and those above it grant: a container's, or a unit's of systemd."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        lines = []
+    inside = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    group = groups / inside
+    above = [group, *group.parents]
+    granted = [quota_of(each / "cpu.max") for each in above[: above.index(groups) + 1]]
+    return min((quota for quota in granted if quota is not None), default=None)
 
 
 def quota_of(path: Path) -> float | None:

@@ -56,7 +56,8 @@ def memory(facts: ServerFacts) -> Finding:
     bound = "maxmemory" if facts.max_memory_bytes else "the machine's"
     return judged(
         "memory",
-        f"{facts.used_memory_bytes // MIB} of {most // MIB} MiB ({bound})",
+        f"{facts.used_memory_bytes // MIB} "
+        + (f"of {most // MIB} MiB ({bound})" if most else "MiB, of an unknown sum"),
         f"at most {MEMORY_WARN:.0%} in use",
         "raise maxmemory, purge what is no longer needed, or trim logs: ESPER_ARCHIVE for the coordinator",
         graded(used, MEMORY_WARN, MEMORY_FAIL),

@@ -11,7 +11,7 @@ from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened, Sealer
 from tests.rounds import optimizer
 from tests.sealed import MASTER, NOW_MS, RUN
-from tests.view_kit import Gate, Stage, Status, beat, command, commit, receipt, said, seed
+from tests.view_kit import Gate, Look, Stage, Status, beat, command, commit, receipt, said, seed, totals
 from tests.web_kit import board, site, visiting
 
 Optimizer = pb.OptimizerCommandType
@@ -172,6 +172,17 @@ async def test_a_seeds_page_has_its_gates_with_evidence_and_its_gain_with_the_in
     assert moment["gate"] == "G4_SYSTEM_IMPACT" and moment["passed"] and moment["evidence"] == GAIN
     assert answer.headers["content-type"] == "application/json"
     assert missing.status_code == 404 and "no such" in missing.json()["error"]
+
+
+def test_totals_that_cannot_be_read_are_not_shown_as_none() -> None:
+    of = board()
+    of.look(Look(totals=None))
+    before = of.everything()["flow"]
+    of.look(Look(totals=totals(64, 2, 1)))
+    after = of.everything()["flow"]
+
+    assert [tier["count"] for tier in before["tiers"]] == [None] * 3 and before["shed"] is None
+    assert [tier["count"] for tier in after["tiers"]] == [64, 2, 1] and after["shed"] == 0
 
 
 def test_what_was_not_measured_is_null_and_all_of_it_is_json() -> None:

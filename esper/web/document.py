@@ -37,11 +37,11 @@ def head(picture: Picture) -> Json:
 
 
 def flow(picture: Picture) -> Json:
-    """Telemetry by tier, and how far each reduces; rounds and how long they took."""
-    totals, reductions = picture.flow.totals, picture.flow.reductions
+    """Telemetry by tier, and how far each reduces; rounds and how long they took. Null: totals that can't be read."""
+    totals, reductions, is_known = picture.flow.totals, picture.flow.reductions, picture.flow.is_known
     return {
         "tiers": [
-            {"name": name, "count": count, "per_s": number(picture.flow.per_s(name))}
+            {"name": name, "count": count if is_known else None, "per_s": number(picture.flow.per_s(name))}
             for name, count in (
                 ("packets", totals.counted),
                 ("regional", totals.regional),
@@ -49,8 +49,8 @@ def flow(picture: Picture) -> Json:
             )
         ],
         "reductions": [number(each) for each in reductions],
-        "shed": totals.shed,
-        "gaps": totals.gaps,
+        "shed": totals.shed if is_known else None,
+        "gaps": totals.gaps if is_known else None,
         "rounds": {
             "committed": picture.rounds.committed,
             "aborted": picture.rounds.aborted,

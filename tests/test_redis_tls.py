@@ -227,6 +227,18 @@ async def test_no_authority_of_the_system_is_trusted_beside_the_one_that_is_name
         await answer(completed(url, place.variables(CA=place.stranger.cert)))
 
 
+async def test_a_node_that_no_authority_of_ours_has_signed_is_not_even_asked_who_holds_what(
+    place: Place, nodes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(place.authority.cert))
+
+    async with connect.writer(completed(nodes, place.variables())) as ours:
+        assert len(await ours.servers()) == 1
+    async with connect.writer(completed(nodes, place.variables(CA=place.stranger.cert))) as strange:
+        with pytest.raises(BusError):
+            await strange.servers()
+
+
 def test_files_of_tls_ask_for_a_url_of_tls(place: Place) -> None:
     with pytest.raises(
         SettingError, match="ESPER_REDIS_URL is 'redis://host/0'; expected a URL that begins with rediss"

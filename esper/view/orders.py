@@ -25,7 +25,6 @@ class Order:
     entry_id: str
     command: Command | None = None
     producer: str = ""
-    is_signed: bool = False  # by Ed25519, as its envelope says; whether it fits is for an audit
     verdict: pb.CommandReceipt | None = None
     outcomes: dict[str, pb.CommandReceipt] = field(default_factory=dict)
 
@@ -77,10 +76,10 @@ class Orders:
     rejected: Counter[str] = field(default_factory=Counter)
     _first_answered: tuple[int, int] | None = None  # oldest entry that an answer was read for
 
-    def note_command(self, command: Command, entry_id: str, producer: str, *, is_signed: bool) -> Order:
+    def note_command(self, command: Command, entry_id: str, producer: str) -> Order:
         """A command as it lies on its stream. A repeat of the reading changes nothing."""
         order = self._order(command.command_id, entry_id)
-        order.command, order.producer, order.is_signed = command, producer, is_signed
+        order.command, order.producer = command, producer
         return order
 
     def note_receipt(self, receipt: pb.CommandReceipt) -> Order:

@@ -126,10 +126,7 @@ class Picture:
             self._tell_seed(self.orders.note_receipt(receipt))
 
     def _note_command(self, command: Command, opened: Opened) -> None:
-        header = opened.header
-        self._tell_seed(
-            self.orders.note_command(command, opened.entry_id, header.producer, is_signed=bool(header.signed))
-        )
+        self._tell_seed(self.orders.note_command(command, opened.entry_id, opened.header.producer))
 
     def _note_record(self, record: pb.RunRecord) -> None:
         for outcome in record.judged.outcomes:  # of requests: the seed's id stands in place of a command's

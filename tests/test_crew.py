@@ -13,6 +13,7 @@ from esper.errors import SettingError
 from esper.runtime.crew import Crew, Notes, NotReadyError
 from esper.runtime.notify import Notices
 from esper.runtime.runfile import Restart
+from esper.runtime.spawn import NotStartedError
 from esper.runtime.supervise import ProcessDiedError
 from esper.runtime.unit import Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, plan, shell
@@ -210,6 +211,18 @@ async def test_a_run_that_ends_starts_nothing_anew(tmp_path: Path) -> None:
 
     assert await draining
     assert [unit.state for unit in trial.crew.units] == [State.STOPPED] * 2
+
+
+async def test_one_that_can_not_be_started_does_not_keep_the_others_from_ending(tmp_path: Path) -> None:
+    (tmp_path / "a.log").mkdir()
+    trial = Trial(tmp_path, [plan("a", STAY)], [plan("global", STAY)])
+    trial.crew.start()
+    await trial.said.until("process.ready")
+
+    with pytest.raises(NotStartedError, match="a can't be started"):
+        await trial.crew.drain()
+
+    assert trial.crew.units[1].state is State.STOPPED and trial.crew.drained.is_set()
 
 
 async def test_a_run_ends_where_one_is_done_and_the_others_are_given_up(tmp_path: Path) -> None:

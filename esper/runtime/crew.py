@@ -114,14 +114,18 @@ class Crew:
             stop.cancel()
 
     async def drain(self) -> bool:
-        """End one tier after the other; whether none of them had to be killed."""
+        """End one tier after the other; whether none had to be killed. What goes wrong is raised after the last."""
         self.stopping.set()
+        wrong: list[BaseException] = []
         for tier in self.tiers:
             if tier:
                 await self._until_settled(tier[0].plan.role)
-            await asyncio.gather(*map(self._stop, tier))
+            ended = await asyncio.gather(*map(self._stop, tier), return_exceptions=True)
+            wrong += [each for each in ended if each is not None]
         await end(self._serving)
         self.drained.set()
+        for error in wrong:
+            raise error
         return not any(unit.was_killed for unit in self.units)
 
     def hurry(self) -> None:

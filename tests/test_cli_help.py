@@ -92,10 +92,9 @@ def test_the_list_of_commands_costs_no_command_its_import() -> None:
     assert answer.stdout.splitlines()[-1] == ""
 
 
-def test_each_status_that_the_help_names_is_met() -> None:
-    met = {
-        0: CliRunner().invoke(app, ["status", "--help"]).exit_code,
-        2: CliRunner().invoke(app, ["verify", "nowhere/no.jsonl"]).exit_code,
-    }
-
-    assert met == {0: 0, 2: 2}
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("status --help", 0), ("doctor --redis redis://127.0.0.1:1", 1), ("verify nowhere/no.jsonl", 2)],
+)
+def test_a_command_ends_with_the_status_that_its_help_names(line: str, status: int) -> None:
+    assert CliRunner().invoke(app, line.split()).exit_code == status

@@ -19,6 +19,8 @@ from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.cli.main import app
+from esper.doctor.rights import rights_of
+from esper.doctor.run_checks import rights_finding
 from esper.errors import BusError
 from esper.leyline.kinds import OPENS, SEALS, Domain, Role
 from tests.server_kit import newer_server
@@ -127,6 +129,18 @@ def on(stream: str, run: str = RUN) -> str:
 
 def aimed(words: tuple[str, ...], place: str) -> tuple[str, ...]:
     return tuple(place if word == "@" else word for word in words)
+
+
+@pytest.mark.parametrize("role", ["worker", "coordinator", "regional", "observer"])
+async def test_the_doctor_finds_what_a_user_may_do_and_leaves_nothing_behind(
+    server: EmbeddedRedis, variables: dict[str, dict[str, str]], admin: connect.Redis, role: str
+) -> None:
+    async with connect.writer(completed(server.url, variables[role])) as redis:
+        found = await rights_of(redis, RUN, user_name(RUN, role))
+
+    assert ({*found.adds}, {*found.reads}) == (ADDS[role], READS[role])
+    assert rights_finding(role, found).status == "ok"
+    assert [key async for key in admin.scan_iter(match="esper:*doctor*")] == []
 
 
 @pytest.mark.parametrize("right", RIGHTS)

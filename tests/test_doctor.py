@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 from esper.bus import connect
 from esper.bus.survey import Group, StreamView
 from esper.cli.main import app
-from esper.doctor.facts import FirstMessage, MachineFacts, ServerFacts
+from esper.doctor.facts import FirstMessage, MachineFacts, Rights, ServerFacts
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import least_quota, machine_facts, quota_of
 from esper.doctor.machine_checks import machine_findings
-from esper.doctor.run_checks import stream_findings
+from esper.doctor.run_checks import rights_finding, role_of, stream_findings
 from esper.doctor.server import server_facts
 from esper.doctor.server_checks import arrival, server_findings
+from esper.leyline.kinds import Role
 from esper.runtime.findings import Finding
 from tests.scripted import ScriptedRun
 
@@ -138,6 +139,26 @@ def test_a_group_that_is_behind_is_named() -> None:
         ("stream r0/telemetry", "warn"),
     ]
     assert "late" in behind[0].met and "more than 1000 unread" in behind[1].met
+
+
+def test_a_right_too_few_stops_a_role_and_one_too_many_is_a_door_left_open() -> None:
+    whole = Rights("regional", adds=frozenset({"regional", "dead"}), reads=frozenset({"telemetry"}))
+    more = replace(whole, adds=whole.adds | {"commands"})
+    fewer = replace(more, reads=frozenset())
+
+    found = {rights: rights_finding("regional", rights) for rights in (whole, more, fewer)}
+
+    assert [each.status for each in found.values()] == ["ok", "warn", "fail"]
+    assert found[more].met == "regional may also add to commands"
+    assert found[fewer].met == "regional may not read telemetry; may also add to commands"
+
+
+def test_a_role_is_told_by_the_name_of_its_user_else_by_its_keys() -> None:
+    run = "digits-00c0ffee"
+
+    assert role_of(run, f"{run}-exporter", [Role.OBSERVER]) == "exporter"
+    assert role_of(run, "alice", [Role.CONTROLLER, Role.OPTIMIZER]) == "controller"
+    assert role_of(run, "alice", [Role.CONTROLLER]) is None
 
 
 def test_a_quota_of_cores_is_read_as_the_kernel_writes_it(tmp_path: Any) -> None:

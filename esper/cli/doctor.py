@@ -21,15 +21,18 @@ from esper.bus.survey import survey
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import machine_facts
 from esper.doctor.machine_checks import machine_findings
-from esper.doctor.run_checks import stream_findings
-from esper.doctor.server import server_facts
+from esper.doctor.rights import is_refusal, rights_of
+from esper.doctor.run_checks import rights_finding, role_of, stream_findings, unseen
+from esper.doctor.server import server_facts, whoami
 from esper.doctor.server_checks import arrival, server_findings, unreachable
 from esper.errors import BusError, SettingError
 from esper.runtime import access
+from esper.runtime.access import Access
 from esper.runtime.findings import Finding, worst
 from esper.runtime.health import keyring
 
 UNFIT = 1
+DEFAULT_USER = "default"
 
 
 def doctor(
@@ -67,7 +70,7 @@ async def _redis_and_run(url: str | None, run: str | None) -> list[Finding]:
             raise SettingError("--redis", url, "none beside --run, which knows its Redis (else ESPER_REDIS_URL)")
         found = await access.find(run)
         keys = keyring(found.keyring.validities, time.time_ns())
-        return [*await _redis(found.redis_url), keys, *await _streams(found.redis_url, found.run_id)]
+        return [*await _redis(found.redis_url), keys, *await _run(found)]
     async with _server(url or os.environ.get("ESPER_REDIS_URL") or "") as at:
         return await _redis(at)
 
@@ -94,9 +97,15 @@ async def _redis(url: str) -> list[Finding]:
             return [unreachable(str(error))]
 
 
-async def _streams(url: str, run_id: str) -> list[Finding]:
+async def _run(found: Access) -> list[Finding]:
+    """Of a user who may not look at streams, what it may do is told all the same."""
+    findings: list[Finding] = []
     try:
-        async with connect.writer(url) as redis:
-            return stream_findings(await survey(redis, run_id))
+        async with connect.writer(found.redis_url) as redis:
+            user = await whoami(redis) or DEFAULT_USER
+            role = role_of(found.run_id, user, found.keyring.roles)
+            if user != DEFAULT_USER and role is not None:
+                findings.append(rights_finding(role, await rights_of(redis, found.run_id, user)))
+            return [*findings, *stream_findings(await survey(redis, found.run_id))]
     except BusError as error:
-        return [unreachable(str(error))]
+        return [*findings, unseen() if is_refusal(error) else unreachable(str(error))]

@@ -46,6 +46,15 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Rights:
+    """To which streams of a run a user may add, and which it may read, by name."""
+
+    user: str
+    adds: frozenset[str]
+    reads: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class FirstMessage:
     """A sealed message that was published and read. `why`: what went wrong; empty: it arrived after `seconds`."""
 

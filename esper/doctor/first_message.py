@@ -12,6 +12,7 @@ from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.doctor.facts import FirstMessage
+from esper.doctor.rights import is_refusal
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
@@ -33,7 +34,7 @@ async def first_message(reader: Redis, writer: Redis) -> FirstMessage:
         finally:
             await removed(writer, run_id)
     except BusError as error:
-        return FirstMessage(0.0, str(error), may_not="permission" in str(error))
+        return FirstMessage(0.0, str(error), may_not=is_refusal(error))
     except (EsperError, TimeoutError) as error:
         return FirstMessage(0.0, str(error) or f"it was not read and settled within {PATIENCE_S:g} s")
 

@@ -1,10 +1,14 @@
-"""What a live run should be like: its keys, and what waits in its streams. Rules over facts."""
+"""What a live run should be like: who may touch its streams, and what waits in them. Rules over facts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from esper.bus.acl import ROLES, adds, joins, looks, user_name
+from esper.bus.names import STREAMS
 from esper.bus.survey import Group, StreamView
+from esper.doctor.facts import Rights
+from esper.leyline.kinds import Role
 from esper.runtime.findings import Finding, judged
 
 PENDING_WARN_S = 60.0
@@ -17,6 +21,13 @@ def stream_findings(views: Sequence[StreamView]) -> list[Finding]:
     met = f"{len(groups)} groups of {len(views)} streams keep up"
     well = [judged("streams", met, "no group behind", "", "ok")]
     return [behind(name, group) for name, group in groups if is_behind(group)] or well
+
+
+def unseen() -> Finding:
+    """Of a user whose role has no business with how others keep up."""
+    return judged(
+        "streams", "not looked at: this user may touch streams of its role alone", "no group behind", "", "ok"
+    )
 
 
 def is_behind(group: Group) -> bool:
@@ -33,3 +44,34 @@ def behind(name: str, group: Group) -> Finding:
         f"see that {group.name} runs and keeps up; one that is gone for good: esper streams forget {group.name}",
         "warn",
     )
+
+
+def role_of(run_id: str, user: str, roles: Iterable[Role]) -> str | None:
+    """Which of the users of `esper acl` this is: by its name, else by the roles of its keyring. None: none of them."""
+    named = [role for role in ROLES if user_name(run_id, role) == user]
+    held = {role.value for role in roles}
+    return next(iter(named or [role for role, needs in ROLES.items() if needs and held == {*needs}]), None)
+
+
+def rights_finding(role: str, found: Rights) -> Finding:
+    """What the user lacks of its role's rights stops it; what it has beyond them is a door left open."""
+    needs = Rights(
+        role,
+        adds=frozenset(row.name for row in STREAMS if adds(row, role)),
+        reads=frozenset(row.name for row in STREAMS if joins(row, role) or looks(row, role)),
+    )
+    lacks, has = difference(needs, found), difference(found, needs)
+    told = [*(f"may not {each}" for each in lacks), *(f"may also {each}" for each in has)]
+    return judged(
+        "acl rights",
+        f"{found.user} {'; '.join(told) or 'may do what its role needs, and no more'}",
+        f"the rights of {role} alone",
+        "esper acl RUN --out users.acl, then ACL LOAD",
+        "fail" if lacks else "warn" if has else "ok",
+    )
+
+
+def difference(some: Rights, others: Rights) -> list[str]:
+    """What the first may and the second may not, in words."""
+    ways = {"add to": some.adds - others.adds, "read": some.reads - others.reads}
+    return [f"{way} {', '.join(sorted(streams))}" for way, streams in ways.items() if streams]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,9 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
 from esper.client import Controller
 from tests.scripted import ScriptedRun, listed
+
+# Whoever starts tests in the background of a shell has Ctrl-C ignored, and so would every process that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

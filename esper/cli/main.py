@@ -90,7 +90,7 @@ class Lazy(TyperGroup):
 def refuse(sentence: str) -> NoReturn:
     """Say it in one line, and exit with status 2. There is nothing to say where help was printed instead."""
     if sentence:
-        print("esper: " + " ".join(sentence.split()), file=sys.stderr)
+        sys.stderr.write("esper: " + " ".join(sentence.split()) + "\n")  # at once: who has read it may close the pipe
     sys.exit(BAD_INPUT)
 
 

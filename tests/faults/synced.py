@@ -69,6 +69,7 @@ class SyncedServer(Server):
         """How much of a file is surely on disk: by its newest fsync, as a rewritten log may have the number of one that
         is gone."""
         inode = log.stat().st_ino
-        rows = (line.split() for line in self._synced.read_text().splitlines())
+        said = self._synced.read_text() if self._synced.exists() else ""  # by its first fsync
+        rows = (line.split() for line in said.splitlines())
         sizes = [int(size) for number, size in rows if int(number) == inode]
         return sizes[-1] if sizes else 0

@@ -45,6 +45,8 @@ def run_mode(
         stage.follow(FOLLOWER, server.url)
         stage.command(COMMANDER, server.url, wanted=wanted, per_s=500.0)
         stage.goes_on(COMMANDER, 20)
+        begun = server.log_file.stat().st_size  # all of it gone is a wipe, which is told as one and not by names
+        wait_until(lambda: server.synced_bytes(server.log_file) >= begun, "the beginning is on disk")
         cuts = [lose_power(server, stage, chance, LOAD_S[wanted]) for _ in range(num_losses)]
         accounts = stage.finish(server)
         for cut in cuts:

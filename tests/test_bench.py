@@ -79,7 +79,8 @@ def test_what_is_asked_for_of_a_figure_is_met_or_missed_beside_it() -> None:
 
     ours, bare, ratio = report.figures
     assert (ours.met, bare.met, ratio.met) == (True, None, False)
-    assert (ratio.stat, ratio.value, ratio.unit, ratio.label) == ("ratio", pytest.approx(0.4), "x", "derived")
+    assert ratio.value == pytest.approx(0.4)
+    assert (ratio.stat, ratio.unit, ratio.label) == ("ratio", "x", "derived")
 
 
 def test_the_rows_of_the_bus_check_every_arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -141,16 +143,16 @@ def _kill(folder: Path, draw: random.Random, trial: int) -> Counter[str]:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with open(told, "rb") as pipe:
-        acknowledged = max((1, *pipe.read()))
+        acknowledged = max((1, *(step for (step,) in struct.iter_unpack(">H", pipe.read()))))
     return _looked_at(folder, store, acknowledged, trial)
 
 
 def _write_on(store: Store, tell: int) -> None:
-    """In the child: make checkpoints and tell of each, until killed."""
+    """In the child: make checkpoints and tell of each, until killed: whoever watches may look away for long."""
     try:
-        for step in range(2, 100):
+        for step in itertools.count(2):
             put(store, step, _state(step))
-            os.write(tell, bytes([step]))
+            os.write(tell, struct.pack(">H", step))
     finally:
         os._exit(3)
 

@@ -18,9 +18,10 @@ test: $(READY)
 	$(RUN)/python -m pytest tests --ignore=tests/system -n 2 --dist worksteal
 
 # Three at once on two cores: a third of their time these tests wait, for heartbeats, leases and kills. The tests of a
-# file stay with one worker: they share demos, clusters, and what git lists.
+# file stay with one worker: they share demos, clusters, and what git lists. On a machine that does other work: JOBS=2.
+JOBS ?= 3
 test-system: $(READY)
-	$(RUN)/python -m pytest tests/system -n 3 --dist loadscope
+	$(RUN)/python -m pytest tests/system -n $(JOBS) --dist loadscope
 
 # Drives a headless Chromium over the pages of `esper web`: the one on PATH, or CHROMIUM=/path/to/it.
 test-web: $(VENV)/.browser

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json as notation
-import os
 import re
 from pathlib import Path
-from secrets import token_hex, token_urlsafe
-from stat import S_IMODE
+from secrets import token_urlsafe
 from typing import Annotated
 
 import typer
@@ -16,7 +14,7 @@ from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, hashed, line, user_name
 from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.names import checked_name
 from esper.errors import SettingError
-from esper.leyline.keyfile import replace_private
+from esper.leyline.keyfile import replace_private, replace_whole
 
 KEPT = re.compile(rf"^{PASSWORD}=(?P<password>[A-Za-z0-9_-]{{43}})$", re.MULTILINE)
 
@@ -103,18 +101,5 @@ def users_of(path: Path) -> dict[str, str]:
 def replace(path: Path, text: str) -> None:
     """A whole file, or the one before. A hash of 256 random bits tells nothing, but users of somebody else's may have
     shorter passwords: owner and mode of a file that is there already stay."""
-    aside = path.with_name(f".{path.name}.{token_hex(4)}")
-    try:
-        before = path.stat() if path.exists() else None
-        mode = 0o666 if before is None else 0o600
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-            if before is not None:
-                os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                os.fchmod(file.fileno(), S_IMODE(before.st_mode))
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise SettingError("--out", str(path), f"a place to write ({error.strerror})") from error
+    before = path.stat() if path.exists() else None
+    replace_whole(path, text, "--out", 0o666 if before is None else 0o600, before)

@@ -28,11 +28,18 @@ def read_private(path: Path, *kinds: str) -> dict[str, Any]:
 
 
 def replace_private(path: Path, text: str, what: str = "keyring") -> None:
-    """Replace the file as a whole: a reader meets the old one or the new one, a crash leaves either."""
+    """Replace the file as a whole; only its owner can read it."""
+    replace_whole(path, text, what, 0o600)
+
+
+def replace_whole(path: Path, text: str, what: str, mode: int, like: os.stat_result | None = None) -> None:
+    """A reader meets the old file or the new one, a crash leaves either. `like`: has its owner and mode instead."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w") as file:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+            if like is not None:
+                os.fchown(file.fileno(), like.st_uid, like.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

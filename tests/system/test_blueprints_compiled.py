@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from esper.kasmina.executor import Executor
 from tests.test_blueprint_germination import CASES, HOSTS, germinate
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("compiled")]
+pytestmark = [pytest.mark.system]
 
 
 # Warnings of torch's own compiler, where it traces an autograd function.

@@ -23,7 +23,7 @@ from esper.leyline import contracts as pb
 from tests.bus_kit import bodies, drain, num_pending
 from tests.many_servers import HOST, Cluster, a_cluster, a_replica, ask, free_ports, on
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(60), pytest.mark.xdist_group("cluster")]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.system.processes import Esper, logs_of, processes, runs_of
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240), pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 LONGEST_S = 120.0
 GROWN = ["GERMINATED", "TRAINING", "BLENDING", "SHADOWING", "PROBATIONARY", "FOSSILIZED"]
 

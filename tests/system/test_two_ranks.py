@@ -19,7 +19,7 @@ from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.scripted import Script
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240), pytest.mark.xdist_group("two ranks")]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 Stage = pb.SeedLifecycleStage
 
 ROSTER = ["worker-0", "worker-1"]

@@ -62,6 +62,9 @@ def train(rank: int, folder: str) -> None:
         pruning.after_optimizer_step()
         said[f"step {step}"] = host.module[0].weight.detach().clone()
     torch.save(said, f"{folder}/{rank}.pt")
+    # DDP's reducer, were it the group's last holder, would join gloo's thread with the GIL held, for which that thread
+    # may be waiting: github.com/pytorch/pytorch/issues/56297
+    del host, pruning
     dist.destroy_process_group()
 
 

@@ -19,6 +19,8 @@ from esper.bus.names import new_run_id
 from esper.client import Controller
 from tests.scripted import ScriptedRun, listed
 
+pytest_plugins = ["tests.stuck"]
+
 # Whoever starts tests in the background of a shell has Ctrl-C ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

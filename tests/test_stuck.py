@@ -1,0 +1,43 @@
+"""A test that no alarm reaches is named, and the tests after it run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UNINTERRUPTED = """
+import signal
+import time
+import pytest
+
+@pytest.mark.timeout(1)
+def test_hears_no_alarm():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    time.sleep(60)
+
+def test_another():
+    pass
+"""
+
+
+def test_a_test_that_hears_no_alarm_is_named_with_its_stack_and_the_next_one_runs(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
+    (tmp_path / "test_two.py").write_text(UNINTERRUPTED)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.stuck", "--stuck-s=0.5", "-n", "1", str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "in test_hears_no_alarm" in done.stderr
+    assert "crashed while running 'test_two.py::test_hears_no_alarm'" in done.stdout
+    assert "1 failed, 1 passed" in done.stdout

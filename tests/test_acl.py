@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import esper
 from esper.bus import connect, embedded
-from esper.bus.acl import ADMIN, ROLES, enforceable, user_name
+from esper.bus.acl import ADMIN, ROLES, enforceable, hashed, user_name
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
@@ -265,6 +266,53 @@ def test_passwords_stay_until_fresh_ones_are_asked_for_and_go_once_these_are_in_
     was, both, now = (set(re.findall(r"#[0-9a-f]{64}", each[0])) for each in (first, fresh, settings))
     assert both == was | now and not was & now and len(now) == len(ROLES) + 1
     assert settings[0].count("+config|get") == len(ROLES) and "config" not in fresh[0]
+
+
+def folder_of_length(root: Path, length: int) -> Path:
+    """A folder below it, whose path is so long."""
+    while (left := length - len(str(root))) > 250:
+        root /= "d" * 100
+    root /= "d" * (left - 1)
+    root.mkdir(parents=True)
+    return root
+
+
+def test_fresh_passwords_that_stop_half_way_leave_each_file_with_one_that_is_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = os.pathconf(tmp_path, "PC_PATH_MAX") - 1
+    aside = len(f"/.{user_name(RUN, 'worker')}.env.0a1b2c3d")  # fits, and that of a longer user's name does not
+    narrow = folder_of_length(tmp_path, longest - aside)
+    with monkeypatch.context() as there:
+        there.chdir(narrow)  # from here every name fits
+        words = ["acl", RUN, "--out", str(tmp_path / "users.acl"), "--passwords"]
+        assert CliRunner().invoke(app, [*words, "."]).exit_code == 0
+        before = {path.name: path.read_text() for path in Path().iterdir()}
+
+        stopped = CliRunner().invoke(app, [*words, str(narrow), "--fresh"])
+
+        after = {path.name: path.read_text() for path in Path().iterdir()}
+    assert (stopped.exit_code, len(stopped.stderr.splitlines())) == (2, 1)
+    assert "expected a place to write (File name too long)" in stopped.stderr
+    assert before.keys() == after.keys() and [name for name in before if before[name] != after[name]] == [
+        f"{user_name(RUN, 'worker')}.env"
+    ]
+    lines = {line.split()[1]: line for line in (tmp_path / "users.acl").read_text().splitlines()}
+    for told in (before, after):
+        for name, password in (re.findall(r"=(.+)", text) for text in told.values()):
+            assert hashed(password) in lines[name]
+
+
+def test_an_acl_file_that_can_not_be_replaced_leaves_the_passwords_as_they_are(tmp_path: Path) -> None:
+    out = tmp_path / ("u" * 250)  # a name for which there is no room beside it
+    out.write_text("user someone on >word ~* +@all\n")
+    folder = tmp_path / "passwords"
+    folder.mkdir()
+
+    result = CliRunner().invoke(app, ["acl", RUN, "--out", str(out)])
+
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert list(folder.iterdir()) == []
 
 
 def test_a_file_that_is_no_acl_file_is_left_alone(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as notation
+import os
 import re
 from pathlib import Path
 from secrets import token_urlsafe
@@ -11,10 +12,11 @@ from typing import Annotated
 import typer
 
 from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, hashed, line, user_name
-from esper.bus.credentials import PASSWORD, USERNAME
+from esper.bus.credentials import PASSWORD
 from esper.bus.names import checked_name
+from esper.bus.passwords import write
 from esper.errors import SettingError
-from esper.leyline.keyfile import replace_private, replace_whole
+from esper.leyline.keyfile import replace_whole
 
 KEPT = re.compile(rf"^{PASSWORD}=(?P<password>[A-Za-z0-9_-]{{43}})$", re.MULTILINE)
 
@@ -38,14 +40,20 @@ def acl(
     others = users_of(out)
     folder = passwords or out.parent / "passwords"
     users = {user_name(run, role): role for role in ROLES} | {ADMIN: ADMIN}
-    known = {name: [hashed(password_of(folder, name, fresh=fresh))] for name in users}
+    make(folder)
+    held = {name: password for name in users if (password := password_in(variables_of(folder, name)))}
+    new = {name: token_urlsafe(32) for name in users if fresh or name not in held}
+    known = {name: [hashed(password)] for name, password in (held | new).items()}
     for name in users if fresh else ():
-        known[name] += hashes_of(others.get(name, ""))
+        known[name] += {*map(hashed, filter(None, [held.get(name)])), *hashes_of(others.get(name, ""))}
     lines = {
         name: admin(known[name]) if role == ADMIN else line(run, role, known[name], tells_settings=durable)
         for name, role in users.items()
     }
+    # First what lets in both, then the new ones: whatever ends this between two files, each file's password is good.
     replace(out, "".join(f"{each}\n" for each in {**others, "default": NOBODY, **lines}.values()))
+    for name, password in new.items():
+        write(variables_of(folder, name), name, password, "--passwords")
     for name, role in users.items():
         told = {"user": name, "role": role, "variables": str(variables_of(folder, name))}
         typer.echo(notation.dumps(told) if json else f"{role:12} {told['variables']}")
@@ -53,24 +61,25 @@ def acl(
         typer.echo(f"{out}: name it as `aclfile` in redis.conf; a server that has it already: ACL LOAD")
 
 
-def password_of(folder: Path, name: str, *, fresh: bool) -> str:
-    """The one that its file holds, else a new one of 256 bits, in a file that only its owner can read."""
-    path = variables_of(folder, name)
+def password_in(path: Path) -> str:
+    """The one that a user's file holds; empty where there is none yet."""
     try:
-        known = None if fresh else KEPT.search(path.read_text())
+        found = KEPT.search(path.read_text())
     except FileNotFoundError:
-        known = None
+        return ""
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError("--passwords", str(path), f"a file that can be read ({error})") from error
-    if known is not None:
-        return known["password"]
-    password = token_urlsafe(32)
+    return "" if found is None else found["password"]
+
+
+def make(folder: Path) -> None:
+    """Where passwords go, before anything is changed that they belong to."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError("--passwords", str(folder), f"a folder to write in ({error.strerror})") from error
-    replace_private(path, f"{USERNAME}={name}\n{PASSWORD}={password}\n", "--passwords")
-    return password
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise SettingError("--passwords", str(folder), "a folder to write in")
 
 
 def variables_of(folder: Path, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from esper.errors import SettingError
+from esper.leyline.durable import sync_folder
 
 KINDS = ("master", "role")
 
@@ -33,7 +35,10 @@ def replace_private(path: Path, text: str, what: str = "keyring") -> None:
 
 
 def replace_whole(path: Path, text: str, what: str, mode: int, like: os.stat_result | None = None) -> None:
-    """A reader meets the old file or the new one, a crash leaves either. `like`: has its owner and mode instead."""
+    """A reader meets the old file or the new one, a crash leaves either; after this the new one, also a power cut.
+
+    `like`: has its owner and mode instead.
+    """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
@@ -44,8 +49,10 @@ def replace_whole(path: Path, text: str, what: str, mode: int, like: os.stat_res
             file.flush()
             os.fsync(file.fileno())
         aside.rename(path)
+        sync_folder(path.parent)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # such as a name that is too long, of which there is no file
+            aside.unlink()
         raise SettingError(what, str(path), f"a place to write ({error.strerror})") from error
 
 

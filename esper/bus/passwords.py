@@ -1,0 +1,39 @@
+"""A file for each Redis user of a run, with its name and its password as variables: made here, and read here."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from esper.bus.acl import ADMIN, user_name
+from esper.bus.credentials import PASSWORD, USERNAME
+from esper.errors import SettingError
+from esper.leyline.keyfile import replace_private
+
+
+def file_of(folder: Path, run_id: str, user: str) -> Path:
+    """As a shell, a systemd unit or Compose reads it. `user`: as esper.bus.acl.ROLES has them, or the administrator."""
+    return folder / f"{ADMIN if user == ADMIN else user_name(run_id, user)}.env"
+
+
+def write(path: Path, name: str, password: str, what: str) -> None:
+    """Replace it as a whole; only its owner can read it."""
+    replace_private(path, f"{USERNAME}={name}\n{PASSWORD}={password}\n", what)
+
+
+def variables(path: Path, what: str) -> Mapping[str, str]:
+    """The two variables of one user. SettingError: missing, open to others, or something else; `what` led there."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(what, str(path), f"a file that can be read ({error}); esper acl writes it") from error
+    if mode & 0o077:
+        raise SettingError(what, str(path), f"a file that only its owner can read (mode 0600, not {mode:04o})")
+    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    if set(found) != {USERNAME, PASSWORD} or not all(found.values()):
+        raise SettingError(what, str(path), f"{USERNAME} and {PASSWORD} alone, a line each")
+    return found

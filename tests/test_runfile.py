@@ -98,7 +98,7 @@ def test_the_example_shows_every_key_with_the_value_that_holds_without_it() -> N
     shown = re.sub(r"^# (?=\w+ = |\[process)", "", example(), flags=re.MULTILINE)
     whole, bare = parse(shown, "run.toml"), parse(example(), "run.toml")
 
-    changed = {"keys", "limits", "process", "environment"}
+    changed = {"keys", "passwords", "limits", "process", "environment"}
     for role, kind in kinds(bare).items():
         other = kinds(whole)[role]
         assert kind.model_dump(exclude=changed) == other.model_dump(exclude=changed), role

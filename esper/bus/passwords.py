@@ -7,10 +7,16 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+import structlog
+
 from esper.bus.acl import ADMIN, user_name
 from esper.bus.credentials import PASSWORD, USERNAME
 from esper.errors import SettingError
 from esper.leyline.keyfile import replace_private
+
+log = structlog.get_logger()
+OF_THE_RUN = ("worker", "coordinator", "regional", "global")
+"""Roles with users of their own; whoever else looks at a run, or steers it, from its machine is its operator."""
 
 
 def file_of(folder: Path, run_id: str, user: str) -> Path:
@@ -37,3 +43,24 @@ def variables(path: Path, what: str) -> Mapping[str, str]:
     if set(found) != {USERNAME, PASSWORD} or not all(found.values()):
         raise SettingError(what, str(path), f"{USERNAME} and {PASSWORD} alone, a line each")
     return found
+
+
+def of_role(folder: Path, run_id: str, role: str, what: str) -> Mapping[str, str]:
+    """What a process of this role needs, of whoever may read the folder."""
+    return variables(file_of(folder, run_id, role if role in OF_THE_RUN else "operator"), what)
+
+
+class Held:
+    """One user's variables, read anew at each call, as they may have been replaced; SettingError: at the first one."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self._path, self._what = path, what
+        self._read = variables(path, what)
+
+    def __call__(self) -> Mapping[str, str]:
+        """Where they can't be read any more, what was read before: a file that is away ends nobody's training."""
+        try:
+            self._read = variables(self._path, self._what)
+        except SettingError as error:
+            log.warning("password.kept", path=str(self._path), why=str(error))
+        return self._read

@@ -18,6 +18,7 @@ from esper.bus import connect
 from esper.bus.credentials import completed
 from esper.bus.embedded import LONGEST_SOCKET_PATH
 from esper.bus.names import RUNS_KEY, checked_name, new_run_id
+from esper.bus.passwords import of_role
 from esper.errors import SettingError, UnknownRunError
 
 RECORD, LOCK, KEYS = "run.json", "lock", "keys"
@@ -32,10 +33,20 @@ class RunRecord:
     url: str
     directory: Path
     started_ns: int = 0
+    passwords: str = ""
+    """Folder of the files of its Redis users; empty: it has none."""
 
     @property
     def reach(self) -> str:
-        """The URL with what ESPER_REDIS_ variables of this process add to it; an embedded server asks for nothing."""
+        """The URL for whoever looks at the run, or steers it."""
+        return self.reach_as("operator")
+
+    def reach_as(self, role: str) -> str:
+        """The URL with the user of a role, where the run has any; else with what ESPER_REDIS_ variables of this process
+        add to it. An embedded server asks for nothing."""
+        if self.passwords:
+            user = of_role(Path(self.passwords), self.run_id, role, "passwords")
+            return completed(self.url, {**os.environ, **user})
         return self.url if self.url.startswith("unix:") else completed(self.url, os.environ)
 
     def keyring(self, role: str) -> Path:
@@ -85,7 +96,9 @@ class Registration:
         self.close()
 
 
-def register(name: str, *, started_ns: int, url: str | None = None, run_id: str = "") -> Registration:
+def register(
+    name: str, *, started_ns: int, url: str | None = None, run_id: str = "", passwords: str = ""
+) -> Registration:
     """List a new run of this name. Its Redis is to be started in `record.directory`, unless a URL says where it is.
 
     `run_id`: of a run that goes on, as its keys say; refused while it is listed.
@@ -97,7 +110,7 @@ def register(name: str, *, started_ns: int, url: str | None = None, run_id: str 
     socket = directory / "redis.sock"
     if len(bytes(socket)) > LONGEST_SOCKET_PATH:
         raise SettingError("path of the Redis socket", str(socket), f"at most {LONGEST_SOCKET_PATH} bytes")
-    record = RunRecord(run_id, name, url or f"unix://{socket}", directory, started_ns)
+    record = RunRecord(run_id, name, url or f"unix://{socket}", directory, started_ns, passwords)
     aside = root / f".{run_id}"  # not seen by others before it is complete and locked
     (aside / KEYS).mkdir(mode=0o700, parents=True)
     lock = os.open(aside / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -148,7 +161,10 @@ def is_held(lock: Path) -> bool:
 def read_record(directory: Path) -> RunRecord:
     """The record of a live run."""
     facts = json.loads((directory / RECORD).read_text())
-    return RunRecord(facts["run_id"], facts["name"], facts["url"], Path(facts["directory"]), facts["started_ns"])
+    place = Path(facts["directory"])
+    return RunRecord(
+        facts["run_id"], facts["name"], facts["url"], place, facts["started_ns"], facts.get("passwords", "")
+    )
 
 
 async def announce_outside(redis: connect.Redis, name: str, run_id: str) -> None:

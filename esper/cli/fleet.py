@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from esper.bus import connect, names, runs
+from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.embedded import EmbeddedRedis
+from esper.bus.faults import without_password
 from esper.bus.inbox import Inbox
 from esper.cli.plan import ROLES, Place
 from esper.errors import SettingError
@@ -56,7 +59,8 @@ async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
     """A listed run with its Redis, keys and groups; at the end its log is kept, and only then its Redis ended."""
     url = None if read.redis == EMBEDDED else read.redis
     run_id = "" if read.keys is None else run_of(read.keys)
-    with runs.register(read.name, started_ns=time.time_ns(), url=url, run_id=run_id) as record:
+    passwords = "" if read.passwords is None else str(folder_of(read, read.passwords))
+    with runs.register(read.name, started_ns=time.time_ns(), url=url, run_id=run_id, passwords=passwords) as record:
         directory = read.runs_dir.absolute() / record.run_id
         try:
             directory.mkdir(parents=True, exist_ok=bool(run_id))
@@ -108,6 +112,19 @@ def run_of(folder: Path) -> str:
         if missing := set(roles) - set(found[keyring].roles):
             raise SettingError("keys", str(folder / f"{keyring}.json"), f"a keyring for {', '.join(sorted(missing))}")
     return run_ids.pop()
+
+
+def folder_of(read: RunFile, folder: Path) -> Path:
+    """Of its Redis users' files, from wherever one stands; refused beside what would be in their way."""
+    if read.redis == EMBEDDED or read.keys is None:
+        wanted = "none without the URL of a Redis and keys: users of esper acl are those of one run on one server"
+        raise SettingError("passwords", str(folder), wanted)
+    if urlsplit(read.redis).username is not None or urlsplit(read.redis).password is not None:
+        raise SettingError("redis", without_password(read.redis), "a URL that names no user, as passwords do")
+    for role, kind in runfile.kinds(read).items():
+        if taken := next((name for name in (USERNAME, PASSWORD) if name in kind.environment), None):
+            raise SettingError(f"{role}.environment.{taken}", "***", "none beside passwords, which say it")
+    return folder.absolute()
 
 
 def hold_keys(record: runs.RunRecord, folder: Path | None) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from esper.bus.passwords import Held, file_of
 from esper.bus.runs import RunRecord
 from esper.cli.ports import free_port
 from esper.leyline.kinds import Role
@@ -16,6 +17,7 @@ from esper.runtime.runfile import RLIMITS, Kind, Limits, Process, RunFile, Train
 from esper.runtime.spawn import Program
 from esper.runtime.unit import Plan
 
+Variables = Callable[[], Mapping[str, str]]
 ROLES: dict[str, list[Role]] = {
     "worker": [Role.WORKER],
     "coordinator": [Role.COORDINATOR],
@@ -33,6 +35,12 @@ class Place:
 
     record: RunRecord
     directory: Path
+
+    def user(self, role: str) -> Variables:
+        """What each start of its processes adds to their environment: their Redis user, where the run has any."""
+        if not self.record.passwords:
+            return dict
+        return Held(file_of(Path(self.record.passwords), self.record.run_id, role), "passwords")
 
     @property
     def logs(self) -> Path:
@@ -77,9 +85,10 @@ def trainers(read: RunFile, place: Place) -> list[Plan]:
     """The ranks of one group on this machine as one unit, or a unit for each replica."""
     kind, regions = read.trainer, read.regions
     programs = [trainer(rank, kind, place, regions[rank % len(regions)]) for rank in range(kind.count)]
+    user = place.user("worker") if programs else dict
     if kind.together and len(programs) > 1:
-        return [steered("trainer", tuple(programs), kind, place)]
-    return [steered(program.name, (program,), kind, place) for program in programs]
+        return [steered("trainer", tuple(programs), kind, place, lambda: {**user(), **meeting_port()})]
+    return [steered(program.name, (program,), kind, place, user) for program in programs]
 
 
 def trainer(rank: int, kind: Trainer, place: Place, region: str) -> Program:
@@ -93,7 +102,7 @@ def trainer(rank: int, kind: Trainer, place: Place, region: str) -> Program:
     return Program(f"trainer-{rank}", made.command, {**together, **made.environment}, made.limits)
 
 
-def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Place) -> Plan:
+def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Place, fresh: Variables) -> Plan:
     by_file = kind.stop_by == "file"
     return Plan(
         name,
@@ -105,7 +114,7 @@ def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Plac
         essential=kind.essential,
         stop_file=place.directory / f"stop-{name}" if by_file else None,
         finish_s=kind.finish_s,
-        fresh=meeting_port if len(programs) > 1 else dict,
+        fresh=fresh,
     )
 
 
@@ -113,7 +122,8 @@ def served(kind: Kind, place: Place, role: str, name: str, **settings: str) -> P
     """One coordinator or aggregator; the module of the global tier is not named like a word of the language."""
     module = f"esper.workers.{'global_' if role == 'global' else role}"
     program = place.program(name, ["python", "-m", module], kind, role, **settings)
-    return Plan(name, role, (program,), kind.restart, stop_s=kind.stop_s, essential=kind.essential)
+    fresh = place.user(role)
+    return Plan(name, role, (program,), kind.restart, stop_s=kind.stop_s, essential=kind.essential, fresh=fresh)
 
 
 def process(name: str, kind: Process, place: Place) -> Plan:
@@ -128,6 +138,7 @@ def process(name: str, kind: Process, place: Place) -> Plan:
         may_end=True,
         essential=kind.essential,
         tells_ready=False,
+        fresh=place.user(kind.user or keyring),
     )
 
 

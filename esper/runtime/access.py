@@ -48,7 +48,7 @@ async def find(
         record = runs.resolve(run)
         path = Path(keyring or record.keyring(role))
         keys = RoleKeyring.load(path)
-        return Access(_agreed(keys, record.run_id, role), record.reach, keys, path)
+        return Access(_agreed(keys, record.run_id, role), record.reach_as(role), keys, path)
     if not keyring:
         raise SettingError(
             "keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from esper.bus.acl import ROLES as USERS
 from esper.errors import SettingError, near
 from esper.leyline.kinds import Role
 from esper.runtime.settings import Name
@@ -106,6 +107,8 @@ class Process(Kind):
 
     command: Words
     keys: Annotated[Role, Field(strict=False)] = Role.OBSERVER
+    user: Annotated[str, AfterValidator(lambda given: redis_user(given))] = ""
+    """Whose password it is given, where there are passwords; empty: that of who has these keys."""
     essential: bool = False
 
 
@@ -117,6 +120,8 @@ class RunFile(Part):
     redis: Annotated[str, AfterValidator(lambda given: embedded_or_url(given))] = EMBEDDED
     keys: File | None = None
     """Folder of role keyrings of one run (`esper keys derive`); absent: new ones, which end with the run."""
+    passwords: File | None = None
+    """Folder of the files of the run's Redis users (`esper acl`); absent: all processes are who starts them."""
     runs_dir: File = Path("runs")
     ready_s: Annotated[float, Field(gt=0.0, le=3_600.0)] = 60.0
     settle_s: Seconds = 10.0
@@ -217,6 +222,12 @@ def beyond(limits: Limits) -> tuple[str, int, str] | None:
 def all_different(given: list[str]) -> list[str]:
     if len(set(given)) < len(given):
         raise ValueError("names that are all different")
+    return given
+
+
+def redis_user(given: str) -> str:
+    if given and given not in USERS:
+        raise ValueError(f"one of {', '.join(USERS)}{near(given, USERS)}")
     return given
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from esper.errors import SettingError
 from esper.runtime.crew import Crew, Notes, NotReadyError
+from esper.runtime.died import ProcessDiedError
 from esper.runtime.notify import Notices
 from esper.runtime.runfile import Restart
 from esper.runtime.spawn import NotStartedError
-from esper.runtime.supervise import ProcessDiedError
 from esper.runtime.unit import Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, plan, shell
 

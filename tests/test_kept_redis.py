@@ -12,9 +12,9 @@ from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.cli.keeping import KeptRedis
 from esper.runtime.crew import Notes
+from esper.runtime.died import ProcessDiedError
 from esper.runtime.runfile import Restart
 from esper.runtime.settled import settled
-from esper.runtime.supervise import ProcessDiedError
 from tests.bus_kit import own_server
 from tests.crew_kit import Said
 
@@ -25,10 +25,12 @@ def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
         yield own
 
 
-async def test_a_redis_that_was_killed_is_started_again_with_what_it_had_stored(server: EmbeddedRedis) -> None:
+async def test_a_redis_that_was_killed_is_started_again_with_what_it_had_stored(
+    server: EmbeddedRedis, tmp_path: Path
+) -> None:
     async with connect.writer(server.url) as redis:
         await redis.execute_command("SET", "kept", "1")
-    kept = KeptRedis(server, Restart(first_s=0.0), Notes())
+    kept = KeptRedis(server, Restart(first_s=0.0), Notes(), tmp_path)
     tending = asyncio.create_task(kept.tend())
     assert server.process is not None
     first = server.process.pid
@@ -45,8 +47,8 @@ async def test_a_redis_that_was_killed_is_started_again_with_what_it_had_stored(
     assert row["pid"] not in (None, first) and row["rss_bytes"] > 100_000
 
 
-async def test_a_redis_that_keeps_dying_is_given_up_with_its_last_words(server: EmbeddedRedis) -> None:
-    kept = KeptRedis(server, Restart(limit=0), Notes())
+async def test_a_redis_that_keeps_dying_is_given_up_with_its_last_words(server: EmbeddedRedis, tmp_path: Path) -> None:
+    kept = KeptRedis(server, Restart(limit=0), Notes(), tmp_path)
     assert server.process is not None
     server.process.kill()
 
@@ -54,14 +56,16 @@ async def test_a_redis_that_keeps_dying_is_given_up_with_its_last_words(server: 
         await kept.tend()
 
 
-async def test_a_redis_that_can_not_be_started_again_is_tried_again_and_then_given_up(server: EmbeddedRedis) -> None:
+async def test_a_redis_that_can_not_be_started_again_is_tried_again_and_then_given_up(
+    server: EmbeddedRedis, tmp_path: Path
+) -> None:
     assert server.process is not None
     server.options = {"appenddirname": "/not/a/name"}
     notes = Said()
     server.process.kill()
 
     with pytest.raises(ProcessDiedError, match="redis ended with signal SIGKILL"):
-        await KeptRedis(server, Restart(first_s=0.0, limit=2), notes).tend()
+        await KeptRedis(server, Restart(first_s=0.0, limit=2), notes, tmp_path).tend()
 
     assert [event for event, _ in notes.events] == ["process.died", "redis.not_started"] * 2
 

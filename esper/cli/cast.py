@@ -1,75 +1,90 @@
-"""The processes of a demo: started one kind at a time, and the death of any of them ends it."""
+"""The processes of a demo: the crew of `esper up`, of which nothing that dies is started again."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from esper.cli.fleet import Fleet, fleet
+from esper.cli.keeping import kept
 from esper.cli.plan import planned
+from esper.cli.quiet import log_to
 from esper.errors import EsperError
-from esper.runtime.runfile import Process, RunFile
-from esper.runtime.supervise import ProcessDiedError, Supervisor, last_lines
+from esper.leyline.kinds import Role
+from esper.runtime.crew import Crew
+from esper.runtime.ending import along, end
+from esper.runtime.runfile import Process, Restart, RunFile
 from esper.runtime.unit import Plan
+
+T = TypeVar("T")
+
+GRACE_S = 3.0  # from SIGTERM to SIGKILL
+NEVER = Restart(limit=0)
+
+
+class ToldToEndError(EsperError):
+    """Somebody ended the run before its work was done."""
+
+    def __init__(self) -> None:
+        super().__init__("the run was told to end before it was done")
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """One run, of which nothing that dies is started again."""
+    """One run, and a controller's scripts that are played in it one after the other."""
 
     fleet: Fleet
-    supervisor: Supervisor
-    tiers: Sequence[Sequence[Plan]]
+    crew: Crew
+    scripts: tuple[str, ...]
 
-    async def start_servers(self) -> None:
-        """Coordinator and aggregators."""
-        await self._start(plan for tier in self.tiers[:0:-1] for plan in tier)
+    def start(self) -> None:
+        """All but the scripts."""
+        self.crew.start(later=self.scripts)
 
-    async def start_trainers(self) -> None:
-        """Ranks of one process group on this machine, each in its region."""
-        await self._start(self.tiers[0])
-
-    async def run_script(self, name: str, module: str) -> None:
-        """A controller's script: start it, and wait until it has ended with 0."""
-        command = ["python", "-m", module]
-        program = self.fleet.place.program(name, command, Process(command=command), "controller")
-        await self.supervisor.start(name, program.command, program.environment, may_end=True)
-        await self.supervisor.ended(name)
-
-    @contextmanager
-    def naming_redis(self) -> Iterator[None]:
-        """Where Redis has died, that is what went wrong, whoever met it first."""
+    async def guard(self, work: Coroutine[object, object, T]) -> T:
+        """Do this work; the death of any process ends it with ProcessDiedError."""
+        keeping = asyncio.create_task(self._kept())
         try:
-            yield
+            return await along(work, [keeping])
         except EsperError as error:
-            redis = self.fleet.redis
-            if redis is None or (code := redis.exit_code) is None:
-                raise
-            log = self.fleet.place.logs / "redis.log"
-            shutil.copyfile(redis.log, log)  # the original goes with the run
-            raise ProcessDiedError("redis", code, log, last_lines(log)) from error
+            redis = self.crew.server
+            if redis is not None and (death := redis.death()) is not None:
+                raise death from error  # whoever met it first
+            raise
+        finally:
+            await end([keeping])
 
     def ask_trainers_to_end(self) -> None:
-        for plan in self.tiers[0]:
-            self.supervisor.let_end(*(program.name for program in plan.programs))
-            if plan.stop_file is not None:
-                plan.stop_file.touch()
+        for unit in self.crew.units:
+            if unit.plan.role == "trainer":
+                unit.let_end()
 
-    async def _start(self, plans: Iterable[Plan]) -> None:
-        for plan in plans:
-            fresh = plan.fresh()
-            for program in plan.programs:
-                await self.supervisor.start(program.name, program.command, {**program.environment, **fresh})
+    async def _kept(self) -> None:
+        await self.crew.keep(past_training=True)
+        raise ToldToEndError
 
 
 @asynccontextmanager
-async def cast(read: RunFile) -> AsyncIterator[Cast]:
-    """Whatever was started is gone at the end, before the run's log is kept."""
-    async with fleet(read) as run:
-        supervisor = Supervisor(run.place.logs)
-        try:
-            yield Cast(run, supervisor, planned(read, run.place))
-        finally:
-            await supervisor.stop()
+async def cast(read: RunFile, scripts: dict[str, str]) -> AsyncIterator[Cast]:
+    """A run with these scripts, by the module of each; whatever was started is gone before the run's log is kept."""
+    process = {
+        name: Process(command=["python", "-m", module], keys=Role.CONTROLLER) for name, module in scripts.items()
+    }
+    played = read.model_copy(update={"restart": NEVER, "process": process})
+    async with fleet(played) as run:
+        at_once = [once(plan) for tier in planned(played, run.place) for plan in tier]
+        with log_to(run.place.logs / f"{read.name}.log"):
+            async with kept(run, [at_once]) as crew:
+                try:
+                    yield Cast(run, crew, tuple(scripts))
+                finally:
+                    await crew.drain()
+
+
+def once(plan: Plan) -> Plan:
+    """Its death is the run's, also where it ends well before it is asked to; it is not waited for at the run's end."""
+    may_end = plan.may_end and plan.role != "trainer"
+    return replace(plan, restart=NEVER, essential=True, may_end=may_end, stop_s=GRACE_S, finish_s=0.0)

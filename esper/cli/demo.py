@@ -18,17 +18,13 @@ from rich.table import Table
 from esper.cli.cast import Cast, cast
 from esper.cli.dashboard import show
 from esper.cli.fleet import example_file, interruptible
-from esper.cli.quiet import log_to
 from esper.cli.summary import shortcomings, summary
 from esper.cli.witness import Witness, witness
 from esper.errors import EsperError
 
 FAILED = 1
 FOLD_S = 10.0  # for the last packets to come through both tiers
-
-
-class DemoError(EsperError):
-    """The demo did not come to its end."""
+SCRIPTS = {"controller": "esper.examples.grow_digits", "hostile": "esper.examples.hostile"}
 
 
 @dataclass
@@ -53,9 +49,8 @@ async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> str:
     """Why it failed; empty: it did not."""
     console, progress, began = Console(stderr=as_json), Progress(), time.monotonic()
     read = example_file(name="demo", runs_dir=runs_directory)
-    async with cast(read) as run, witness(run.fleet.record) as seen:
-        with log_to(run.fleet.place.logs / "demo.log"):
-            failure = await _played(run, seen, progress, console, seconds)
+    async with cast(read, SCRIPTS) as run, witness(run.fleet.record) as seen:
+        failure = await _played(run, seen, progress, console, seconds)
         content = summary(seen.collected, wall_s=time.monotonic() - began, failure=failure)
         failure = failure or "; ".join(shortcomings(seen.collected))
     path = run.fleet.directory / "summary.json"
@@ -70,9 +65,8 @@ async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> str:
 async def _played(run: Cast, seen: Witness, progress: Progress, console: Console, seconds: float) -> str:
     screen = asyncio.create_task(show(seen.picture, console, lambda: progress.doing))
     try:
-        with run.naming_redis():
-            async with asyncio.timeout(seconds):
-                await run.supervisor.guard(seen.along(_play(run, seen, progress)))
+        async with asyncio.timeout(seconds):
+            await run.guard(seen.along(_play(run, seen, progress)))
     except TimeoutError:
         return f"the demo took longer than {seconds:g} s; it was at: {progress.doing}"
     except EsperError as error:
@@ -86,14 +80,13 @@ async def _played(run: Cast, seen: Witness, progress: Progress, console: Console
 
 async def _play(run: Cast, seen: Witness, progress: Progress) -> None:
     """The main job, from the first process to the last packet."""
-    await run.start_servers()
-    await run.start_trainers()
+    run.start()
     progress.doing = "waiting for the workers"
     await seen.until(lambda collected: len(collected.newest) == run.fleet.read.trainer.count)
     progress.doing = "growing seeds"
-    await run.run_script("controller", "esper.examples.grow_digits")
+    await run.crew.play("controller")
     progress.doing = "refusing hostile commands"
-    await run.run_script("hostile", "esper.examples.hostile")
+    await run.crew.play("hostile")
     progress.doing = "ending"
     run.ask_trainers_to_end()
     await seen.until(lambda collected: len(collected.reports) == run.fleet.read.trainer.count)

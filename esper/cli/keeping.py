@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from esper.bus import connect, names
@@ -15,14 +17,14 @@ from esper.cli.plan import planned
 from esper.errors import BusError, SettingError
 from esper.runtime import control, logfiles, notify
 from esper.runtime.crew import Crew, Notes
+from esper.runtime.died import ProcessDiedError, last_lines
 from esper.runtime.ending import end
 from esper.runtime.procs import rss_bytes
 from esper.runtime.restarts import Restarts
 from esper.runtime.runfile import Restart
 from esper.runtime.settled import settled
 from esper.runtime.spawn import said
-from esper.runtime.supervise import ProcessDiedError, last_lines
-from esper.runtime.unit import Say, Unit
+from esper.runtime.unit import Plan, Say, Unit
 
 LOOK_S = 0.1
 
@@ -30,8 +32,8 @@ LOOK_S = 0.1
 class KeptRedis:
     """The run's own Redis: what it had stored when it died is there again once it is started anew."""
 
-    def __init__(self, redis: EmbeddedRedis, policy: Restart, notes: Say) -> None:
-        self.redis, self._notes = redis, notes
+    def __init__(self, redis: EmbeddedRedis, policy: Restart, notes: Say, logs: Path) -> None:
+        self.redis, self._notes, self._logs = redis, notes, logs
         self._restarts, self._last_end = Restarts(policy), ""
 
     async def tend(self) -> None:
@@ -47,7 +49,7 @@ class KeptRedis:
         while not self.redis.is_running():
             delay_s = self._restarts.died(time.monotonic())
             if delay_s is None:
-                raise ProcessDiedError("redis", code, self.redis.log, last_lines(self.redis.log))
+                raise self._death(code)
             self._notes("process.died", unit="redis", ended_with=self._last_end, again_in_s=round(delay_s, 3))
             await asyncio.sleep(delay_s)
             try:
@@ -55,6 +57,21 @@ class KeptRedis:
             except BusError as error:
                 self._notes("redis.not_started", why=str(error))
         self._notes("process.ready", unit="redis")
+
+    def death(self) -> ProcessDiedError | None:
+        """None: it runs."""
+        code = self.redis.exit_code
+        return None if code is None else self._death(code)
+
+    def _death(self, code: int) -> ProcessDiedError:
+        """With its log put beside the others, as far as the disk takes it: where it lies it goes with the run."""
+        log = self._logs / "redis.log"
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.redis.log, log)
+        except OSError:
+            log = self.redis.log
+        return ProcessDiedError("redis", code, log, last_lines(log))
 
     def row(self) -> dict[str, Any]:
         pid = self.redis.process.pid if self.redis.process is not None and self.redis.is_running() else None
@@ -70,16 +87,22 @@ class KeptRedis:
 
 
 @asynccontextmanager
-async def kept(run: Fleet) -> AsyncIterator[Crew]:
-    """A crew that hears its processes and answers callers while the block runs; nobody is started yet."""
+async def kept(run: Fleet, plans: Sequence[Sequence[Plan]] = ()) -> AsyncIterator[Crew]:
+    """A crew that hears its processes and answers callers while the block runs; nobody is started yet.
+
+    `plans`: its tiers, where they are not those of the run file.
+    """
     notes, path = Notes(), run.record.directory / "notify"
-    own = None if run.redis is None else KeptRedis(run.redis, run.read.restart, notes)
+    own = None if run.redis is None else KeptRedis(run.redis, run.read.restart, notes, run.place.logs)
 
     async def until_settled(role: str) -> None:
         await drained(run, role, notes)
 
     environment = {notify.SOCKET: str(path)}
-    tiers = [[Unit(plan, run.place.logs, environment, notes) for plan in tier] for tier in planned(run.read, run.place)]
+    tiers = [
+        [Unit(plan, run.place.logs, environment, notes) for plan in tier]
+        for tier in plans or planned(run.read, run.place)
+    ]
     crew = Crew(tiers, until_settled, notes, run.read.ready_s, own)
     logs = run.read.logs
     watches = logfiles.kept_short(run.place.logs, int(logs.megabytes * (1 << 20)), logs.kept)

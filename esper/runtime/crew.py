@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -11,7 +11,6 @@ import structlog
 from esper.errors import EsperError, SettingError, near
 from esper.runtime.ending import end
 from esper.runtime.procs import ancestor, rss_bytes
-from esper.runtime.supervise import ProcessDiedError, last_lines
 from esper.runtime.unit import ENDED, Plan, State, Unit
 
 MOST_NOTES = 1_000
@@ -24,6 +23,8 @@ class Server(Protocol):
     """What the others need, and is ended after them: Redis, where it is the run's own."""
 
     async def tend(self) -> None: ...
+
+    def death(self) -> EsperError | None: ...
 
     def row(self) -> dict[str, Any]: ...
 
@@ -92,18 +93,32 @@ class Crew:
     def units(self) -> list[Unit]:
         return [unit for tier in self.tiers for unit in tier]
 
-    def start(self) -> None:
-        """All at once: each waits by itself for what it needs of the others."""
+    def start(self, later: Collection[str] = ()) -> None:
+        """All at once, but `later`, which wait until they are played: each waits for what it needs of the others."""
         if self.server is not None:
             self._serving = [asyncio.create_task(self.server.tend())]
         for unit in self.units:
-            self._begin(unit)
+            if unit.plan.name not in later:
+                self._begin(unit)
 
-    async def keep(self) -> None:
-        """Return once told to stop, or once nobody trains any more; ProcessDiedError: one that all need is given up."""
+    async def play(self, name: str) -> None:
+        """Begin a unit that has waited, and return once it is done; ProcessDiedError: it is given up."""
+        [unit] = [unit for unit in self.units if unit.plan.name == name]
+        self._begin(unit)
+        task = self._tasks[unit]
+        await asyncio.wait([task])
+        task.result()
+        if unit.state is State.FAILED:
+            raise unit.death()
+
+    async def keep(self, *, past_training: bool = False) -> None:
+        """Return once told to stop, or, unless it is kept past that, once nobody trains any more.
+
+        ProcessDiedError: one that all need is given up.
+        """
         stop = asyncio.create_task(self.stopping.wait())
         try:
-            while not (stop.done() or self._is_done()):
+            while not (stop.done() or (self._is_done() and not past_training)):
                 self._changed.clear()
                 change = asyncio.create_task(self._changed.wait())
                 tasks = [*self._serving, *self._tasks.values()]
@@ -224,14 +239,7 @@ class Crew:
                 del self._tasks[unit]
                 task.result()
                 if unit.state is State.FAILED and unit.plan.essential:
-                    raise self._death(unit)
-
-    def _death(self, unit: Unit) -> ProcessDiedError:
-        name, code = next(
-            ((name, process.returncode) for name, process in unit.processes.items() if process.returncode),
-            (next(iter(unit.processes)), 0),
-        )
-        return ProcessDiedError(name, code or 0, unit.log_of(name), last_lines(unit.log_of(name)))
+                    raise unit.death()
 
 
 def names_of(plan: Plan) -> set[str]:

@@ -7,12 +7,13 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, Protocol
 
 from esper.runtime import spawn
+from esper.runtime.died import ProcessDiedError, last_lines
 from esper.runtime.restarts import Restarts
 from esper.runtime.runfile import Restart
 from esper.runtime.spawn import Program, said
@@ -67,6 +68,7 @@ class Unit:
         self.ready, self._wish = asyncio.Event(), asyncio.Event()
         self._goes_on = True
         self._told: set[str] = set()
+        self._first_dead = ""  # the others often die of it
         self.was_killed = self.is_hurried = False
 
     def log_of(self, program: str) -> Path:
@@ -85,9 +87,8 @@ class Unit:
                 await self._start()
                 ended = await self._until_ended()
             finally:  # also where only some of them could be started
-                codes = [process.returncode for process in self.processes.values()]
                 await self._end()
-            if ended and not await self._goes_on_after([code for code in codes if code is not None]):
+            if ended and not await self._goes_on_after(self._first_code()):
                 return
         self._is_now(State.STOPPED)
 
@@ -104,6 +105,17 @@ class Unit:
             self.was_killed |= not spawn.is_gone(process)
             spawn.signal_group(process.pid, signal.SIGKILL)
 
+    def let_end(self) -> None:
+        """Ask its processes to end by themselves, by the file that they look at; from now on they may."""
+        self.plan = replace(self.plan, may_end=True)
+        if self.plan.stop_file is not None:
+            self.plan.stop_file.touch()
+
+    def death(self) -> ProcessDiedError:
+        """Why it was given up: the one of its processes that ended first, with its last words."""
+        name = self._first_dead or self.plan.programs[0].name
+        return ProcessDiedError(name, self._first_code(), self.log_of(name), last_lines(self.log_of(name)))
+
     def on_ready(self, pid: int) -> None:
         """One of its processes says that it does its work."""
         self._told |= {name for name, process in self.processes.items() if process.pid == pid}
@@ -113,7 +125,7 @@ class Unit:
     async def _start(self) -> None:
         if self.plan.stop_file is not None:
             self.plan.stop_file.unlink(missing_ok=True)
-        self._told, self.processes = set(), {}
+        self._told, self._first_dead, self.processes = set(), "", {}
         self._say("process.started", unit=self.plan.name)
         self._is_now(State.STARTING)
         fresh = {**self._environment, **self.plan.fresh()}
@@ -125,7 +137,7 @@ class Unit:
     async def _until_ended(self) -> bool:
         """Wait until one has failed, or all have ended; False: something else is wished before."""
         wish = asyncio.create_task(self._wish.wait())
-        waits = {asyncio.create_task(process.wait()) for process in self.processes.values()}
+        waits = {asyncio.create_task(self._watch(name)) for name in self.processes}
         left: set[asyncio.Task[Any]] = {wish, *waits}
         try:
             while not wish.done() and not self._is_over():
@@ -133,16 +145,27 @@ class Unit:
         finally:
             for task in left:
                 task.cancel()
+        failed = (name for name, process in self.processes.items() if self._has_failed(process.returncode))
+        self._first_dead = self._first_dead or next(failed, "")  # one may have died before it was watched
         return not wish.done()
+
+    async def _watch(self, name: str) -> None:
+        if self._has_failed(await self.processes[name].wait()):
+            self._first_dead = self._first_dead or name
+
+    def _first_code(self) -> int:
+        """How the one that died first has ended; 0: none has died."""
+        return self.processes[self._first_dead].returncode or 0 if self._first_dead else 0
+
+    def _has_failed(self, code: int | None) -> bool:
+        return code is not None and (code != 0 or not self.plan.may_end)
 
     def _is_over(self) -> bool:
         codes = [process.returncode for process in self.processes.values()]
-        ended = [code for code in codes if code is not None]
-        return len(ended) == len(codes) or any(code != 0 or not self.plan.may_end for code in ended)
+        return None not in codes or any(map(self._has_failed, codes))
 
-    async def _goes_on_after(self, codes: list[int]) -> bool:
+    async def _goes_on_after(self, code: int) -> bool:
         """What comes of an end that nobody has asked for; waits until the next start where there is one."""
-        code = next((code for code in codes if code), 0)
         self.last_end = said(code)
         if code == 0 and self.plan.may_end:
             self._is_now(State.DONE)

@@ -165,6 +165,8 @@ def test_old_data_and_a_missing_key_are_said() -> None:
     trouble = [line.text for line in board(picture, Sight(trouble="no answer"))]
     reading = [line.text for line in board(picture, Sight(read_only="no key"))]
 
+    kept = [line.text for line in board(picture, Sight(unread="decisions, state"))]
+    assert "this user may not read decisions, state" in kept
     assert "OLD DATA no answer" in trouble
     assert "read-only: no key" in reading
 

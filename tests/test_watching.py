@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from esper.bus import connect, counters, names
 from esper.bus.counters import Count
+from esper.bus.faults import ForbiddenError
 from esper.bus.inbox import Inbox
 from esper.client import Controller
 from esper.errors import UnknownRunError
@@ -89,9 +92,13 @@ async def test_an_observer_reads_commands_and_a_controller_does_not(run: Scripte
     assert await may_publish(run.name)
 
 
-async def test_a_look_tells_of_totals_lags_and_refusals(run: ScriptedRun, redis: connect.Redis) -> None:
+async def test_a_look_tells_of_totals_lags_and_refusals(
+    run: ScriptedRun, redis: connect.Redis, controller: Controller
+) -> None:
     await run.beat(1)
-    await Inbox(redis, redis, names.key(run.run_id, "heartbeats"), "coordinator", "coordinator").open()
+    for stream in ("commands", "heartbeats"):
+        await Inbox(redis, redis, names.key(run.run_id, stream), "worker-0", "worker-0").open()
+    await controller.cull("s0")
     await redis.hset(names.key(run.run_id, "totals"), "counted", "64")
     labels = {"stream": names.key(run.run_id, "votes"), "reason": "bad_seal"}
     now_ms = await connect.server_ms(redis)
@@ -102,7 +109,7 @@ async def test_a_look_tells_of_totals_lags_and_refusals(run: ScriptedRun, redis:
         [look] = book.looks
 
     assert look.totals == {b"counted": b"64"}
-    assert dict(look.lags) == {("heartbeats", "coordinator"): 2}
+    assert dict(look.lags) == {("commands", "worker-0"): 1}  # of what workers act on
     assert look.refused == {"votes": {"bad_seal": 3}}
     assert look.at_ms >= now_ms
 
@@ -138,6 +145,65 @@ async def test_what_a_user_may_not_read_is_left_out_and_the_rest_is_told(
     await redis.execute_command("ACL", "DELUSER", run.name)
 
     assert book.steps("worker-0") == [100]
+
+
+@asynccontextmanager
+async def watched_by(run: ScriptedRun, redis: connect.Redis, book: Notebook, *rights: str) -> AsyncIterator[Watch]:
+    """By a user of the server who may do this."""
+    await redis.execute_command("ACL", "SETUSER", run.name, "on", "nopass", "+@connection", "+time", "+info", *rights)
+    url = redis.url.replace("unix://", f"unix://{run.name}:any@")
+    keys = RoleKeyring.load(run.keyring)
+    try:
+        async with watching(Access(run.run_id, url, keys, run.keyring), "test", book) as watch:
+            yield watch
+    finally:
+        await redis.execute_command("ACL", "DELUSER", run.name)
+
+
+async def test_a_stream_that_a_user_may_not_read_is_named_and_the_others_are_followed(
+    run: ScriptedRun, redis: connect.Redis
+) -> None:
+    book = Notebook()
+    readable = [f"~{names.key(run.run_id, name)}" for name in ("heartbeats", "receipts", "totals")]
+
+    async with watched_by(run, redis, book, "+@read", "+xread", "-scan", *readable) as watch:
+        await run.beat(1)
+        await until(watch, book, 2)
+        unread, trouble = {*watch.unread}, watch.trouble
+
+    assert book.steps("worker-0") == [100]
+    assert {"decisions", "state"} <= unread and not unread & {"heartbeats", "receipts"}
+    assert trouble == ""
+
+
+async def test_a_stream_that_may_not_be_read_any_more_ends_nothing(run: ScriptedRun, redis: connect.Redis) -> None:
+    book = Notebook()
+    async with watched_by(run, redis, book, "~*", "+@read", "+xread") as watch:
+        kept = names.key(run.run_id, "heartbeats")
+        await redis.execute_command("ACL", "SETUSER", run.name, "resetkeys", f"~{kept}", f"~{kept}:any")
+        while "state" not in watch.unread:
+            watch.changed.clear()
+            await watch.changed.wait()
+        await run.beat(1)
+        await until(watch, book, 2)
+
+    assert book.steps("worker-0") == [100]
+
+
+async def test_a_user_who_may_read_no_stream_is_refused(run: ScriptedRun, redis: connect.Redis) -> None:
+    with pytest.raises(ForbiddenError, match="permission"):
+        async with watched_by(run, redis, Notebook(), "~other", "+@read"):
+            pass
+
+
+async def test_a_look_asks_for_no_other_keys_than_the_runs_own(run: ScriptedRun, redis: connect.Redis) -> None:
+    await run.beat(1)
+    before = (await redis.info("commandstats")).get("cmdstat_scan", {"calls": 0})["calls"]
+
+    async with watching(await reach(run.name), "test", Notebook()) as watch:
+        await watch.look(surveying=True)
+
+    assert (await redis.info("commandstats")).get("cmdstat_scan", {"calls": 0})["calls"] == before
 
 
 async def test_a_server_that_is_gone_is_named_and_waited_for(run: ScriptedRun, short_directory: Path) -> None:

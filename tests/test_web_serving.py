@@ -10,7 +10,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime.watching import reach
 from esper.web.serving import site_of, tell
-from tests.scripted import ScriptedRun, cancelled, seed_state
+from tests.rounds import seed_command
+from tests.scripted import ScriptedRun, applied, cancelled, seed_state
 from tests.web_kit import events, give_observer
 
 BLENDING = pb.SeedLifecycleStage.SEED_STAGE_BLENDING
@@ -45,6 +46,7 @@ async def test_a_page_begins_with_what_was_said_before_it_and_is_told_what_comes
             said += events(await anext(frames))
         await cancelled(telling)
 
+    assert "beside the model" not in whole["lines"]["growth"]  # nobody has told what the seed weighs
     assert whole["lines"]["loss"]["worker-0"] == [[10, 20, 40], [1, 0.5, 0.25]]
     assert whole["lines"]["alpha"]["s0"] == [[10, 20, 40], [0.125, 0.25, 0.5]]
     assert whole["marks"] == [{"step": 10, "seed": "s0", "stage": "BLENDING"}]
@@ -52,3 +54,18 @@ async def test_a_page_begins_with_what_was_said_before_it_and_is_told_what_comes
     told = {name: section for _, _, content in said for name, section in content.items()}
     assert [seed["id"] for seed in told["seeds"]] == ["s0"]
     assert told["lines"]["loss"]["worker-0"] == [[100], [0.5]]
+
+
+async def test_a_page_that_begins_late_shows_what_seeds_weighed_from_their_germination_on(run: ScriptedRun) -> None:
+    give_observer(run)
+    asked = seed_command(pb.SeedOperation.SEED_OP_GERMINATE, site="head", blueprint="mlp")
+    answer = applied(asked.command_id, await run.say("commands", Role.CONTROLLER, "c", asked), "worker-0")
+    answer.step, answer.stage, answer.evidence["seed_bytes"] = 5, BLENDING, 4096.0
+    await run.answer(answer)
+    for epoch in (1, 2, 4):
+        await run.say("state", Role.WORKER, "worker-0", state(epoch))
+
+    async with site_of(await reach(run.name)) as (site, _):
+        growth = site.board.everything()["lines"]["growth"]["beside the model"]
+
+    assert growth == [[5, 10, 20, 40], [4096.0] * 4]

@@ -21,6 +21,7 @@ class Still:
 
     trouble: str = ""
     at_ms: int = 0
+    unread: tuple[str, ...] = ()
 
     def now_ms(self) -> int:
         return self.at_ms

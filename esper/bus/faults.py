@@ -21,6 +21,10 @@ class NoGroupError(BusError):
     """The consumer group is gone, and with it what it knew."""
 
 
+class ForbiddenError(BusError):
+    """The server's rules do not let this user do that; it may do other things."""
+
+
 class NoScriptError(BusError):
     """The server does not know the script; it was restarted."""
 
@@ -110,6 +114,8 @@ def of_answer(at: str, said: str, error: Exception) -> BusError:
     """The error of ours for a refusal that the library knows only by its text, or by a class of newer versions."""
     if isinstance(error, exceptions.NoScriptError):
         return NoScriptError(f"Redis at {at} does not know the script")
+    if isinstance(error, exceptions.NoPermissionError):
+        return ForbiddenError(f"Redis at {at} answered: {said}")
     if "NOGROUP" in said:
         return NoGroupError(f"Redis at {at}: {said}")
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in said or "maxmemory" in said:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,20 @@ async def survey(redis: Redis, run_id: str) -> list[StreamView]:
     }
     views = [await view(redis, key_, name, now_ms) for key_, name in keys.items()]
     return [one for one in views if one is not None]
+
+
+async def lags(redis: Redis, run_id: str, streams: Iterable[str]) -> dict[tuple[str, str], int | None]:
+    """What each group of these streams has yet to read, by stream and group; None: more than can be counted at leisure.
+
+    Asks for these keys alone: looking for others (SCAN) takes as long as the server has keys.
+    """
+    found: dict[tuple[str, str], int | None] = {}
+    for name in streams:
+        stream = key(run_id, name)
+        if await redis.type(stream) == b"stream":
+            groups: Any = await redis.xinfo_groups(stream)
+            found |= {(name, facts["name"].decode()): await lag_of(redis, stream, facts) for facts in groups}
+    return found
 
 
 async def regions_of(redis: Redis, run_id: str) -> list[str]:

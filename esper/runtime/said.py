@@ -25,11 +25,12 @@ AT_ONCE = 100
 
 async def read_live(redis: connect.Redis, run_id: str, most: int = MOST) -> list[Entry]:
     """Of each stream all of it, or as much as is kept."""
-    return [entry for name in STREAMS for entry in await _spread(redis, names.key(run_id, name), name, most)]
+    return [entry for name in STREAMS for entry in await spread(redis, run_id, name, most)]
 
 
-async def _spread(redis: connect.Redis, stream: str, name: str, most: int) -> list[Entry]:
-    """Its ends are among them, where it holds more than that."""
+async def spread(redis: connect.Redis, run_id: str, name: str, most: int = MOST) -> list[Entry]:
+    """Of one stream; its ends are among them, where it holds more than that."""
+    stream = names.key(run_id, name)
     length, oldest, newest = await redis.ask_all(
         [("XLEN", stream), ("XRANGE", stream, "-", "+", "COUNT", 1), ("XREVRANGE", stream, "+", "-", "COUNT", 1)]
     )

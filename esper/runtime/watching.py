@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import structlog
 
 from esper.bus import connect, counters, names, tail
-from esper.bus.faults import UnavailableError
+from esper.bus.faults import ForbiddenError, UnavailableError
 from esper.bus.runs import RunRecord
-from esper.bus.survey import survey
+from esper.bus.survey import lags
 from esper.errors import BusError, SettingError
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import OPENS, Domain, Role
@@ -45,7 +45,9 @@ BACKLOG: Mapping[str, int] = MappingProxyType(
 """By stream, in the order in which they are read first: how many of its newest entries."""
 _SEALED_BY = {"commands": (Domain.COMMAND, Role.CONTROLLER), "optimizer": (Domain.OPTIMIZER, Role.OPTIMIZER)}
 LOOK_EVERY_S, ANSWER_S = 1.0, 3.0
-SURVEY_EVERY = 3  # looks: a survey asks for every group of every stream
+Earlier: TypeAlias = Mapping[str, Sequence[Opened]]
+NOTHING: Earlier = MappingProxyType({})
+SURVEY_EVERY = 3  # looks: every group of the streams that workers act on is asked for
 
 
 class Sink(Protocol):
@@ -75,6 +77,7 @@ class Watch:
     clock: connect.ServerClock
     sink: Sink
     trouble: str = ""  # why the newest look was not answered; empty: it was
+    unread: dict[str, str] = field(default_factory=dict)  # streams that this user may not read, each with why
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # set whenever the sink was given something
     _lags: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
     _reading: list[asyncio.Task[None]] = field(default_factory=list)
@@ -83,15 +86,17 @@ class Watch:
         """The server's clock."""
         return self.clock.now_ms()
 
-    async def catch_up(self, backlog: Mapping[str, int]) -> dict[str, str]:
-        """Read the newest entries of each stream, and look once: where to go on from."""
+    async def catch_up(self, backlog: Mapping[str, int], earlier: Earlier = NOTHING) -> dict[str, str]:
+        """Read the newest entries of each stream, and look once: where to go on from. ForbiddenError: none may be."""
         positions = {}
         for name, count in backlog.items():
             stream = names.key(self.run_id, name)
-            positions[stream] = await self.observer.position(stream)
-            for opened in await self.observer.newest(stream, count):
-                if _order(opened.entry_id) <= _order(positions[stream]):
-                    self.sink.note(opened)
+            for opened in earlier.get(name, ()):
+                self.sink.note(opened)
+            with self._permitted(stream):
+                positions[stream] = await self._newest(stream, count)
+        if self.unread and not positions:
+            raise ForbiddenError(next(iter(self.unread.values())))
         await self.look(surveying=True)
         return positions
 
@@ -114,14 +119,32 @@ class Watch:
             totals: Any = await permitted(self.redis.hgetall(names.key(self.run_id, "totals")), None)
             said = await permitted(counters.read(self.redis, self.run_id, self.now_ms()), {})
             if surveying:
-                views = await permitted(survey(self.redis, self.run_id), [])
-                self._lags = {(view.name, group.name): group.lag for view in views for group in view.groups}
+                self._lags = await permitted(lags(self.redis, self.run_id, names.POSITIONED), {})
         except BusError as error:
             self.trouble = str(error)
         else:
             self.trouble = ""
             self.sink.look(Look(self.now_ms(), totals, self._lags, refused(said.values())))
         self.changed.set()
+
+    async def _newest(self, stream: str, count: int) -> str:
+        """Where the stream ended when it was asked; what comes behind that is followed."""
+        position = await self.observer.position(stream)
+        for opened in await self.observer.newest(stream, count):
+            if _order(opened.entry_id) <= _order(position):
+                self.sink.note(opened)
+        return position
+
+    @contextmanager
+    def _permitted(self, stream: str) -> Iterator[None]:
+        """Go on without a stream that the server does not let this user read, and keep in mind which."""
+        try:
+            yield
+        except ForbiddenError as error:
+            name = stream.rpartition(":")[2]
+            log.warning("stream.refused", stream=stream, why=str(error))
+            self.unread[name] = str(error)
+            self.changed.set()
 
     async def _look_again(self) -> None:
         num_looks = 0
@@ -131,10 +154,12 @@ class Watch:
             await self.look(surveying=num_looks % SURVEY_EVERY == 0)
 
     async def _follow(self, stream: str, since: str) -> None:
-        async with aclosing(self.observer.messages(stream, since)) as messages:
-            async for opened in messages:
-                self.sink.note(opened)
-                self.changed.set()
+        with self._permitted(stream):
+            async with aclosing(self.observer.messages(stream, since)) as messages:
+                async for opened in messages:
+                    self.sink.note(opened)
+                    self.changed.set()
+        await asyncio.Event().wait()  # the others go on
 
 
 async def permitted(reading: Awaitable[T], otherwise: T) -> T:
@@ -150,9 +175,15 @@ async def permitted(reading: Awaitable[T], otherwise: T) -> T:
 
 @asynccontextmanager
 async def watching(
-    found: Access, name: str, sink: Sink, backlog: Mapping[str, int] = BACKLOG, on_refusal: Refused | None = None
+    found: Access,
+    name: str,
+    sink: Sink,
+    backlog: Mapping[str, int] = BACKLOG,
+    on_refusal: Refused | None = None,
+    earlier: Earlier = NOTHING,
 ) -> AsyncIterator[Watch]:
     """The sink has caught up when the block begins, and is fed while it runs; `on_refusal` hears of what won't open.
+    `earlier`: by stream, what the sink is given before the newest of it.
 
     SettingError, BusError: no such Redis.
     """
@@ -164,7 +195,7 @@ async def watching(
         await clock.look(asker)
         watch = Watch(found.run_id, observer_of(found, name, reader, clock, on_refusal), asker, clock, sink)
         readable = {stream: count for stream, count in backlog.items() if opens(found.keyring.roles, stream)}
-        watch.start(await watch.catch_up(readable))
+        watch.start(await watch.catch_up(readable, earlier))
         stack.push_async_callback(watch.stop)
         yield watch
 

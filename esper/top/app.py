@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import tzinfo
 from typing import ClassVar, Protocol
 
@@ -51,6 +51,10 @@ class Source(Protocol):
     @property
     def trouble(self) -> str:
         """Why what is shown may be old; empty: it is not."""
+
+    @property
+    def unread(self) -> Collection[str]:
+        """Streams that this user may not read."""
 
     def now_ms(self) -> int:
         """The server's clock."""
@@ -199,6 +203,7 @@ class TopApp(App[None]):
             trouble=self._trouble(),
             notice=self.notice,
             read_only=self.read_only,
+            unread=", ".join(sorted(self.source.unread)),
         )
 
     def _trouble(self) -> str:

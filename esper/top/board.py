@@ -40,6 +40,7 @@ class Sight:
     trouble: str = ""  # why what is shown may be old
     notice: str = ""  # what became of the last key
     read_only: str = ""  # why nothing can be published; empty: it can
+    unread: str = ""  # streams that this user may not read
 
 
 def board(picture: Picture, sight: Sight) -> list[Line]:
@@ -124,7 +125,8 @@ def _notice(sight: Sight) -> Line:
         return Line(f"OLD DATA {sight.trouble}", "bold")
     if sight.notice:
         return Line(sight.notice, "bold")
-    return Line(f"read-only: {sight.read_only}" if sight.read_only else "")
+    told = [f"this user may not read {sight.unread}"] * bool(sight.unread)
+    return Line("; ".join([*told, *[f"read-only: {sight.read_only}"] * bool(sight.read_only)]))
 
 
 def _keys(sight: Sight) -> str:

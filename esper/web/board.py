@@ -24,6 +24,7 @@ class Board:
         self.picture = Picture(run_id, orders=Orders(MOST_ORDERS))
         self.curves, self.timeline = Curves(), Timeline()
         self.trouble = ""
+        self.unread: list[str] = []  # streams that the server keeps from us
         self._keyring = keyring
         self._rows: dict[str, Row] = {}
         self._changed: dict[str, Row] = {}
@@ -82,7 +83,7 @@ class Board:
     def _sections(self) -> dict[str, Any]:
         picture = self.picture
         return {
-            "head": {**document.head(picture), "trouble": self.trouble},
+            "head": {**document.head(picture), "trouble": self.trouble, "unread": self.unread},
             "workers": [document.worker_row(worker, picture.now_ms) for worker in picture.workers.ordered],
             "seeds": [document.seed_row(seed) for seed in picture.seeds.ordered],
             "flow": document.flow(picture),

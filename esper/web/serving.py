@@ -14,9 +14,10 @@ from starlette.types import ASGIApp
 from esper.bus import connect
 from esper.client import Controller
 from esper.errors import SettingError
+from esper.leyline.seal import Opened
 from esper.runtime import said
 from esper.runtime.access import Access
-from esper.runtime.watching import Watch, watching
+from esper.runtime.watching import Watch, permitted, watching
 from esper.web.app import Publish, Site, application
 from esper.web.board import Board
 from esper.web.feed import Feed
@@ -40,7 +41,8 @@ BACKLOG = {
     "state": 256,
     "heartbeats": 256,
 }
-"""Newest entries that a page begins with. States before heartbeats, which go further; older ones are read spread."""
+"""Newest entries that a page begins with: orders and answers first, which say what a seed weighs; states before
+heartbeats, which go further. Older states and aggregates are read spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +86,18 @@ async def site_of(found: Access, token: Token | None = None) -> AsyncIterator[tu
     async with AsyncExitStack() as stack:
         publishes = await stack.enter_async_context(_publisher(found)) if token is not None else None
         board = Board(found.run_id, found.keyring)
-        await _read_spread(found, board)
-        watch = await stack.enter_async_context(watching(found, NAME, board, BACKLOG, board.refuse))
+        earlier = await _read_spread(found)
+        watch = await stack.enter_async_context(watching(found, NAME, board, BACKLOG, board.refuse, earlier))
+        board.unread = sorted(watch.unread)
         board.changes()
         yield Site(board, Feed(board.everything), token, publishes), watch
 
 
-async def _read_spread(found: Access, board: Board) -> None:
-    """States and aggregates of the whole run, as many as a plot can show, before the newest of everything."""
+async def _read_spread(found: Access) -> dict[str, list[Opened]]:
+    """States and aggregates of the whole run, as many as a plot can show."""
     async with connect.writer(found.redis_url) as redis:
-        entries = await said.read_live(redis, found.run_id)
-    for opened in said.opened(entries, found.keyring):
-        board.note(opened)
+        entries = {name: await permitted(said.spread(redis, found.run_id, name), []) for name in said.STREAMS}
+    return {name: [*said.opened(those, found.keyring)] for name, those in entries.items()}
 
 
 async def tell(site: Site, watch: Watch) -> None:
@@ -103,7 +105,7 @@ async def tell(site: Site, watch: Watch) -> None:
     silent = 0
     while True:
         await asyncio.sleep(TELL_EVERY_S)
-        site.board.trouble = watch.trouble
+        site.board.trouble, site.board.unread = watch.trouble, sorted(watch.unread)
         silent = 0 if watch.changed.is_set() else silent + 1
         watch.changed.clear()
         if not silent and (changes := site.board.changes()):

@@ -12,7 +12,7 @@ from esper.leyline.seal import Opened
 from esper.view.curves import ALL_RANKS, BESIDE, GROWN, VALIDATION, Curves, Mark
 from esper.view.line import Line
 from esper.view.picture import Picture
-from tests.sealed import RUN
+from tests.sealed import NOW_MS, RUN
 from tests.view_kit import Stage, Status, beat, command, receipt, said, seed
 
 GERMINATE, FOSSILIZE = pb.SeedOperation.SEED_OP_GERMINATE, pb.SeedOperation.SEED_OP_FOSSILIZE
@@ -48,6 +48,48 @@ def test_a_process_that_resumes_draws_its_steps_anew() -> None:
     curves.note(beat("worker-0", 500, step=160, loss=0.6, incarnation=8))
 
     assert curves.lines["loss"]["worker-0"].points == [(100, 0.01), (150, 0.7), (160, 0.6)]
+
+
+def test_a_replica_that_begins_anew_takes_nothing_from_the_others() -> None:
+    curves = Curves()
+    for step in (100, 200, 300):
+        curves.note(replica("worker-0", step, step))
+        curves.note(replica("worker-1", step, step))
+    curves.note(aggregate(350, 300, 0.5))
+    curves.note(replica("worker-1", 400, 150, incarnation=8))
+    curves.note(replica("worker-0", 400, 400))
+
+    assert [x for x, _ in curves.lines["loss"]["worker-0"].points] == [100, 200, 300, 400]
+    assert [x for x, _ in curves.lines["loss"]["worker-1"].points] == [100, 150]
+    assert [x for x, _ in curves.lines["loss"][ALL_RANKS].points] == [300]
+    assert [x for x, _ in curves.lines["alpha"]["s0"].points] == [100, 200, 300, 400]
+
+
+def replica(worker: str, at_ms: int, step: int, incarnation: int = 7) -> Opened:
+    """A heartbeat of one that is the whole of its world, while a seed is blended in."""
+    shown = seed("s0", Stage.SEED_STAGE_BLENDING, stage_since_step=100, alpha=0.5)
+    message = pb.Heartbeat(version=1, worker=worker, world_size=1, step=step, seeds=[shown], loss=0.5)
+    message.time_ns, message.incarnation = (NOW_MS + at_ms) * 1_000_000, incarnation
+    return said(Role.WORKER, worker, message, at_ms)
+
+
+def test_the_alpha_of_a_new_seed_is_drawn_in_place_of_one_that_is_over() -> None:
+    curves = Curves()
+    for number in range(40):
+        shown = seed(f"s{number}", Stage.SEED_STAGE_BLENDING, stage_since_step=10 * number, alpha=0.5)
+        curves.note(beat("worker-0", 1_000 * number, shown, step=10 * number + 2))
+
+    assert [*curves.lines["alpha"]] == [f"s{number}" for number in range(8, 40)]
+
+
+def test_of_too_many_seeds_at_once_the_first_stay_drawn() -> None:
+    curves = Curves()
+    many = [seed(f"s{number:02}", Stage.SEED_STAGE_BLENDING, stage_since_step=10, alpha=0.5) for number in range(40)]
+    for step in (20, 30, 40):
+        curves.note(beat("worker-0", step, *many, step=step))
+
+    assert [*curves.lines["alpha"]] == [f"s{number:02}" for number in range(32)]
+    assert all(len(line.points) == 3 for line in curves.lines["alpha"].values())
 
 
 def test_a_process_that_has_not_gone_back_to_its_checkpoint_yet_takes_nothing_away() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -54,7 +55,8 @@ class Bin:
 
 @dataclass
 class Curves:
-    """Lines by plot and name. Sizes of seeds are those that G0 measured when they germinated, in bytes."""
+    """Lines by plot and name. Sizes of seeds are those that G0 measured when they germinated, in bytes; growth is
+    unknown, and no point, while that of a seed which counts is."""
 
     lines: dict[Plot, dict[str, Line]] = field(default_factory=lambda: {name: {} for name in PLOTS})
     marks: list[Mark] = field(default_factory=list)
@@ -100,11 +102,19 @@ class Curves:
             return
         if self._incarnations.setdefault(beat.worker, beat.incarnation) != beat.incarnation:
             self._incarnations[beat.worker] = beat.incarnation
-            for plot in ("loss", "alpha", "growth"):
-                for line in self.lines[plot].values():
-                    line.cut(beat.step)
+            self._go_back(beat)
         self._add("loss", beat.worker, beat.step, beat.loss)
         self._note_seeds(beat.worker, at_s, beat.step, beat.seeds)
+
+    def _go_back(self, beat: pb.Heartbeat) -> None:
+        """A process that resumed trains its steps again. Its group does so with it; other replicas, worlds of one, go
+        on."""
+        is_one_of_many = beat.world_size == 1 and len(self._incarnations) > 1
+        lines = [line for name, line in self.lines["loss"].items() if name == beat.worker or not is_one_of_many]
+        if not is_one_of_many or beat.worker == self._drawn_by:
+            lines += [*self.lines["alpha"].values(), *self.lines["growth"].values()]
+        for line in lines:
+            line.cut(beat.step)
 
     def _note_state(self, state: pb.SystemStatePacket, at_s: float) -> None:
         worker, step = state.source_subsystem, state.global_step
@@ -155,12 +165,21 @@ class Curves:
             there = [seed for seed, (_, stage) in self._stages.items() if stage in stages]
             line = self.lines["growth"].setdefault(name, Line())
             if line.ends_before(step + 1):  # two seeds may change at one step
-                line.add(step, sum(self._sizes.get(seed, 0.0) for seed in there))
+                line.add(step, sum(self._sizes.get(seed, math.nan) for seed in there))
 
     def _add(self, plot: Plot, name: str, x: float, y: float) -> None:
         lines = self.lines[plot]
-        if name in lines or len(lines) < MOST_LINES or name in (ALL_RANKS, VALIDATION):  # however many ranks there are
-            lines.setdefault(name, Line()).add(x, y)
+        if name not in lines and len(lines) >= MOST_LINES and name not in (ALL_RANKS, VALIDATION):
+            if plot != "alpha" or not (over := self._over(x)):
+                return
+            del lines[over]
+        lines.setdefault(name, Line()).add(x, y)
+
+    def _over(self, step: float) -> str:
+        """Whose alpha has ended longest ago, to make room for a seed of now; empty: all of them go on."""
+        ends = {name: line.points[-1][0] if line.points else -math.inf for name, line in self.lines["alpha"].items()}
+        first = min(ends, key=lambda name: ends[name])
+        return first if ends[first] < step else ""
 
     def _add_later(self, plot: Plot, name: str, x: float, y: float) -> None:
         """Unless a point behind it is known: of tiers and ranks that lag behind one another."""

@@ -5,6 +5,9 @@
 const KEPT = { decided: 2000, empty: 200, refused: 200 };
 const MOST_ROWS = 2 * Object.values(KEPT).reduce((one, other) => one + other);
 
+// Lines of a plot, as the server keeps them: of too many the one goes that ended first.
+const MOST_LINES = 34;
+
 // What a run names is a name here, whatever objects have under it: a seed may be called "constructor".
 const byName = () => Object.create(null);
 
@@ -56,6 +59,10 @@ export class Store {
 
   append(plot, name, [xs, ys]) {
     const lines = (this.lines[plot] ??= byName());
+    if (!(name in lines) && Object.keys(lines).length >= MOST_LINES) {
+      const ends = Object.entries(lines).map(([each, [known]]) => [known.at(-1) ?? -Infinity, each]);
+      delete lines[ends.reduce((one, other) => (other[0] < one[0] ? other : one))[1]];
+    }
     const line = (lines[name] ??= [[], []]);
     let keep = line[0].length;
     while (keep > 0 && line[0][keep - 1] >= xs[0]) keep -= 1;

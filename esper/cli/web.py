@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json as notation
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +38,8 @@ def web(
     """Show a live run in a browser, until interrupted: plots, seeds, each decision with its signature."""
     with extra("esper web", "web"):
         from esper.web.serving import Place
-    asyncio.run(_web(run, Place(host, port, [host, *(allow_host or ())]), token_file, json))
+    with suppress(asyncio.CancelledError):  # by SIGTERM, as any server is ended: status 0
+        asyncio.run(_web(run, Place(host, port, [host, *(allow_host or ())]), token_file, json))
 
 
 async def _web(run: str | None, place: Place, token_file: Path | None, as_json: bool) -> None:
@@ -45,6 +48,9 @@ async def _web(run: str | None, place: Place, token_file: Path | None, as_json: 
     from esper.web.guards import is_loopback
     from esper.web.tokens import chosen
 
+    loop, this = asyncio.get_running_loop(), asyncio.current_task()
+    assert this is not None
+    loop.add_signal_handler(signal.SIGTERM, this.cancel)
     token, found = chosen(token_file), await reach(run)
     with serving.bound(place) as listening:
         async with serving.site_of(found, token) as (site, watch):
@@ -55,4 +61,6 @@ async def _web(run: str | None, place: Place, token_file: Path | None, as_json: 
             told = {"address": f"http://{shown}:{port}/", "run": found.run_id, "publishes": token is not None}
             word = "may publish with the token" if token else "read-only"
             print(notation.dumps(told) if as_json else f"{told['address']} ({word})", flush=True)
+            # From here on the server hears it, lets its browsers go, and raises it again once it has ended.
+            loop.add_signal_handler(signal.SIGTERM, lambda: None)
             await serving.serve(site, watch, place, listening)

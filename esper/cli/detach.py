@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -21,17 +22,21 @@ def detached(arguments: Sequence[str]) -> int:
         start_new_session=True,  # neither Ctrl-C nor the end of this terminal is meant for it
     )
     os.close(tells)
-    with open(hears, "rb") as pipe:
+    told: dict[str, Any] = {}
+    with open(hears, "rb") as pipe:  # as soon as nobody reads it any more, the run ends
         try:
-            line = pipe.readline()
+            while "run" not in told and (line := pipe.readline()):
+                told = notation.loads(line)
+                if "waits_for" in told:
+                    late = f"{', '.join(told['waits_for'])} not ready after {told['after_s']:g} s; see {told['logs']}"
+                    typer.echo(f"esper: {late}", err=True)
         except KeyboardInterrupt:  # nobody was told how to reach it: it ends as well, in order
             keeper.terminate()
             keeper.wait()
             raise
-    if not line:
+    if "run" not in told:
         return keeper.wait()
     keeper.returncode = 0  # it goes on by itself, so that nobody waits for it
-    told = notation.loads(line)
     typer.echo(f"run {told['run']} is up; its logs: {told['logs']}")
     typer.echo(f"esper ps {told['run']} shows its processes, esper down {told['run']} ends it")
     return 0

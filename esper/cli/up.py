@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json as notation
+import math
 import os
+import select
 import signal
-from contextlib import aclosing, suppress
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -18,6 +23,7 @@ from esper.cli.detach import detached
 from esper.cli.fleet import Fleet, example, example_file, fleet
 from esper.cli.keeping import kept
 from esper.cli.quiet import log_to
+from esper.cli.terminal import terminal
 from esper.errors import EsperError
 from esper.runtime import notify, runfile
 from esper.runtime.crew import Crew
@@ -59,18 +65,18 @@ class Keeper:
 
     def __init__(self, told_fd: int = -1) -> None:
         self._told_fd = told_fd
-        self._console = Console()
+        self._console = Console(quiet=True)
         self._crew: Crew | None = None
         self._this: asyncio.Task[Any] | None = None
 
     async def keep(self, read: RunFile) -> int:
         """Exit status: 0 where it ended in order, 1 where one was given up or had to be killed."""
         self._this = asyncio.current_task()
-        for number in ENDS:
+        for number in ends():
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
             async with fleet(read) as run, kept(run) as crew:
-                with log_to(run.place.logs / "up.log"):
+                with log_to(run.place.logs / "up.log"), self._shown():
                     self._crew = crew
                     return await self._kept(run, crew)
         except asyncio.CancelledError:
@@ -96,6 +102,16 @@ class Keeper:
             typer.echo(f"esper: {failure}", err=True)
         return DONE if in_order and failure is None else FAILED
 
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        """What it says goes to the terminal, unless that is another's by then."""
+        if self._told_fd >= 0:
+            yield
+            return
+        with terminal(sys.stdout.fileno()) as output:
+            self._console = Console(file=cast(IO[str], output))
+            yield
+
     def _on_signal(self) -> None:
         """The first one ends the run in order, the next one at once."""
         if self._crew is None:
@@ -113,16 +129,22 @@ class Keeper:
                 self._say(sentence(note))
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:
-        """Once every unit is ready, say so to whoever has started this."""
-        while not all(unit.state is State.READY or unit.state in ENDED for unit in crew.units):
+        """Once every unit is ready, say so to whoever has started this; the run ends where that one is gone by then."""
+        late_at = time.monotonic() + run.read.ready_s
+        while waits := [unit.plan.name for unit in crew.units if unit.state not in (State.READY, *ENDED)]:
+            if self._told_fd >= 0 and is_unread(self._told_fd):
+                crew.stopping.set()
+                return
+            if self._told_fd >= 0 and time.monotonic() >= late_at:
+                late_at = math.inf
+                tell(self._told_fd, {"waits_for": waits, "after_s": run.read.ready_s, "logs": str(run.place.logs)})
             await asyncio.sleep(LOOK_S)
         notify.ready()
         if self._told_fd >= 0:
             with (run.place.logs / "up.log").open("ab") as log:
                 for descriptor in (1, 2):  # from here on nobody is at the terminal
                     os.dup2(log.fileno(), descriptor)
-            told = {"run": run.record.run_id, "logs": str(run.place.logs)}
-            os.write(self._told_fd, notation.dumps(told).encode() + b"\n")
+            tell(self._told_fd, {"run": run.record.run_id, "logs": str(run.place.logs)})
             os.close(self._told_fd)
 
     async def _screen(self, run: Fleet) -> None:
@@ -135,8 +157,25 @@ class Keeper:
             await asyncio.sleep(AGAIN_S)
 
     def _say(self, line: str) -> None:
-        if self._told_fd < 0:
-            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def ends() -> list[signal.Signals]:
+    """Signals that end a run: no SIGHUP where whoever starts it has it ignored, as `nohup` does."""
+    return [each for each in ENDS if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
+
+def is_unread(descriptor: int) -> bool:
+    """Whether nobody can read any more what is written to this pipe."""
+    looked = select.poll()
+    looked.register(descriptor, 0)
+    return bool(looked.poll(0))
+
+
+def tell(descriptor: int, told: dict[str, Any]) -> None:
+    """A line for whoever waits for a detached run; it may have given up meanwhile."""
+    with suppress(BrokenPipeError):
+        os.write(descriptor, notation.dumps(told).encode() + b"\n")
 
 
 def sentence(note: dict[str, Any]) -> str:

@@ -56,6 +56,11 @@ class Esper:
             pass
         return self._process.wait(max(0.1, deadline - time.monotonic()))
 
+    def hang_up(self) -> None:
+        """Read no further: what it says from now on meets a closed pipe."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
     def interrupt(self) -> None:
         """What Ctrl-C does in a terminal."""
         os.killpg(self._process.pid, signal.SIGINT)
@@ -79,6 +84,8 @@ class Esper:
     def _line(self, deadline: float) -> str | None:
         """The next line of output; None once there is no more."""
         assert self._process.stdout is not None
+        if self._process.stdout.closed:
+            return None
         descriptor = self._process.stdout.fileno()
         while b"\n" not in self._rest:
             if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:

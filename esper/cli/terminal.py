@@ -1,0 +1,66 @@
+"""Writes to a terminal or a pipe from a thread of its own: one that is stopped, full or gone holds nobody up."""
+
+from __future__ import annotations
+
+import io
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MOST_WAITING = 1_000
+"""Pieces of text that wait for a reader who is slow, or has stopped the terminal by Ctrl-S; it misses the others."""
+LAST_WORDS_S = 1.0
+
+
+class Terminal(io.TextIOBase):
+    """What is written here goes to a descriptor as soon as that takes it. None of its errors comes back."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
+        self._thread = threading.Thread(target=self._pass_on, name="esper-terminal", daemon=True)
+        self._thread.start()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # of the library it is an attribute
+        return "utf-8"
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if not self._waiting.full():
+            self._waiting.put_nowait(text.encode(errors="replace"))
+        return len(text)
+
+    def finish(self, within_s: float = LAST_WORDS_S) -> None:
+        """Let out what still waits, where somebody reads it in this time."""
+        if not self._waiting.full():
+            self._waiting.put_nowait(None)
+            self._thread.join(within_s)
+
+    def _pass_on(self) -> None:
+        while (said := self._waiting.get()) is not None:
+            try:
+                while said:
+                    said = said[os.write(self._descriptor, said) :]
+            except OSError:  # closed, or its reader is gone; another write may be taken again
+                continue
+
+
+@contextmanager
+def terminal(descriptor: int) -> Iterator[Terminal]:
+    """For as long as the block runs, and a second more."""
+    made = Terminal(descriptor)
+    try:
+        yield made
+    finally:
+        made.finish()

@@ -1,0 +1,54 @@
+"""A run that `esper up` keeps going, of which nobody watches the terminal, or waits for it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.processes import Esper, logs_of, processes, runs_of, seconds_until, stop
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+Start = Callable[..., Esper]
+FILE = """
+name = "unwatched"
+runs_dir = "{runs}"
+ready_s = {ready_s}
+coordinator.count = 0
+regional.count = 0
+global.count = 0
+trainer = {{count = {count}, command = ["sleep", "600"]}}
+
+[process.sleeper]
+command = ["sleep", "600"]
+"""
+
+
+def run_file(runtime: Path, num_trainers: int, ready_s: float) -> Path:
+    path = runtime / "run.toml"
+    path.write_text(FILE.format(runs=runtime / "runs", count=num_trainers, ready_s=ready_s))
+    return path
+
+
+def test_a_run_whose_output_nobody_reads_any_more_goes_on_until_it_is_told_to_end(esper: Start, runtime: Path) -> None:
+    keeper = esper("up", "-f", run_file(runtime, 0, 60.0))
+    keeper.says("sleeper is ready")
+    keeper.hang_up()
+
+    restarted = esper("restart", "sleeper", "unwatched").ended()  # of which it says a line or more
+    told = esper("down", "unwatched").ended()
+
+    assert (restarted, told, keeper.ended()) == (0, 0, 0)
+
+
+def test_a_detached_run_that_is_slow_says_of_whom_and_ends_once_nobody_waits_for_it(
+    esper: Start, runtime: Path
+) -> None:
+    waiting = esper("up", "-f", run_file(runtime, 1, 0.01), "--detach")
+    waiting.says("trainer-0 not ready after 0.01 s; see ")
+    assert "trainer-0.log" in logs_of(runtime)
+
+    stop(waiting.pid_of("esper.cli.main", "--detach"))
+
+    seconds_until(lambda: not processes(runtime) and not runs_of(runtime))

@@ -7,7 +7,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from esper.errors import SettingError
-from esper.session.attach import seed_clips
+from esper.session.joining import seed_clips
 from tests.seed_kit import Bench, Op, new_host
 from tests.session_kit import unsteered
 

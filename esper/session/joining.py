@@ -1,0 +1,153 @@
+"""Puts together what joins a model and its training loop to a run, on one rank."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from esper.kasmina.blend import seed_clip
+from esper.kasmina.executor import Executor
+from esper.kasmina.naming import bare_name
+from esper.kasmina.paired import Holdout
+from esper.kasmina.pruning.pruner import Pruning
+from esper.kernels.blueprints import Blueprint
+from esper.runtime.link import Link
+from esper.session.batches import LoopPosition
+from esper.session.breakers import tell_opened
+from esper.session.checkpointing import Part, open_checkpoints
+from esper.session.exchange import Exchange
+from esper.session.lessons import Lessons
+from esper.session.options import Place, SessionOptions
+from esper.session.portrait import Portrait
+from esper.session.replay_link import ReplayLink
+from esper.session.rulings import steered
+from esper.session.session import Session
+from esper.session.teaching import open_teachers, with_teachers
+from esper.tolaria.boundary import Boundary
+from esper.tolaria.checkpoints.optimizers import OptimizerState
+from esper.tolaria.checkpoints.rank import RankState, Stateful
+from esper.tolaria.fossils import FossilGradients
+from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.reduce import SeedReducer
+from esper.tolaria.rows import Rows
+from esper.tolaria.snapshot import Snapshots
+from esper.tolaria.states import TrainingStates
+from esper.tolaria.surroundings import Surroundings
+
+COLLECTIVE_TIMEOUT = timedelta(seconds=60)  # of our own process group; a rank that is gone is named then
+
+Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A model and its loop, as they are before they join. Knows no process: the link to the runtime is given."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    sites: Sequence[str]
+    holdout: tuple[Batches, Loss] | None
+    chosen: SessionOptions
+    place: Place
+    run_id: str
+
+    def session(self, link: Link | ReplayLink | None, blueprints: Mapping[str, Blueprint]) -> Session:
+        """Joined, and on record as begun; resumed from a checkpoint where that was chosen and there is one."""
+        boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
+        reducer = SeedReducer(_own_group() if self.place.world_size > 1 else None)
+        executor = self._executor(reducer, blueprints)
+        executor.on_breaker(partial(tell_opened, rows))
+        breaker = executor.breakers["teacher"]
+        teachers = open_teachers(self.chosen.teachers, self.model, self.optimizer, rows, reducer.mean, breaker)
+        around = with_teachers(self._around(executor), teachers)
+        optimizers = Optimizers(self.optimizer, reduce=reducer, scaler=self.chosen.scaler, around=around)
+        executor.follow_optimizers(optimizers.has)
+        fossils, pruning = FossilGradients(reducer.mean), self._pruning(reducer)
+        states = TrainingStates(Snapshots(self.model, optimizers), executor, fossils, pruning)
+        requested, steer = steered(link, self.place.name, executor)
+        steering = steer(self.place.name, requested, optimizers, states, fossils, time.time_ns, pruning)
+        portrait = Portrait(
+            self.place,
+            self.model,
+            executor.sites,
+            self.chosen.data,
+            executor,
+            optimizers,
+            states,
+            steering,
+            boundary,
+            rows,
+        )
+        exchange = Exchange(link, boundary, rows)
+        session = Session(portrait, exchange, self.optimizer, self.run_id, pruning, self.chosen.steps_per_epoch)
+        session.requested = requested
+        recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
+        session.lessons = Lessons(teachers, steering.count, recorded)
+        self._place_loop(session, link)
+        checkpoints = open_checkpoints(self.chosen, self.place, self.run_id, self._state(session), reducer)
+        session.begin(resumed=session.keep(checkpoints, resume=self.chosen.resume))
+        return session
+
+    def _executor(self, reducer: SeedReducer, blueprints: Mapping[str, Blueprint]) -> Executor:
+        return Executor(
+            self.model,
+            self.sites,
+            run_id=self.run_id,
+            settings=self.chosen.settings,
+            reduce=reducer.mean,
+            holdout=Holdout(tuple(self.holdout[0]), self.holdout[1]) if self.holdout else None,
+            blueprints=blueprints,
+        )
+
+    def _around(self, executor: Executor) -> Surroundings:
+        """What an optimizer of a seed meets in the loop."""
+        return Surroundings(
+            model=lambda: ((bare_name(name), parameter) for name, parameter in self.model.named_parameters()),
+            clips=partial(seed_clips, executor) if self.chosen.settings.gradient_clip_adaptive else dict,
+            schedulers=self.chosen.schedulers(),
+            own_host=self.chosen.own_host,
+        )
+
+    def _pruning(self, reducer: SeedReducer) -> Pruning:
+        is_enabled = self.chosen.settings.checkpoint_pruning_enabled
+        return Pruning(self.model, self.chosen.pruning, enabled=is_enabled, reduce=reducer.mean)
+
+    def _place_loop(self, session: Session, link: Link | ReplayLink | None) -> None:
+        """Where in its data the loop stands, and where a replay ends."""
+        session.position = LoopPosition(self.chosen.loader)
+        if self.chosen.loader is not None:
+            session.not_replayable = ""
+        if isinstance(link, ReplayLink):
+            session.ends_after, link.next_step = link.plan.last_step, lambda: session.step_number
+
+    def _state(self, session: Session) -> RankState:
+        """All that a checkpoint holds of this rank."""
+        host = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        named = OptimizerState(session.optimizers, self.optimizer, lambda: dict(host.named_parameters()))
+        parts: dict[str, Stateful] = {"pruning": Part.of(session.pruning)}
+        if session.teachers is not None:
+            parts["teacher"] = session.teachers
+        fossils = session.portrait.steering.fossils
+        return RankState(host, named, session.executor.durable(), fossils, session.position, parts)
+
+
+def seed_clips(executor: Executor) -> dict[str, float]:
+    """Gradient norms that the seeds which blend are clipped to at this step, by their alphas."""
+    seeds = executor.learning()
+    return {name: seed_clip(seed.schedule.at(executor.step)) for name, seed in seeds.items() if seed.blends}
+
+
+def _own_group() -> dist.ProcessGroup:
+    """Ours, so that no collective of the user's is crossed; evidence lies on the CPU also where gradients don't."""
+    backend = "cpu:gloo,cuda:nccl" if dist.get_backend() == "nccl" else dist.get_backend()
+    group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+    return group

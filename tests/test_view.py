@@ -36,8 +36,24 @@ def test_a_worker_is_as_fast_as_its_newest_ten_seconds() -> None:
 
     worker = picture.workers.by_name["worker-0"]
 
-    assert worker.steps_per_s == pytest.approx(10.0)
-    assert worker.samples_per_s == pytest.approx(320.0)
+    assert worker.steps_per_s(picture.now_ms) == pytest.approx(10.0)
+    assert worker.samples_per_s(picture.now_ms) == pytest.approx(320.0)
+
+
+@pytest.mark.parametrize(("later_ms", "repeats"), [(6_000, False), (11_000, True)])
+def test_one_that_is_gone_or_long_inside_a_step_has_no_speed(later_ms: int, repeats: bool) -> None:
+    picture = Picture(RUN)
+    for second in range(3):
+        picture.note(beat("worker-0", 1_000 * second, step=100 + second, examples=second + 1))
+    if repeats:
+        picture.note(beat("worker-0", 2_000 + later_ms, step=102, examples=3, repeated=True))
+    worker = picture.workers.by_name["worker-0"]
+    before = worker.steps_per_s(picture.now_ms if not repeats else NOW_MS + 3_000)
+    picture.tick(NOW_MS + 2_000 + later_ms)
+
+    assert before == pytest.approx(1.0)
+    assert worker.state(picture.now_ms) == ("away" if repeats else "silent")
+    assert worker.steps_per_s(picture.now_ms) is None and worker.samples_per_s(picture.now_ms) is None
 
 
 def test_a_heartbeat_older_than_the_newest_changes_nothing() -> None:
@@ -47,6 +63,18 @@ def test_a_heartbeat_older_than_the_newest_changes_nothing() -> None:
 
     assert picture.workers.by_name["worker-0"].beat.step == 20
     assert picture.seeds.by_id["s0"].state.stage == Stage.SEED_STAGE_TRAINING
+
+
+def test_a_seed_whose_germination_failed_is_none_of_the_run() -> None:
+    picture = Picture(RUN)
+    asked = command("c1", 0, pb.SeedOperation.SEED_OP_GERMINATE, "s0", "head")
+    picture.note(asked)
+    picture.note(receipt(asked, "worker-0", 1, Status.RECEIPT_FAILED, gate=Gate.SEED_GATE_G0_SANITY))
+    assert picture.seeds.ordered == []
+
+    picture.note(beat("worker-0", 2_000, seed("s0", Stage.SEED_STAGE_GERMINATED), step=200))
+    assert [one.state.seed_id for one in picture.seeds.ordered] == ["s0"]
+    assert [moment.passed for moment in picture.seeds.by_id["s0"].moments] == [True, False]
 
 
 def test_a_worker_is_silent_evicted_or_ended_and_lives_again_in_another_process() -> None:
@@ -299,7 +327,7 @@ def test_a_process_that_goes_on_from_a_checkpoint_has_not_run_the_steps_before_i
     for at_ms, step in ((0, 1), (500, 1), (1_000, 501), (2_000, 511)):  # it says 1 until it has gone back
         picture.note(beat("worker-0", at_ms, step=step))
 
-    assert picture.workers.by_name["worker-0"].steps_per_s == pytest.approx(10.0)
+    assert picture.workers.by_name["worker-0"].steps_per_s(picture.now_ms) == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("open_s", ["inf", "1e999", "nan", "a while"])

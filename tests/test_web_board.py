@@ -97,6 +97,41 @@ def test_an_entry_that_was_refused_shows_what_the_coordinator_answered_later() -
     assert row["seal"]["standing"] == "refused" and row["status"] == "rejected"
 
 
+def test_a_refused_entry_shows_no_answer_to_a_command_under_the_same_id_elsewhere() -> None:
+    of = board()
+    graft = command("c1", 0, GRAFT, "s0")
+    error = RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "forged")
+    of.refuse(f"esper:{{{RUN}}}:decisions", graft.entry_id, b"before", error)
+    of.note(graft)
+    for stream in ("decisions", "optimizer"):
+        of.refuse(f"esper:{{{RUN}}}:{stream}", graft.entry_id, b"after", error)
+    of.note(receipt(graft, "coordinator", 2, Status.RECEIPT_ACCEPTED))
+
+    told = {row["id"].partition("/")[0]: (row["status"], len(row["answers"])) for row in of.everything()["rows"]}
+
+    assert told == {"commands": ("accepted", 1), "decisions": ("", 0), "optimizer": ("", 0)}
+
+
+def test_what_became_of_commands_older_than_the_answers_read_is_not_known() -> None:
+    of = board()
+    old, new, waiting = (command(f"c{number}", number, GRAFT, f"s{number}") for number in range(3))
+    for each in (old, new, waiting, receipt(new, "coordinator", 9, Status.RECEIPT_REJECTED)):
+        of.note(each)
+
+    whole = of.everything()
+
+    assert [row["status"] for row in whole["rows"]] == ["unknown", "rejected", "published"]
+    assert (whole["head"]["published"], whole["head"]["untold"]) == (3, 1)
+
+
+def test_rounds_are_told_with_the_moment_from_which_on_they_were_read() -> None:
+    of = board()
+    for number in (7, 8):
+        of.note(commit(number, 1.0))
+
+    assert of.everything()["flow"]["rounds"]["since_ms"] == NOW_MS + 7
+
+
 def test_commands_that_wait_for_their_answers_are_all_known_however_many() -> None:
     of = board()
     asked = [command(f"c{number}", number, GRAFT, f"s{number}") for number in range(600)]

@@ -100,6 +100,10 @@ class Orders:
         known = self.by_entry.get(entry_id, [])
         return next((one for one in known if command_id == one.command_id or "" in (command_id, one.command_id)), None)
 
+    def answered(self, entry_id: str) -> Order | None:
+        """What was answered to an entry that does not open: not that of another stream's command, under the same id."""
+        return next((one for one in self.by_entry.get(entry_id, []) if one.command is None), None)
+
     def about(self, opened: Opened) -> Order | None:
         """The order that this message is, or answers; None: it is about none."""
         match opened.message:
@@ -116,10 +120,21 @@ class Orders:
 
         Without those from before the first answer that was read: what became of them is not known.
         """
-        first = self._first_answered or (0, 0)
         there = (order for orders in self.by_entry.values() for order in orders)
-        known = [order for order in there if order.answers or _place(order.entry_id) >= first]
-        return sorted(known, key=lambda order: _place(order.entry_id))
+        return sorted(filter(self.is_told, there), key=lambda order: _place(order.entry_id))
+
+    @property
+    def num_untold(self) -> int:
+        """Those that are kept and left out there."""
+        return sum(not self.is_told(order) for orders in self.by_entry.values() for order in orders)
+
+    def is_told(self, order: Order) -> bool:
+        """Whether what became of it is among what was read."""
+        return (
+            order.verdict is not None
+            or bool(order.outcomes)
+            or _place(order.entry_id) >= (self._first_answered or NOWHERE)
+        )
 
     def _order(self, command_id: str, entry_id: str) -> Order:
         known = self.find(entry_id, command_id)

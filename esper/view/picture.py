@@ -52,6 +52,7 @@ class Picture:
     run_id: str
     now_ms: int = 0
     heard_ms: int = 0  # of the newest look or entry
+    decided_since_ms: int = 0  # from when on rounds were read
     workers: Workers = field(default_factory=Workers)
     seeds: Seeds = field(default_factory=Seeds)
     rounds: Rounds = field(default_factory=Rounds)
@@ -75,7 +76,7 @@ class Picture:
             case pb.AdaptationCommand() | pb.OptimizerCommand() as command:
                 self._note_command(command, opened)
             case pb.BarrierCommit() | pb.BarrierAbort() as decision:
-                self._note_decision(decision)
+                self._note_decision(decision, at_ms)
             case pb.LeaderAnnouncement() as announcement:
                 self.rounds.note_leader(announcement)
             case pb.EmergencySignal() as signal:
@@ -132,8 +133,11 @@ class Picture:
         for outcome in record.judged.outcomes:  # of requests: the seed's id stands in place of a command's
             self.seeds.note_receipt(outcome.command_id, outcome)
 
-    def _note_decision(self, decision: pb.BarrierCommit | pb.BarrierAbort) -> None:
-        if self.rounds.note(decision) and isinstance(decision, pb.BarrierAbort):
+    def _note_decision(self, decision: pb.BarrierCommit | pb.BarrierAbort, at_ms: int) -> None:
+        if not self.rounds.note(decision):
+            return
+        self.decided_since_ms = self.decided_since_ms or at_ms
+        if isinstance(decision, pb.BarrierAbort):
             self.workers.note_abort(decision)
 
     def _tell_seed(self, order: Order) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from esper.leyline import contracts as pb
-from esper.view.window import RateWindow
+from esper.view.window import WINDOW_MS, RateWindow
 
 SILENT_MS = 5_000
 """A worker of which nothing is heard for so long is given up by the run (ESPER_SILENCE_S)."""
@@ -24,6 +24,7 @@ BUSY: Mapping[int, State] = {
     pb.BusyWith.BUSY_PAUSED: "paused",
 }
 TROUBLED = frozenset[State]({"silent", "evicted"})
+GONE = TROUBLED | {"ended"}
 
 
 @dataclass
@@ -36,19 +37,21 @@ class Worker:
     lag: int | None = None  # entries that its groups have not read yet; None: unknown, or no group
     is_evicted: bool = False
     _window: RateWindow = field(default_factory=RateWindow)
+    _measured_ms: int = 0  # by the server's time, when the window was added to
 
     @property
     def name(self) -> str:
         return self.beat.worker
 
-    @property
-    def steps_per_s(self) -> float | None:
-        return self._window.per_s("steps")
+    def steps_per_s(self, now_ms: int) -> float | None:
+        """Over the newest ten seconds; None: it is gone, or says nothing of its steps for as long."""
+        is_old = now_ms - self._measured_ms > WINDOW_MS
+        return None if is_old or self.state(now_ms) in GONE else self._window.per_s("steps")
 
-    @property
-    def samples_per_s(self) -> float | None:
-        """Examples trained on; None: the training script does not say how many."""
-        return self._window.per_s("examples") if self.beat.examples else None
+    def samples_per_s(self, now_ms: int) -> float | None:
+        """Examples trained on; None: as above, or the training script does not say how many."""
+        is_told = self.beat.examples and self.steps_per_s(now_ms) is not None
+        return self._window.per_s("examples") if is_told else None
 
     def state(self, now_ms: int) -> State:
         """In one word: what it is at, or why it is not."""
@@ -71,6 +74,7 @@ class Worker:
             self.report = beat.report
         if not beat.repeated and beat.step > NOT_BEGUN:
             self._window.note(beat.time_ns // 1_000_000, {"steps": beat.step, "examples": beat.examples})
+            self._measured_ms = self.heard_ms
         return True
 
 

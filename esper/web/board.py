@@ -9,7 +9,7 @@ from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened
 from esper.view.curves import Curves
 from esper.view.orders import Orders
-from esper.view.picture import Look, Picture
+from esper.view.picture import COMMAND_STREAMS, Look, Picture
 from esper.view.timeline import Row, Timeline
 from esper.web import document
 
@@ -37,9 +37,9 @@ class Board:
         order = self.picture.orders.about(opened)
         if order is not None:
             self.curves.note_order(order)
-            for stream in ("commands", "optimizer"):
+            for stream in COMMAND_STREAMS:
                 known = self._rows.get(f"{stream}/{order.entry_id}")
-                if known is not None and known.order is None:
+                if known is not None and known.order is None and order.command is None:
                     self._take(self.timeline.answer(known, order))
                 elif known is not None and known.order is order:
                     self._take(known)
@@ -55,12 +55,12 @@ class Board:
         """Take an entry that no reader takes; one of a decision's streams is shown."""
         name = stream.rpartition(":")[2]
         if name in ("commands", "optimizer", "decisions", "receipts", "emergency"):
-            order = self.picture.orders.find(entry_id)
+            order = self.picture.orders.answered(entry_id) if name in COMMAND_STREAMS else None
             self._take(self.timeline.refuse(name, entry_id, sealed, error, order))
 
     def everything(self) -> dict[str, Any]:
         """For a browser that knows nothing yet."""
-        rows = [document.timeline_row(row) for row in self.timeline.rows]
+        rows = [self._row(row) for row in self.timeline.rows]
         return {**self._sections(), "lines": document.lines(self.curves), "rows": rows}
 
     def changes(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Board:
         if lines := document.fresh(self.curves):
             changed["lines"] = lines
         if self._changed:
-            changed["rows"] = [document.timeline_row(row) for row in self._changed.values()]
+            changed["rows"] = [self._row(row) for row in self._changed.values()]
             self._changed = {}
         return changed
 
@@ -90,6 +90,10 @@ class Board:
             "alarms": document.alarms(picture),
             "marks": document.marks(self.curves),
         }
+
+    def _row(self, row: Row) -> dict[str, Any]:
+        is_told = row.order is None or self.picture.orders.is_told(row.order)
+        return document.timeline_row(row, is_told=is_told)
 
     def _take(self, row: Row) -> None:
         key = f"{row.stream}/{row.entry_id}"

@@ -27,11 +27,13 @@ def head(picture: Picture) -> Json:
         "run": picture.run_id,
         "at_ms": picture.now_ms,
         "paused": picture.workers.is_paused,
+        "ended": picture.workers.are_done,
         "world_size": picture.workers.world_size,
         "step": max((worker.beat.step for worker in workers), default=0),
         "epoch": max((worker.beat.epoch for worker in workers), default=0),
         "published": picture.orders.num_published,
         "applied": picture.orders.num_applied,
+        "untold": picture.orders.num_untold,
         "rejected": dict(sorted(picture.rejected.items())),
     }
 
@@ -54,6 +56,7 @@ def flow(picture: Picture) -> Json:
         "rounds": {
             "committed": picture.rounds.committed,
             "aborted": picture.rounds.aborted,
+            "since_ms": picture.decided_since_ms,
             "p50_ms": number(picture.rounds.latency_ms(50)),
             "p99_ms": number(picture.rounds.latency_ms(99)),
         },
@@ -92,8 +95,8 @@ def worker_row(worker: Worker, now_ms: int) -> Json:
         "epoch": beat.epoch,
         "loss": number(beat.loss),
         "accuracy": number(beat.accuracy),
-        "steps_per_s": number(worker.steps_per_s),
-        "samples_per_s": number(worker.samples_per_s),
+        "steps_per_s": number(worker.steps_per_s(now_ms)),
+        "samples_per_s": number(worker.samples_per_s(now_ms)),
         "lag": worker.lag,
         "shed": beat.shed,
     }
@@ -150,8 +153,8 @@ def gain_of(gain: Gain | None) -> Json | None:
     return None if gain is None else {"mean": number(gain.mean), "low": number(gain.low), "high": number(gain.high)}
 
 
-def timeline_row(row: Row) -> Json:
-    """One decision, who sealed it, and what became of it."""
+def timeline_row(row: Row, *, is_told: bool = True) -> Json:
+    """One decision, who sealed it, and what became of it, where that `is_told`."""
     return {
         "id": f"{row.stream}/{row.entry_id}",
         "at_ms": row.key[0],
@@ -168,7 +171,7 @@ def timeline_row(row: Row) -> Json:
             "key": row.seal.key_id,
             "detail": row.seal.detail,
         },
-        "status": row.order.status if row.order else "",
+        "status": (row.order.status if is_told else "unknown") if row.order else "",
         "answers": [answer_row(receipt) for receipt in row.order.answers] if row.order else [],
     }
 

@@ -15,7 +15,7 @@ from esper.runtime.audit import Audit, audit, peeked
 from esper.runtime.logbook import Logbook, Read, opened, order_of
 from esper.view.curves import Curves
 from esper.view.orders import Orders
-from esper.view.picture import Picture
+from esper.view.picture import COMMAND_STREAMS, Picture
 from esper.view.timeline import Timeline
 
 EVERY = 1_000_000
@@ -72,7 +72,7 @@ class Finished:
         """Take one that no reader takes."""
         if read.refused is not None:
             entry = read.entry
-            order = self.picture.orders.find(entry.entry_id)
+            order = self.picture.orders.answered(entry.entry_id) if entry.stream in COMMAND_STREAMS else None
             self.timeline.refuse(entry.stream, entry.entry_id, entry.sealed, read.refused, order)
 
     def settle(self) -> None:

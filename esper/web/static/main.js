@@ -20,9 +20,9 @@ for (const link of document.querySelectorAll("nav a")) {
 
 store.listen(() => {
   const { head, connected } = store;
-  const word = !connected ? "reconnecting" : !head ? "connecting" : head.trouble ? `Redis does not answer: ${head.trouble}` : head.paused ? "paused" : "live";
+  const word = !connected ? "reconnecting" : !head ? "connecting" : head.ended ? "ended" : head.trouble ? `Redis does not answer: ${head.trouble}` : head.paused ? "paused" : "live";
   setText(state, word);
-  state.className = word === "live" ? "met" : "missed";
+  state.className = word === "live" ? "met" : word === "ended" ? "" : "missed";
   if (head) {
     setText(document.getElementById("title"), `Run ${head.run}`);
     const name = new URLSearchParams(location.search).get("id");

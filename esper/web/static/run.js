@@ -3,7 +3,7 @@
 import { Table, el, keyed, link, setText } from "./dom.js";
 import { plot } from "./plots.js";
 import { rowNode, updateRow } from "./rows.js";
-import { NONE, gain, number, seedPath } from "./words.js";
+import { NONE, clock, gain, moment, number, seedPath } from "./words.js";
 
 const NEWEST = 8;
 
@@ -55,14 +55,20 @@ function showFigures(list, { head, flow }) {
   const figures = {
     "step, epoch": `${number(head.step)}, ${number(head.epoch)}`,
     workers: `${number(head.world_size)}`,
-    commands: `${head.published} published, ${head.applied} applied`,
+    commands: `${head.published} published, ${head.applied} applied` + (head.untold ? `, ${head.untold} too long ago to tell` : ""),
     refused: refused || "none",
     telemetry: tiers + (flow.shed ? `, ${number(flow.shed)} shed` : ""),
-    rounds: `${flow.rounds.committed} committed, ${flow.rounds.aborted} aborted; p50 ${number(flow.rounds.p50_ms)} ms, p99 ${number(flow.rounds.p99_ms)} ms`,
+    rounds: `${flow.rounds.committed} committed, ${flow.rounds.aborted} aborted${since(flow.rounds.since_ms, head.at_ms)}; p50 ${number(flow.rounds.p50_ms)} ms, p99 ${number(flow.rounds.p99_ms)} ms`,
   };
   if (head.unread.length > 0) figures["kept from this page"] = `${head.unread.join(", ")}: its user of Redis may not read that`;
   keyed(list, Object.entries(figures), ([name]) => name, ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
     (node, [, value]) => setText(node.lastElementChild, value));
+}
+
+// From when on they were read: a server begins with the newest.
+function since(ms, now) {
+  if (!ms) return "";
+  return ` since ${now - ms < 43_200_000 ? clock(ms) : moment(ms)}`;
 }
 
 function showAlarms(list, { breakers, signals }) {

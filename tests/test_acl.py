@@ -20,8 +20,10 @@ from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.cli.main import app
+from esper.doctor.facts import DefaultUser
 from esper.doctor.rights import rights_of
 from esper.doctor.run_checks import rights_finding
+from esper.doctor.users import default_user
 from esper.errors import BusError
 from esper.leyline.kinds import OPENS, SEALS, Domain, Role
 from tests.server_kit import newer_server
@@ -142,6 +144,29 @@ async def test_the_doctor_finds_what_a_user_may_do_and_leaves_nothing_behind(
     assert ({*found.adds}, {*found.reads}) == (ADDS[role], READS[role])
     assert rights_finding(role, found).status == "ok"
     assert [key async for key in admin.scan_iter(match="esper:*doctor*")] == []
+
+
+@pytest.mark.parametrize(("role", "all_rights"), [("observer", None), (ADMIN, True)])
+async def test_the_doctor_finds_that_nobody_is_let_in_without_a_name(
+    server: EmbeddedRedis, variables: dict[str, dict[str, str]], role: str, all_rights: bool | None
+) -> None:
+    async with connect.writer(completed(server.url, variables[role])) as redis:
+        found = await default_user(redis)
+
+    assert found == DefaultUser(lets_in=False, all_rights=all_rights)
+
+
+@pytest.mark.parametrize("told", [{}, {"ESPER_REDIS_PASSWORD": "another"}])
+def test_the_doctor_says_what_somebody_needs_who_is_not_let_in(
+    server: EmbeddedRedis, variables: dict[str, dict[str, str]], told: dict[str, str]
+) -> None:
+    given = {**variables["observer"], **told} if told else {}
+
+    result = CliRunner().invoke(app, ["doctor", "--redis", server.url], env=given)
+
+    assert result.exit_code == 1
+    assert "expected a user who is let in" in result.stdout
+    assert "-> give ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD as passwords/RUN-observer.env" in result.stdout
 
 
 @pytest.mark.parametrize("right", RIGHTS)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from esper.bus import connect
 from esper.bus.survey import Group, StreamView
 from esper.cli.main import app
-from esper.doctor.facts import FirstMessage, MachineFacts, Rights, ServerFacts
+from esper.doctor.facts import DefaultUser, FirstMessage, MachineFacts, Rights, ServerFacts
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import least_quota, machine_facts, quota_of
 from esper.doctor.machine_checks import machine_findings
@@ -43,6 +43,8 @@ SERVER = ServerFacts(
     num_replicas=1,
     num_replicas_wanted=1,
     user="digits-00c0ffee-worker",
+    named_users=True,
+    default_user=DefaultUser(lets_in=False, all_rights=True),
     skew_s=0.01,
     round_trips_s=(0.001, 0.002, 0.2),
 )
@@ -90,6 +92,12 @@ def test_a_machine_is_judged_by_each_of_its_facts(facts: dict[str, Any], check: 
         ({"version": "6.2.14"}, {"acl": "warn"}),
         ({"user": "default"}, {"acl": "warn"}),
         ({"user": None}, {"acl": "warn"}),
+        ({"default_user": DefaultUser(lets_in=True, all_rights=True)}, {"default user": "warn"}),
+        ({"default_user": DefaultUser(lets_in=True, all_rights=False)}, {"default user": "warn"}),
+        ({"default_user": DefaultUser(lets_in=True, all_rights=True), "named_users": False}, {}),
+        ({"default_user": DefaultUser(lets_in=False, all_rights=False)}, {"default user": "warn"}),
+        ({"default_user": DefaultUser(lets_in=False, all_rights=None)}, {}),
+        ({"default_user": None}, {}),
         ({"role": "slave"}, {"redis role": "fail"}),
         ({"policy": "allkeys-lru"}, {"eviction policy": "fail"}),
         ({"num_evicted": 3}, {"evicted keys": "warn"}),
@@ -217,6 +225,7 @@ async def test_a_user_who_may_not_touch_other_streams_is_told_so(redis: connect.
 
     assert found.may_not and arrival(found).status == "ok"
     assert facts.user == "kept" and facts.tells_settings
+    assert facts.named_users and facts.default_user == DefaultUser(lets_in=True, all_rights=True)
 
 
 async def asked(*words: str) -> tuple[int, str, str]:

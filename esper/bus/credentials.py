@@ -38,6 +38,14 @@ def completed(url: str, environment: Mapping[str, str]) -> str:
     return f"{found['scheme']}{'' if user is None else f'{user}@'}{found['place']}{query}"
 
 
+def nameless(url: str) -> str:
+    """The same without a user: as somebody reaches the server who gives no name."""
+    found = PARTS.fullmatch(url)
+    if found is None or found["user"] is None:
+        return url
+    return f"{found['scheme']}{found['place']}" + ("" if found["query"] is None else f"?{found['query']}")
+
+
 def user_of(environment: Mapping[str, str]) -> str | None:
     """As it stands in a URL; None: nobody is named, and the server's default user is meant."""
     name, password = environment.get(USERNAME, ""), environment.get(PASSWORD, "")

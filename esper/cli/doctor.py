@@ -23,8 +23,9 @@ from esper.doctor.machine import machine_facts
 from esper.doctor.machine_checks import machine_findings
 from esper.doctor.rights import is_refusal, rights_of
 from esper.doctor.run_checks import rights_finding, role_of, stream_findings, unseen
-from esper.doctor.server import server_facts, whoami
-from esper.doctor.server_checks import arrival, server_findings, unreachable
+from esper.doctor.server import server_facts
+from esper.doctor.server_checks import arrival, server_findings, shut_out, unreachable
+from esper.doctor.users import DEFAULT, is_shut_out, whoami
 from esper.errors import BusError, SettingError
 from esper.runtime import access
 from esper.runtime.access import Access
@@ -32,7 +33,6 @@ from esper.runtime.findings import Finding, worst
 from esper.runtime.health import keyring
 
 UNFIT = 1
-DEFAULT_USER = "default"
 
 
 def doctor(
@@ -94,7 +94,7 @@ async def _redis(url: str) -> list[Finding]:
                 arrival(await first_message(reader, writer))
             ]
         except BusError as error:
-            return [unreachable(str(error))]
+            return [(shut_out if is_shut_out(error) else unreachable)(str(error))]
 
 
 async def _run(found: Access) -> list[Finding]:
@@ -102,9 +102,9 @@ async def _run(found: Access) -> list[Finding]:
     findings: list[Finding] = []
     try:
         async with connect.writer(found.redis_url) as redis:
-            user = await whoami(redis) or DEFAULT_USER
+            user = await whoami(redis) or DEFAULT
             role = role_of(found.run_id, user, found.keyring.roles)
-            if user != DEFAULT_USER and role is not None:
+            if user != DEFAULT and role is not None:
                 findings.append(rights_finding(role, await rights_of(redis, found.run_id, user)))
             return [*findings, *stream_findings(await survey(redis, found.run_id))]
     except BusError as error:

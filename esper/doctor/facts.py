@@ -20,6 +20,15 @@ class MachineFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultUser:
+    """Redis's user `default`, who anybody is that gives no name. `all_rights` None: it does not tell."""
+
+    lets_in: bool
+    """Whether it is on, and asks for no password."""
+    all_rights: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerFacts:
     """One server, by INFO, CONFIG, TIME and ACL WHOAMI. Round trips are in seconds, the clock's skew ours minus its."""
 
@@ -41,6 +50,9 @@ class ServerFacts:
     num_replicas: int
     num_replicas_wanted: int
     user: str | None
+    named_users: bool
+    """Whether somebody has a name there, as we may be somebody."""
+    default_user: DefaultUser | None
     skew_s: float
     round_trips_s: tuple[float, ...]
 

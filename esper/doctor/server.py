@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from esper.bus.connect import Redis, server_ms
 from esper.bus.durability import ask_one
-from esper.bus.faults import UnavailableError, without_password
+from esper.bus.faults import without_password
 from esper.doctor.facts import ServerFacts
-from esper.errors import BusError
+from esper.doctor.users import default_user, has_named_users, told, whoami
 
 NUM_ROUND_TRIPS = 20
 
@@ -21,6 +20,7 @@ async def server_facts(redis: Redis) -> ServerFacts:
     info = cast(Mapping[str, Any], await redis.info())
     promised, least = await ask_one(redis), await told(redis, "CONFIG", "GET", "min-replicas-to-write")
     round_trips_s, skew_s = await timed(redis)
+    user = await whoami(redis)
     return ServerFacts(
         at=without_password(redis.url),
         version=str(info["redis_version"]),
@@ -39,7 +39,9 @@ async def server_facts(redis: Redis) -> ServerFacts:
         tells_settings=least is not None,
         num_replicas=int(info.get("connected_slaves", 0)),
         num_replicas_wanted=int(least[1]) if least else 0,
-        user=await whoami(redis),
+        user=user,
+        named_users=await has_named_users(redis, user),
+        default_user=await default_user(redis),
         skew_s=skew_s,
         round_trips_s=round_trips_s,
     )
@@ -55,19 +57,3 @@ async def timed(redis: Redis) -> tuple[tuple[float, ...], float]:
         looks.append((took_s, at_s + took_s / 2 - there_ms / 1000))
     looks.sort()
     return tuple(took_s for took_s, _ in looks), looks[0][1]
-
-
-async def whoami(redis: Redis) -> str | None:
-    """The user that we are to the server: by the URL where it does not tell, as those of `esper acl` may not ask."""
-    reply: bytes | None = await told(redis, "ACL", "WHOAMI")
-    return urlsplit(redis.url).username if reply is None else reply.decode()
-
-
-async def told(redis: Redis, *words: str) -> Any:
-    """The reply; None where the server keeps it to itself."""
-    try:
-        return await redis.ask(words)
-    except UnavailableError:
-        raise
-    except BusError:
-        return None

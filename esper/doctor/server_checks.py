@@ -17,7 +17,20 @@ MIB = 1 << 20
 
 def server_findings(facts: ServerFacts) -> list[Finding]:
     """One for each check, of one server."""
-    checks = (version, role, eviction, evicted, memory, persistence, last_writes, replicas, clock, latency, rights)
+    checks = (
+        version,
+        role,
+        eviction,
+        evicted,
+        memory,
+        persistence,
+        last_writes,
+        replicas,
+        clock,
+        latency,
+        rights,
+        strangers,
+    )
     return [check(facts) for check in checks]
 
 
@@ -25,6 +38,15 @@ def unreachable(why: str) -> Finding:
     """All that there is to say of a server that does not answer."""
     todo = "start it, or mend --redis (ESPER_REDIS_URL), its user, its password, its certificates"
     return judged("redis", why, "a Redis that answers", todo, "fail")
+
+
+def shut_out(why: str) -> Finding:
+    """Of a server that is there, and has users."""
+    todo = (
+        "give ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD as passwords/RUN-observer.env has them (esper acl RUN); "
+        "where they are what was given: ACL LOAD, so that the server knows them"
+    )
+    return judged("redis", why, "a user who is let in", todo, "fail")
 
 
 def version(facts: ServerFacts) -> Finding:
@@ -126,6 +148,25 @@ def rights(facts: ServerFacts) -> Finding:
     todo = "esper acl RUN --out users.acl, and name it as aclfile in redis.conf" if can else "upgrade Redis to 7.0"
     met = said if can else f"{said}; roles can't be kept apart on {facts.version}"
     return judged("acl", met, "a user of its own for each role", todo, status)
+
+
+def strangers(facts: ServerFacts) -> Finding:
+    """What somebody may do who gives no name. Where nobody has a name, all come so, as to an embedded server."""
+    expected, todo, default = (
+        "nobody let in without a name",
+        "esper acl RUN --out users.acl, then ACL LOAD",
+        facts.default_user,
+    )
+    if default is None:
+        return judged("default user", "the server does not tell of it", expected, "", "ok")
+    if default.lets_in and facts.named_users:
+        may = "may do everything, although roles have users of their own" if default.all_rights else "is let in"
+        return judged("default user", f"whoever gives no name {may}", expected, todo, "warn")
+    if default.all_rights is False:  # seen with 7.0.15
+        met = "may not do everything: with a restart Redis leaves out what it may not, of its own append-only file"
+        return judged("default user", met, "off, with all rights", todo, "warn")
+    met = "whoever reaches it may do everything: nobody has a name" if default.lets_in else expected
+    return judged("default user", met, expected, "", "ok")
 
 
 def arrival(message: FirstMessage) -> Finding:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from esper.bus import connect, names
+from esper.bus import connect, names, runs
 from esper.cli.main import app
 from esper.leyline.archive import encode_line
 from esper.leyline.keyring import RoleKeyring
@@ -81,6 +81,30 @@ async def test_the_end_of_a_run_leaves_its_log_and_what_opens_it(
         assert isinstance(keys, RoleKeyring)
         assert all(read.opened for reads in logbook.opened(book, keys).values() for read in reads)
         assert list(book.entries) == list(run.book.entries)
+
+
+async def test_a_name_is_that_of_the_live_run_and_an_id_that_of_the_ended_one(
+    redis: connect.Redis, redis_url: str, tmp_path: Path, short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    monkeypatch.delenv("ESPER_REDIS_URL", raising=False)
+    ended = toy("twice-0a1b2c3d")
+    ended.save(tmp_path / ended.book.run_id / "log" / "run.jsonl")
+    with runs.register("twice", started_ns=1, url=redis_url) as record:
+        live = toy(record.run_id, ended=False)
+        live.keyring.save(record.keyring(Role.OBSERVER))
+        await put(redis, live)
+        try:
+            found = [(await logbook.find(name, tmp_path))[0] for name in ("twice", ended.book.run_id)]
+            again = await asyncio.to_thread(
+                CliRunner().invoke, app, ["replay", "twice", "--runs-dir", str(tmp_path), "--dry-run"]
+            )
+        finally:
+            await redis.execute_command("DEL", *(names.key(record.run_id, name) for name in live.book.streams))
+
+    assert [book.run_id for book in found] == [record.run_id, ended.book.run_id]
+    assert again.exit_code == 2
+    assert f"{record.run_id} still goes on, and worker-0 did not end" in again.stderr
 
 
 async def test_a_redis_that_is_gone_costs_the_log_and_not_the_end(tmp_path: Path) -> None:

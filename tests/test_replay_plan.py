@@ -156,6 +156,17 @@ def test_a_run_that_can_not_be_replayed_says_why(writer: Writer, why: str) -> No
         planned(writer)
 
 
+def test_a_script_that_looks_for_its_stop_file_never_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESPER_STOP_FILE", str(tmp_path))
+    path, script = toy().save(tmp_path / "run.jsonl"), tmp_path / "train.py"
+    script.write_text("import os, sys; sys.exit(3 + os.path.exists(os.environ['ESPER_STOP_FILE']))")
+
+    result = CliRunner().invoke(app, ["replay", str(path), "--script", str(script), "--timeout", "60"])
+
+    assert result.exit_code == 2
+    assert "ended with status 3" in result.output  # whichever rank is seen first
+
+
 def test_the_command_line_says_so_in_one_line_with_status_two(tmp_path: Path) -> None:
     path = toy(why="its loader draws").save(tmp_path / "run.jsonl")
     result = CliRunner().invoke(app, ["replay", str(path)])

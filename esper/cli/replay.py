@@ -28,7 +28,7 @@ from esper.runtime.retrace import NotReplayableError, ends, plans
 
 DIFFERS = 1
 LAST_LINES = 5
-OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING", "ESPER_STOP_FILE")
+OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING")
 """Settings of whoever starts the replay that its processes are not told: they know of no live run."""
 
 
@@ -88,8 +88,16 @@ def replay(
         raise SettingError("--keyring", "", "a keyring of the run: its log is opened as it was then")
     if book.flaws:
         raise NotReplayableError(f"{book.flaws[0]}; `esper verify` says more")
+    run_id = book.run_id or keys.run_id
     reads = logbook.opened(book, keys)
-    made = plans(book.run_id or keys.run_id, reads)
+    try:
+        made = plans(run_id, reads)
+    except NotReplayableError as error:
+        if book.live_at:
+            raise NotReplayableError(
+                f"{run_id} still goes on, and {error.why}; `esper down {run_id}` ends it"
+            ) from None
+        raise
     arguments = script.split() or list(ends(reads)[0].began.script)
     if dry_run:
         num = len(made[0].orders)
@@ -211,6 +219,7 @@ def _start(folder: Path, plan: pb.ReplayPlan, arguments: Sequence[str], port: in
     environment = {name: value for name, value in os.environ.items() if name not in OF_LIVE_RUNS}
     environment |= {
         "ESPER_REPLAY": str(folder),
+        "ESPER_STOP_FILE": str(folder / "stop"),  # never there: a replay ends with the log
         "ESPER_NAME": plan.worker,
         "OMP_NUM_THREADS": str(plan.num_threads),
         "PYTHONUNBUFFERED": "1",

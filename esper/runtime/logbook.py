@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from esper.bus import connect, names
+from esper.bus import connect, names, runs
 from esper.bus.delivery import body_of
 from esper.errors import EsperError, RefusedError, SettingError, UnknownRunError
 from esper.leyline.archive import STREAMS, Entry, Foot, Head, LogLineError, decode_line, encode
@@ -162,7 +162,7 @@ async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> t
     """Of a file, of a finished run below `runs_directory`, or of a live run; and what opens it, if there is any."""
     if (path := Path(run)).is_file():
         return read_file(path), _loaded(keyring, path.parent)
-    if (folder := _finished(run, runs_directory)) is not None:
+    if (folder := _ended(run, runs_directory)) is not None:
         return read_file(folder / EXPORT), _loaded(keyring, folder)
     try:
         found = await access.find(run, keyring=keyring, role=Role.OBSERVER)
@@ -177,7 +177,7 @@ async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> t
 
 async def beside(run: str, runs_directory: Path, keyring: Path | None = None) -> list[Entry]:
     """What the same run said beside its log: states and aggregates, sealed as they were, as many as were kept."""
-    folder = path.parent if (path := Path(run)).is_file() else _finished(run, runs_directory)
+    folder = path.parent if (path := Path(run)).is_file() else _ended(run, runs_directory)
     if folder is not None:
         return said.read_file(folder.parent / said.SAID)
     found = await access.find(run, keyring=keyring, role=Role.OBSERVER)
@@ -185,8 +185,13 @@ async def beside(run: str, runs_directory: Path, keyring: Path | None = None) ->
         return await said.read_live(redis, found.run_id)
 
 
-def _finished(run: str, runs_directory: Path) -> Path | None:
-    """The log's folder of the run of this id, or of the newest one of this name, that was kept whole."""
+def _ended(run: str, runs_directory: Path) -> Path | None:
+    """The log's folder of the run of this id, or of the newest one of this name, that was kept whole.
+
+    A name means the live run of that name wherever there is one here, as in every other command.
+    """
+    if any(run == record.name for record in runs.list_live()):
+        return None
     found = [path.parent for path in runs_directory.glob(f"*/{LOG}/{EXPORT}") if _is_called(path.parent.parent, run)]
     return max(found, key=lambda folder: (folder / EXPORT).stat().st_mtime, default=None)
 

@@ -15,7 +15,8 @@ class SettingError(EsperError):
 
     def __init__(self, name: str, value: object, expected: str) -> None:
         self.name, self.value, self.expected = name, value, expected
-        super().__init__(f"{name} is {value!r}; expected {expected}")
+        met = "not set" if value is None or (isinstance(value, str) and not value) else repr(value)
+        super().__init__(f"{name} is {met}; expected {expected}")
 
 
 class RefusedError(EsperError):

@@ -182,7 +182,7 @@ def test_a_report_is_made_of_saved_results(tmp_path: Path) -> None:
         ),
         (["run", "own-size", "--from", "/nowhere/rows.py"], "'/nowhere/rows.py'; expected a file that exists"),
         (["run", "--quick", "--full"], "the effort is 'quick and full'; expected one of --quick, --gate and --full"),
-        (["run", "hmac-verify", "--baseline", "HEAD"], "--current is ''; expected a revision as well"),
+        (["run", "hmac-verify", "--baseline", "HEAD"], "--current is not set; expected a revision as well"),
         (["compare", "/nowhere/a.json", "/nowhere/b.json"], "the file of results is '/nowhere/a.json'"),
         (["report", "--from-results", "/nowhere/a.json"], "the file of results is '/nowhere/a.json'"),
     ],

@@ -165,7 +165,10 @@ async def test_a_server_that_is_not_there_stays_one_to_wait_for(place: Place) ->
     [
         ({"CA": "/nowhere/ca.pem"}, "ESPER_REDIS_CA is '/nowhere/ca.pem'; expected a PEM file that can be read"),
         ({"CA": "pyproject.toml"}, "ESPER_REDIS_CA is 'pyproject.toml'; expected a PEM file that can be read"),
-        ({"KEY": ""}, "ESPER_REDIS_KEY is ''; expected a PEM file: a client's certificate and its key go together"),
+        (
+            {"KEY": ""},
+            "ESPER_REDIS_KEY is not set; expected a PEM file: a client's certificate and its key go together",
+        ),
     ],
 )
 def test_a_file_that_does_not_fit_is_named_before_anything_connects(
@@ -261,7 +264,7 @@ def test_the_user_of_the_variables_joins_a_url_without_one(url: str, expected: s
 
 
 def test_a_user_without_a_password_is_one_clear_error() -> None:
-    with pytest.raises(SettingError, match="ESPER_REDIS_PASSWORD is ''; expected the password of w"):
+    with pytest.raises(SettingError, match="ESPER_REDIS_PASSWORD is not set; expected the password of w"):
         completed("redis://host", {"ESPER_REDIS_USERNAME": "w"})
 
 

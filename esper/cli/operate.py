@@ -63,7 +63,7 @@ def live(run: str) -> runs.RunRecord:
         return runs.resolve(run)
     kept = [record for record in runs.list_live() if path_of(record).exists()]
     if len(kept) != 1:
-        names = ", ".join(record.run_id for record in kept) or "none: esper up starts one"
+        names = ", ".join(record.run_id for record in kept) or "none: `esper up -f run.toml` starts one"
         raise SettingError("run", run, f"one of those that are kept going here ({names})")
     return kept[0]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from esper.bus import runs
 from esper.bus.credentials import completed
+from esper.bus.faults import without_password
 from esper.errors import SettingError
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
@@ -43,16 +44,16 @@ async def find(
     redis_url = redis_url or os.environ.get("ESPER_REDIS_URL") or ""
     keyring = keyring or os.environ.get("ESPER_KEYRING") or ""
     if not run:
-        raise SettingError("run", run, "the name of a live run, by --run or ESPER_RUN")
+        live = ", ".join(record.run_id for record in runs.list_live()) or "none"
+        raise SettingError("run", run, f"the name of a live run, by --run or ESPER_RUN; live runs: {live}")
     if not redis_url:
         record = runs.resolve(run)
         path = Path(keyring or record.keyring(role))
         keys = RoleKeyring.load(path)
         return Access(_agreed(keys, record.run_id, role), record.reach_as(role), keys, path)
     if not keyring:
-        raise SettingError(
-            "keyring", keyring, "the path of a role keyring (ESPER_KEYRING): the run is on an outside Redis"
-        )
+        why = f"as Redis is one of your own, {without_password(redis_url)}"
+        raise SettingError("keyring", keyring, f"the path of a role keyring in ESPER_KEYRING, {why}")
     path, redis_url = Path(keyring), completed(redis_url, os.environ)
     keys = RoleKeyring.load(path)
     run_id = keys.run_id if run == keys.run_id else await runs.resolve_outside(redis_url, run)

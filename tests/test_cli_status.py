@@ -30,6 +30,18 @@ async def test_each_worker_and_each_seed_has_a_line(run: ScriptedRun) -> None:
     assert lines[3].startswith("worker-1  rank 1/2")
 
 
+async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:
+    culled = seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED)
+    culled.embargo_until_epoch = 8
+    await run.beat(3, culled, workers=("worker-0",))
+
+    _, out, _ = await shown(run.name)
+    lines = out.splitlines()
+
+    assert lines[0] == f"run {run.run_id}: 1 worker heard of"
+    assert lines[2] == "  s0 at head (lora)  EMBARGOED until epoch 8  alpha 0.25"
+
+
 async def test_json_is_one_object(run: ScriptedRun) -> None:
     await run.beat(3, workers=("worker-1",))
 

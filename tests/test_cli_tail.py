@@ -30,6 +30,22 @@ async def test_global_aggregates_show_counts_and_means(run: ScriptedRun) -> None
     assert (status, out) == (0, f"{entry_id}  global #1  2 packets  step 9  loss 0.5\n")
 
 
+async def test_an_aggregate_tells_of_each_kind_of_event_once_with_its_detail(run: ScriptedRun) -> None:
+    told = [("kernel.not_prefetched", ""), ("command.failed", "an older one"), ("command.failed", "does not fit")]
+    level = pb.TelemetryLevel.TELEMETRY_WARNING
+    events = [
+        pb.TelemetryEvent(event_id=str(number), description=name, level=level, attributes={"detail": detail})
+        for number, (name, detail) in enumerate(told)
+    ]
+    aggregate = pb.AggregatedTelemetry(version=1, sequence=1, num_packets=1, max_step=9, events=events)
+    entry_id = await run.say("global", Role.GLOBAL, "global", aggregate)
+
+    _, out, _ = await tailed(run, "--since", "0", "--count", "1")
+
+    told_once = "kernel.not_prefetched  command.failed: does not fit"
+    assert out.split() == f"{entry_id} global #1 1 packet step 9 {told_once}".split()
+
+
 async def test_frames_of_workers_show_the_newest_values(run: ScriptedRun) -> None:
     await run.beat(1)
     packet = pb.TelemetryPacket(
@@ -45,7 +61,7 @@ async def test_frames_of_workers_show_the_newest_values(run: ScriptedRun) -> Non
 
     _, out, _ = await tailed(run, "--tier", "worker", "--since", "0", "--count", "1")
 
-    assert out == f"{entry_id}  worker-0  1 packets  step 7  loss 0.25\n"
+    assert out == f"{entry_id}  worker-0  1 packet  step 7  loss 0.25\n"
 
 
 async def test_tables_of_workers_show_their_last_row(run: ScriptedRun) -> None:

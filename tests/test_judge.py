@@ -230,3 +230,11 @@ def test_log_order_is_by_entry_and_commands_come_first() -> None:
         ("10-0", "commands"),
         ("10-0", "optimizer"),
     ]
+
+
+def test_a_site_under_an_embargo_says_when_it_is_free() -> None:
+    spent = state("spent", Stage.SEED_STAGE_EMBARGOED, "head", embargo=5)
+    judging = Judge(World.of([vote(0, seeds=[spent])]), Catalogue.of([heartbeat(0)]), 32, 4, 1_000)
+
+    with pytest.raises(RefusedError, match="held by seed 'spent' \\(EMBARGOED; `reset` frees it from epoch 5 on\\)"):
+        judging.accept(waiting(germinate("s1", site="head")))

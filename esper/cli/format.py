@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import reason_name, short
+from esper.leyline.lifecycle import EMBARGOED, reason_name, short
 from esper.leyline.seal import Opened
 
 _MOST_METRICS = 8
@@ -43,7 +43,7 @@ def receipt_line(receipt: pb.CommandReceipt) -> str:
     """What one process answered to one command."""
     words = [_STATUS.get(receipt.status, "unknown"), f"by {receipt.worker}"]
     if receipt.status == pb.ReceiptStatus.RECEIPT_ACCEPTED:
-        words.append(f"to take effect at step {receipt.step} on {receipt.world_size} workers")
+        words.append(f"to take effect at step {receipt.step} on {counted(receipt.world_size, 'worker')}")
     elif receipt.step:
         words.append(f"at step {receipt.step}")
     if receipt.stage:
@@ -70,7 +70,13 @@ def seed_line(state: pb.SeedState) -> str:
     place = f" at {state.site}" if state.site else ""
     grown = f" ({state.blueprint_id})" if state.blueprint_id else ""
     paused = "  paused" if state.paused else ""
-    return f"  {state.seed_id}{place}{grown}  {short(state.stage)}  alpha {number(state.alpha)}{paused}"
+    embargo = f" until epoch {state.embargo_until_epoch}" if state.stage == EMBARGOED else ""
+    return f"  {state.seed_id}{place}{grown}  {short(state.stage)}{embargo}  alpha {number(state.alpha)}{paused}"
+
+
+def counted(count: int, noun: str) -> str:
+    """1 worker, 2 workers."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def number(value: float) -> str:
@@ -94,10 +100,9 @@ def _said(message: Message) -> str:
             return f"{message.seed_id}  {_field_report(message)}"
         case pb.AggregatedTelemetry():
             means = {name: statistics.mean for name, statistics in message.metrics.items()}
-            part = " (partial)" if message.partial else ""
-            place = message.region or "global"
-            size = f"{message.num_packets} packets{part}"
-            return f"{place} #{message.sequence}  {size}  step {message.max_step}  {_values(means)}"
+            place, size = message.region or "global", counted(message.num_packets, "packet")
+            text = f"{place} #{message.sequence}  {size}  step {message.max_step}  {_values(means)}"
+            return f"{text}{_events(message.events)}"
         case _:
             return f"{type(message).__name__}  {json.dumps(as_dict(message))}"
 
@@ -125,16 +130,22 @@ def _record(record: pb.RunRecord) -> str:
         case "ended":
             return f"ended after step {record.ended.report.steps}"
         case _:
-            return f"judged {len(record.judged.outcomes)} requests of round {record.judged.round}"
+            return f"judged {counted(len(record.judged.outcomes), 'request')} of round {record.judged.round}"
 
 
 def _frame(frame: pb.TelemetryFrame) -> str:
     if not frame.packets:
         return "no packets"
     newest = frame.packets[-1]
-    events = " ".join(event.description for packet in frame.packets for event in packet.events)
-    text = f"{len(frame.packets)} packets  step {newest.global_step}  {_values(newest.values)}"
-    return f"{text}  {events}" if events else text
+    events = [event for packet in frame.packets for event in packet.events]
+    size = counted(len(frame.packets), "packet")
+    return f"{size}  step {newest.global_step}  {_values(newest.values)}{_events(events)}"
+
+
+def _events(events: Iterable[pb.TelemetryEvent]) -> str:
+    """Each kind once, with the detail that came with its newest."""
+    told = {event.description: event.attributes.get("detail", "") for event in events}
+    return "".join(f"  {name}: {detail}" if detail else f"  {name}" for name, detail in told.items())
 
 
 def _table(table: pb.ColumnarFrame) -> str:

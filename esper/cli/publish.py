@@ -77,7 +77,8 @@ Timeout = Annotated[
 Wait = Annotated[bool, typer.Option(help="Wait for the answers, or return once the command is published.")]
 Attempts = Annotated[int, typer.Option(min=1, help="Publish it again after each epoch while only its gate refuses.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line: what was published, then each answer.")]
-Param = Annotated[list[str], typer.Option("--param", metavar="NAME=VALUE", help="Repeatable.")]
+PARAM = "A number that the blueprint (docs/blueprints.md) or the operation takes, as rank=4 or auto=1. Repeatable."
+Param = Annotated[list[str], typer.Option("--param", metavar="NAME=VALUE", help=PARAM)]
 Do: TypeAlias = Callable[[Callable[..., Awaitable[Any]]], None]
 """Takes an operation that wants its controller only."""
 

@@ -28,7 +28,7 @@ async def _status(run: str | None, as_json: bool) -> None:
         beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
         print(notation.dumps({"run": controller.run_id, "workers": beats}))
         return
-    print(f"run {controller.run_id}: {len(workers)} workers heard of")
+    print(f"run {controller.run_id}: {form.counted(len(workers), 'worker')} heard of")
     for _, beat in sorted(workers.items()):
         print(form.heartbeat_line(beat, time.time_ns()))
         for state in beat.seeds:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from esper.errors import RefusedError, near
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind, Header
-from esper.leyline.lifecycle import operation_name, short
+from esper.leyline.lifecycle import EMBARGOED, operation_name, short
 from esper.tamiyo.world import HOST, Catalogue, World, listed
 
 _Reason = pb.ReasonCode
@@ -164,12 +164,18 @@ class Judge:
         check_parameters(f"blueprint {command.blueprint_id!r}", command.parameters, table)
         holder = self.world.holder(command.site, but=command.seed_id)
         if holder is not None:
-            stage = short(self.world.seeds[holder].stage)
             raise RefusedError(
                 _Reason.REASON_SITE_TAKEN,
-                f"site {command.site!r} is held by seed {holder!r} ({stage}); expected a free site",
+                f"site {command.site!r} is held by seed {holder!r} ({self._standing(holder)}); expected a free site",
             )
         self.world.germinate(command.seed_id, command.site)
+
+    def _standing(self, seed_id: str) -> str:
+        """The stage, and of an embargo how its site is freed."""
+        seed = self.world.seeds[seed_id]
+        if seed.stage == EMBARGOED and seed.embargo_until_epoch < 2**63:
+            return f"EMBARGOED; `reset` frees it from epoch {seed.embargo_until_epoch} on"
+        return short(seed.stage)
 
     def _breaker(self, command: pb.CircuitBreakerCommand) -> None:
         self.world.seed(command.seed_id)

@@ -60,6 +60,11 @@ class Seed:
         return sorted(self._moments.values(), key=lambda moment: (moment.step, moment.at_ms))
 
     @property
+    def ever_was(self) -> bool:
+        """A worker has shown it, or something that it passed was told."""
+        return bool(self.state.stage) or any(moment.passed for moment in self._moments.values())
+
+    @property
     def last_gate(self) -> Moment | None:
         """The gate that was evaluated last in this life."""
         began = self.began
@@ -153,8 +158,8 @@ class Seeds:
 
     @property
     def ordered(self) -> list[Seed]:
-        """By id."""
-        return [self.by_id[seed_id] for seed_id in sorted(self.by_id)]
+        """By id, but for those that no worker shows: their germination failed."""
+        return [self.by_id[seed_id] for seed_id in sorted(self.by_id) if self.by_id[seed_id].ever_was]
 
 
 def gain_of(evidence: Mapping[str, float]) -> Gain | None:

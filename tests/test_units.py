@@ -197,3 +197,57 @@ def test_a_process_whose_name_is_no_text_is_seen_as_any_other() -> None:
 
     assert found is not None
     assert (found.parent, found.is_zombie, found.rss_bytes > 100_000) == (os.getpid(), False, True)
+
+
+async def test_a_signal_without_a_name_ends_a_process_as_any_other(tmp_path: Path) -> None:
+    killed = unit(tmp_path, Said(), "killed", "kill -40 $$", restart=Restart(limit=0))
+
+    await killed.tend()
+
+    assert (killed.state, killed.last_end) == (State.FAILED, "signal 40")
+
+
+async def test_where_its_file_can_not_be_made_a_trainer_is_ended_by_signal(tmp_path: Path) -> None:
+    said = Said()
+    trainer = unit(tmp_path / "logs", said, "trainer", STAY, stop_file=tmp_path / "gone" / "stop", finish_s=600.0)
+
+    assert await while_tended(trainer, said.until("process.ready")) is State.STOPPED
+
+    assert "unasked" in said.of("trainer")
+    assert not is_left(trainer.processes["trainer"].pid)
+
+
+async def test_a_start_that_fails_later_on_counts_as_one_more_death(tmp_path: Path) -> None:
+    said, log = Said(), tmp_path / "loop.log"
+    loop = unit(tmp_path, said, "loop", f"rm {log}; mkdir {log}; exit 3")
+
+    await loop.tend()
+
+    assert loop.state is State.FAILED
+    assert [facts["ended_with"] for event, facts in said.events if event == "process.died"] == [
+        "exit code 3",
+        f"loop can't be started with its log at {log}: Is a directory",
+    ]
+    assert "Is a directory" in str(loop.death())
+
+
+async def test_one_that_has_ended_kills_nobody_who_bears_its_number_by_now(tmp_path: Path) -> None:
+    done = unit(tmp_path, Said(), "done", "exit 0", may_end=True)
+    await done.tend()
+    stranger = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
+    done.processes["done"] = stranger  # the kernel hands out a number again once its process is buried
+
+    done.hurry()
+
+    assert is_left(stranger.pid) and not done.was_killed
+    stranger.kill()
+    await stranger.wait()
+
+
+async def test_a_death_is_told_also_without_its_log(tmp_path: Path) -> None:
+    broken = unit(tmp_path, Said(), "broken", f"rm {tmp_path}/broken.log; exit 3", restart=Restart(limit=0))
+
+    await broken.tend()
+
+    assert "broken ended with exit code 3" in str(broken.death())
+    assert "it said nothing" in str(broken.death())

@@ -187,6 +187,8 @@ def sentence(note: dict[str, Any]) -> str:
             return f"{unit} ended with {how}, too often: it is given up"
         case {"event": "process.killed", "unit": unit, "waited_s": waited_s}:
             return f"{unit} did not end within {waited_s:g} s, and was killed"
+        case {"event": "process.unasked", "unit": unit, "why": why}:
+            return f"{unit} can't be asked to end by its file, and is sent a signal: {why}"
         case {"event": "redis.not_started", "why": why}:
             return f"redis is not started: {why}"
         case {"event": "tier.unsettled", "tier": tier, "why": why}:

@@ -21,7 +21,10 @@ class ProcessDiedError(EsperError):
 
 
 def last_lines(log: Path, count: int = LAST_LINES) -> list[str]:
-    """The end of a log; not read whole, as one may be long."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 16_384))
-        return file.read().decode(errors="replace").splitlines()[-count:]
+    """The end of a log; not read whole, as one may be long. None where it is gone: somebody has cleared up."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 16_384))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []

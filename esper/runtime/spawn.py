@@ -114,4 +114,7 @@ async def end(processes: Sequence[asyncio.subprocess.Process], timeout_s: float)
 
 def said(exit_code: int) -> str:
     """How a process has ended, for people."""
-    return f"signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit code {exit_code}"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    named = -exit_code in list(signal.Signals)  # real-time ones between the first and the last have no name
+    return f"signal {signal.Signals(-exit_code).name if named else -exit_code}"

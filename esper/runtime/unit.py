@@ -12,6 +12,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, Protocol
 
+from esper.errors import EsperError
 from esper.runtime import spawn
 from esper.runtime.died import ProcessDiedError, last_lines
 from esper.runtime.restarts import Restarts
@@ -58,7 +59,10 @@ class Plan:
 
 
 class Unit:
-    """Starts its processes, starts them again when one has died, and ends them. Knows no other unit."""
+    """Starts its processes, starts them again when one has died, and ends them. Knows no other unit.
+
+    A first start that fails is raised; a later one counts as one more death.
+    """
 
     def __init__(self, plan: Plan, logs: Path, environment: Mapping[str, str], say: Say) -> None:
         self.plan, self._logs, self._environment, self._say = plan, logs, environment, say
@@ -69,6 +73,8 @@ class Unit:
         self._goes_on = True
         self._told: set[str] = set()
         self._first_dead = ""  # the others often die of it
+        self._has_run = False
+        self._unstarted: EsperError | None = None
         self.was_killed = self.is_hurried = False
 
     def log_of(self, program: str) -> Path:
@@ -86,6 +92,10 @@ class Unit:
             try:
                 await self._start()
                 ended = await self._until_ended()
+            except EsperError as error:
+                if not self._has_run:
+                    raise
+                ended, self._unstarted = True, error  # such as a system that is out of processes: it may pass
             finally:  # also where only some of them could be started
                 await self._end()
             if ended and not await self._goes_on_after(self._first_code()):
@@ -101,6 +111,8 @@ class Unit:
         """Wait for nobody any more, and start nothing again."""
         self.is_hurried = True
         self.tell(again=False)
+        if self.state in (State.WAITING, *ENDED):
+            return  # others may bear the numbers of its processes by now
         for process in self.processes.values():
             self.was_killed |= not spawn.is_gone(process)
             spawn.signal_group(process.pid, signal.SIGKILL)
@@ -111,8 +123,10 @@ class Unit:
         if self.plan.stop_file is not None:
             self.plan.stop_file.touch()
 
-    def death(self) -> ProcessDiedError:
-        """Why it was given up: the one of its processes that ended first, with its last words."""
+    def death(self) -> EsperError:
+        """Why it was given up: the one of its processes that ended first, with its last words, or was not started."""
+        if self._unstarted is not None:
+            return self._unstarted
         name = self._first_dead or self.plan.programs[0].name
         return ProcessDiedError(name, self._first_code(), self.log_of(name), last_lines(self.log_of(name)))
 
@@ -125,12 +139,13 @@ class Unit:
     async def _start(self) -> None:
         if self.plan.stop_file is not None:
             self.plan.stop_file.unlink(missing_ok=True)
-        self._told, self._first_dead, self.processes = set(), "", {}
+        self._told, self._first_dead, self.processes, self._unstarted = set(), "", {}, None
         self._say("process.started", unit=self.plan.name)
         self._is_now(State.STARTING)
         fresh = {**self._environment, **self.plan.fresh()}
         for program in self.plan.programs:
             self.processes[program.name] = await spawn.spawn(program, self.log_of(program.name), **fresh)
+        self._has_run = True
         if not self.plan.tells_ready:
             self._is_now(State.READY)
 
@@ -166,8 +181,8 @@ class Unit:
 
     async def _goes_on_after(self, code: int) -> bool:
         """What comes of an end that nobody has asked for; waits until the next start where there is one."""
-        self.last_end = said(code)
-        if code == 0 and self.plan.may_end:
+        self.last_end = said(code) if self._unstarted is None else str(self._unstarted)
+        if code == 0 and self.plan.may_end and self._unstarted is None:
             self._is_now(State.DONE)
             return False
         delay_s = self.restarts.died(time.monotonic())
@@ -189,8 +204,7 @@ class Unit:
         processes, worked = list(self.processes.values()), self.state is State.READY
         if any(process.returncode is None for process in processes):
             self._is_now(State.STOPPING)
-            if self.plan.stop_file is not None and worked and self._wish.is_set() and not self.is_hurried:
-                self.plan.stop_file.touch()
+            if worked and self._wish.is_set() and not self.is_hurried and self._told_by_file():
                 await spawn.gone(processes, self.plan.finish_s)
         waited_s = 0.0 if self.is_hurried else self.plan.stop_s
         if not await spawn.end(processes, waited_s):
@@ -198,6 +212,17 @@ class Unit:
             self._say("process.killed", unit=self.plan.name, waited_s=waited_s)
         if self.plan.stop_file is not None:
             self.plan.stop_file.unlink(missing_ok=True)
+
+    def _told_by_file(self) -> bool:
+        """Make the file that its processes look at, where they do; whether it is there."""
+        if self.plan.stop_file is None:
+            return False
+        try:
+            self.plan.stop_file.touch()
+        except OSError as error:  # as where the disk is full: a signal needs no room
+            self._say("process.unasked", unit=self.plan.name, why=str(error))
+            return False
+        return True
 
     def _is_now(self, state: State) -> None:
         if state is not self.state:

@@ -114,7 +114,7 @@ async def test_a_look_tells_of_totals_lags_and_refusals(
     assert look.at_ms >= now_ms
 
 
-@pytest.mark.parametrize("value", ["Infinity", "NaN"])
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "1" + 400 * "0"])
 async def test_counts_that_are_no_numbers_are_left_out(run: ScriptedRun, redis: connect.Redis, value: str) -> None:
     labels = f'{{"stream": "{names.key(run.run_id, "votes")}", "reason": "bad_seal"}}'
     counts = ", ".join(f'["esper_messages_refused_total", {labels}, {count}]' for count in (value, 2))
@@ -126,6 +126,18 @@ async def test_counts_that_are_no_numbers_are_left_out(run: ScriptedRun, redis: 
         [look] = book.looks
 
     assert look.refused == {"votes": {"bad_seal": 2}}
+
+
+async def test_counts_that_nobody_can_read_are_left_out(run: ScriptedRun, redis: connect.Redis) -> None:
+    labels = {"stream": names.key(run.run_id, "votes"), "reason": "bad_seal"}
+    now_ms = await connect.server_ms(redis)
+    await counters.publish(redis, run.run_id, "c", [Count("esper_messages_refused_total", labels, 3)], now_ms)
+    await redis.hset(names.key(run.run_id, "counters"), "deep", 100_000 * "[")
+
+    read = await counters.read(redis, run.run_id, now_ms)
+    gone = await counters.forget_gone(redis, run.run_id, now_ms)
+
+    assert [*read] == ["c"] and gone == 1
 
 
 @pytest.mark.parametrize(("right", "totals"), [("+hgetall", {b"counted": b"64"}), ("-hgetall", None)])

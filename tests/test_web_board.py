@@ -147,11 +147,11 @@ def test_commands_that_wait_for_their_answers_are_all_known_however_many() -> No
     assert all(len(row["answers"]) == 1 for row in whole["rows"])
 
 
-def test_an_answer_to_an_entry_that_no_stream_can_have_changes_no_other() -> None:
+def test_an_answer_to_an_entry_that_no_stream_has_changes_no_other() -> None:
     of = board()
     graft = command("c1", 0, GRAFT, "s0")
     of.note(graft)
-    forged = pb.CommandReceipt(version=1, command_id="c1", entry_id="anything", worker="worker-0", step=1)
+    forged = pb.CommandReceipt(version=1, command_id="c1", entry_id=f"{NOW_MS}-7", worker="worker-0", step=1)
     forged.status = Status.RECEIPT_APPLIED
     of.note(said(Role.WORKER, "worker-0", forged, 1))
     of.note(receipt(graft, "coordinator", 2, Status.RECEIPT_ACCEPTED))

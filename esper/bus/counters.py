@@ -50,7 +50,7 @@ async def _said(redis: Redis, run_id: str) -> dict[str, Any]:
 def _parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -64,5 +64,10 @@ def _counts(told: Any) -> list[Count]:
     return [
         Count(str(row[0]), {str(name): str(value) for name, value in row[1].items()}, float(row[2]))
         for row in (rows if isinstance(rows, list) else [])
-        if isinstance(row, list) and len(row) == 3 and isinstance(row[1], dict) and isinstance(row[2], int | float)
+        if isinstance(row, list) and len(row) == 3 and isinstance(row[1], dict) and _is_count(row[2])
     ]
+
+
+def _is_count(value: Any) -> bool:
+    """Whether it is a number that a counter can have; whole ones may have any number of digits in JSON."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**64)

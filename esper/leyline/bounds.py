@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sized
 from functools import cache
 
@@ -15,6 +16,7 @@ from esper.leyline import contracts as pb
 ID_BYTES = 64
 NAME_BYTES = 255
 SENTENCE_BYTES = 4096
+ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 NUM_SEEDS = 1024
 NUM_NUMBERS = 64
 SHORT_ID, SHORT_NAME = ID_BYTES // 4, NAME_BYTES // 4
@@ -51,6 +53,12 @@ def name(field: str, value: str, most_bytes: int = ID_BYTES) -> None:
     if not value:
         raise refuse(field, value, "a name")
     text(field, value, most_bytes)
+
+
+def entry_id(field: str, value: str) -> None:
+    """Where an entry lies in a stream: two numbers of 64 bits, as the server gives them out."""
+    if not ENTRY_ID.fullmatch(value):
+        raise refuse(field, value[:32], "an entry id such as 1700000000000-0")
 
 
 def names(field: str, values: Iterable[str], most_bytes: int = ID_BYTES) -> None:

@@ -98,9 +98,8 @@ def receipt(message: pb.CommandReceipt) -> None:
     """What became of a command. Evidence may hold NaN: an unmeasured value is why a gate failed."""
     # A refused envelope has no command id that could be believed: its entry id names it.
     bounds.text("command_id", message.command_id)
-    if not message.command_id:
-        bounds.name("entry_id", message.entry_id)
-    bounds.text("entry_id", message.entry_id)
+    if message.entry_id or not message.command_id:
+        bounds.entry_id("entry_id", message.entry_id)
     bounds.known("status", message.status, pb.ReceiptStatus.DESCRIPTOR)
     bounds.known("reason", message.reason, pb.ReasonCode.DESCRIPTOR, unknown=True)
     bounds.name("worker", message.worker)
@@ -130,7 +129,7 @@ def _round(number: int) -> None:
 def _committed(command: pb.CommittedCommand) -> None:
     if command.stream not in _STREAMS:
         raise bounds.refuse("stream", command.stream, " or ".join(_STREAMS))
-    bounds.name("entry_id", command.entry_id)
+    bounds.entry_id("entry_id", command.entry_id)
     bounds.name("command_id", command.command_id)
     bounds.digest("envelope_digest", command.envelope_digest)
 

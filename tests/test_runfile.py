@@ -48,6 +48,8 @@ def read(*lines: str) -> RunFile:
         ("limits.memory_mb = 9000000000000000000", "limits.memory_mb is 9000000000000000000; expected less than"),
         ("limits.core_mb = -1", "limits.core_mb is -1; expected greater than or equal to 0"),
         ("logs.kept = 0", "logs.kept is 0; expected greater than or equal to 1"),
+        ('runs_dir = "a\\u0000b"', "runs_dir is 'a\\x00b'; expected no NUL character"),
+        ('keys = "\\u0000"', "keys is '\\x00'; expected no NUL character"),
     ],
 )
 def test_a_bad_value_is_named_with_its_file_and_its_key(line: str, said: str) -> None:
@@ -63,6 +65,9 @@ def test_a_bad_value_is_named_with_its_file_and_its_key(line: str, said: str) ->
 def test_what_is_no_toml_or_no_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"run file is 'run.toml'; expected TOML .*line 2"):
         read("a = = b")
+    for hostile in (f"a = {'1' * 5_000}", f"a = {'[' * 5_000}"):
+        with pytest.raises(SettingError, match=r"run file is 'run.toml'; expected TOML "):
+            read(hostile)
     with pytest.raises(SettingError, match=r"run file is '.*none.toml'; expected a readable file"):
         runfile.load(tmp_path / "none.toml")
 

@@ -92,6 +92,24 @@ def test_a_directory_open_to_others_is_refused(runtime_directory: Path) -> None:
         runs.list_live()
 
 
+def test_what_a_killed_start_left_does_not_keep_a_run_from_starting(runtime_directory: Path) -> None:
+    (runtime_directory / "esper" / ".digits-0a1b2c3d" / "keys").mkdir(mode=0o700, parents=True)
+    (runtime_directory / "esper").chmod(0o700)
+
+    with runs.register("digits", started_ns=1, run_id="digits-0a1b2c3d") as record:
+        assert runs.resolve("digits") == record
+
+
+def test_one_that_another_process_lists_in_the_same_moment_is_refused(runtime_directory: Path) -> None:
+    (runtime_directory / "esper").mkdir(mode=0o700)
+    (runtime_directory / "esper" / "digits-0a1b2c3d").touch()  # there, and not seen when it was looked for
+
+    with pytest.raises(SettingError, match="expected a run that nobody keeps going yet"):
+        runs.register("digits", started_ns=1, run_id="digits-0a1b2c3d")
+
+    assert [path.name for path in (runtime_directory / "esper").iterdir()] == ["digits-0a1b2c3d"]
+
+
 def test_a_runtime_directory_too_deep_for_a_socket_is_refused(
     runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

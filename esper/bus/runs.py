@@ -11,6 +11,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
@@ -111,12 +112,17 @@ def register(
     if len(bytes(socket)) > LONGEST_SOCKET_PATH:
         raise SettingError("path of the Redis socket", str(socket), f"at most {LONGEST_SOCKET_PATH} bytes")
     record = RunRecord(run_id, name, url or f"unix://{socket}", directory, started_ns, passwords)
-    aside = root / f".{run_id}"  # not seen by others before it is complete and locked
+    aside = root / f".{run_id}.{token_hex(4)}"  # not seen by others before it is complete and locked
     (aside / KEYS).mkdir(mode=0o700, parents=True)
     lock = os.open(aside / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     (aside / RECORD).write_text(json.dumps({**asdict(record), "directory": str(directory)}))
-    aside.rename(directory)
+    try:
+        aside.rename(directory)
+    except OSError as error:  # another process was faster
+        os.close(lock)
+        shutil.rmtree(aside, ignore_errors=True)
+        raise SettingError("run", run_id, f"a run that nobody keeps going yet ({error.strerror})") from error
     return Registration(record, lock)
 
 

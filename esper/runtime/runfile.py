@@ -33,7 +33,7 @@ Seconds = Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1_000)]
 Text = Annotated[str, AfterValidator(lambda given: free_of_nul(given))]
 Words = Annotated[list[Text], Field(min_length=1)]
-File = Annotated[Path, Field(strict=False)]
+File = Annotated[Path, Field(strict=False), AfterValidator(lambda given: Path(free_of_nul(str(given))))]
 Variable = Annotated[Text, AfterValidator(lambda given: name_of_variable(given))]
 Environment = Annotated[dict[Variable, Text], AfterValidator(lambda given: free_of_ours(given))]
 Mebibytes = Annotated[int, Field(ge=0, le=1 << 40)]
@@ -151,7 +151,7 @@ def parse(text: str, where: str) -> RunFile:
     """The same, of a text. `where` is what errors call it."""
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of numbers and arrays without end
         raise SettingError("run file", where, f"TOML ({error})") from error
     try:
         read = RunFile.model_validate(inherited(content))

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from esper.bus import names
 from esper.cli import completing
 from esper.cli.main import app
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
 from tests.scripted import ScriptedRun, seed_state
 
 
@@ -43,16 +45,54 @@ def test_sub_commands_and_options_are_offered() -> None:
     assert (options.exit_code, options.stdout.split()) == (0, ["--json"])
 
 
-async def test_names_of_live_runs_and_their_seeds_are_offered(
+async def test_names_of_live_runs_their_seeds_and_their_sites_are_offered(
     run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completing, "ASK_S", 30.0)  # a busy machine is no failure
-    await run.beat(3, seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_BLENDING))
+    beat = pb.Heartbeat(
+        version=1,
+        worker="worker-0",
+        world_size=1,
+        region="r0",
+        time_ns=1,
+        seeds=[seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_BLENDING)],
+        sites=["stem", "head"],
+    )
+    await run.say("heartbeats", Role.WORKER, "worker-0", beat)
 
     seeds = await asyncio.to_thread(completing.seeds, run.name)
+    sites = await asyncio.to_thread(completing.sites, None)  # of the only one
 
     assert {run.name, run.run_id} <= set(completing.live_runs())
-    assert seeds == ["s0"]
+    assert (seeds, sites) == (["s0"], ["stem", "head"])
+
+
+async def test_ids_of_dead_letters_are_offered_the_newest_first(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completing, "ASK_S", 30.0)
+    monkeypatch.setattr(completing, "MOST_LETTERS", 2)
+    words = ("XADD", names.key(run.run_id, "dead"), "*", "reason", "poison")
+    added: list[bytes] = [await run.redis.execute_command(*words) for _ in range(3)]
+
+    assert await asyncio.to_thread(completing.letters, run.name) == [added[2].decode(), added[1].decode()]
+
+
+@pytest.mark.parametrize(
+    ("line", "source"),
+    [
+        ("publish germinate s1 --site ", "site"),
+        ("publish cull ", "seed"),
+        ("dead show ", "letter_id"),
+        ("dead purge ", "ids"),
+        ("status --run ", "run"),
+    ],
+)
+def test_what_a_command_takes_is_what_is_offered(line: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(completing.SOURCES, source, lambda run: [f"a-{source}"])
+    asked = {"COMP_WORDS": f"esper {line}", "COMP_CWORD": str(line.count(" ") + 1), "_ESPER_COMPLETE": "complete_bash"}
+
+    assert CliRunner().invoke(app, [], prog_name="esper", env=asked).stdout.split() == [f"a-{source}"]
 
 
 def test_blueprints_are_offered_by_the_names_that_they_have() -> None:

@@ -122,6 +122,12 @@ async def letter_of(redis: Redis, run_id: str, entry_id: str) -> Letter | None:
     return Letter(found[0][0].decode(), found[0][1]) if found else None
 
 
+async def newest(redis: Redis, run_id: str, count: int) -> list[str]:
+    """Ids of the last so many, newest first."""
+    found: Any = await redis.execute_command("XREVRANGE", key(run_id, "dead"), "+", "-", "COUNT", count)
+    return [entry_id.decode() for entry_id, _ in found]
+
+
 async def delete(redis: Redis, run_id: str, entry_ids: Sequence[str]) -> int:
     """Delete letters; how many were still there."""
     num = 0

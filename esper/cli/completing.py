@@ -1,4 +1,4 @@
-"""What a shell offers for a word that names a run or a seed. Looks at live runs, for a second at most."""
+"""What a shell offers for a word that names a run, or a thing in it. Looks at live runs, for a second at most."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from esper.errors import EsperError
 LONGEST_S = 2.0
 """After this the process ends without an answer, whatever holds it: nobody waits for a shell."""
 ASK_S = 1.0
+MOST_LETTERS = 50
 
 
 def offer(command: Any) -> None:
@@ -62,22 +63,47 @@ def live_runs(run: str | None = None) -> list[str]:
 
 def seeds(run: str | None) -> list[str]:
     """Of the run that is named, or of the only live one."""
-    if run is None:
-        from esper.bus import runs
-
-        live = runs.list_live()
-        if len(live) != 1:
-            return []
-        run = live[0].run_id
-    return asyncio.run(_seeds(run))
+    return sorted({state.seed_id for beat in beats(run) for state in beat.seeds})
 
 
-async def _seeds(run: str) -> list[str]:
+def sites(run: str | None) -> list[str]:
+    """That a seed may be put at, as its workers say: in the order of the model."""
+    return list(dict.fromkeys(site for beat in beats(run) for site in beat.sites))
+
+
+def letters(run: str | None) -> list[str]:
+    """Ids of dead letters, the newest first."""
+    return [] if (meant := run or only_live()) is None else asyncio.run(_letters(meant))
+
+
+def only_live() -> str | None:
+    """The run that is meant where none is named; None: there are none, or several."""
+    from esper.bus import runs
+
+    live = runs.list_live()
+    return live[0].run_id if len(live) == 1 else None
+
+
+def beats(run: str | None) -> list[Any]:
+    """The newest heartbeat of each worker."""
+    return [] if (meant := run or only_live()) is None else asyncio.run(_beats(meant))
+
+
+async def _beats(run: str) -> list[Any]:
     from esper.client import Controller
 
     async with asyncio.timeout(ASK_S), Controller.connect(run, name="completion") as controller:
-        workers = await controller.status()
-    return sorted({state.seed_id for beat in workers.values() for state in beat.seeds})
+        return [beat for _, beat in sorted((await controller.status()).items())]
+
+
+async def _letters(run: str) -> list[str]:
+    from esper.bus import connect, dead
+    from esper.runtime import access
+
+    async with asyncio.timeout(ASK_S):
+        found = await access.find(run)
+        async with connect.writer(found.redis_url) as redis:
+            return await dead.newest(redis, found.run_id, MOST_LETTERS)
 
 
 def blueprints(run: str | None) -> list[str]:
@@ -91,6 +117,9 @@ SOURCES: dict[str, Callable[[str | None], list[str]]] = {
     "run": live_runs,
     "named": live_runs,
     "seed": seeds,
+    "site": sites,
+    "letter_id": letters,
+    "ids": letters,
     "blueprint": blueprints,
 }
 """By a parameter's name."""

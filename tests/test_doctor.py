@@ -202,10 +202,17 @@ def test_a_server_that_does_not_tell_its_memory_is_not_said_to_have_none() -> No
     assert (found.status, found.met) == ("ok", "100 MiB, of an unknown sum")
 
 
+async def num_scans(redis: connect.Redis) -> int:
+    """How often this server was asked for its keys."""
+    return int((await redis.info("commandstats")).get("cmdstat_scan", {"calls": 0})["calls"])
+
+
 async def test_a_message_really_goes_all_the_way_and_leaves_nothing_behind(
     redis: connect.Redis, redis_reader: connect.Redis
 ) -> None:
+    before = await num_scans(redis)
     found = await first_message(redis_reader, redis)
+    assert await num_scans(redis) == before  # a look through every key of a server takes as long as it has keys
     facts = await server_facts(redis)
 
     assert (found.why, found.may_not) == ("", False) and 0.0 < found.seconds < 10.0

@@ -41,10 +41,13 @@ class Outbox:
                 holder.forget(ids)
         return written
 
+    def memory(self, stream: str) -> str:
+        """Key in the stream's slot, under which the server remembers for a while what was settled by this."""
+        return beside(stream, f"settled:{self._name}")
+
     async def _carry_out(self, settlement: Settlement) -> list[str]:
         self._count += 1
-        memory = beside(settlement.first_key, f"settled:{self._name}")
-        steps = settle(settlement, memory, f"{self._count}:", self.patience)
+        steps = settle(settlement, self.memory(settlement.first_key), f"{self._count}:", self.patience)
         return await drive(steps, self.redis, self.redis, self._never)
 
     async def recall(self, hash_key: str) -> dict[bytes, bytes]:

@@ -26,26 +26,27 @@ GROUP = "coordinator"
 
 async def first_message(reader: Redis, writer: Redis) -> FirstMessage:
     """How long a first message takes here, from its seal to its settled entry; the script is loaded on the way."""
-    run_id = new_run_id("doctor")
+    run_id, outbox = new_run_id("doctor"), Outbox(writer)
+    stream = key(run_id, "heartbeats")
     try:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await carried(reader, writer, run_id)
+                return await carried(reader, outbox, run_id, stream)
         finally:
-            await removed(writer, run_id)
+            await writer.execute_command("DEL", stream, outbox.memory(stream))
     except BusError as error:
         return FirstMessage(0.0, str(error), may_not=is_refusal(error))
     except (EsperError, TimeoutError) as error:
         return FirstMessage(0.0, str(error) or f"it was not read and settled within {PATIENCE_S:g} s")
 
 
-async def carried(reader: Redis, writer: Redis, run_id: str) -> FirstMessage:
+async def carried(reader: Redis, outbox: Outbox, run_id: str, stream: str) -> FirstMessage:
     """One message all the way, under keys that nobody else has."""
-    stream, master = key(run_id, "heartbeats"), MasterKeyring.new(time.time_ns())
+    writer, master = outbox.redis, MasterKeyring.new(time.time_ns())
     sealer = Sealer(master.derive(run_id, [Role.WORKER]), Role.WORKER, "doctor")
     keys = master.derive(run_id, [Role.COORDINATOR])
     opener = Opener(keys, name=GROUP, guard=ReplayGuard(), accept=[Domain.HEARTBEAT])
-    inbox, outbox, began_s = Inbox(reader, writer, stream, GROUP, GROUP), Outbox(writer), time.monotonic()
+    inbox, began_s = Inbox(reader, writer, stream, GROUP, GROUP), time.monotonic()
     await inbox.open()
     beat = pb.Heartbeat(version=1, worker="doctor", world_size=1, region="local", time_ns=time.time_ns(), loss=0.0)
     await Publisher(writer).add(stream, sealer.seal(beat))
@@ -57,10 +58,3 @@ async def carried(reader: Redis, writer: Redis, run_id: str) -> FirstMessage:
         await outbox.settle(settlement)
     seconds = time.monotonic() - began_s
     return FirstMessage(seconds) if settlement.acks else FirstMessage(0.0, "the stream was empty once it was read")
-
-
-async def removed(writer: Redis, run_id: str) -> None:
-    """Delete every key of the made-up run."""
-    keys = [name async for name in writer.scan_iter(match=f"esper:{{{run_id}}}:*", count=1_000)]
-    if keys:
-        await writer.execute_command("DEL", *keys)

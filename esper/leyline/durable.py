@@ -1,9 +1,30 @@
-"""What makes a file's name last through a crash: its folder, on disk."""
+"""Files that are there whole, also after a crash: replaced in one step, and their names on disk."""
 
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """What the block writes is the file once it ends: a reader meets the old one or the new one, and a crash leaves
+    either; after this the new one, also a power cut. An error, such as OSError, leaves the old one and nothing else."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+        sync_folder(path.parent)
+    finally:
+        with suppress(OSError):  # it is the file by now; or its name is too long, and there is none
+            aside.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import Any
 
 from esper.errors import SettingError
-from esper.leyline.durable import sync_folder
+from esper.leyline.durable import replacing
 
 KINDS = ("master", "role")
 
@@ -39,20 +37,13 @@ def replace_whole(path: Path, text: str, what: str, mode: int, like: os.stat_res
 
     `like`: has its owner and mode instead.
     """
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        with replacing(path, mode) as file:
             if like is not None:
                 os.fchown(file.fileno(), like.st_uid, like.st_gid)
                 os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-        sync_folder(path.parent)
+            file.write(text.encode())
     except OSError as error:
-        with contextlib.suppress(OSError):  # such as a name that is too long, of which there is no file
-            aside.unlink()
         raise SettingError(what, str(path), f"a place to write ({error.strerror})") from error
 
 

@@ -10,6 +10,7 @@ from esper.bus import connect, names, tail
 from esper.bus.delivery import Row
 from esper.errors import RefusedError
 from esper.leyline.archive import Entry, LogLineError, decode_line, encode_line
+from esper.leyline.durable import replacing
 from esper.leyline.kinds import Domain
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener
@@ -58,13 +59,8 @@ def write(entries: Iterable[Entry], path: Path) -> None:
 
 def place(lines: Iterable[bytes], path: Path) -> None:
     """A whole file, or none, also where the disk is full. Raises OSError."""
-    aside = path.with_name(f".{path.name}")
-    try:
-        with open(aside, "wb") as file:
-            file.writelines(lines)
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.writelines(lines)
 
 
 def read_file(path: Path) -> list[Entry]:

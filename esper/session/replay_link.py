@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
+from esper.leyline.durable import replacing
 from esper.tolaria.boundary import PROMISE_STEPS
 
 REPLAY = "ESPER_REPLAY"
@@ -90,9 +90,8 @@ class ReplayLink:
                 self._said.append(pb.ToTrainer(statement_stored=stored))
             case "farewell":
                 self.report.report.CopyFrom(message.farewell.report)
-                aside = self.path.with_suffix(f".{os.getpid()}")
-                aside.write_bytes(self.report.SerializeToString())
-                aside.rename(self.path)
+                with replacing(self.path) as file:
+                    file.write(self.report.SerializeToString())
                 self._said.append(pb.ToTrainer(report_stored=pb.ReportStored()))
 
     def rows_lane_free(self) -> bool:

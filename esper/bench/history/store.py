@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from esper.errors import SettingError
+from esper.leyline.durable import replacing
 
 EXPECTED = "a run's line as `esper bench run --store` writes it; move the file away to begin anew"
 
@@ -84,9 +85,8 @@ class Store:
                 if row not in known:
                     expected = f"one of the earlier runs in {file}: {', '.join(known) or 'none yet'}"
                     raise SettingError("the row", row, expected)
-            aside = file.with_suffix(".new")
-            aside.write_text("".join(_line(_without(session, rows)) for session in sessions))
-            aside.replace(file)
+            with replacing(file) as out:
+                out.writelines(_line(_without(session, rows)).encode() for session in sessions)
 
     def _file(self, key: str) -> Path:
         return self.folder / f"{key}.jsonl"

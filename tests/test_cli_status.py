@@ -18,6 +18,14 @@ async def shown(run: str, *arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+async def test_names_of_seeds_and_sites_move_no_cursor(run: ScriptedRun) -> None:
+    await run.beat(3, pb.SeedState(seed_id="s\x1b[2J", site="head\r", stage=pb.SeedLifecycleStage.SEED_STAGE_TRAINING))
+
+    _, out, _ = await shown(run.name)
+
+    assert out.splitlines()[2] == "  s?[2J at head?  TRAINING  alpha 0"
+
+
 async def test_each_worker_and_each_seed_has_a_line(run: ScriptedRun) -> None:
     await run.beat(3, seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_BLENDING))
 

@@ -46,6 +46,17 @@ async def test_an_aggregate_tells_of_each_kind_of_event_once_with_its_detail(run
     assert out.split() == f"{entry_id} global #1 1 packet step 9 {told_once}".split()
 
 
+async def test_nothing_that_a_run_says_moves_the_cursor_of_a_terminal(run: ScriptedRun) -> None:
+    told = accepted("c1\x1b[2J", "1-0")
+    told.detail = "\x1b]0;title\x07\nesper: all is well"
+    entry_id = await run.say("receipts", Role.COORDINATOR, "coordinator", told)
+
+    _, out, _ = await tailed(run, "--tier", "receipts", "--since", "0", "--count", "1")
+
+    assert out.startswith(f"{entry_id}  c1?[2J  accepted by coordinator")
+    assert out.endswith(": ?]0;title??esper: all is well\n") and out.count("\n") == 1
+
+
 async def test_frames_of_workers_show_the_newest_values(run: ScriptedRun) -> None:
     await run.beat(1)
     packet = pb.TelemetryPacket(

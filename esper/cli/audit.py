@@ -17,9 +17,9 @@ import typer
 from esper.bus import connect, dead, names
 from esper.bus.dead import Choice, Letter
 from esper.bus.delivery import FIELD
-from esper.cli.letters import printable
 from esper.cli.log import RUNS, RunsDir
 from esper.cli.moments import NOW, after
+from esper.cli.printed import printable
 from esper.leyline.archive import Entry
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logbook

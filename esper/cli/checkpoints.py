@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from esper.cli.letters import printable
+from esper.cli.printed import printable
 from esper.errors import CheckpointError, EsperError, SettingError
 from esper.leyline.rolekeys import RoleKeyring
 from esper.session.signing import KeyringSigner, keyring_for

@@ -15,8 +15,9 @@ import typer
 from esper.bus import connect, dead
 from esper.bus.dead import ENTRY_ID, Choice, Letter
 from esper.bus.names import row_of
-from esper.cli.letters import content, envelope, line, page, printable, summary
+from esper.cli.letters import content, envelope, line, page, summary
 from esper.cli.moments import after, up_to
+from esper.cli.printed import printable
 from esper.errors import SettingError
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import access

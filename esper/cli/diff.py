@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.letters import printable
 from esper.cli.log import RUNS, RunsDir
+from esper.cli.printed import printable
 from esper.errors import SettingError
 from esper.runtime import logbook
 from esper.runtime.parting import Decided, Parting, history, parting

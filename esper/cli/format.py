@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from esper.cli.printed import printable
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import EMBARGOED, reason_name, short
 from esper.leyline.seal import Opened
@@ -36,7 +37,7 @@ def as_json(opened: Opened) -> str:
 
 def line(opened: Opened) -> str:
     """One line for a person."""
-    return f"{opened.entry_id}  {_said(opened.message)}"
+    return printable(f"{opened.entry_id}  {_said(opened.message)}")
 
 
 def receipt_line(receipt: pb.CommandReceipt) -> str:
@@ -50,7 +51,7 @@ def receipt_line(receipt: pb.CommandReceipt) -> str:
         words.append(f"-> {short(receipt.stage)}")
     if receipt.reason:
         words.append(f"({reason_name(receipt.reason)})")
-    return " ".join(words) + (f": {receipt.detail}" if receipt.detail else "")
+    return printable(" ".join(words) + (f": {receipt.detail}" if receipt.detail else ""))
 
 
 def heartbeat_line(beat: pb.Heartbeat, now_ns: int) -> str:
@@ -59,7 +60,7 @@ def heartbeat_line(beat: pb.Heartbeat, now_ns: int) -> str:
         "" if beat.busy == pb.BusyWith.BUSY_NONE else "  " + pb.BusyWith.Name(beat.busy).removeprefix("BUSY_").lower()
     )
     age_s = max(0.0, (now_ns - beat.time_ns) / 1e9)
-    return (
+    return printable(
         f"{beat.worker}  rank {beat.rank}/{beat.world_size}  {beat.region}  step {beat.step}  epoch {beat.epoch}"
         f"  loss {number(beat.loss)}{busy}  {age_s:.1f} s ago"
     )
@@ -71,7 +72,8 @@ def seed_line(state: pb.SeedState) -> str:
     grown = f" ({state.blueprint_id})" if state.blueprint_id else ""
     paused = "  paused" if state.paused else ""
     embargo = f" until epoch {state.embargo_until_epoch}" if state.stage == EMBARGOED else ""
-    return f"  {state.seed_id}{place}{grown}  {short(state.stage)}{embargo}  alpha {number(state.alpha)}{paused}"
+    stage = f"{short(state.stage)}{embargo}"
+    return printable(f"  {state.seed_id}{place}{grown}  {stage}  alpha {number(state.alpha)}{paused}")
 
 
 def counted(count: int, noun: str) -> str:

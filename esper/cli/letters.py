@@ -6,6 +6,7 @@ import json as notation
 from typing import Any
 
 from esper.bus.dead import Letter
+from esper.cli.printed import printable
 from esper.errors import RefusedError
 from esper.leyline.envelope import unpack
 from esper.leyline.lifecycle import reason_name
@@ -82,8 +83,3 @@ def page(told: dict[str, Any]) -> str:
 def number(text: str) -> int:
     """A count from a letter; 0 where anything else stands there."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-
-
-def printable(text: str) -> str:
-    """Without anything that would move a terminal's cursor: anybody's bytes may stand in a letter."""
-    return "".join(each if each.isprintable() else "?" for each in text)

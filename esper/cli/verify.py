@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.letters import printable
 from esper.cli.log import RUNS, RunsDir
+from esper.cli.printed import printable
 from esper.runtime import logbook
 from esper.runtime.audit import Audit, Finding, audit
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from esper.bus import connect
+from esper.bus import connect, embedded
 from esper.bus.embedded import EmbeddedRedis
 from esper.errors import BusError, SettingError
 
@@ -114,15 +118,62 @@ def test_esper_redis_prints_its_url_and_a_signal_leaves_nothing_behind(number: s
     command = [sys.executable, "-c", "from esper.cli.redis import app; app()"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    socket = Path(process.stdout.readline().strip().removeprefix("unix://"))
-    there = socket.exists()
+    place = Path(process.stdout.readline().strip().removeprefix("unix://"))
+    there = place.exists()
 
     process.send_signal(number)
     process.communicate()
 
     assert there
     assert process.returncode == 0
-    assert not socket.parent.exists()
+    assert not place.parent.exists()
+
+
+@contextmanager
+def answered_by(place: Path, *answers: bytes) -> Iterator[tuple[EmbeddedRedis, list[bytes]]]:
+    """A server whose place another one has taken, that says these in turn, and then is gone; what that one is asked."""
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as listener, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        place.mkdir()
+        server = EmbeddedRedis(place)
+        server.process = process
+        listener.bind(str(server.socket))
+        listener.listen()
+        listener.settimeout(60.0)
+
+        def answer() -> None:
+            for said in answers:
+                caller, _ = listener.accept()
+                with caller:
+                    heard.append(caller.recv(64))
+                    caller.sendall(said)
+            listener.close()
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        yield server, heard
+        answering.join()
+
+
+def test_one_that_loads_for_longer_than_a_start_may_take_is_waited_for(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "START_S", 0.0)
+    loading = b"-LOADING Redis is loading the dataset in memory\r\n"
+
+    with answered_by(short_directory / "loading", loading, loading, b"+PONG\r\n") as (server, heard):
+        server.log.touch()
+        server.wait()
+
+    assert heard == [b"PING\r\n"] * 3
+
+
+def test_one_that_dies_while_its_torn_log_is_written_anew_has_not_started(short_directory: Path) -> None:
+    with answered_by(short_directory / "dies", b"+PONG\r\n") as (server, _):
+        server.log.write_bytes(embedded.TORN)
+
+        with pytest.raises(BusError, match=r"did not start in .*: Truncating the AOF"):
+            server.wait()
 
 
 async def test_a_transaction_torn_by_a_power_loss_never_takes_half_its_effect(short_directory: Path) -> None:

@@ -38,7 +38,7 @@ def read(*lines: str) -> RunFile:
         ("limits.nice = 20", "limits.nice is 20; expected less than or equal to 19"),
         ("environment = {ESPER_RUN = 'x'}", "expected no ESPER_RUN: each process is given its own"),
         ("environment = {LEVEL = 3}", "environment.LEVEL is 3; expected a valid string"),
-        ("[process.exporter]", "process.exporter.command is None; expected a value: it has no default"),
+        ("[process.exporter]", "process.exporter.command is not set; expected a value: it has no default"),
         ("[process.x]\ncommand = ['x']\nkeys = 'king'", "process.x.keys is 'king'; expected"),
         ("[process.trainer]\ncommand = ['x']", "'trainer'; expected a name that no process of the run itself has"),
         ("[process.regional-r0]\ncommand = ['x']", "expected a name that no process of the run itself has"),

@@ -19,6 +19,7 @@ LONGEST_SOCKET_PATH = 100  # bytes; the kernel's own limit is 107, and says so i
 START_S = 10.0
 STOP_S = 2.0
 TORN = b"Truncating the AOF"
+ANSWERS, LOADING = (b"+PONG", b"-NOAUTH"), b"-LOADING"
 
 # PR_SET_PDEATHSIG is 1. It survives execv; a preexec_fn would run Python between fork and exec, which threads make
 # unsafe. SIGTERM lets the server flush its log and unlink its socket. The parent may have died before the call.
@@ -64,20 +65,34 @@ class EmbeddedRedis:
         self.log = directory / "redis.log"
         self.url = f"unix://{self.socket}"
         self.process: subprocess.Popen[bytes] | None = None
+        self._said_before = 0  # bytes of its log
         if len(bytes(self.socket)) > LONGEST_SOCKET_PATH:
             raise SettingError("path of the Redis socket", str(self.socket), f"at most {LONGEST_SOCKET_PATH} bytes")
 
     def start(self) -> None:
         """Start, and return once it answers; what an earlier server of this directory stored is there again."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start, and return at once: `wait` is to follow, from whatever thread."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory.chmod(0o700)
         if answers(self.socket):
             raise BusError(f"another server already listens on {self.socket}")
-        said_before = self.log.stat().st_size if self.log.exists() else 0
+        self._said_before = self.log.stat().st_size if self.log.exists() else 0
         self.process = launched(self.command())
+
+    def wait(self) -> None:
+        """Return once what was launched answers, for as long as it takes to load what was stored. BusError: it died."""
+        if self.process is None:
+            return
         self.wait_until_it_answers(self.process)
-        if TORN in self.log.read_bytes()[said_before:]:
-            self.rewrite()
+        if TORN in self.log.read_bytes()[self._said_before :]:
+            try:
+                self.rewrite()
+            except OSError as error:
+                raise self._failed() from error
 
     def rewrite(self) -> None:
         """Have the append-only file written anew. One torn in mid-transaction was cut in mid-transaction, and at the
@@ -113,11 +128,17 @@ class EmbeddedRedis:
     def wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
         """Poll its socket; the reason of a failed start is the last line of its log."""
         deadline = time.monotonic() + START_S
-        while not answers(self.socket):
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise BusError(f"the embedded Redis did not start in {self.directory}: {self.last_words()}")
+        while not (said := greeting(self.socket)).startswith(ANSWERS):
+            if said.startswith(LOADING):
+                deadline = time.monotonic() + START_S  # it is at work
+            elif process.poll() is not None or time.monotonic() > deadline:
+                raise self._failed()
             time.sleep(0.005)
+
+    def _failed(self) -> BusError:
+        """It is ended, and told with its last words."""
+        self.kill()
+        return BusError(f"the embedded Redis did not start in {self.directory}: {self.last_words()}")
 
     def is_running(self) -> bool:
         """Whether the process that start() made is still there."""
@@ -178,10 +199,15 @@ def answers(path: Path) -> bool:
 
     One that wants a name says so also while it loads: whoever has one waits (`connect.wait_ready`).
     """
+    return greeting(path).startswith(ANSWERS)
+
+
+def greeting(path: Path) -> bytes:
+    """What a server says to a PING; nothing where nobody answers within a second."""
     try:
-        return asked(path, b"PING").startswith((b"+PONG", b"-NOAUTH"))
+        return asked(path, b"PING")
     except OSError:
-        return False
+        return b""
 
 
 def asked(path: Path, words: bytes) -> bytes:

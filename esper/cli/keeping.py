@@ -34,7 +34,7 @@ class KeptRedis:
 
     def __init__(self, redis: EmbeddedRedis, policy: Restart, notes: Say, logs: Path) -> None:
         self.redis, self._notes, self._logs = redis, notes, logs
-        self._restarts, self._last_end = Restarts(policy), ""
+        self._restarts, self._last_end, self._answers = Restarts(policy), "", True
 
     async def tend(self) -> None:
         """Start it again whenever it has died; ProcessDiedError: it is given up."""
@@ -45,7 +45,7 @@ class KeptRedis:
 
     async def _again(self, code: int) -> None:
         """Until it runs: a start that fails counts as one more death."""
-        self._last_end = said(code)
+        self._last_end, self._answers = said(code), False
         while not self.redis.is_running():
             delay_s = self._restarts.died(time.monotonic())
             if delay_s is None:
@@ -53,9 +53,11 @@ class KeptRedis:
             self._notes("process.died", unit="redis", ended_with=self._last_end, again_in_s=round(delay_s, 3))
             await asyncio.sleep(delay_s)
             try:
-                self.redis.start()  # from this thread, as it ends with the one that started it
+                self.redis.launch()  # from this thread, as it ends with the one that started it
+                await asyncio.to_thread(self.redis.wait)  # it may have much to load
             except BusError as error:
                 self._notes("redis.not_started", why=str(error))
+        self._answers = True
         self._notes("process.ready", unit="redis")
 
     def death(self) -> ProcessDiedError | None:
@@ -78,7 +80,7 @@ class KeptRedis:
         return {
             "name": "redis",
             "role": "redis",
-            "state": "waiting" if pid is None else "ready",
+            "state": "waiting" if pid is None else "ready" if self._answers else "starting",
             "pid": pid,
             "restarts": self._restarts.num_restarts,
             "rss_bytes": 0 if pid is None else rss_bytes([pid])[pid],

@@ -63,9 +63,11 @@ def test_a_flood_of_junk_displaces_no_decision_and_is_counted() -> None:
         error = RefusedError(pb.ReasonCode.REASON_MALFORMED, "junk")
         of.refuse(f"esper:{{{RUN}}}:commands", f"{NOW_MS + 1}-{number}", b"x", error)
 
-    rows = of.everything()["rows"]
+    whole = of.everything()
+    rows, kept = whole["rows"], whole["kept"]
 
-    assert rows[0]["what"] == "start grafting s0" and len(rows) == 1 + of.timeline.most_refused
+    assert rows[0]["what"] == "start grafting s0" and len(rows) == 1 + kept["rows"]["refused"]
+    assert kept == {"rows": {"decided": 2_000, "empty": 200, "refused": 200}, "lines": 34, "points": 2_000}
     assert of.timeline.num_refused == 3_000
 
 

@@ -61,7 +61,8 @@ class Board:
     def everything(self) -> dict[str, Any]:
         """For a browser that knows nothing yet."""
         rows = [self._row(row) for row in self.timeline.rows]
-        return {**self._sections(), "lines": document.lines(self.curves), "rows": rows}
+        kept = document.kept(self.timeline)
+        return {**self._sections(), "kept": kept, "lines": document.lines(self.curves), "rows": rows}
 
     def changes(self) -> dict[str, Any]:
         """Sections that differ from those said last, points added, rows that are new or came to something."""

@@ -8,16 +8,22 @@ from typing import Any, TypeAlias
 
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import gate_name, reason_name, short
-from esper.view.curves import Curves
-from esper.view.line import Point
+from esper.view.curves import ALL_RANKS, MOST_LINES, VALIDATION, Curves
+from esper.view.line import MOST_POINTS, Point
 from esper.view.orders import Order
 from esper.view.picture import Picture
 from esper.view.seeds import Gain, Moment, Seed
-from esper.view.timeline import Row
+from esper.view.timeline import Row, Timeline
 from esper.view.workers import Worker
 
 Json: TypeAlias = dict[str, Any]
 NUM_SIGNALS = 8
+
+
+def kept(timeline: Timeline) -> Json:
+    """How much a page that is open for days keeps: as much as we do, of which a new page is told."""
+    rows = {"decided": timeline.most, "empty": timeline.most_refused, "refused": timeline.most_refused}
+    return {"rows": rows, "lines": MOST_LINES + len((ALL_RANKS, VALIDATION)), "points": MOST_POINTS}
 
 
 def head(picture: Picture) -> Json:

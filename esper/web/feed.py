@@ -60,29 +60,23 @@ class Feed:
         self._name = secrets.token_hex(4)  # a server that was started anew begins at 0 again
         self._number = 0
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=NUM_KEPT)
-        self._subscribers: set[Subscriber] = set()
+        self.subscribers: set[Subscriber] = set()
         self._snapshot = (-1, b"")
-        self.num_dropped = 0
         self.ended = False
-
-    @property
-    def num_subscribers(self) -> int:
-        return len(self._subscribers)
 
     def publish(self, said: Mapping[str, Any]) -> None:
         """Offer a change to everybody."""
         self._number += 1
         frame = framed(CHANGE, self._id, said)
         self._kept.append((self._number, frame))
-        for subscriber in [*self._subscribers]:
+        for subscriber in [*self.subscribers]:
             subscriber.offer(frame)
             if subscriber.gone:
-                self._subscribers.discard(subscriber)
-                self.num_dropped += 1
+                self.subscribers.discard(subscriber)
 
     def keep_alive(self) -> None:
         """A comment, so that whoever stands between keeps the connection, and a browser that is gone is noticed."""
-        for subscriber in [*self._subscribers]:
+        for subscriber in [*self.subscribers]:
             subscriber.offer(COMMENT)
 
     def subscribe(self, last_event_id: str = "") -> Subscriber:
@@ -94,19 +88,19 @@ class Feed:
         if self.ended:
             subscriber.finish()
         else:
-            self._subscribers.add(subscriber)
+            self.subscribers.add(subscriber)
         return subscriber
 
     def leave(self, subscriber: Subscriber) -> None:
         """It is offered nothing more."""
-        self._subscribers.discard(subscriber)
+        self.subscribers.discard(subscriber)
 
     def end(self) -> None:
         """Let everybody go, also who comes later."""
         self.ended = True
-        for subscriber in self._subscribers:
+        for subscriber in self.subscribers:
             subscriber.finish()
-        self._subscribers.clear()
+        self.subscribers.clear()
 
     @property
     def _id(self) -> str:

@@ -1,13 +1,6 @@
 // What the server has said of the run, and who wants to hear of it. The stream names the last event it had when it comes
 // back; the server then says what was missed, or all of it anew.
 
-// As the server keeps them; of each kind the newest.
-const KEPT = { decided: 2000, empty: 200, refused: 200 };
-const MOST_ROWS = 2 * Object.values(KEPT).reduce((one, other) => one + other);
-
-// Lines of a plot, as the server keeps them: of too many the one goes that ended first.
-const MOST_LINES = 34;
-
 // What a run names is a name here, whatever objects have under it: a seed may be called "constructor".
 const byName = () => Object.create(null);
 
@@ -49,7 +42,7 @@ export class Store {
     const { rows, lines, ...sections } = said;
     Object.assign(this, sections);
     for (const row of rows ?? []) this.rows.set(row.id, row);
-    if (this.rows.size > MOST_ROWS) this.forget();
+    if (this.rows.size > 2 * Object.values(this.kept.rows).reduce((one, other) => one + other)) this.forget();
     for (const [plot, named] of Object.entries(lines ?? {})) {
       for (const [name, added] of Object.entries(named)) this.append(plot, name, added);
     }
@@ -57,9 +50,10 @@ export class Store {
     this.tell(isWhole ? { ...said, connection: true, rows: true, lines: true } : said, true);
   }
 
+  // As many lines and points as the server keeps: of too many lines the one goes that ended first.
   append(plot, name, [xs, ys]) {
     const lines = (this.lines[plot] ??= byName());
-    if (!(name in lines) && Object.keys(lines).length >= MOST_LINES) {
+    if (!(name in lines) && Object.keys(lines).length >= this.kept.lines) {
       const ends = Object.entries(lines).map(([each, [known]]) => [known.at(-1) ?? -Infinity, each]);
       delete lines[ends.reduce((one, other) => (other[0] < one[0] ? other : one))[1]];
     }
@@ -69,15 +63,15 @@ export class Store {
     line[0].length = line[1].length = keep;
     line[0].push(...xs);
     line[1].push(...ys);
-    if (line[0].length > 4000) {
+    if (line[0].length > 2 * this.kept.points) {
       const last = line[0].length - 1;
       lines[name] = line.map((values) => values.filter((_, at) => at % 2 === 0 || at === last));
     }
   }
 
-  // A page may be open for days.
+  // A page may be open for days: of each kind the newest, as the server keeps them.
   forget() {
-    const left = { ...KEPT };
+    const left = { ...this.kept.rows };
     for (const row of this.ordered()) {
       const kind = row.kind === "refused" ? "refused" : row.empty ? "empty" : "decided";
       left[kind] -= 1;

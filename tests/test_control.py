@@ -100,3 +100,15 @@ async def test_more_callers_than_there_are_places_for_are_turned_away(path: Path
 def test_where_nobody_listens_that_is_said(path: Path) -> None:
     with pytest.raises(ControlError, match="nobody answers at"):
         list(ask(path, {"do": "ps"}))
+
+
+@pytest.mark.parametrize("sent", [b'{"name": "glo', b"nonsense\n"])
+async def test_an_answer_that_is_torn_is_said(path: Path, sent: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(sent)
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer, path):
+        with pytest.raises(ControlError, match="hung up at"):
+            await asked(path, {"do": "ps"})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO, cast
 
 import structlog
+
+from esper.cli.terminal import terminal
 
 
 def log_to_stderr() -> None:
@@ -19,8 +23,10 @@ def log_to_stderr() -> None:
 def log_to(path: Path) -> Iterator[None]:
     """Write this process's log events to a file, for as long as the context lasts."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", buffering=1) as file:
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(file), cache_logger_on_first_use=False)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with terminal(descriptor, is_ours=True) as file:  # a disk that is full ends nothing but the log
+        output = cast(TextIO, file)
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(output), cache_logger_on_first_use=False)
         try:
             yield
         finally:

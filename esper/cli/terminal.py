@@ -15,10 +15,13 @@ LAST_WORDS_S = 1.0
 
 
 class Terminal(io.TextIOBase):
-    """What is written here goes to a descriptor as soon as that takes it. None of its errors comes back."""
+    """What is written here goes to a descriptor as soon as that takes it. None of its errors comes back.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    `is_ours`: the descriptor is closed once the last of it is out, and not before.
+    """
+
+    def __init__(self, descriptor: int, *, is_ours: bool = False) -> None:
+        self._descriptor, self._is_ours = descriptor, is_ours
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._pass_on, name="esper-terminal", daemon=True)
         self._thread.start()
@@ -54,12 +57,14 @@ class Terminal(io.TextIOBase):
                     said = said[os.write(self._descriptor, said) :]
             except OSError:  # closed, or its reader is gone; another write may be taken again
                 continue
+        if self._is_ours:
+            os.close(self._descriptor)
 
 
 @contextmanager
-def terminal(descriptor: int) -> Iterator[Terminal]:
+def terminal(descriptor: int, *, is_ours: bool = False) -> Iterator[Terminal]:
     """For as long as the block runs, and a second more."""
-    made = Terminal(descriptor)
+    made = Terminal(descriptor, is_ours=is_ours)
     try:
         yield made
     finally:

@@ -97,6 +97,15 @@ def request_of(line: bytes) -> Request:
     return request
 
 
+def answered(path: Path, line: bytes) -> dict[str, Any]:
+    """One line of an answer; ControlError: it is torn, as by the end of whoever said it."""
+    try:
+        each: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        raise ControlError(f"whoever keeps the run going hung up at {path}, after {line[:80]!r}") from error
+    return each
+
+
 async def write(writer: asyncio.StreamWriter, each: dict[str, Any]) -> None:
     writer.write(json.dumps(each).encode() + b"\n")
     await writer.drain()
@@ -111,7 +120,7 @@ def ask(path: Path, request: Request, timeout_s: float | None = None) -> Iterato
             channel.sendall(json.dumps(request).encode() + b"\n")
             with channel.makefile("rb") as lines:
                 while line := lines.readline(LONGEST_ANSWER_BYTES):
-                    each = json.loads(line)
+                    each = answered(path, line)
                     if "ok" in each:
                         if not each["ok"]:
                             raise ControlError(each["error"])

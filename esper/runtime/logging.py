@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
 from esper.runtime.settings import Settings
+
+
+class Unfailing:
+    """A file that swallows what it can't write: a full disk is no reason to end what its log tells of."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
 
 
 def configure(settings: Settings, **context: Any) -> None:
@@ -21,7 +38,7 @@ def configure(settings: Settings, **context: Any) -> None:
             structlog.processors.dict_tracebacks if json else structlog.dev.set_exc_info,
             structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Unfailing(sys.stderr))),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.clear_contextvars()

@@ -275,3 +275,20 @@ async def test_what_a_process_has_started_tells_for_it_that_it_is_ready(tmp_path
 
         await trial.said.until("process.ready")
         await trial.crew.drain()
+
+
+async def test_a_process_is_not_taken_for_one_that_has_ended_and_bore_its_number(tmp_path: Path) -> None:
+    waits, done = plan("waits", STAY, tells_ready=True), plan("done", "exit 0", may_end=True)
+    trial = Trial(tmp_path, [waits], [done])
+    trial.crew.start()
+    await trial.said.until("process.done")
+    first, last = trial.crew.units
+    while not first.processes:
+        await asyncio.sleep(0)
+    pid = first.processes["waits"].pid
+    last.processes["done"].pid = pid  # the kernel hands out a number again
+
+    trial.crew.on_ready(pid)
+
+    assert (first.state, last.state) == (State.READY, State.DONE)
+    await trial.crew.drain()

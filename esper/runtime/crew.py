@@ -151,7 +151,8 @@ class Crew:
 
     def on_ready(self, pid: int) -> None:
         """A process, or one that it has started, says that it does its work."""
-        leaders = {process.pid: unit for unit in self.units for process in unit.processes.values()}
+        running = ((unit, each) for unit in self.units for each in unit.processes.values() if each.returncode is None)
+        leaders = {each.pid: unit for unit, each in running}
         if (leader := ancestor(pid, leaders)) is not None:
             leaders[leader].on_ready(leader)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
 from esper.bench.work.gpt2 import NAME, RANK, SITES, WIDTH, Host, an_executor, peft_of
-from esper.bench.work.grafts import list_of
+from esper.bench.work.grafts import Sites, list_of
 from esper.bench.work.grown import learned, put_into
 from esper.bench.work.teachers import listed
 from esper.leyline import contracts as pb
@@ -20,27 +19,12 @@ from esper.leyline.lifecycle import BLENDING
 Op = pb.SeedOperation
 
 
-class Garden:
-    """An executor at four sites of the model; `next` clears the newest, and moves on to the one after it."""
+class Garden(Sites):
+    """An executor at four sites of the model."""
 
     def __init__(self) -> None:
         self.host = Host()
-        self.executor = an_executor(self.host)
-        self._sites = cycle(SITES)
-        self.site = next(self._sites)
-
-    def next(self) -> None:
-        self.executor._known.pop(self.site, None)
-        self.executor._slots[self.site].settle(None)
-        self.executor.kernels.pool.clear()
-        self.site = next(self._sites)
-
-    def carry_out(self, operation: pb.SeedOperation) -> None:
-        """RuntimeError where it is refused."""
-        command = pb.SeedCommand(seed_id=self.site, operation=operation, site=self.site, blueprint_id="lora")
-        outcome = self.executor.apply(command, 0, 0)
-        if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
-            raise RuntimeError(f"operation {operation} at {self.site}: {outcome.detail}")
+        super().__init__(an_executor(self.host), SITES)
 
     def added(self) -> list[float]:
         """What a learned seed, blended whole, adds to the output of its site."""

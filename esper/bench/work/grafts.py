@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
 import torch
@@ -24,19 +24,11 @@ NUM_POOLED = 100
 GERMINATE = pb.SeedOperation.SEED_OP_GERMINATE
 
 
-class Nursery:
-    """A host with 16 sites and an executor. `next` clears the newest site, and moves on to the one after it."""
+class Sites:
+    """Sites of an executor, one after the other. `next` clears the newest, and moves on to the one after it."""
 
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_SITES)]
-        self.host = nn.Sequential(*self.blocks, nn.Linear(WIDTH, 10))
-        sites = [str(at) for at in range(NUM_SITES)]
-        self.executor = Executor(self.host, sites, run_id="bench", settings=KasminaConfig())
-        self.inputs = batch_of((WIDTH,), BATCH)
-        self.host(self.inputs)  # every site is seen
-        self.seeds = {site: self._germinated(site) for site in self.executor.sites}
-        self._sites = cycle(self.executor.sites)
+    def __init__(self, executor: Executor, sites: Sequence[str]) -> None:
+        self.executor, self._sites = executor, cycle(sites)
         self.site = next(self._sites)
 
     def next(self) -> None:
@@ -45,6 +37,28 @@ class Nursery:
         self.executor._slots[self.site].settle(None)
         self.executor.kernels.pool.clear()
         self.site = next(self._sites)
+
+    def carry_out(self, operation: pb.SeedOperation) -> None:
+        """The whole command: agreement of the ranks, gate and record too. RuntimeError where it is refused."""
+        command = pb.SeedCommand(seed_id=self.site, operation=operation, site=self.site, blueprint_id="lora")
+        outcome = self.executor.apply(command, 0, 0)
+        if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
+            raise RuntimeError(f"operation {operation} at {self.site}: {outcome.detail}")
+
+
+class Nursery(Sites):
+    """A host with 16 sites, and an executor."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_SITES)]
+        self.host = nn.Sequential(*self.blocks, nn.Linear(WIDTH, 10))
+        sites = [str(at) for at in range(NUM_SITES)]
+        executor = Executor(self.host, sites, run_id="bench", settings=KasminaConfig())
+        super().__init__(executor, executor.sites)
+        self.inputs = batch_of((WIDTH,), BATCH)
+        self.host(self.inputs)  # every site is seen
+        self.seeds = {site: self._germinated(site) for site in self.executor.sites}
 
     def prepare(self) -> None:
         """The next site's kernel into the pool; what leaves is freed before the clock starts."""
@@ -62,11 +76,7 @@ class Nursery:
         return seed
 
     def germinate(self) -> None:
-        """The whole command: agreement of the ranks, gate G0 and its record too. RuntimeError where it is refused."""
-        command = pb.SeedCommand(seed_id=self.site, operation=GERMINATE, site=self.site, blueprint_id="lora")
-        outcome = self.executor.apply(command, 0, 0)
-        if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
-            raise RuntimeError(f"seed at {self.site} did not germinate: {outcome.detail}")
+        self.carry_out(GERMINATE)
 
     def output(self) -> list[float]:
         """Of the host with what stands in it."""

@@ -14,6 +14,7 @@ from esper.bus import runs
 from esper.cli import operate
 from esper.cli.keeping import answer
 from esper.cli.main import app
+from esper.cli.up import namesakes
 from esper.runtime import control
 from esper.runtime.crew import Crew, Notes
 from esper.runtime.unit import Unit
@@ -147,3 +148,16 @@ def test_a_run_that_nobody_keeps_going_is_refused(short_directory: Path, monkeyp
     assert (named.exit_code, unnamed.exit_code) == (2, 2)
     assert "nobody answers at" in named.stderr
     assert "expected one of those that are kept going here (none" in unnamed.stderr
+
+
+def test_a_second_run_of_a_name_knows_whom_the_name_meant(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    with (
+        runs.register("twice", started_ns=1) as first,
+        runs.register("other", started_ns=2) as other,
+        runs.register("twice", started_ns=3) as second,
+    ):
+        assert (namesakes(second), namesakes(other)) == ([first.run_id], [])
+        assert runs.resolve("twice") == second

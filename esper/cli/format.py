@@ -14,6 +14,7 @@ from esper.cli.printed import printable
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import EMBARGOED, reason_name, short
 from esper.leyline.seal import Opened
+from esper.view.wording import counted
 
 _MOST_METRICS = 8
 _STATUS = {
@@ -74,11 +75,6 @@ def seed_line(state: pb.SeedState) -> str:
     embargo = f" until epoch {state.embargo_until_epoch}" if state.stage == EMBARGOED else ""
     stage = f"{short(state.stage)}{embargo}"
     return printable(f"  {state.seed_id}{place}{grown}  {stage}  alpha {number(state.alpha)}{paused}")
-
-
-def counted(count: int, noun: str) -> str:
-    """1 worker, 2 workers."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def number(value: float) -> str:

@@ -25,6 +25,7 @@ from esper.leyline.kinds import Role
 from esper.runtime import logbook
 from esper.runtime.logbook import Read
 from esper.runtime.retrace import NotReplayableError, ends, plans
+from esper.view.wording import counted
 
 DIFFERS = 1
 LAST_LINES = 5
@@ -101,7 +102,8 @@ def replay(
     arguments = script.split() or list(ends(reads)[0].began.script)
     if dry_run:
         num = len(made[0].orders)
-        typer.echo(f"run {made[0].run_id} can be replayed: {len(made)} ranks, {made[0].last_step} steps, {num} rounds")
+        ranks = f"{counted(len(made), 'rank')}, {made[0].last_step} steps, {num} rounds"
+        typer.echo(f"run {made[0].run_id} can be replayed: {ranks}")
         return
     result = _run_again(made, arguments, reads, timeout_s)
     typer.echo(notation.dumps(result.row()) if json else told(result))
@@ -112,7 +114,7 @@ def replay(
 def told(result: Result) -> str:
     """For a person."""
     lines = [f"warning: {each}" for each in result.warnings] + [f"differs: {each}" for each in result.differences]
-    ranks = f"{len(result.digests)} ranks, {max(result.steps, default=0)} steps in {result.seconds:.1f} s"
+    ranks = f"{counted(len(result.digests), 'rank')}, {max(result.steps, default=0)} steps in {result.seconds:.1f} s"
     if result.equal:
         return "\n".join([*lines, f"run {result.run_id} replayed: {ranks}, parameters {result.digest_then[:16]} again"])
     met = ", ".join(sorted({each[:16] for each in result.digests}))

@@ -21,6 +21,7 @@ def status(
 async def _status(run: str | None, as_json: bool) -> None:
     from esper.cli import format as form
     from esper.client import Controller
+    from esper.view.wording import counted
 
     async with Controller.connect(run, name="status") as controller:
         workers = await controller.status()
@@ -28,7 +29,7 @@ async def _status(run: str | None, as_json: bool) -> None:
         beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
         print(notation.dumps({"run": controller.run_id, "workers": beats}))
         return
-    print(f"run {controller.run_id}: {form.counted(len(workers), 'worker')} heard of")
+    print(f"run {controller.run_id}: {counted(len(workers), 'worker')} heard of")
     for _, beat in sorted(workers.items()):
         print(form.heartbeat_line(beat, time.time_ns()))
         for state in beat.seeds:

@@ -18,6 +18,7 @@ from typing import IO, Annotated, Any, cast
 import typer
 from rich.console import Console
 
+from esper.bus.runs import RunRecord, list_live
 from esper.cli.dashboard import show
 from esper.cli.detach import detached
 from esper.cli.fleet import Fleet, example, example_file, fleet
@@ -84,6 +85,10 @@ class Keeper:
 
     async def _kept(self, run: Fleet, crew: Crew) -> int:
         self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
+        for other in namesakes(run.record):
+            typer.echo(
+                f"esper: {other} goes on, and is reached by its id; {run.record.name} means the new run", err=True
+            )
         telling = asyncio.create_task(self._tell(crew))
         beside = [asyncio.create_task(self._announce(run, crew))]
         if self._told_fd < 0:
@@ -158,6 +163,11 @@ class Keeper:
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def namesakes(record: RunRecord) -> list[str]:
+    """Ids of the live runs of this machine that bear the name of this one."""
+    return [each.run_id for each in list_live() if each.name == record.name and each.run_id != record.run_id]
 
 
 def ends() -> list[signal.Signals]:

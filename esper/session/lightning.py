@@ -14,7 +14,7 @@ from esper.session.session import Session
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ModuleNotFoundError as error:
-    raise SettingError("lightning", None, "installed: pip install 'esper[lightning]'") from error
+    raise SettingError("lightning", "not installed", "it to be: pip install 'esper[lightning]'") from error
 
 
 class SteeringCallback(Callback):

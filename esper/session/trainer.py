@@ -16,7 +16,7 @@ from esper.session.session import Session
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ModuleNotFoundError as error:
-    raise SettingError("transformers", None, "installed: pip install 'esper[trainer]'") from error
+    raise SettingError("transformers", "not installed", "it to be: pip install 'esper[trainer]'") from error
 
 
 class SteeringCallback(TrainerCallback):

@@ -33,6 +33,11 @@ def told(message: Message) -> str:
             return message.DESCRIPTOR.name
 
 
+def counted(count: int, noun: str) -> str:
+    """1 worker, 2 workers."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _adaptation(command: pb.AdaptationCommand) -> str:
     match command.WhichOneof("command"):
         case "seed_command":
@@ -68,13 +73,15 @@ def _seed(command: pb.SeedCommand) -> str:
 def _commit(commit: pb.BarrierCommit) -> str:
     parts = [f"round {commit.round} before step {commit.effective_step}"]
     if commit.commands:
-        parts.append(f"{len(commit.commands)} command{'s' if len(commit.commands) > 1 else ''}")
+        parts.append(counted(len(commit.commands), "command"))
     parts += [
         f"{_operation(request.operation)} {request.seed_id} as asked for by its ranks" for request in commit.requests
     ]
     if commit.snapshot:
         parts.append("snapshot")
     parts += [f"{worker} deviates" for worker in commit.deviating]
+    parts += [f"gradients of {worker} deviate" for worker in commit.deviating_gradients]
+    parts += [f"{worker} is quarantined" for worker in commit.quarantined]
     return ", ".join(parts)
 
 

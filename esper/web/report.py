@@ -16,6 +16,7 @@ from esper.bench.report import charts
 from esper.bench.report.charts import Point
 from esper.view.curves import ALL_RANKS, Curves, Plot
 from esper.view.line import Line
+from esper.view.wording import counted
 from esper.web import document
 from esper.web.finished import Finished
 
@@ -87,10 +88,10 @@ def progress(run: Finished) -> str:
     """As the workers said at their end, or else in their newest states."""
     if ended := run.reports.values():
         steps, epochs = max(report.steps for report in ended), max(report.epochs for report in ended)
-        return f"{steps:,}, {epochs:,} on {len(ended)} workers"
+        return f"{steps:,}, {epochs:,} on {counted(len(ended), 'worker')}"
     states = run.picture.states.values()
     steps = max((state.global_step for state in states), default=0)
-    return f"{steps:,} so far on {len(states)} workers" if states else "not told"
+    return f"{steps:,} so far on {counted(len(states), 'worker')}" if states else "not told"
 
 
 def plots(curves: Curves) -> list[Drawn]:

@@ -19,7 +19,7 @@ try:
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
     from tensorboard.summary.writer.record_writer import RecordWriter
 except ModuleNotFoundError as missing:
-    raise SettingError("tensorboard", None, "installed: pip install 'esper[tensorboard]'") from missing
+    raise SettingError("tensorboard", "not installed", "it to be: pip install 'esper[tensorboard]'") from missing
 
 SCALARS = ("mean", "min", "max", "last")
 _WRITER = re.compile(r"esper (\d+-\d+) (\d+)")

@@ -106,6 +106,23 @@ def test_a_packet_from_the_future_counts_with_the_time_of_its_entry(form: str) -
     assert aggregate.metrics["loss"].last == 8.0
 
 
+def test_of_packets_of_one_moment_the_last_is_of_the_highest_source_and_then_sequence() -> None:
+    tier, early = Regional("north"), AT_NS - S_NS
+    for source, numbers, at_ns in (
+        ("w1", [1, 2], AT_NS),
+        ("w0", [7, 8], AT_NS),
+        ("w1", [5, 3], AT_NS),
+        ("w9", [9], early),
+    ):
+        sent = frame(numbers, at_ns)
+        sent.source = source
+        tier.on_frame(sent, 0.0)
+
+    [aggregate] = tier.take(0.0)
+
+    assert aggregate.metrics["loss"].last == 5.0
+
+
 def test_a_table_sent_again_with_more_rows_counts_only_those() -> None:
     tier = Regional("north")
     tier.on_columns(columns(1, 300), 0.0)

@@ -87,7 +87,9 @@ def _newest(columns: Columns, start: int, length: int, window: Reduction) -> tup
     if times_ns.count(window.last_timestamp_ns) == 1:
         place = times_ns.index(window.last_timestamp_ns)
     else:
-        place = max(range(len(times_ns)), key=lambda at: columns.origin(start + at))
+        sources, sequences = columns.sources[start : start + length], columns.sequences[start : start + length]
+        places = range(0, -len(times_ns), -1)  # of equal origins the first
+        place = -max(zip(times_ns, sources, sequences, places, strict=True))[3]
     return place, columns.origin(start + place)
 
 

@@ -75,6 +75,20 @@ def test_an_entry_is_judged_by_the_key_that_was_valid_at_its_time(path: Path) ->
         assert refusal(opens, old, f"{NOW_MS + 10_000}-0", NOW_MS + 60_000) == "REASON_UNKNOWN_KEY"
 
 
+def test_a_file_that_others_could_read_is_taken_up_once_they_no_longer_can(path: Path) -> None:
+    keyring = RoleKeyring.load(path)
+    file = KeyFile(keyring, path)
+    file.look()
+    write(MASTER.rotate(NOW_NS), path)
+    path.chmod(0o644)
+    assert not file.look()
+
+    path.chmod(0o600)
+
+    assert file.look()
+    assert len(keyring.validities) == 2
+
+
 @pytest.mark.parametrize("content", ["", "{", '{"esper_keyring": "role", "version": 1}'])
 def test_a_torn_file_is_told_once_and_what_is_held_goes_on(path: Path, content: str) -> None:
     keyring = RoleKeyring.load(path)

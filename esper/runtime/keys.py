@@ -27,20 +27,25 @@ class KeyFile:
     def __init__(self, keyring: RoleKeyring, path: Path) -> None:
         self.keyring, self.path = keyring, path
         self._mark: Mark | None = None
+        self._refused: Mark | None = None
 
     def look(self) -> bool:
         """Take up what the file says by now, if it is another one; whether it was. A bad one is told once."""
         mark = self._read_mark()
         if mark is None or mark == self._mark:
             return False
-        self._mark = mark
         try:
             newer = RoleKeyring.load(self.path)
-            if newer.validities == self.keyring.validities:
-                return False
-            self.keyring.adopt(newer)
+            is_other = newer.validities != self.keyring.validities
+            if is_other:
+                self.keyring.adopt(newer)
         except SettingError as error:
-            log.error("keyring.refused", path=str(self.path), why=str(error))
+            if mark != self._refused:
+                log.error("keyring.refused", path=str(self.path), why=str(error))
+            self._refused = mark  # and looked at again: it may be the mode, or this process, that was at fault
+            return False
+        self._mark = mark
+        if not is_other:
             return False
         ids = [f"{validity.key_id:08x}" for validity in newer.validities]
         log.info("keyring.adopted", path=str(self.path), keys=ids)

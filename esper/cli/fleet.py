@@ -13,18 +13,22 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import structlog
+
 from esper.bus import connect, names, runs
 from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import without_password
 from esper.bus.inbox import Inbox
 from esper.cli.plan import ROLES, Place
-from esper.errors import SettingError
+from esper.errors import BusError, SettingError
 from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.runtime import logbook, runfile
 from esper.runtime.runfile import EMBEDDED, RunFile
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,10 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
         try:
             yield
         finally:
-            await runs.forget_outside(redis, record.name, record.run_id)
+            try:
+                await runs.forget_outside(redis, record.name, record.run_id)
+            except BusError as error:  # the run has ended all the same, and a newer one takes the name over
+                log.warning("run.not_taken_off", run=record.run_id, why=str(error))
 
 
 def run_of(folder: Path) -> str:

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from esper.bus import connect
 from esper.bus.connect import Redis
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
@@ -33,10 +34,10 @@ async def test_the_own_pending_list_is_emptied_first_after_a_restart(
 async def test_entries_of_a_dead_consumer_are_taken_over(redis: Redis, redis_reader: Redis, run_id: str) -> None:
     stream = key(run_id, "votes")
     await put(redis, stream, *(b"%d" % number for number in range(300)))
-    dead = Inbox(redis_reader, redis, stream, "group", "dead", count=64)
+    dead = Inbox(redis_reader, redis, stream, "group", "dead", Pace(count=64))
     await drain(dead)
 
-    heir = Inbox(redis_reader, redis, stream, "group", "heir", reclaim_after_ms=0, count=64)
+    heir = Inbox(redis_reader, redis, stream, "group", "heir", Pace(reclaim_after_ms=0, count=64))
     handed = await drain(heir)
 
     assert [delivery.body for delivery in handed] == [b"%d" % number for number in range(300)]
@@ -51,7 +52,7 @@ async def test_entries_of_a_consumer_that_is_at_work_are_left_to_it(
     await put(redis, stream, b"1")
     await drain(Inbox(redis_reader, redis, stream, "group", "busy"))
 
-    handed = await drain(Inbox(redis_reader, redis, stream, "group", "other", reclaim_after_ms=3_600_000))
+    handed = await drain(Inbox(redis_reader, redis, stream, "group", "other", Pace(reclaim_after_ms=3_600_000)))
 
     assert handed == []
 
@@ -61,7 +62,7 @@ async def test_what_is_in_hand_is_handed_over_again_only_when_asked_for(
 ) -> None:
     stream = key(run_id, "commands")
     await put(redis, stream, b"1", b"2")
-    inbox = Inbox(redis_reader, redis, stream, "group", "c", reclaim_after_ms=0)
+    inbox = Inbox(redis_reader, redis, stream, "group", "c", Pace(reclaim_after_ms=0))
 
     first, second = await drain(inbox), await drain(inbox)
     inbox.rewind()
@@ -117,7 +118,7 @@ async def test_after_flushall_consumption_resumes_with_one_event(short_directory
     stream = key(run_id, "votes")
     with own_server(short_directory) as server, capture_logs() as events:
         async with connect.reader(server.url) as reader, connect.writer(server.url) as writer:
-            inbox = Inbox(reader, writer, stream, "group", "c", block_ms=20)
+            inbox = Inbox(reader, writer, stream, "group", "c", Pace(block_ms=20))
             await inbox.open()
             await put(writer, stream, b"before")
             batches = inbox.batches()
@@ -138,7 +139,7 @@ async def test_acked_and_pending_survive_a_kill_of_the_server_and_the_reader_com
     stream = key(run_id, "commands")
     with own_server(short_directory) as server, capture_logs() as events:
         async with connect.reader(server.url) as reader, connect.writer(server.url) as writer:
-            inbox, outbox = Inbox(reader, writer, stream, "group", "c", block_ms=20), Outbox(writer)
+            inbox, outbox = Inbox(reader, writer, stream, "group", "c", Pace(block_ms=20)), Outbox(writer)
             await inbox.open()
             await put(writer, stream, b"acked", b"pending")
             batches = inbox.batches()

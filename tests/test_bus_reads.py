@@ -9,7 +9,7 @@ import time
 import pytest
 
 from esper.bus.connect import Redis, in_time
-from esper.bus.consumer import BUSY
+from esper.bus.consumer import BUSY, Pace
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
@@ -60,7 +60,7 @@ async def test_a_task_cancelled_at_any_moment_leaves_nothing_to_whoever_iterates
     redis: Redis, redis_reader: Redis, run_id: str
 ) -> None:
     stream, answers, dice = key(run_id, "votes"), key(run_id, "decisions"), random.Random(7)
-    inbox, outbox = Inbox(redis_reader, redis, stream, "group", "c", block_ms=30), Outbox(redis)
+    inbox, outbox = Inbox(redis_reader, redis, stream, "group", "c", Pace(block_ms=30)), Outbox(redis)
     await inbox.open()
     publisher = Publisher(redis)
 
@@ -97,7 +97,7 @@ async def test_what_is_read_ahead_is_one_batch_and_is_handed_over_once(
 ) -> None:
     stream = key(run_id, "telemetry")
     await put(redis, stream, *numbered(0, 500))
-    inbox = Inbox(redis_reader, redis, stream, "group", "c", count=10)
+    inbox = Inbox(redis_reader, redis, stream, "group", "c", Pace(count=10))
     batches = inbox.batches(until_idle=True)
 
     first = await anext(batches)
@@ -113,7 +113,7 @@ async def test_a_stopped_consumer_hands_back_what_it_did_not_handle_and_is_gone(
 ) -> None:
     stream = key(run_id, "telemetry")
     await put(redis, stream, *numbered(0, 400))
-    stopped = Inbox(redis_reader, redis, stream, "group", "stopped", count=10, reclaim_after_ms=60_000)
+    stopped = Inbox(redis_reader, redis, stream, "group", "stopped", Pace(count=10, reclaim_after_ms=60_000))
     batches = stopped.batches()
     handled = await anext(batches)
     settlement = Settlement()
@@ -125,7 +125,7 @@ async def test_a_stopped_consumer_hands_back_what_it_did_not_handle_and_is_gone(
     left = [batch async for batch in batches]
     num_released = await stopped.release()
     began = time.monotonic()
-    heir = Inbox(redis_reader, redis, stream, "group", "heir", reclaim_after_ms=60_000)
+    heir = Inbox(redis_reader, redis, stream, "group", "heir", Pace(reclaim_after_ms=60_000))
     taken = await drain(heir)
 
     assert left == []
@@ -142,9 +142,9 @@ async def test_a_consumer_at_work_takes_over_what_another_handed_back_within_a_s
 ) -> None:
     stream = key(run_id, "votes")
     await put(redis, stream, *numbered(0, 20))
-    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", reclaim_after_ms=60_000)
+    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", Pace(reclaim_after_ms=60_000))
     await drain(leaving)
-    staying = Inbox(redis_reader, redis, stream, "group", "staying", reclaim_after_ms=60_000)
+    staying = Inbox(redis_reader, redis, stream, "group", "staying", Pace(reclaim_after_ms=60_000))
     work = asyncio.create_task(echo(staying, Outbox(redis), key(run_id, "decisions")))
 
     await leaving.release()
@@ -159,7 +159,7 @@ async def test_a_consumer_at_work_takes_over_what_another_handed_back_within_a_s
 async def test_what_another_took_over_is_not_handed_back(redis: Redis, redis_reader: Redis, run_id: str) -> None:
     stream = key(run_id, "votes")
     [stolen, _] = await put(redis, stream, b"1", b"2")
-    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", reclaim_after_ms=60_000)
+    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", Pace(reclaim_after_ms=60_000))
     await drain(leaving)
     await redis.execute_command("XCLAIM", stream, "group", "thief", 0, stolen)
 
@@ -189,7 +189,7 @@ async def test_a_reclaim_walks_the_part_it_took_and_not_the_whole_list(
     for start in range(0, NUM_ENTRIES, 1000):
         await publisher.add_many(stream, numbered(start, start + 1000))
     await redis.execute_command("XGROUP", "CREATE", stream, "group", "0")
-    inbox = Inbox(redis_reader, redis, stream, "group", "c", reclaim_after_ms=0)
+    inbox = Inbox(redis_reader, redis, stream, "group", "c", Pace(reclaim_after_ms=0))
     in_hand = 0
     async for batch in inbox.batches(until_idle=True):
         in_hand += len(batch)

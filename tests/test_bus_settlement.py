@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from esper.bus import connect
 from esper.bus.connect import Redis
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.names import key, new_run_id
 from esper.bus.outbox import Outbox
@@ -23,7 +24,7 @@ async def test_a_consumer_paused_past_its_reclaim_cannot_settle(redis: Redis, re
     stream, answers = key(run_id, "votes"), key(run_id, "decisions")
     await put(redis, stream, b"vote")
     [in_hand] = await drain(Inbox(redis_reader, redis, stream, "group", "paused"))
-    [taken_over] = await drain(Inbox(redis_reader, redis, stream, "group", "other", reclaim_after_ms=0))
+    [taken_over] = await drain(Inbox(redis_reader, redis, stream, "group", "other", Pace(reclaim_after_ms=0)))
 
     late = Settlement()
     late.ack(in_hand)

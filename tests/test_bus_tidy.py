@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from esper.bus.connect import Redis, server_ms
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.names import key, region_key
 from esper.bus.survey import Group, regions_of, survey
@@ -31,7 +32,7 @@ async def test_idle_consumers_with_nothing_pending_are_deleted(redis: Redis, red
 
     assert (early, dropped) == ([], ["gone"])
     assert await consumers(redis, stream) == {"holder", "own"}
-    [taken_over] = await drain(Inbox(redis_reader, redis, stream, "group", "own", reclaim_after_ms=0))
+    [taken_over] = await drain(Inbox(redis_reader, redis, stream, "group", "own", Pace(reclaim_after_ms=0)))
     assert taken_over.entry_id == entry
     assert await drop_idle_consumers(redis, stream, "group", "own", idle_ms=0) == ["holder"]
     assert await num_pending(redis, stream) == 1
@@ -71,8 +72,8 @@ async def test_the_survey_tells_what_each_group_has_yet_to_read_and_settle(
     old = await server_ms(redis) - 5_000
     await redis.xadd(votes, {"m": b"0"}, id=f"{old}-0")
     await put(redis, votes, b"1", b"2")
-    await drain(Inbox(redis_reader, redis, votes, "coordinator", "dead", count=2))
-    await drain(Inbox(redis_reader, redis, votes, "coordinator", "heir", reclaim_after_ms=0))
+    await drain(Inbox(redis_reader, redis, votes, "coordinator", "dead", Pace(count=2)))
+    await drain(Inbox(redis_reader, redis, votes, "coordinator", "heir", Pace(reclaim_after_ms=0)))
     await put(redis, votes, b"3", b"4")
 
     views = {one.name: one for one in await survey(redis, run_id)}
@@ -105,7 +106,7 @@ async def test_a_consumer_that_is_deleted_while_it_waits_is_given_the_next_entry
 ) -> None:
     stream = key(run_id, "votes")
     [first] = await put(redis, stream, b"1")
-    inbox = Inbox(redis_reader, redis, stream, "group", "quiet", block_ms=20_000)
+    inbox = Inbox(redis_reader, redis, stream, "group", "quiet", Pace(block_ms=20_000))
     await inbox.open()
     batches = inbox.batches()
     await anext(batches)

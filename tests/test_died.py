@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from esper.runtime.died import last_lines
+from esper.runtime.died import ProcessDiedError, last_lines
 from esper.runtime.procs import is_left
 from esper.runtime.runfile import Restart
 from tests.crew_kit import STAY, Said, unit, while_tended
@@ -26,8 +26,10 @@ async def test_the_rank_that_died_first_is_named_whatever_the_others_died_of(tmp
     await group.tend()
 
     assert group.processes["group-0"].returncode not in (0, None)
-    assert (group.death().name, group.death().exit_code, group.last_end) == ("group-1", 4, "exit code 4")
-    assert str(group.death()).endswith(f"the end of {tmp_path}/group-1.log:\n  port 80 is taken")
+    death = group.death()
+    assert isinstance(death, ProcessDiedError)
+    assert (death.name, death.exit_code, group.last_end) == ("group-1", 4, "exit code 4")
+    assert str(death).endswith(f"the end of {tmp_path}/group-1.log:\n  port 80 is taken")
 
 
 async def test_one_killed_by_a_signal_is_said_so(tmp_path: Path) -> None:

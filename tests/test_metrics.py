@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from esper.bus.connect import Redis
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.errors import SettingError
@@ -46,7 +47,7 @@ async def test_metrics_show_what_is_registered_and_what_inboxes_count(
     stream = key(run_id, "votes")
     await put(redis, stream, b"1", b"2")
     await drain(Inbox(redis_reader, redis, stream, "group", "dead"))
-    heir = Inbox(redis_reader, redis, stream, "group", "heir", reclaim_after_ms=0)
+    heir = Inbox(redis_reader, redis, stream, "group", "heir", Pace(reclaim_after_ms=0))
     await drain(heir)
     watch_inboxes(registry, health, [heir])
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from esper.bus.connect import Redis
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.leyline import contracts as pb
@@ -76,7 +77,7 @@ async def set_delivered(redis: Redis, stream: str, entry_ids: Sequence[str], tim
 
 def slow_reader(redis: Redis, reader: Redis, stream: str, name: str) -> Inbox:
     """One whose reader does not come round to what it is handed; the others take it over at once."""
-    inbox = Inbox(reader, redis, stream, GROUP, name, reclaim_after_ms=0)
+    inbox = Inbox(reader, redis, stream, GROUP, name, Pace(reclaim_after_ms=0))
     inbox.try_apart()
     return inbox
 

@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from esper.bus.connect import Redis, ServerClock
+from esper.bus.consumer import Pace
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
@@ -151,7 +152,7 @@ async def test_a_message_added_twice_takes_effect_once_though_two_workers_meet_o
     with capture_logs() as events:
         workers = [
             serve(
-                Inbox(redis_reader, redis, commands, "group", name, count=4, reclaim_after_ms=60_000),
+                Inbox(redis_reader, redis, commands, "group", name, Pace(count=4, reclaim_after_ms=60_000)),
                 sealed.read,
                 answer,
                 Outbox(redis),
@@ -173,7 +174,7 @@ async def test_what_is_refused_beside_a_replay_is_counted_once_and_keeps_its_let
     await put(redis, commands, good)
     for ahead in ([], [b"junk"] * NUM_LETTERS + [good]):
         await put(redis, commands, *ahead)
-        inbox = Inbox(redis_reader, redis, commands, "group", "w", count=2 * NUM_LETTERS, reclaim_after_ms=60_000)
+        inbox = Inbox(redis_reader, redis, commands, "group", "w", Pace(count=2 * NUM_LETTERS, reclaim_after_ms=60_000))
         await serve(inbox, sealed.read, lambda _: (), Outbox(redis), until_idle=True, refusals=refusals)
 
     assert refusals.counts == {(commands, "malformed"): NUM_LETTERS}
@@ -188,7 +189,7 @@ async def test_a_message_that_was_handled_is_known_after_the_group_was_lost(
     await put(redis, commands, sealed.message("c0"))
 
     for _ in range(2):
-        inbox = Inbox(redis_reader, redis, commands, "group", "w", reclaim_after_ms=60_000)
+        inbox = Inbox(redis_reader, redis, commands, "group", "w", Pace(reclaim_after_ms=60_000))
         await serve(inbox, sealed.read, lambda _: [(answers, b"done")], Outbox(redis), until_idle=True)
         await redis.execute_command("XGROUP", "DESTROY", commands, "group")
 
@@ -200,14 +201,14 @@ async def test_a_busy_loop_that_is_stopped_hands_back_what_it_read_ahead(
 ) -> None:
     votes, answers = key(run_id, "votes"), key(run_id, "decisions")
     await put(redis, votes, *(b"%d" % number for number in range(200)))
-    leaving = Inbox(redis_reader, redis, votes, "group", "leaving", count=10, reclaim_after_ms=60_000)
+    leaving = Inbox(redis_reader, redis, votes, "group", "leaving", Pace(count=10, reclaim_after_ms=60_000))
 
     def stop_at_once(message: bytes) -> list[tuple[str, bytes]]:
         leaving.stop()
         return [(answers, message)]
 
     await serve(leaving, read, stop_at_once, Outbox(redis))
-    heir = Inbox(redis_reader, redis, votes, "group", "heir", count=10, reclaim_after_ms=60_000)
+    heir = Inbox(redis_reader, redis, votes, "group", "heir", Pace(count=10, reclaim_after_ms=60_000))
     await serve(heir, read, lambda message: [(answers, message)], Outbox(redis), until_idle=True)
 
     assert sorted(map(int, await bodies(redis, answers))) == list(range(200))
@@ -222,7 +223,7 @@ async def test_on_a_busy_stream_every_batch_is_settled_in_order_though_leases_ar
     entries = await put(redis, votes, *(b"%d" % number for number in range(100)))
     outbox = RobbedOutbox(redis, ("XCLAIM", votes, "group", "other", "0", entries[3]))
 
-    inbox = Inbox(redis_reader, redis, votes, "group", "c", count=10)
+    inbox = Inbox(redis_reader, redis, votes, "group", "c", Pace(count=10))
     await serve(inbox, read, upper(answers), outbox, until_idle=True)
 
     expected = [number for number in range(100) if number != 3]

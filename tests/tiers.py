@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from esper.bus.connect import Redis, ServerClock
+from esper.bus.consumer import Pace
 from esper.bus.faults import LostError
 from esper.bus.inbox import Inbox
 from esper.bus.names import key, region_key
@@ -85,9 +86,8 @@ class Tiers:
         await put(self.redis, self.region(region, "telemetry"), *sealed)
 
     def inbox(self, stream: str, group: str, consumer: str, reclaim_after_ms: int | None) -> Inbox:
-        return Inbox(
-            self.reader, self.redis, stream, group, consumer, reclaim_after_ms=reclaim_after_ms, count=16, block_ms=20
-        )
+        pace = Pace(reclaim_after_ms=reclaim_after_ms, count=16, block_ms=20)
+        return Inbox(self.reader, self.redis, stream, group, consumer, pace)
 
     def regional(
         self,

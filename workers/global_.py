@@ -6,6 +6,7 @@ import asyncio
 from secrets import token_hex
 
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.leyline import contracts as pb
@@ -36,9 +37,8 @@ async def main(stopping: asyncio.Event) -> None:
         clock = connect.ServerClock()
         sources = [names.region_key(found.run_id, region, "regional") for region in regions]
         consumer = f"{chosen.name}-{token_hex(4)}"
-        inboxes = [
-            Inbox(reader, writer, source, "global", consumer, reclaim_after_ms=RECLAIM_AFTER_MS) for source in sources
-        ]
+        pace = Pace(reclaim_after_ms=RECLAIM_AFTER_MS)
+        inboxes = [Inbox(reader, writer, source, "global", consumer, pace) for source in sources]
         tier = Global(regions)
         opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
         sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name)

@@ -6,6 +6,7 @@ import asyncio
 from secrets import token_hex
 
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.leyline import contracts as pb
@@ -31,7 +32,7 @@ async def main(stopping: asyncio.Event) -> None:
             names.region_key(found.run_id, chosen.region, name) for name in ("telemetry", "regional", "windows")
         )
         consumer = f"{chosen.name}-{token_hex(4)}"
-        inbox = Inbox(reader, writer, telemetry, "regional", consumer, reclaim_after_ms=RECLAIM_AFTER_MS)
+        inbox = Inbox(reader, writer, telemetry, "regional", consumer, Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Regional(chosen.region)
         # No replay guard: a frame that is replayed holds packets met before, which the tier leaves out and counts.
         opener = Opener(found.keyring, name=chosen.region, guard=None, accept={Domain.TELEMETRY})

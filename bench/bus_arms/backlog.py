@@ -11,6 +11,7 @@ from bus_arms.pace import NUMBER_AND_TIME
 from bus_arms.streams import ADD_SAME, GROUP, SliceError, plain
 from bus_arms.traffic import BATCH, RUN
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
@@ -77,7 +78,7 @@ async def consumed(url: str, consumer: str, until: int | None) -> Found:
     found = Found(memory=[resident_mib()])
     async with connect.reader(url) as reader, connect.writer(url) as writer:
         after_ms = None if until is None else RECLAIM_AFTER_MS
-        inbox = Inbox(reader, writer, STREAM, GROUP, consumer, count=BATCH, reclaim_after_ms=after_ms)
+        inbox = Inbox(reader, writer, STREAM, GROUP, consumer, Pace(count=BATCH, reclaim_after_ms=after_ms))
         outbox = Outbox(writer)
         await inbox.open()
         began = before = time.perf_counter()

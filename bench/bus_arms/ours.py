@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from bus_arms.streams import CONSUMER, GROUP, check_consumed, check_published, fill, plain
 from bus_arms.traffic import BATCH, RUN, SEALED_BY, message, number_and_time, opener, sealed, sealer
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
@@ -79,7 +80,7 @@ async def served(
 ) -> float:
     """Seconds that serve() takes until nothing is left; what the guard noted is kept with each settlement."""
     async with connect.reader(url) as reader, connect.writer(url) as writer:
-        inbox = Inbox(reader, writer, stream, GROUP, CONSUMER, count=BATCH, reclaim_after_ms=reclaim_after_ms)
+        inbox = Inbox(reader, writer, stream, GROUP, CONSUMER, Pace(count=BATCH, reclaim_after_ms=reclaim_after_ms))
         read = await reading(by, writer)
         outbox = Outbox(writer) if guard is None else Keeping(writer, guard)
         began = time.perf_counter()

@@ -14,6 +14,7 @@ from bus_arms.ours import noting, reading
 from bus_arms.streams import CONSUMER, GROUP, check_handled, plain
 from bus_arms.traffic import BATCH, KEY, RUN, SEALED_BY, message, number_and_time, opener, sealer
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
@@ -32,7 +33,7 @@ async def listen(url: str, directory: str, what: str, num: int, seconds: float) 
     """Milliseconds of each message, once all have been handled."""
     met: list[tuple[int, float]] = []
     async with connect.reader(url) as reader, connect.writer(url) as writer:
-        inbox = Inbox(reader, writer, names.key(RUN, what), GROUP, CONSUMER, count=BATCH)
+        inbox = Inbox(reader, writer, names.key(RUN, what), GROUP, CONSUMER, Pace(count=BATCH))
 
         def handle(opened: Opened) -> Iterable[tuple[str, bytes]]:
             number, due_ns = number_and_time(opened.message)
@@ -140,7 +141,7 @@ async def drain(url: str, directory: str, seconds: float) -> int:
     yield_to_others()
     met: list[int] = []
     async with connect.reader(url) as reader, connect.writer(url) as writer:
-        inbox = Inbox(reader, writer, names.key(RUN, "packet"), GROUP, CONSUMER, count=BATCH)
+        inbox = Inbox(reader, writer, names.key(RUN, "packet"), GROUP, CONSUMER, Pace(count=BATCH))
         asyncio.get_running_loop().call_later(seconds, inbox.stop)
         await serve(
             inbox, await reading(opener(directory, "packet", ReplayGuard()), writer), noting(met), Outbox(writer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from esper.bus import connect
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.names import beside
 from esper.bus.outbox import Outbox
@@ -31,7 +32,7 @@ async def settle(url: str, directory: str, stream: str, num_groups: int, togethe
     async with connect.reader(url) as reader, connect.writer(url) as writer:
         outbox = Outbox(writer)
         for group in range(num_groups):
-            inbox = Inbox(reader, writer, stream, f"worker-{group}", "c", count=together)
+            inbox = Inbox(reader, writer, stream, f"worker-{group}", "c", Pace(count=together))
             async for batch in inbox.batches(until_idle=True):
                 for start in range(0, len(batch), together):
                     num += await settle_one(outbox, stream, group, batch[start : start + together])

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from bus_arms.streams import plain
 from bus_arms.traffic import RUN, master
 from esper.bus import connect
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.leyline import contracts as pb
@@ -31,7 +32,7 @@ async def regional(url: str, directory: str) -> AsyncIterator[Aggregator]:
         await clock.look(writer)
         keys = master(directory).derive(RUN, [Role.REGIONAL])
         opener = Opener(keys, name=REGION, guard=None, accept={Domain.TELEMETRY})
-        inbox = Inbox(reader, writer, TELEMETRY, "regional", "regional-1", reclaim_after_ms=RECLAIM_AFTER_MS)
+        inbox = Inbox(reader, writer, TELEMETRY, "regional", "regional-1", Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Regional(REGION)
         seam = Seam(opening(opener, clock, *FORMS), tier.on_opened, Sealer(keys, Role.REGIONAL, "regional-1").seal)
         yield Aggregator(tier, seam, [inbox], Outbox(writer), Place(REGIONAL, WINDOWS))
@@ -44,7 +45,7 @@ async def global_(url: str, directory: str) -> AsyncIterator[Aggregator]:
         await clock.look(writer)
         keys = master(directory).derive(RUN, [Role.GLOBAL])
         opener = Opener(keys, guard=None, accept={Domain.AGGREGATE})
-        inbox = Inbox(reader, writer, REGIONAL, "global", "global-1", reclaim_after_ms=RECLAIM_AFTER_MS)
+        inbox = Inbox(reader, writer, REGIONAL, "global", "global-1", Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Global([REGION])
         read = opening(opener, clock, pb.AggregatedTelemetry)
         seam = Seam(read, tier.on_opened, Sealer(keys, Role.GLOBAL, "global-1").seal)

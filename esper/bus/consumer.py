@@ -39,6 +39,9 @@ class Pace:
     sweep_every_s: float | None = None  # where another process of this name may still read: what it got is ours
 
 
+STEADY = Pace()
+
+
 class Consumer:
     """Own pending entries first, then new ones, and those of consumers that died. Acknowledges nothing.
 

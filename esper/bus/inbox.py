@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 import structlog
 
 from esper.bus.connect import Redis
-from esper.bus.consumer import BLOCK_MS, Consumer, Pace
+from esper.bus.consumer import STEADY, Consumer, Pace
 from esper.bus.delivery import Delivery
 from esper.bus.drive import drive
 from esper.bus.faults import UnavailableError
@@ -25,8 +25,8 @@ log = structlog.get_logger()
 class Inbox:
     """Own pending entries first, then new ones, and those of consumers that died. Acknowledges nothing.
 
-    An entry is handed over once, until rewind(). With a group of one's own leave `reclaim_after_ms` None. Reads are
-    never cut short: a task cancelled in batches() leaves the read under way to whoever iterates next.
+    An entry is handed over once, until rewind(). With a group of one's own leave the pace's `reclaim_after_ms` None.
+    Reads are never cut short: a task cancelled in batches() leaves the read under way to whoever iterates next.
     """
 
     def __init__(
@@ -36,16 +36,12 @@ class Inbox:
         stream: str,
         group: str,
         consumer: str,
-        *,
-        reclaim_after_ms: int | None = None,
-        count: int = 256,
-        block_ms: int = BLOCK_MS,
-        sweep_every_s: float | None = None,
+        pace: Pace = STEADY,
     ) -> None:
         self.reader, self.writer = redis_reader, redis_writer
         self.source = Source(stream, group, consumer)
         surroundings = Surroundings(time.monotonic, random.Random(), redis_writer.outage)
-        self.consumer = Consumer(self.source, Pace(count, block_ms, reclaim_after_ms, sweep_every_s), surroundings)
+        self.consumer = Consumer(self.source, pace, surroundings)
         redis_writer.holders[self.source] = self.consumer.pending
         self.held_back = False
         """Whether its reader deliberately asks for nothing more: enough is in hand."""

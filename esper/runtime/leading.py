@@ -8,6 +8,7 @@ from pydantic import Field
 
 from esper.bus import names
 from esper.bus.connect import Redis, ServerClock
+from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.leyline.keyring import RoleKeyring
@@ -41,7 +42,7 @@ def seated(
     """A desk for this rule, on the streams of the keys' run. It connects to nothing before it resumes."""
     guards = {log: ReplayGuard() for log in LOGS}
     inboxes = {
-        log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, sweep_every_s=SWEEP_S)
+        log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, Pace(sweep_every_s=SWEEP_S))
         for log in LOGS
     }
     seals = Seals(

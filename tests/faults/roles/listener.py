@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
@@ -120,7 +121,7 @@ async def main(stopping: asyncio.Event) -> None:
 def inbox_of(told: Told, reader: connect.Redis, writer: connect.Redis, stream: str) -> Inbox:
     place = (names.key(told.run, stream), told.group, told.name)
     reclaim_after_ms = None if told.guarded else told.reclaim_after_ms
-    return Inbox(reader, writer, *place, reclaim_after_ms=reclaim_after_ms, count=told.count)
+    return Inbox(reader, writer, *place, Pace(reclaim_after_ms=reclaim_after_ms, count=told.count))
 
 
 async def listen_alone(at: Place) -> None:

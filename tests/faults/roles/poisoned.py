@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
@@ -62,7 +63,7 @@ async def main(stopping: asyncio.Event) -> None:
         clock = connect.ServerClock()
         await stack.enter_async_context(kept_right(clock, writer))
         place = (names.key(told.run, "commands"), worker.GROUP, told.name)
-        inbox = Inbox(reader, writer, *place, reclaim_after_ms=told.reclaim_after_ms, count=told.count)
+        inbox = Inbox(reader, writer, *place, Pace(reclaim_after_ms=told.reclaim_after_ms, count=told.count))
         stack.callback(asyncio.create_task(worker.stop(inbox, stopping)).cancel)
         hand = Poisoned(told, clock, history)
         await serve(inbox, hand.read, hand.handle, Outbox(writer))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esper.bus import connect, drive, names
+from esper.bus.consumer import Pace
 from esper.bus.faults import UnavailableError
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
@@ -47,9 +48,7 @@ async def main(stopping: asyncio.Event) -> None:
         place = (names.key(told.run, "commands"), worker.GROUP, told.name)
         inbox = Inbox(
             *(reader, writer, *place),
-            reclaim_after_ms=told.reclaim_after_ms,
-            count=told.count,
-            block_ms=told.block_ms,
+            Pace(reclaim_after_ms=told.reclaim_after_ms, count=told.count, block_ms=told.block_ms),
         )
         stack.callback(asyncio.create_task(worker.stop(inbox, stopping)).cancel)
         await work(told, inbox, worker.Worker(told, clock), Outbox(writer), history)

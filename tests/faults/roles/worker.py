@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esper.bus import connect, names
+from esper.bus.consumer import Pace
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
@@ -93,8 +94,7 @@ async def main(stopping: asyncio.Event) -> None:
         await stack.enter_async_context(kept_right(clock, writer))
         inbox = Noted(
             *(reader, writer, names.key(told.run, "commands"), GROUP, told.name),
-            reclaim_after_ms=told.reclaim_after_ms,
-            count=told.count,
+            Pace(reclaim_after_ms=told.reclaim_after_ms, count=told.count),
         )
         inbox.history = stack.enter_context(History(Path(told.directory) / "history", told.name))
         stack.callback(asyncio.create_task(stop(inbox, stopping)).cancel)

@@ -71,6 +71,17 @@ def test_each_signer_is_told_with_what_it_sealed_and_between_which_times(tmp_pat
     assert {one["first"] for one in signers if one["producer"] == "worker-0"} == {"2023-11-14 22:13:20.001"}
 
 
+def test_a_round_that_sends_a_rank_away_is_a_deed(tmp_path: Path) -> None:
+    run = Writer()
+    for number, quarantined in ((1, []), (2, ["worker-1"])):
+        told = pb.BarrierCommit(version=1, round=number, digest=bytes(32), lease_token=1, quarantined=quarantined)
+        run.say("decisions", Role.COORDINATOR, "coordinator", told)
+
+    [deed] = of(audited(run.save(tmp_path / "run.jsonl")), "deed")
+
+    assert deed["what"] == "round 2 before step 0, worker-1 is quarantined"
+
+
 def test_since_leaves_out_what_is_older_and_keeps_its_answers(tmp_path: Path) -> None:
     run = toy()
     path = run.save(tmp_path / "run.jsonl")

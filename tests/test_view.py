@@ -8,6 +8,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.view.picture import Picture
 from esper.view.seeds import Gain, Seeds
+from esper.view.wording import told
 from tests.sealed import NOW_MS, RUN
 from tests.view_kit import (
     Gate,
@@ -56,6 +57,17 @@ def test_one_that_is_gone_or_long_inside_a_step_has_no_speed(later_ms: int, repe
     assert worker.steps_per_s(picture.now_ms) is None and worker.samples_per_s(picture.now_ms) is None
 
 
+def test_a_round_that_finds_a_rank_deviating_says_how_and_what_becomes_of_it() -> None:
+    picture, found = Picture(RUN), commit(7, 1.0).message
+    assert isinstance(found, pb.BarrierCommit)
+    found.deviating_gradients.append("worker-1")
+    found.quarantined.append("worker-1")
+    picture.note(said(Role.COORDINATOR, "coordinator", found))
+
+    assert told(found).endswith("gradients of worker-1 deviate, worker-1 is quarantined")
+    assert picture.rounds.deviations == 1
+
+
 def test_a_heartbeat_older_than_the_newest_changes_nothing() -> None:
     picture = Picture(RUN)
     picture.note(beat("worker-0", 2_000, seed("s0", Stage.SEED_STAGE_TRAINING), step=20))
@@ -63,18 +75,6 @@ def test_a_heartbeat_older_than_the_newest_changes_nothing() -> None:
 
     assert picture.workers.by_name["worker-0"].beat.step == 20
     assert picture.seeds.by_id["s0"].state.stage == Stage.SEED_STAGE_TRAINING
-
-
-def test_a_seed_whose_germination_failed_is_none_of_the_run() -> None:
-    picture = Picture(RUN)
-    asked = command("c1", 0, pb.SeedOperation.SEED_OP_GERMINATE, "s0", "head")
-    picture.note(asked)
-    picture.note(receipt(asked, "worker-0", 1, Status.RECEIPT_FAILED, gate=Gate.SEED_GATE_G0_SANITY))
-    assert picture.seeds.ordered == []
-
-    picture.note(beat("worker-0", 2_000, seed("s0", Stage.SEED_STAGE_GERMINATED), step=200))
-    assert [one.state.seed_id for one in picture.seeds.ordered] == ["s0"]
-    assert [moment.passed for moment in picture.seeds.by_id["s0"].moments] == [True, False]
 
 
 def test_a_worker_is_silent_evicted_or_ended_and_lives_again_in_another_process() -> None:

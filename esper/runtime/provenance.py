@@ -119,7 +119,9 @@ def is_deed(found: Opened) -> bool:
         case pb.BarrierProposal():
             return False
         case pb.BarrierCommit():
-            return bool(found.message.commands or found.message.requests)
+            said = found.message
+            deviating = said.deviating or said.deviating_gradients or said.quarantined
+            return bool(said.commands or said.requests or deviating)
     return True
 
 

@@ -20,7 +20,7 @@ class Rounds:
 
     committed: int = 0
     aborted: int = 0
-    deviations: int = 0
+    deviations: int = 0  # workers whose parameters or gradients differed, once a round
     newest: deque[Decision] = field(default_factory=lambda: deque(maxlen=NEWEST))
     last_round: int = 0
     _succession: Succession = field(default_factory=Succession)
@@ -37,7 +37,7 @@ class Rounds:
         self.newest.append(decision)
         if isinstance(decision, pb.BarrierCommit):
             self.committed += 1
-            self.deviations += len(decision.deviating)
+            self.deviations += len({*decision.deviating, *decision.deviating_gradients})
         else:
             self.aborted += 1
         return True

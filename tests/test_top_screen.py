@@ -10,6 +10,7 @@ from rich.color import ColorType
 from esper.client import Controller
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import DORMANT, EMBARGOED, FOSSILIZED, TERMINATED, TRAINING
+from esper.top import pages
 from esper.top.app import TopApp
 from esper.top.board import Sight, board, dealt
 from esper.view.picture import Picture
@@ -28,6 +29,16 @@ async def test_the_screen_is_the_one_that_is_kept(size: tuple[int, int]) -> None
         shown = screen(app)
 
     require_as_kept(f"top_{width}x{height}.txt", shown)
+
+
+def test_the_page_of_alarms_has_room_for_all_that_was_rejected() -> None:
+    picture = Picture(RUN)
+    many = {f"reason_{number}": number + 1 for number in range(12)}
+    picture.look(Look(refused={"commands": many}))
+
+    [_, line, *_] = pages.alarms(picture, UTC)
+
+    assert line.startswith("REJECTED  12 reason_11  ") and line.endswith("1 reason_0")
 
 
 async def test_the_history_of_a_seed_is_the_one_that_is_kept() -> None:

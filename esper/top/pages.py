@@ -20,7 +20,7 @@ k            cull the chosen seed; asks first
 space        pause the run, or let it go on; asks first
 c            every command with each of its receipts
 w            every worker, with what its newest heartbeat says
-a            alarms: critical events, and breakers that have opened
+a            alarms: breakers that have opened, what was rejected, critical events
 ? or h       this page
 q            quit
 
@@ -75,8 +75,8 @@ def workers(picture: Picture, width: int) -> list[str]:
 
 
 def alarms(picture: Picture, zone: tzinfo | None) -> list[str]:
-    """Critical events, newest first."""
-    lines = [panes.breakers(picture), ""]
+    """Breakers and what was rejected, whole; then critical events, newest first."""
+    lines = [f"BREAKERS  {panes.breakers(picture)}", f"REJECTED  {panes.rejected(picture)}", ""]
     for signal in reversed(picture.alarms.signals):
         told = "  ".join(f"{name}={value}" for name, value in sorted(signal.attributes.items()))
         at = clock(signal.triggered_at_ns // 1_000_000, zone)

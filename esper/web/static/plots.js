@@ -112,14 +112,20 @@ class Plot {
     ctx.fillStyle = colour("--ink");
     ctx.strokeStyle = colour("--soft");
     ctx.setLineDash([3 * scale, 3 * scale]);
-    const free = [];  // where each row of labels ends
-    for (const mark of this.marks) {
-      const x = chart.valToPos(mark.step, "x", true);
-      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    const shown = this.marks
+      .map((mark) => [mark, chart.valToPos(mark.step, "x", true)])
+      .filter(([, x]) => x >= bbox.left && x <= bbox.left + bbox.width);
+    for (const [, x] of shown) {
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
+    }
+    ctx.setLineDash([]);
+    ctx.strokeStyle = colour("--paper");
+    ctx.lineWidth = 4 * scale;
+    const free = [];  // where each row of labels ends
+    for (const [mark, x] of shown) {
       const text = `${mark.seed.slice(0, 16)} ${WORDS[mark.stage] ?? mark.stage.toLowerCase()}`;
       const width = ctx.measureText(text).width + 8 * scale;
       const left = Math.min(x + 3 * scale, bbox.left + bbox.width - width);
@@ -127,6 +133,7 @@ class Plot {
       if (row < 0) row = free.length;
       if (row >= MOST_LABELS) continue;
       free[row] = left + width;
+      ctx.strokeText(text, left, bbox.top + (11 + 13 * row) * scale);  // no line goes through it
       ctx.fillText(text, left, bbox.top + (11 + 13 * row) * scale);
     }
     ctx.restore();

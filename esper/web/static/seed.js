@@ -78,7 +78,8 @@ function verdict({ low, high }) {
 
 function momentNode(each) {
   const gate = each.gate ? `${each.gate}: ${each.passed ? "passed" : "failed"}` : "";
-  const head = el("p", {}, el("b", {}, each.stage.toLowerCase() || "held"), ` at step ${number(each.step)}`,
+  const stage = each.stage.toLowerCase() || "held";
+  const head = el("p", {}, el("b", {}, each.passed || !each.stage ? stage : `stays ${stage}`), ` at step ${number(each.step)}`,
     each.at_ms ? `, ${moment(each.at_ms)}` : "", gate ? ". " : "", el("span", { class: each.passed ? "met" : "missed" }, gate));
   const evidence = Object.entries(each.evidence);
   const parts = [head];

@@ -1,4 +1,4 @@
-"""The process of one arm: reads one call a line, runs it under uvloop as our processes do, answers in one line."""
+"""The process of one arm: reads one call a line, runs it as our processes run, answers in one line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from importlib import import_module
 
 import uvloop
 
+from esper.runtime.collecting import collect_seldom
+
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints goes to the log, not between the answers
     name = sys.argv[1]
     module = import_module(name if "." in name else f"bus_arms.{name}")
+    collect_seldom()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for line in sys.stdin:
             call = json.loads(line)

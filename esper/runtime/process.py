@@ -12,6 +12,7 @@ import structlog
 import uvloop
 
 from esper.errors import EsperError, SettingError, UnknownRunError
+from esper.runtime.collecting import collect_seldom
 
 DONE, FAILED, MISUSED = 0, 1, 2
 DRAIN_S = 3.0
@@ -32,6 +33,7 @@ def run(main: Main, *, hears_ctrl_c: bool = True) -> NoReturn:
 
     `hears_ctrl_c`: not where a parent hears it too, and has something left to say through this process.
     """
+    collect_seldom()
     if not hears_ctrl_c:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status_of(main, ENDS if hears_ctrl_c else ENDS[:1]))

@@ -1,0 +1,37 @@
+"""A process of ours walks what it holds in hand as seldom as it can afford to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+SCRIPT = """
+import asyncio, gc, json, weakref
+from esper.runtime import process
+
+class Node:
+    def __init__(self) -> None:
+        self.itself = self
+
+def walks() -> int:
+    return sum(each["collections"] for each in gc.get_stats())
+
+async def main(stopping: asyncio.Event) -> None:
+    loaded, before = gc.get_freeze_count(), walks()
+    held = [[number] for number in range(10_000)]
+    in_hand, oldest = walks() - before, weakref.ref(Node())
+    for _ in range(30_000):
+        Node()
+    print(json.dumps([loaded, in_hand, len(held), oldest() is None]))
+
+process.run(main)
+"""
+
+
+def test_a_full_hand_costs_no_collection_and_cycles_are_still_found() -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+
+    loaded, in_hand, held, found = json.loads(ended.stdout)
+    assert loaded > 1_000  # left to themselves: modules, functions, classes
+    assert (in_hand, held, found) == (0, 10_000, True)

@@ -16,8 +16,8 @@ from esper.examples import digits
 from esper.kasmina.config import KasminaConfig
 
 
-def train(max_epochs: int, stop_file: Path | None) -> None:
-    """Train until `stop_file` appears or `max_epochs` have passed, then report."""
+def train(max_epochs: int, stop_file: Path | None) -> bool:
+    """Train until `stop_file` appears or `max_epochs` have passed, then report. Whether they have, on every rank."""
     torch.set_num_threads(1)
     device = join_peers()
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -48,9 +48,11 @@ def train(max_epochs: int, stop_file: Path | None) -> None:
         run.epoch_end()
         if all_agree_to_stop(stop_file, device):
             break
+    done = run.epoch >= max_epochs
     run.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+    return done
 
 
 def join_peers() -> torch.device:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from esper.bus.acl import ROLES as USERS
+from esper.cli.main import BAD_INPUT
 from esper.cli.plan import ROLES
+from esper.runtime.alarm import EVICTED
 from esper.runtime.process import DRAIN_S
 from tests.deploy_kit import DEPLOY, WORKERS, settings_of, worker_of
 
@@ -19,7 +22,7 @@ KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").r
 OBJECTS: list[dict[str, Any]] = [
     each for name in KUSTOMIZATION["resources"] for each in yaml.safe_load_all((FOLDER / name).read_text())
 ]
-WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "StatefulSet")]
+WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "StatefulSet", "Job")]
 GENERATED = {
     each["name"]: dict(word.split("=", 1) for word in each["literals"]) for each in KUSTOMIZATION["configMapGenerator"]
 }
@@ -71,6 +74,9 @@ def test_kustomize_takes_it_as_it_is() -> None:
 def test_selectors_meet_the_labels_of_pods() -> None:
     told = [labels(workload) for workload in WORKLOADS]
     for workload in WORKLOADS:
+        if workload["kind"] == "Job":
+            assert "selector" not in workload["spec"]  # the Job makes its own
+            continue
         assert workload["spec"]["selector"]["matchLabels"].items() <= labels(workload).items()
     for each in OBJECTS:
         selectors = {
@@ -99,7 +105,7 @@ def test_every_variable_is_one_that_the_process_reads() -> None:
     every = set().union(*map(settings_of, WORKERS))
     for _, container, worker in ours():
         given = {each["name"] for each in container["env"]}
-        [source] = container["envFrom"]
+        [source] = [each for each in container["envFrom"] if "configMapRef" in each]
         common = set(GENERATED[source["configMapRef"]["name"]])
         assert given <= settings_of(worker), container["name"]
         assert common <= every and not given & common
@@ -143,6 +149,47 @@ def test_each_role_gets_its_own_keyring_alone() -> None:
         [secret] = [volume["secret"]["secretName"] for volume in pod(workload)["volumes"] if "secret" in volume]
         role = {"trainer": "worker", "global_": "global"}.get(worker, worker)
         assert secret == f"esper-keys-{role}" and role in ROLES
+
+
+def test_each_role_gets_the_password_of_its_own_redis_user_alone() -> None:
+    given = {id(container): worker for _, container, worker in ours()}
+    for _, container in containers():
+        named = [each["secretRef"]["name"] for each in container.get("envFrom", []) if "secretRef" in each]
+        worker = given.get(id(container), "")
+        user = {"trainer": "worker", "global_": "global"}.get(worker, worker)
+        assert named == ([f"esper-redis-{user}"] if worker else [])
+        assert user in USERS or not worker
+
+
+def test_redis_has_users_where_the_secret_of_the_acl_file_is_there() -> None:
+    [redis] = [each for each in WORKLOADS if each["metadata"]["name"] == "redis"]
+    [acl] = [each["secret"] for each in pod(redis)["volumes"] if each["name"] == "acl"]
+    [container] = pod(redis)["containers"]
+    [mounted] = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "acl"]
+
+    assert (acl["secretName"], acl["optional"], acl["defaultMode"] & 0o007) == ("esper-redis-acl", True, 0)
+    assert f"--aclfile {mounted}/users.acl" in container["command"][-1]
+    assert "NOAUTH" in container["readinessProbe"]["exec"]["command"][-1]
+
+
+def test_ranks_are_done_together_and_what_a_group_ends_for_is_no_failure() -> None:
+    [job] = [each["spec"] for each in WORKLOADS if each["kind"] == "Job"]
+    [container] = job["template"]["spec"]["containers"]
+    told = {each["name"]: each for each in container["env"]}
+    rules = job["podFailurePolicy"]["rules"]
+    by_status = {tuple(rule["onExitCodes"]["values"]): rule["action"] for rule in rules if "onExitCodes" in rule}
+    [service] = [each for each in OBJECTS if each["kind"] == "Service" and each["metadata"]["name"] == "trainer"]
+
+    assert job["completionMode"] == "Indexed" and job["template"]["spec"]["restartPolicy"] == "Never"
+    assert str(job["completions"]) == str(job["parallelism"]) == told["WORLD_SIZE"]["value"]
+    assert "job-completion-index" in told["RANK"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert told["MASTER_ADDR"]["value"] == f"trainer-0.{job['template']['spec']['subdomain']}"
+    assert (
+        service["metadata"]["name"] == job["template"]["spec"]["subdomain"] and service["spec"]["clusterIP"] == "None"
+    )
+    assert by_status == {(BAD_INPUT,): "FailJob", (EVICTED,): "Ignore"}
+    assert {rule["onExitCodes"]["containerName"] for rule in rules if "onExitCodes" in rule} == {container["name"]}
+    assert told["ESPER_STOP_STATUS"]["value"] == str(EVICTED)
 
 
 def test_alive_and_ready_are_asked_apart() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from esper.bus.acl import ROLES as USERS
 from esper.cli.fleet import example_file
 from esper.runtime.process import DRAIN_S
 from esper.runtime.runfile import kinds
@@ -92,6 +93,18 @@ def test_each_service_is_shut_in_and_says_when_it_is_ready(path: Path) -> None:
     assert {key: one(path, key) for key in SHUT} == SHUT
     assert one(path, "Type") == "notify"
     assert one(path, "RestartPreventExitStatus") == "2"  # a bad setting
+
+
+def test_each_role_gets_the_password_of_its_own_redis_user_alone() -> None:
+    for path in SERVICES:
+        files = read(path)["Service"].get("EnvironmentFile", [])
+        users = [Path(file).stem for file in files if "/redis/" in file]
+        if path.name == "esper-run@.service":
+            assert users == []  # the run file names the folder
+        else:
+            worker = worker_of(one(path, "ExecStart"))
+            assert users == [{"trainer": "worker", "global_": "global"}.get(worker, worker)]
+            assert files[0] == "/etc/esper/run.env" and set(users) <= set(USERS)
 
 
 def test_roles_set_only_what_their_process_reads() -> None:

@@ -17,6 +17,8 @@ class TrainerSettings(settings.Settings):
 
     max_epochs: Annotated[int, Field(ge=1)] = 100_000
     stop_file: Path | None = None
+    stop_status: Annotated[int, Field(ge=0, le=255)] = 0
+    """Exit status where the file has ended it before its last epoch; 75: as with whom its group is to begin anew."""
 
 
 def main() -> None:
@@ -24,9 +26,11 @@ def main() -> None:
     chosen = settings.load(TrainerSettings)
     logging.configure(chosen, role="trainer", worker=chosen.name, run=chosen.run)
     try:
-        train(chosen.max_epochs, chosen.stop_file)
+        done = train(chosen.max_epochs, chosen.stop_file)
     except EsperError as error:
         raise SystemExit(process.told(error)) from None
+    if not done:
+        raise SystemExit(chosen.stop_status)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ a line where there are several. Log lines go to stderr.
 esper --install-completion
 ```
 
-completes sub-commands, options, names of live runs and their seeds in bash, zsh and fish.
+completes sub-commands, options, names of live runs, their seeds, sites and dead letters in bash, zsh and fish.
 
 | exit status | meaning |
 |---|---|
 | 0 | done |
 | 1 | done, and the answer is no: what that means stands with the command |
 | 2 | bad input, an unknown run, a command refused, no answer in time: one line on stderr says which |
-| 130 | interrupted (Ctrl-C) |
+| 130 | interrupted: Ctrl-C, or SIGTERM to `demo` and `top`; servers (`up`, `web`, every role) end by it with 0 |
 
 """
 

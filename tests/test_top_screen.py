@@ -16,7 +16,7 @@ from esper.top.board import Sight, board, dealt
 from esper.view.picture import Picture
 from tests.sealed import RUN
 from tests.top_kit import Still, drawn, require_as_kept, screen
-from tests.view_kit import Look, Stage, beat, grown, seed, totals
+from tests.view_kit import Look, Stage, beat, command, grown, seed, totals
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -203,3 +203,40 @@ async def test_time_passes_where_nothing_comes_and_stands_still_where_redis_does
     assert ["SILENT" in text for text in shown] == [False, False]
     assert "5.0s training" in shown[0] and "5.0s training" in shown[1]
     assert "OLD DATA of 7.0s ago: no answer" in shown[1]
+
+
+async def test_a_page_gives_the_terminal_what_it_has_rows_for_and_scrolls_to_the_rest() -> None:
+    picture = Picture(RUN)
+    for number in range(100):
+        picture.note(command(f"c{number:02}", number, pb.SeedOperation.SEED_OP_CULL, f"s{number:02}"))
+    app = TopApp(picture, Still(), zone=UTC)
+    shown = []
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key in ("c", "pagedown", "end", "up", "home"):
+            await pilot.press(key)
+            await pilot.pause()
+            shown.append(screen(app, "#text").splitlines())
+        keys = screen(app, "#keys")
+
+    assert [len(lines) for lines in shown] == [22] * 5
+    assert [lines[0].split()[2] for lines in shown] == ["s99", "s77", "s21", "s22", "s99"]
+    assert shown[2][-1].split()[2] == "s00"
+    assert keys.startswith(" 1-22 of 100 ")
+
+
+def test_answers_of_many_workers_that_are_alike_are_told_together() -> None:
+    picture, asked = Picture(RUN), command("c1", 0, pb.SeedOperation.SEED_OP_CULL, "s0")
+    picture.note(asked)
+    for rank in range(64):
+        step = 108 if rank < 63 else 109
+        told = pb.CommandReceipt(version=1, command_id="c1", entry_id=asked.entry_id, worker=f"w{rank:02}", step=step)
+        told.status = pb.ReceiptStatus.RECEIPT_APPLIED
+        picture.orders.note_receipt(told)
+
+    lines = pages.commands(picture, 80, UTC)
+
+    assert [line.split() for line in lines[1:]] == [
+        ["applied", "63", "workers", "step", "108"],
+        ["applied", "w63", "step", "109"],
+    ]

@@ -33,8 +33,7 @@ Screen { background: ansi_default; color: ansi_default; overflow: hidden hidden;
 #board { width: 100%; height: 100%; background: ansi_default; color: ansi_default; }
 Page, Ask, Confirm { background: ansi_default; align: center middle; }
 .page { width: 100%; height: 100%; background: ansi_default; color: ansi_default; }
-.page #scroll { height: 1fr; background: ansi_default; scrollbar-size: 0 0; }
-.page #text { width: 100%; height: auto; background: ansi_default; color: ansi_default; }
+.page #text { width: 100%; height: 1fr; background: ansi_default; color: ansi_default; }
 .dialog { width: 76; height: auto; border: ascii ansi_default; padding: 0 1;
           background: ansi_default; color: ansi_default; }
 .dialog Static { background: ansi_default; color: ansi_default; height: auto; }

@@ -8,43 +8,78 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from esper.errors import EsperError
-from esper.top.form import clean
+from esper.top.form import clean, folded
 from esper.top.grammar import examples, parsed
 
 REFRESH_S = 1.0
+NOT_TEXT = 2
+"""Rows of a page: its title, and its keys."""
 MOST_EXAMPLES = 8
 
 
 class Page(ModalScreen[None]):
-    """A page that scrolls. What it says is asked for anew every second."""
+    """A page that scrolls. What it says is asked for anew every second.
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "close", "back")]
+    The terminal is given what it has rows for: laying out the 33,000 lines of 512 commands on 64 workers took 25 s.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q,enter", "close", "back"),
+        ("up", "move(-1)", "up"),
+        ("down", "move(1)", "down"),
+        ("pageup", "turn(-1)", "page up"),
+        ("pagedown", "turn(1)", "page down"),
+        ("home", "move(-1_000_000)", "first"),
+        ("end", "move(1_000_000)", "last"),
+    ]
 
     def __init__(self, title: str, lines: Callable[[int], list[str]]) -> None:
         super().__init__()
         self._title, self._lines = title, lines
+        self._told: list[str] = []
+        self._first = 0
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="page"):
             yield Static(Text(f" {clean(self._title)}", style="reverse", no_wrap=True), id="title")
-            with VerticalScroll(id="scroll"):
-                yield Static(id="text", markup=False)
-            yield Static(Text(" up down PgUp PgDn  escape back", style="reverse", no_wrap=True), id="keys")
+            yield Static(id="text", markup=False)
+            yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one("#scroll").focus()
         self.call_after_refresh(self.show)
         self.set_interval(REFRESH_S, self.show)
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.show)
+
+    @property
+    def _room(self) -> int:
+        return max(1, self.size.height - NOT_TEXT)
+
     def show(self) -> None:
         """Ask again, for the width that there is."""
-        lines = [clean(line) for line in self._lines(self.size.width)]
-        self.query_one("#text", Static).update(Text("\n".join(lines)))
+        width = max(20, self.size.width)
+        self._told = [part for line in self._lines(width) for part in folded(clean(line), width)]
+        self.action_move(0)
+
+    def action_move(self, by: int) -> None:
+        """So many lines down, as far as there are any."""
+        last = max(0, len(self._told) - self._room)
+        self._first = min(max(self._first + by, 0), last)
+        shown = self._told[self._first : self._first + self._room]
+        where = f"{self._first + 1}-{self._first + len(shown)} of {len(self._told):,}   " if last else ""
+        self.query_one("#text", Static).update(Text("\n".join(shown), no_wrap=True))
+        keys = f" {where}up down PgUp PgDn  escape back"
+        self.query_one("#keys", Static).update(Text(keys, style="reverse", no_wrap=True))
+
+    def action_turn(self, by: int) -> None:
+        """So many pages down."""
+        self.action_move(by * self._room)
 
     def action_close(self) -> None:
         self.dismiss()

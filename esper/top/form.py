@@ -5,14 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
+from textwrap import wrap
 
 DASH = "-"
+INDENT = "    "
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 
 
 def clean(text: str) -> str:
     """ASCII alone, without what moves a terminal's cursor: texts of a run are its authors', not ours."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Lines of at most this width, broken between words where that can be."""
+    return [text] if len(text) <= width else wrap(text, width, subsequent_indent=INDENT)
 
 
 def clip(text: str, width: int) -> str:

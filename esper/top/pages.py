@@ -18,7 +18,7 @@ enter        its history: stages, gates with their evidence, gain, commands
 p            publish a command, in the words of `esper publish`; asks before it is sent
 k            cull the chosen seed; asks first
 space        pause the run, or let it go on; asks first
-c            every command with each of its receipts
+c            every command with its receipts
 w            every worker, with what its newest heartbeat says
 a            alarms: breakers that have opened, what was rejected, critical events
 ? or h       this page

@@ -37,6 +37,8 @@ WIDE_SEEDS = 108
 LANE = (GERMINATED, TRAINING, BLENDING, SHADOWING, PROBATIONARY, FOSSILIZED)
 LOST = frozenset({CULLED, EMBARGOED, RESETTING})
 OVER = "x"
+MOST_ALIKE = 4
+"""Workers whose answers are alike and still told one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +232,15 @@ def _applied(order: Order) -> str:
 
 
 def answers(order: Order) -> list[str]:
-    """Every receipt of a command, one a line."""
+    """Every receipt of a command, one a line; of many that say the same how many they are."""
+    alike: dict[tuple[int, int, str], list[str]] = {}
+    for receipt in order.answers:
+        alike.setdefault((receipt.status, receipt.step, receipt.detail), []).append(receipt.worker)
     return [
-        f"{pb.ReceiptStatus.Name(receipt.status).removeprefix('RECEIPT_').lower():9} {receipt.worker:12}"
-        f" step {whole(receipt.step)}{f'  {receipt.detail}' if receipt.detail else ''}"
-        for receipt in order.answers
+        f"{pb.ReceiptStatus.Name(status).removeprefix('RECEIPT_').lower():9} {who:12}"
+        f" step {whole(step)}{f'  {detail}' if detail else ''}"
+        for (status, step, detail), workers in alike.items()
+        for who in (workers if len(workers) <= MOST_ALIKE else [f"{len(workers)} workers"])
     ]
 
 

@@ -47,7 +47,7 @@ def test_a_link_stays_one_and_a_pipe_is_written_to(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "kept" / "report.json")
     os.mkfifo(pipe)
     heard: list[str] = []
-    reading = threading.Thread(target=lambda: heard.append(pipe.read_text()))
+    reading = threading.Thread(target=lambda: heard.append(pipe.read_text()), daemon=True)  # nobody may write to it
     reading.start()
 
     place("linked", link)

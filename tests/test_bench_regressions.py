@@ -180,7 +180,7 @@ def test_a_store_that_is_no_store_is_a_failure_and_loses_no_figure(tmp_path: Pat
 
 def test_a_run_that_ends_while_another_one_is_remembered_waits(tmp_path: Path) -> None:
     store, (_, session) = Store(tmp_path), told(drawn(1, seed=16))[0]
-    adding = threading.Thread(target=store.add, args=("one", session))
+    adding = threading.Thread(target=store.add, args=("one", session), daemon=True)
     held = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
 

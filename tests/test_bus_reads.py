@@ -20,6 +20,9 @@ from esper.errors import StaleLeaseError
 from tests.bus_kit import bodies, drain, num_pending, put
 
 NUM_ENTRIES = 20_000
+PATIENCE_S = 30.0
+NEVER_MS = 600_000
+"""Beyond any test: what is taken over before that was handed back."""
 
 
 def numbered(start: int, end: int) -> list[bytes]:
@@ -45,14 +48,14 @@ async def cancelled_after(task: asyncio.Task[None], delay_s: float) -> None:
     await asyncio.wait([task])
 
 
-async def until_empty(redis: Redis, stream: str, timeout_s: float) -> float:
-    """Seconds until nothing is pending and everything was read."""
-    began = time.monotonic()
-    while time.monotonic() < began + timeout_s:
+async def until_empty(redis: Redis, stream: str) -> None:
+    """Until nothing is pending and everything was read."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         [group] = await redis.xinfo_groups(stream)
         last = await redis.execute_command("XREVRANGE", stream, "+", "-", "COUNT", 1)
         if group["pending"] == 0 and group["last-delivered-id"] == last[0][0]:
-            return time.monotonic() - began
+            return
     raise AssertionError("entries were left un-run")
 
 
@@ -69,11 +72,10 @@ async def test_a_task_cancelled_at_any_moment_leaves_nothing_to_whoever_iterates
         await publisher.add_many(stream, numbered(3 * round_, 3 * round_ + 3))
         await cancelled_after(task, dice.choice([0.0, 0.001, 0.003, 0.01, 0.04]) * dice.random())
     last = asyncio.create_task(echo(inbox, outbox, answers))
-    took_s = await until_empty(redis, stream, 5.0)
+    await until_empty(redis, stream)
     inbox.stop()
     await last
 
-    assert took_s < 1.0
     assert sorted(await bodies(redis, answers)) == sorted(numbered(0, 300))
 
 
@@ -124,42 +126,39 @@ async def test_a_stopped_consumer_hands_back_what_it_did_not_handle_and_is_gone(
     stopped.stop()
     left = [batch async for batch in batches]
     num_released = await stopped.release()
-    began = time.monotonic()
-    heir = Inbox(redis_reader, redis, stream, "group", "heir", Pace(reclaim_after_ms=60_000))
+    heir = Inbox(redis_reader, redis, stream, "group", "heir", Pace(reclaim_after_ms=NEVER_MS))
     taken = await drain(heir)
 
     assert left == []
     assert num_released == 10 * BUSY
-    assert time.monotonic() - began < 1.0
     assert sorted(int(delivery.body) for delivery in taken) == list(range(10, 400))
     assert {delivery.attempts for delivery in taken} == {1}
     consumers = [row["name"] for row in await redis.xinfo_consumers(stream, "group")]
     assert b"stopped" not in consumers
 
 
-async def test_a_consumer_at_work_takes_over_what_another_handed_back_within_a_second(
+async def test_a_consumer_at_work_takes_over_what_another_handed_back_before_it_counts_as_dead(
     redis: Redis, redis_reader: Redis, run_id: str
 ) -> None:
     stream = key(run_id, "votes")
     await put(redis, stream, *numbered(0, 20))
-    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", Pace(reclaim_after_ms=60_000))
+    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", Pace(reclaim_after_ms=NEVER_MS))
     await drain(leaving)
-    staying = Inbox(redis_reader, redis, stream, "group", "staying", Pace(reclaim_after_ms=60_000))
+    staying = Inbox(redis_reader, redis, stream, "group", "staying", Pace(reclaim_after_ms=NEVER_MS))
     work = asyncio.create_task(echo(staying, Outbox(redis), key(run_id, "decisions")))
 
     await leaving.release()
-    took_s = await until_empty(redis, stream, 5.0)
+    await until_empty(redis, stream)
     staying.stop()
     await work
 
-    assert took_s < 1.0
     assert await bodies(redis, key(run_id, "decisions")) == numbered(0, 20)
 
 
 async def test_what_another_took_over_is_not_handed_back(redis: Redis, redis_reader: Redis, run_id: str) -> None:
     stream = key(run_id, "votes")
     [stolen, _] = await put(redis, stream, b"1", b"2")
-    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", Pace(reclaim_after_ms=60_000))
+    leaving = Inbox(redis_reader, redis, stream, "group", "leaving", Pace(reclaim_after_ms=NEVER_MS))
     await drain(leaving)
     await redis.execute_command("XCLAIM", stream, "group", "thief", 0, stolen)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import numpy
+import pytest
 import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
@@ -13,6 +15,7 @@ from esper.tolaria.reduce import SeedReducer
 from tests.test_optimizers import Seedling
 
 WORLD = 2
+PATIENCE = timedelta(seconds=150)
 
 
 def gradient(rank: int, seed: str) -> numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float32]]:
@@ -22,8 +25,8 @@ def gradient(rank: int, seed: str) -> numpy.ndarray[tuple[int, ...], numpy.dtype
 
 def train_one_step(rank: int, folder: str) -> None:
     """Rank 1 has no gradient for `half`, no rank has one for `none`; rank 0 lists its seeds in another order."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD)
-    reducer = SeedReducer(dist.new_group())
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD, timeout=PATIENCE)
+    reducer = SeedReducer(dist.new_group(timeout=PATIENCE))
     names = ["both", "half", "none"] if rank else ["none", "half", "both"]
     seeds = {name: Seedling(name) for name in names}
     seeds["both"].weight.grad = torch.from_numpy(gradient(rank, "both"))
@@ -35,6 +38,7 @@ def train_one_step(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.timeout(180)
 def test_gradients_of_two_processes_become_their_mean(tmp_path: Path) -> None:
     spawn(train_one_step, (str(tmp_path),), nprocs=WORLD)  # type: ignore[no-untyped-call]
 

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 RANK = """
 import sys
+from datetime import timedelta
 from pathlib import Path
 import torch
 import torch.distributed as dist
@@ -19,7 +20,8 @@ from esper.tolaria.reduce import SeedReducer
 from tests.checkpoint_kit import Training, equal
 
 folder, rank = Path(sys.argv[1]), int(sys.argv[2])
-dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+patience = timedelta(seconds=150)
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=patience)
 reducer = SeedReducer(dist.group.WORLD)
 
 def training():
@@ -43,6 +45,7 @@ print([receipt.status for receipt in receipts], went_back, place.step, equal(aga
 
 
 @pytest.mark.system
+@pytest.mark.timeout(180)
 def test_two_ranks_take_the_newest_that_verifies_on_both(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(
@@ -54,7 +57,11 @@ def test_two_ranks_take_the_newest_that_verifies_on_both(tmp_path: Path) -> None
         )
         for rank in range(2)
     ]
-    said = [rank.communicate(timeout=50) for rank in ranks]
+    try:
+        said = [rank.communicate(timeout=150) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
 
     assert [rank.returncode for rank in ranks] == [0, 0], said
     assert [out.splitlines()[-1] for out, _ in said] == ["[4, 4, 3] True 2 True"] * 2  # failed, failed, applied

@@ -18,9 +18,11 @@ from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.tolaria.reduce import SeedReducer
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 WORLD, NUM_STEPS = 2, 12
+PATIENCE = timedelta(seconds=150)
+"""For the other rank: a wait in gloo hears no alarm, and lasts 30 minutes in a group that is given no time."""
 KEPT = torch.tensor([1, 0, 1, 1, 0, 1], dtype=torch.bool)
 
 
@@ -37,10 +39,10 @@ def train(rank: int, folder: str) -> None:
     """Prunes before step 5; at step 8 rank 1 alone notes that accuracy fell by six points: three on average."""
     torch.set_num_threads(1)
     meet = f"file://{folder}/meet"
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=WORLD, timeout=timedelta(seconds=120))
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=WORLD, timeout=PATIENCE)
     host = DistributedDataParallel(model())
     settings = KasminaCheckpointPruningConfig(check_every=2)
-    pruning = Pruning(host, settings, reduce=SeedReducer(dist.new_group()).mean)
+    pruning = Pruning(host, settings, reduce=SeedReducer(dist.new_group(timeout=PATIENCE)).mean)
     optimizer = torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
     pruning.note_accuracy(0.9)
     said: dict[str, torch.Tensor] = {}
@@ -74,9 +76,13 @@ def train_as_other(_: int, folder: str) -> None:
 
 def test_both_ranks_prune_the_same_and_undo_it_before_the_same_step(tmp_path: Path) -> None:
     other = spawn(train_as_other, (str(tmp_path),), nprocs=1, join=False)  # type: ignore[no-untyped-call]
-    train(0, str(tmp_path))  # here: each process more takes seconds to start
-    while not other.join():
-        pass
+    try:
+        train(0, str(tmp_path))  # here: each process more takes seconds to start
+        while not other.join():
+            pass
+    finally:
+        for process in other.processes:
+            process.kill()  # this one would wait at its end for one that waits for it
 
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(WORLD))
 

@@ -11,7 +11,7 @@ from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened, Sealer
 from tests.rounds import optimizer
 from tests.sealed import MASTER, NOW_MS, RUN
-from tests.view_kit import Gate, Look, Stage, Status, beat, command, commit, receipt, said, seed, totals
+from tests.view_kit import Gate, Look, Stage, Status, alarm, beat, command, commit, receipt, said, seed, totals
 from tests.web_kit import board, site, visiting
 
 Optimizer = pb.OptimizerCommandType
@@ -112,6 +112,25 @@ def test_a_refused_entry_shows_no_answer_to_a_command_under_the_same_id_elsewher
     told = {row["id"].partition("/")[0]: (row["status"], len(row["answers"])) for row in of.everything()["rows"]}
 
     assert told == {"commands": ("accepted", 1), "decisions": ("", 0), "optimizer": ("", 0)}
+
+
+def test_a_copy_of_what_was_sealed_is_refused_and_raises_no_second_alarm() -> None:
+    of = board()
+    first = alarm("worker-1", 0, breaker="kernel", reason="ten failures")
+    graft, led = command("c1", 1, GRAFT, "s0"), said(Role.COORDINATOR, "coordinator", leader(), 2)
+    for each in (first, graft, led):
+        of.note(each)
+        of.note(each)
+    for number, each in enumerate((first, graft, led)):
+        of.note(each._replace(entry_id=f"{NOW_MS + 10 + number}-0"))
+
+    whole = of.everything()
+
+    standings = [(row["seal"]["standing"], row["what"]) for row in whole["rows"]]
+    assert [standing for standing, _ in standings] == ["sealed", "verified", "sealed", "refused", "refused", "refused"]
+    assert {what for _, what in standings[3:]} == {"replayed"}
+    assert f"start grafting s0, which lies in entry {graft.entry_id} already" in whole["rows"][4]["seal"]["detail"]
+    assert [breaker["times"] for breaker in whole["alarms"]["breakers"]] == [1] and len(whole["alarms"]["signals"]) == 1
 
 
 def test_what_became_of_commands_older_than_the_answers_read_is_not_known() -> None:

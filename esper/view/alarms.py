@@ -39,6 +39,8 @@ class Alarms:
     breakers: dict[tuple[str, str], Breaker] = field(default_factory=dict)
 
     def note(self, signal: pb.EmergencySignal) -> None:
+        if signal in self.signals:  # read again, or copied by somebody who may write to the stream
+            return
         self.signals.append(signal)
         if signal.reason == OPENED:
             self._note_breaker(signal)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.envelope import Header, unpack
+from esper.leyline.envelope import SEAL_BYTES, Header, unpack
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
@@ -66,6 +66,7 @@ class Timeline:
     _decided: OrderedDict[tuple[str, str], Row] = field(default_factory=OrderedDict)
     _empty: OrderedDict[tuple[str, str], Row] = field(default_factory=OrderedDict)
     _refused: OrderedDict[tuple[str, str], Row] = field(default_factory=OrderedDict)
+    _met: OrderedDict[bytes, tuple[str, str]] = field(default_factory=OrderedDict)  # by seal: where it lay first
     num_refused: int = 0
 
     def note(self, opened: Opened, keyring: RoleKeyring | None, order: Order | None = None) -> Row | None:
@@ -74,11 +75,21 @@ class Timeline:
         if not isinstance(message, _Told):
             return None
         row = _row(opened, message, seal_of(opened, keyring), order)
+        if (first := self._first_place(opened, row)) != (row.stream, row.entry_id):
+            why = RefusedError(pb.ReasonCode.REASON_REPLAYED, f"{row.what}, which lies in entry {first[1]} already")
+            return self.refuse(row.stream, row.entry_id, opened.sealed, why, order)
         if row.is_empty:
             _keep(self._empty, row, self.most_refused)
         else:
             _keep(self._decided, row, self.most)
         return row
+
+    def _first_place(self, opened: Opened, row: Row) -> tuple[str, str]:
+        """Where the very same bytes were met first: whoever may write to a stream can copy what is sealed."""
+        first = self._met.setdefault(opened.sealed[-SEAL_BYTES:], (row.stream, row.entry_id))
+        while len(self._met) > 4 * self.most:
+            self._met.popitem(last=False)
+        return first
 
     def refuse(self, stream: str, entry_id: str, sealed: bytes, error: RefusedError, order: Order | None = None) -> Row:
         """Take an entry that did not open. What it claims of itself is shown as such."""

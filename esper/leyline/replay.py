@@ -37,14 +37,9 @@ class ReplayGuard:
         """Remember an authenticated envelope; True: the same entry was here before."""
         entry_ms, entry_count = entry_numbers(entry_id)
         record = RECORD.pack(entry_ms, entry_count, seal[:FINGERPRINT_BYTES])
-        return self.judge(self.window_of(header), header, record)
-
-    def judge(self, window: Window, header: Header, record: bytes) -> bool:
-        """The same, with the window found and the record made."""
+        window = self.window_of(header)
         seen = window.note(header.sequence, record)
-        if seen is not None and seen != record:
-            raise refusal(seen, record, header, window.floor)
-        return seen is not None
+        return seen is not None and redelivered(seen, record, header, window)
 
     def window_of(self, header: Header) -> Window:
         """Where sequences of this header's producer and target are noted; good while `generation` stays."""
@@ -110,6 +105,13 @@ class ReplayGuard:
         window = self._windows[name] = Window(self._dirty)
         self._names[id(window)] = name
         return window
+
+
+def redelivered(seen: bytes, met: bytes, header: Header, window: Window) -> bool:
+    """True: what the window knew of the sequence is this very entry. Anything else is refused."""
+    if seen != met:
+        raise refusal(seen, met, header, window.floor)
+    return True
 
 
 def refusal(seen: bytes, met: bytes, header: Header, floor: int) -> RefusedError:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-
-from google.protobuf.message import Message
+from typing import Any
 
 from esper.leyline.envelope import (
     ALIKE,
@@ -61,7 +60,7 @@ class Route:
         self.names = data[HEAD.size : self.length_at]
         self.trailer = SEAL_BYTES + (SIGNATURE_BYTES if header.signed else 0)
         message_type = type_of(header.kind)
-        self.parse: Callable[[bytes], Message] = message_type.FromString
+        self.parse: Callable[[bytes], Any] = message_type.FromString
         self.rule: Rule = rule_of(message_type)
         self.window: Window | None = None
         self.generation = -1  # of the guard that the window belongs to

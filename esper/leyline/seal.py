@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError, Message
 
 from esper.errors import RefusedError, SettingError, UnsealedError
-from esper.leyline import contracts as pb
+from esper.leyline import bounds, contracts as pb
 from esper.leyline.checks import (
     CLOCK_SLACK_MS,
     FRESH_MS as FRESH_MS,
@@ -44,7 +44,7 @@ from esper.leyline.envelope import (
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role, domain_of, kind_of, type_of
 from esper.leyline.mac import Mac
-from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, entry_numbers
+from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, entry_numbers, redelivered
 from esper.leyline.routes import Route, Routes
 from esper.leyline.validate_telemetry import Names
 from esper.leyline.window import RECORD
@@ -193,18 +193,21 @@ class Opener:
             route, header = self._look_up(data, at_ms)
         if header.deadline_kind and not self._carries_out:
             check_deadline(header, now_ms)
-        redelivered, guard = False, self._guard
+        again, guard = False, self._guard
         if guard is not None:
             if route.window is None or route.generation != guard.generation:
                 route.window, route.generation = guard.window_of(header), guard.generation
             record = RECORD.pack(entry_ms, entry_count, data[-SEAL_BYTES : FINGERPRINT_BYTES - SEAL_BYTES])
-            redelivered = guard.judge(route.window, header, record)
+            seen = route.window.note(header.sequence, record)
+            again = seen is not None and redelivered(seen, record, header, route.window)
         try:
             message = route.parse(data[route.body_at : -route.trailer])
         except DecodeError as error:
             raise _no_such(route, data) from error
+        if message.version != bounds.VERSION:
+            bounds.version(message)
         names = route.rule(message)
-        return _opened((header, message, data, entry_id, redelivered, clock_suspect, route, names))
+        return _opened((header, message, data, entry_id, again, clock_suspect, route, names))
 
     def _header_by(self, route: Route, data: bytes, at_ms: int) -> Header | None:
         """The header of an envelope that is sound and fresh by what its route knows.
@@ -219,7 +222,7 @@ class Opener:
             or deadline_kind is None
             or sequence == 0
             or not 0 <= length <= route.cap
-            or int.from_bytes(data[route.length_at : route.body_at]) != length
+            or BODY_LENGTH.unpack_from(data, route.length_at)[0] != length
             or not route.validity.not_before_ns <= at_ms * MS_NS < route.validity.not_after_ns
             or not hmac.compare_digest(route.mac.digest(data[:-SEAL_BYTES]), data[-SEAL_BYTES:])
             or not -FRESH_MS <= issued_at_ns // MS_NS - at_ms <= FRESH_MS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
@@ -34,7 +33,7 @@ from esper.leyline.validate_telemetry import (
 )
 
 Rule: TypeAlias = Callable[[Any], Names]
-"""Refuses a message of another version, or with a value that no run can mean; of telemetry it says what is in it."""
+"""Refuses a message with a value that no run can mean; of telemetry it says what is in it."""
 
 # Each rule takes its own message type; the table pairs them, so its values can't be typed more closely.
 _RULES: Mapping[type[Message], Rule] = {
@@ -61,19 +60,15 @@ _RULES: Mapping[type[Message], Rule] = {
 
 def validate(message: Message) -> None:
     """Refuse a message of another version, or with a value that no run can mean."""
-    rule_of(type(message))(message)
+    rule = rule_of(type(message))
+    bounds.version(message)
+    rule(message)
 
 
 def rule_of(message_type: type[Message]) -> Rule:
-    """What refuses such messages of another version, or with a value that no run can mean."""
+    """What refuses such messages with a value that no run can mean; their version is looked at before."""
     rule = _RULES.get(message_type)
     if rule is None:
         name = message_type.DESCRIPTOR.name
         raise RefusedError(pb.ReasonCode.REASON_WRONG_TYPE, f"{name} does not travel under a seal")
-    return partial(_checked, rule)
-
-
-def _checked(rule: Rule, message: Any) -> Names:
-    if message.version != bounds.VERSION:
-        bounds.version(message)
-    return rule(message)
+    return rule

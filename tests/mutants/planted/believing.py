@@ -65,8 +65,8 @@ MUTANTS = (
     Mutant(
         "a_replay_counts_as_a_redelivery",
         "esper/leyline/replay.py",
-        "if seen is not None and seen != record:",
-        "if seen is not None and seen[16:] != record[16:]:",
+        "if seen != met:",
+        "if seen[16:] != met[16:]:",
         ("tests/test_replay.py::test_the_same_bytes_under_another_entry_are_replayed",),
     ),
     Mutant(

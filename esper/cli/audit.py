@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -17,8 +16,8 @@ import typer
 from esper.bus import connect, dead, names
 from esper.bus.dead import Choice, Letter
 from esper.bus.delivery import FIELD
-from esper.cli.log import RUNS, RunsDir
 from esper.cli.moments import NOW, after
+from esper.cli.options import RUNS, AnyKeyring, AsJson, RunsDir
 from esper.cli.printed import printable
 from esper.leyline.archive import Entry
 from esper.leyline.rolekeys import RoleKeyring
@@ -36,11 +35,9 @@ T = TypeVar("T")
 def audit(
     run: Annotated[str, typer.Argument(help="Name or id of a run, live or kept below --runs-dir; or an exported log.")],
     since: Annotated[str, typer.Option(metavar="WHEN", help="Only what is younger: an entry id, 12:30, 5m.")] = "0",
-    keyring: Annotated[
-        Path | None, typer.Option(help="A keyring of the run, or its public keys; default: the one beside the log.")
-    ] = None,
+    keyring: AnyKeyring = None,
     runs_dir: RunsDir = RUNS,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Print who signed what: role, producer, key, time, command or decision, its receipts; and what was rejected."""
     now_s = time.time()

@@ -18,6 +18,7 @@ from esper.bench.load.loop import close_books, drive
 from esper.bench.load.settings import Load, checked_kind
 from esper.bench.load.tally import Tally
 from esper.bench.output import lines
+from esper.cli.options import LiveRun
 from esper.errors import EsperError
 
 UNANSWERED, INTERRUPTED = 1, 130
@@ -32,7 +33,7 @@ def worker(
     rate: Annotated[float, typer.Option(help="Requests a second; 0 with barrier: only watch.")] = 10.0,
     seconds: Annotated[float, typer.Option(help="How long to make requests.")] = 10.0,
     redis: Annotated[str | None, typer.Option(metavar="URL", help="Of the run's Redis; else ESPER_REDIS_URL.")] = None,
-    run: Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")] = None,
+    run: LiveRun = None,
     keyring: Annotated[
         Path | None, typer.Option(help="Role keyring; else ESPER_KEYRING, or the embedded run's.")
     ] = None,

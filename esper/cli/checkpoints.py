@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from esper.cli.options import AsJson
 from esper.cli.printed import printable
 from esper.errors import CheckpointError, EsperError, SettingError
 from esper.leyline.rolekeys import RoleKeyring
@@ -23,7 +24,6 @@ app = typer.Typer(name="checkpoints", no_args_is_help=True, help="List and verif
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder given to attach(), or one below it.")]
 Keyring = Annotated[Path | None, typer.Option(help="A keyring of the run; default ESPER_KEYRING, or the live run's.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 NONE_VERIFIES = 1
 
 

@@ -17,6 +17,7 @@ from esper.bus.dead import ENTRY_ID, Choice, Letter
 from esper.bus.names import row_of
 from esper.cli.letters import content, envelope, line, page, summary
 from esper.cli.moments import after, up_to
+from esper.cli.options import AsJson, LiveRun
 from esper.cli.printed import printable
 from esper.errors import SettingError
 from esper.leyline.rolekeys import RoleKeyring
@@ -26,8 +27,6 @@ from esper.view.wording import told as worded
 
 app = typer.Typer(name="dead", no_args_is_help=True, help="Look at, replay and purge what was set aside.")
 
-Run = Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 Reason = Annotated[str, typer.Option(help="Only those of this reason, such as poison or bad_seal.")]
 Stream = Annotated[str, typer.Option(metavar="GLOB", help="Only those from such a stream, as commands or r0/*.")]
 Producer = Annotated[str, typer.Option(metavar="GLOB", help="Only those whose envelope names such a producer.")]
@@ -64,7 +63,7 @@ class Desk:
 
 @app.command("list")
 def list_letters(
-    run: Run = None,
+    run: LiveRun = None,
     reason: Reason = "",
     stream: Stream = "",
     producer: Producer = "",
@@ -80,7 +79,7 @@ def list_letters(
 @app.command()
 def show(
     letter_id: Annotated[str, typer.Argument(metavar="ID", help="As `esper dead list` shows it.")],
-    run: Run = None,
+    run: LiveRun = None,
     json: AsJson = False,
 ) -> None:
     """Show one letter whole: where it lay, what its envelope says, and its body where the keyring opens it."""
@@ -90,7 +89,7 @@ def show(
 @app.command()
 def replay(
     ids: Ids = None,
-    run: Run = None,
+    run: LiveRun = None,
     reason: Reason = "",
     stream: Stream = "",
     producer: Producer = "",
@@ -111,7 +110,7 @@ def replay(
 @app.command()
 def purge(
     ids: Ids = None,
-    run: Run = None,
+    run: LiveRun = None,
     reason: Reason = "",
     stream: Stream = "",
     producer: Producer = "",

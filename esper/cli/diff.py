@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.log import RUNS, RunsDir
+from esper.cli.options import RUNS, AsObject, RunsDir
 from esper.cli.printed import printable
 from esper.errors import SettingError
 from esper.runtime import logbook
@@ -24,7 +24,7 @@ def diff(
     runs_dir: RunsDir = RUNS,
     keyring: Annotated[Path | None, typer.Option(help="A keyring of the first; default: beside its log.")] = None,
     other_keyring: Annotated[Path | None, typer.Option(help="A keyring of the other one.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: AsObject = False,
 ) -> None:
     """Compare what two runs decided, step by step. Status 0: alike, digests included; 1: they part somewhere."""
     left, right = _history(one, runs_dir, keyring), _history(other, runs_dir, other_keyring)

@@ -18,6 +18,7 @@ from esper.bus import connect
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.survey import survey
+from esper.cli.options import AsObject
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import machine_facts
 from esper.doctor.machine_checks import machine_findings
@@ -40,7 +41,7 @@ def doctor(
         str | None, typer.Option(metavar="URL", help="The Redis to look at; else ESPER_REDIS_URL, or an embedded one.")
     ] = None,
     run: Annotated[str | None, typer.Option(help="Also look at this live run: its keys, its streams.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: AsObject = False,
 ) -> None:
     """Check this machine and a Redis, and say what to do. A message is published and read on a stream of its own."""
     findings = machine_findings(machine_facts()) + asyncio.run(_redis_and_run(redis, run))

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from esper.cli.options import AsJson
 from esper.errors import SettingError
 from esper.leyline.keyfile import read_private
 from esper.leyline.keyring import LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
@@ -20,7 +21,6 @@ from esper.leyline.kinds import Role
 app = typer.Typer(name="keys", help="Make, list, rotate and retire keys.", no_args_is_help=True)
 
 Master = Annotated[Path, typer.Argument(help="The master keyring.", show_default=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 Renew = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Also derive anew every role keyring in this folder, in time.")
 ]

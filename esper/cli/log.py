@@ -10,18 +10,14 @@ from typing import Annotated
 
 import typer
 
+from esper.cli.options import RUNS, Keyring, LoggedRun, RunsDir
 from esper.errors import SettingError
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logbook
 
-Run = Annotated[str, typer.Argument(help="Name or id of a run, live or kept below --runs-dir; or an exported file.")]
-RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs leave their logs.")]
-Keyring = Annotated[Path | None, typer.Option(help="A keyring of the run; default: the one kept beside its log.")]
-RUNS = Path("runs")
-
 
 def log(
-    run: Run,
+    run: LoggedRun,
     out: Annotated[Path | None, typer.Option(help="Where the log goes; default: to the terminal or pipe.")] = None,
     public: Annotated[
         Path | None, typer.Option(help="Also write the public keys, which check the controller's signatures alone.")

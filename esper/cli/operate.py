@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from esper.bus import runs
+from esper.cli.options import AsJson
 from esper.errors import SettingError
 from esper.runtime import control
 
@@ -21,7 +22,6 @@ GONE_S = 30.0
 Run = Annotated[
     str, typer.Argument(help="Name or id of a run that `esper up` keeps going; else ESPER_RUN, or the one.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 def ps(run: Run = "", json: AsJson = False) -> None:

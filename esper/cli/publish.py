@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from esper.cli.options import LiveRun
 from esper.errors import SettingError
 
 EXAMPLES = {
@@ -70,7 +71,6 @@ MEANINGS = {
 }
 """Parameter of an operation: its line in the help."""
 
-Run = Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.0, help="Seconds to wait until all apply it; judged later, it is void.")
 ]
@@ -116,7 +116,7 @@ def _command(operation: Callable[..., Awaitable[Any]], do: Do | None) -> Callabl
             asyncio.run(_publish(asked, run, timeout_s if wait else None, as_json))
 
     shown = [_shown(parameter) for parameter in parameters]
-    shown += [_keyword("run", Run, None), _keyword("timeout_s", Timeout, 60.0), _keyword("wait", Wait, True)]
+    shown += [_keyword("run", LiveRun, None), _keyword("timeout_s", Timeout, 60.0), _keyword("wait", Wait, True)]
     shown += [_keyword("attempts", Attempts, 1), _keyword("as_json", Json, False)]
     command.__setattr__("__signature__", inspect.Signature(shown))
     return command

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from esper.cli.log import RUNS, Keyring, Run, RunsDir
+from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir
 from esper.cli.ports import free_port
 from esper.errors import EsperError, SettingError
 from esper.leyline import contracts as pb
@@ -70,7 +70,7 @@ class Result:
 
 
 def replay(
-    run: Run,
+    run: LoggedRun,
     script: Annotated[
         str, typer.Option(help="What to start instead of what the run was: arguments of the interpreter, as one text.")
     ] = "",
@@ -78,7 +78,7 @@ def replay(
     keyring: Keyring = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether the run can be replayed.")] = False,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Give up after so many seconds.")] = 3600.0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: AsObject = False,
 ) -> None:
     """Run a finished run again on this machine, decisions taken from its log, and compare the parameters.
 

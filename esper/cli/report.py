@@ -11,7 +11,7 @@ import typer
 
 from esper.bench.output.placed import place
 from esper.bus.names import NAME
-from esper.cli.log import RUNS, Keyring, Run, RunsDir
+from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir
 from esper.errors import SettingError
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ FOUND = 1
 
 
 def report(
-    run: Run,
+    run: LoggedRun,
     out: Annotated[Path | None, typer.Option(help="Where the file goes; default: report-<run>.html, here.")] = None,
     runs_dir: RunsDir = RUNS,
     keyring: Keyring = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: AsObject = False,
 ) -> None:
     """Write the report of a run, from its log: one file without scripts, to be opened anywhere, and mailed."""
     finished, page = asyncio.run(_read(run, runs_dir, keyring))

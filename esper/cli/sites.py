@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from esper.cli.options import AsObject
 from esper.errors import SettingError
 from esper.kasmina.survey import SiteView, as_inputs, example, survey
 from esper.kernels.installed import installed_blueprints
@@ -33,7 +34,7 @@ def sites(
         typer.Option("--input", metavar="SHAPE[:DTYPE]", help="Of an example input, as 2,3,32,32 or 2,16:int64."),
     ] = None,
     match: Annotated[str, typer.Option(metavar="PATTERN", help="Only sites of this name, as 'blocks.*.mlp'.")] = "*",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: AsObject = False,
 ) -> None:
     """List the sites of a model: shapes, parameters, and which blueprints fit.
 

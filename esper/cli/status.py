@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json as notation
 import time
-from typing import Annotated
 
-import typer
+from esper.cli.options import AsObject, LiveRun
 
 
 def status(
-    run: Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    run: LiveRun = None,
+    json: AsObject = False,
 ) -> None:
     """Show the newest heartbeat of each worker of a live run."""
     asyncio.run(_status(run, json))

@@ -14,6 +14,7 @@ from esper.bus.counters import Count
 from esper.bus.names import key
 from esper.bus.survey import Group, StreamView, survey
 from esper.bus.tidy import IDLE_MS, forget_group
+from esper.cli.options import AsJson, LiveRun
 from esper.errors import SettingError
 from esper.runtime import access
 from esper.runtime.tallies import LOGS, REPEATED, tallied
@@ -24,13 +25,11 @@ HEAD = "stream                 length  group                  lag  pending  olde
 
 app = typer.Typer(name="streams", invoke_without_command=True, help="Show each stream of a run, and who reads it.")
 
-Run = Annotated[str | None, typer.Option(help="Name or id of a live run; else ESPER_RUN.")]
-
 
 @app.callback()
 def streams(
     context: typer.Context,
-    run: Run = None,
+    run: LiveRun = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
     watch: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Look again this often; 0: once.")] = 0.0,
 ) -> None:
@@ -42,9 +41,9 @@ def streams(
 @app.command()
 def forget(
     group: Annotated[str, typer.Argument(help="The name of a worker that is gone for good.")],
-    run: Run = None,
+    run: LiveRun = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say where the group stands, and do nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Destroy the groups of a worker that is gone, once their position is told. Refused while it still reads."""
     if group in ROLES:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from esper.cli.moments import EXPECTED, order_of
+from esper.cli.options import AsJson, NamedRun
 
 if TYPE_CHECKING:
     from esper.cli.passages import Passage
     from esper.cli.sieve import Sieve
     from esper.leyline.seal import Opened
 
-Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Name or id of a live run; else ESPER_RUN.")]
 Tier = Annotated[str, typer.Option(help="worker (telemetry), region (regional), global, receipts or state.")]
 Source = Annotated[str, typer.Option(metavar="GLOB", help="Only of workers, regions or seeds like worker-*.")]
 Level = Annotated[str, typer.Option(help="Only this and above: debug, info, warning, error or critical.")]
@@ -34,7 +34,7 @@ Follow = Annotated[
 
 
 def tail(
-    named: Run = None,
+    named: NamedRun = None,
     run: Annotated[str | None, typer.Option(help="The same as RUN.")] = None,
     tier: Tier = "global",
     source: Source = "",
@@ -45,7 +45,7 @@ def tail(
     last: Last = None,
     follow: Follow = None,
     count: Annotated[int, typer.Option(min=0, help="End after this many; 0: never.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Follow telemetry, receipts or states of a live run."""
     from esper.cli.passages import Passage

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json as notation
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from esper.cli.log import RUNS, RunsDir
+from esper.cli.options import RUNS, AnyKeyring, AsJson, RunsDir
 from esper.cli.printed import printable
 from esper.runtime import logbook
 from esper.runtime.audit import Audit, Finding, audit
@@ -20,11 +19,9 @@ FOUND = 1
 
 def verify(
     log: Annotated[str, typer.Argument(metavar="FILE", help="An exported log, or a run whose log was kept.")],
-    keyring: Annotated[
-        Path | None, typer.Option(help="A keyring of the run, or its public keys; default: the one beside the log.")
-    ] = None,
+    keyring: AnyKeyring = None,
     runs_dir: RunsDir = RUNS,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Check a log, one line for each finding, with its entry id. Status 0: nothing found; 1: something; 2: no log."""
     book, keys = asyncio.run(logbook.find(log, runs_dir, keyring))

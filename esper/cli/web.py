@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from esper.cli.extras import extra
+from esper.cli.options import NamedRun
 
 if TYPE_CHECKING:
     from esper.web.serving import Place
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 PORT = 8470
 OPEN_TO_OTHERS = "whoever reaches {host} can read this run; without TLS in front a token is read along, too"
 
-Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Name or id of a live run; else ESPER_RUN.")]
 TokenFile = Annotated[
     Path | None, typer.Option(help="Who knows what is in it may publish; else ESPER_WEB_TOKEN; else nobody may.")
 ]
@@ -28,7 +28,7 @@ AllowHost = Annotated[list[str] | None, typer.Option(help="A name that browsers 
 
 
 def web(
-    run: Run = None,
+    run: NamedRun = None,
     host: Annotated[str, typer.Option(help="Address to answer at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to answer at; 0: a free one.")] = PORT,
     token_file: TokenFile = None,

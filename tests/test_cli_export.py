@@ -31,6 +31,16 @@ async def test_once_ends_when_all_is_carried_over(run: ScriptedRun, tmp_path: Pa
     assert len(list((tmp_path / run.run_id).glob("events.out.tfevents.*"))) == 1
 
 
+async def test_a_place_that_can_not_be_written_to_is_one_line(run: ScriptedRun, tmp_path: Path) -> None:
+    await say(run, aggregate(1, loss=[1.0]))
+    (tmp_path / "folder").mkdir()
+
+    status, out, err = await esper("jsonl", run.name, str(tmp_path / "folder"), "--once")
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "folder'; expected a place that can be written to (Is a directory)" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -11,6 +11,7 @@ import typer
 
 from esper.bus.names import checked_name
 from esper.cli.exporting import FileKind, exporting, follow, for_scrapes, into_files
+from esper.errors import SettingError
 from esper.narset.running import checked_bounds
 from esper.runtime import access, metrics
 from esper.runtime.exporters.lines import MOST_BYTES, NUM_KEPT
@@ -76,7 +77,10 @@ async def _prometheus(run: str, address: tuple[str, int], bounds: tuple[float, .
 
 async def _files(run: str, kind: FileKind, path: Path, once: bool, **limits: int) -> None:
     found = await access.find(run)
-    with into_files(kind, path, found.run_id, **limits) as sink:
-        async with exporting(found, sink) as export:
-            await export.run(asyncio.Event(), until_idle=once)
+    try:
+        with into_files(kind, path, found.run_id, **limits) as sink:
+            async with exporting(found, sink) as export:
+                await export.run(asyncio.Event(), until_idle=once)
+    except OSError as error:  # a full disk, or a folder in a file's place: what is kept is whole, and gone on from
+        raise SettingError("path", str(path), f"a place that can be written to ({error.strerror})") from error
     print(f"{export.num_written} aggregates written", file=sys.stderr)

@@ -187,6 +187,13 @@ def test_another_version_of_the_envelope_is_refused() -> None:
     assert refusal(worker_opener(), data) == "REASON_WRONG_VERSION"
 
 
+def test_another_version_of_the_message_is_refused_whoever_sealed_it() -> None:
+    of_tomorrow = command()
+    of_tomorrow.version = 2
+
+    assert refusal(worker_opener(), controller().seal(of_tomorrow)) == "REASON_WRONG_VERSION"
+
+
 @pytest.mark.parametrize(
     ("issued_s", "reason"), [(61, "REASON_FROM_THE_FUTURE"), (-61, "REASON_STALE"), (60, ""), (-60, "")]
 )

@@ -70,6 +70,13 @@ MUTANTS = (
         ("tests/test_replay.py::test_the_same_bytes_under_another_entry_are_replayed",),
     ),
     Mutant(
+        "a_message_of_another_version_is_believed",
+        "esper/leyline/seal.py",
+        "        if message.version != bounds.VERSION:\n            bounds.version(message)\n",
+        "",
+        ("tests/test_envelope.py::test_another_version_of_the_message_is_refused_whoever_sealed_it",),
+    ),
+    Mutant(
         "what_was_seen_is_not_persisted",
         "esper/leyline/replay.py",
         "                fields.update((field_name(name, slot), value) for slot, value in slots.items())\n",

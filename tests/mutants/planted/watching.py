@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "the_doctor_leaves_its_message_behind",
         "esper/doctor/first_message.py",
-        'await writer.execute_command("DEL", *keys)',
+        'await writer.execute_command("DEL", stream, outbox.memory(stream))',
         "pass",
         (f"{DOCTOR_TESTS}::test_a_message_really_goes_all_the_way_and_leaves_nothing_behind",),
     ),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.runs import RunRecord
 from esper.cli.fleet import example, groups
 from esper.cli.plan import Place, planned
@@ -55,6 +57,17 @@ def test_each_process_is_told_its_run_its_name_and_its_own_keyring() -> None:
     )
     assert (environment(tier)["ESPER_REGIONS"], tier.programs[0].command[-1]) == ("eu", "esper.workers.global_")
     assert environment(coordinator)["ESPER_ARCHIVE"] == "/runs/digits-0a1b2c3d/log"
+
+
+def test_processes_of_a_run_with_its_own_redis_hold_no_password_of_another() -> None:
+    read = parse('name = "digits"\n[process.x]\ncommand = ["x"]', "run.toml")
+    own = replace(RECORD, url=f"unix://{RECORD.directory}/redis.sock")
+
+    for url, left_out in ((own.url, {PASSWORD, USERNAME, "ESPER_REDIS_CA"}), (RECORD.url, set()), ("unix:///s", set())):
+        tiers = planned(read, Place(replace(RECORD, url=url), PLACE.directory))
+        programs = [program for tier in tiers for plan in tier for program in plan.programs]
+        assert len(programs) == 6 and all(left_out <= {*program.without} for program in programs)
+        assert left_out or not any(program.without for program in programs)
 
 
 def test_ranks_of_a_group_meet_at_one_port_and_replicas_know_of_no_group() -> None:

@@ -52,6 +52,17 @@ def test_a_server_started_in_its_directory_has_its_url() -> None:
         assert server.url == record.url
 
 
+def test_a_password_is_for_a_server_outside_also_where_that_listens_on_a_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ESPER_REDIS_PASSWORD", "secret")
+    with (
+        runs.register("own", started_ns=1) as own,
+        runs.register("outside", started_ns=1, url="unix:///run/redis.sock") as outside,
+    ):
+        assert (own.reach, outside.reach) == (own.url, "unix://:secret@/run/redis.sock")
+
+
 def test_an_unknown_run_is_refused_with_the_ones_there_are() -> None:
     with runs.register("digits", started_ns=1) as record, pytest.raises(UnknownRunError) as refused:
         runs.resolve("letters")

@@ -143,6 +143,20 @@ async def test_limits_hold_in_the_process(tmp_path: Path) -> None:
     assert (tmp_path / "bound.log").read_text().split() == [nice, "64", str(512 * 1024), "0", "99"]
 
 
+async def test_a_variable_that_it_is_to_go_without_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONE", "of whoever starts it")
+    monkeypatch.setenv("OTHER", "kept")
+    programs = (Program("told", ["sh", "-c", 'echo "$ONE,$OTHER"'], without=("ONE",)),)
+    told = Unit(Plan("told", "told", programs, AT_ONCE, may_end=True, tells_ready=False), tmp_path, {}, Said())
+
+    told.begin()
+    await told.tend()
+
+    assert (tmp_path / "told.log").read_text() == ",kept\n"
+
+
 async def test_a_command_that_is_not_there_says_so_in_its_log(tmp_path: Path) -> None:
     programs = (Program("none", ["/nowhere/to/be/found"]),)
     none = Unit(Plan("none", "none", programs, Restart(limit=0)), tmp_path, {}, Said())

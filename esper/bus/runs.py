@@ -22,7 +22,7 @@ from esper.bus.names import RUNS_KEY, checked_name, new_run_id
 from esper.bus.passwords import of_role
 from esper.errors import SettingError, UnknownRunError
 
-RECORD, LOCK, KEYS = "run.json", "lock", "keys"
+RECORD, LOCK, KEYS, SOCKET = "run.json", "lock", "keys", "redis.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,12 @@ class RunRecord:
         if self.passwords:
             user = of_role(Path(self.passwords), self.run_id, role, "passwords")
             return completed(self.url, {**os.environ, **user})
-        return self.url if self.url.startswith("unix:") else completed(self.url, os.environ)
+        return self.url if self.has_own_redis else completed(self.url, os.environ)
+
+    @property
+    def has_own_redis(self) -> bool:
+        """Whether it is the embedded server of the run, and none outside."""
+        return self.url == f"unix://{self.directory}/{SOCKET}"
 
     def keyring(self, role: str) -> Path:
         """Path of a role's keyring."""
@@ -108,7 +113,7 @@ def register(
     if any(record.run_id == run_id for record in list_live()):
         raise SettingError("run", run_id, "a run that nobody keeps going yet")
     directory = root / run_id
-    socket = directory / "redis.sock"
+    socket = directory / SOCKET
     if len(bytes(socket)) > LONGEST_SOCKET_PATH:
         raise SettingError("path of the Redis socket", str(socket), f"at most {LONGEST_SOCKET_PATH} bytes")
     record = RunRecord(run_id, name, url or f"unix://{socket}", directory, started_ns, passwords)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from esper.bus.credentials import FILES, PASSWORD, USERNAME
 from esper.bus.passwords import Held, file_of
 from esper.bus.runs import RunRecord
 from esper.cli.ports import free_port
@@ -27,6 +28,8 @@ ROLES: dict[str, list[Role]] = {
     "observer": [Role.OBSERVER],
 }
 """Keyring: the roles whose keys it holds."""
+REDIS_VARIABLES = (USERNAME, PASSWORD, *FILES.values())
+"""Of a Redis outside; the run's own asks for no password, and refuses whoever gives one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class Place:
         }
         given = {f"ESPER_{setting}": value for setting, value in {**common, **settings}.items()}
         environment = {"PYTHONUNBUFFERED": "1", **kind.environment, **given}
-        return Program(name, resolved(command), environment, words(kind.limits))
+        without = REDIS_VARIABLES if self.record.has_own_redis else ()
+        return Program(name, resolved(command), environment, words(kind.limits), without)
 
 
 def planned(read: RunFile, place: Place) -> list[list[Plan]]:
@@ -99,7 +103,7 @@ def trainer(rank: int, kind: Trainer, place: Place, region: str) -> Program:
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(kind.count)}
     meeting = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     together = {**meeting, **ranks} if kind.together and kind.count > 1 else {}
-    return Program(f"trainer-{rank}", made.command, {**together, **made.environment}, made.limits)
+    return replace(made, name=f"trainer-{rank}", environment={**together, **made.environment})
 
 
 def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Place, fresh: Variables) -> Plan:

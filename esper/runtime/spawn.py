@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,12 +41,16 @@ except OSError as error:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What one process is started with. `limits`: words such as nice=5 or 7=1024, the kernel's number of a limit."""
+    """What one process is started with. `limits`: words such as nice=5 or 7=1024, the kernel's number of a limit.
+
+    `without`: variables of whoever starts it that are none of its business.
+    """
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: str = ""
+    without: Collection[str] = ()
 
 
 class NotStartedError(EsperError):
@@ -61,10 +65,11 @@ async def spawn(program: Program, log: Path, **more: str) -> asyncio.subprocess.
     """Start it, in this environment and `more`; what it says goes to the end of `log`. NotStartedError: it is not."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
+        inherited = {name: value for name, value in os.environ.items() if name not in program.without}
         with log.open("ab") as output:
             return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), program.limits, *program.command),
-                env={**os.environ, **program.environment, **more},
+                env={**inherited, **program.environment, **more},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

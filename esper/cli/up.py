@@ -66,6 +66,7 @@ class Keeper:
 
     def __init__(self, told_fd: int = -1) -> None:
         self._told_fd = told_fd
+        self._is_awaited = told_fd >= 0  # whoever has started this waits until it is ready
         self._console = Console(quiet=True)
         self._crew: Crew | None = None
         self._this: asyncio.Task[Any] | None = None
@@ -89,7 +90,7 @@ class Keeper:
             typer.echo(
                 f"esper: {other} goes on, and is reached by its id; {run.record.name} means the new run", err=True
             )
-        telling = asyncio.create_task(self._tell(crew))
+        telling = asyncio.create_task(self._tell(run, crew))
         beside = [asyncio.create_task(self._announce(run, crew))]
         if self._told_fd < 0:
             beside.append(asyncio.create_task(self._screen(run)))
@@ -127,11 +128,13 @@ class Keeper:
         else:
             self._crew.stopping.set()
 
-    async def _tell(self, crew: Crew) -> None:
+    async def _tell(self, run: Fleet, crew: Crew) -> None:
         """Say what happens to processes, to the last of them."""
         async with aclosing(crew.notes.while_doing(crew.drained.wait())) as notes:
             async for note in notes:
                 self._say(sentence(note))
+                if self._is_awaited and note["event"] == "process.died":
+                    typer.echo(f"esper: {sentence(note)}; see {run.place.logs}", err=True)
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:
         """Once every unit is ready, say so to whoever has started this; the run ends where that one is gone by then."""
@@ -144,7 +147,10 @@ class Keeper:
                 late_at = math.inf
                 tell(self._told_fd, {"waits_for": waits, "after_s": run.read.ready_s, "logs": str(run.place.logs)})
             await asyncio.sleep(LOOK_S)
+        if any(unit.state is State.FAILED and unit.plan.essential for unit in crew.units):
+            return  # the run ends, and says why
         notify.ready()
+        self._is_awaited = False
         if self._told_fd >= 0:
             with (run.place.logs / "up.log").open("ab") as log:
                 for descriptor in (1, 2):  # from here on nobody is at the terminal

@@ -1,0 +1,34 @@
+"""A run whose training script can't begin is never said to be up: what went wrong is told where the run was started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.processes import Esper
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
+
+FILE = """
+name = "broken"
+[trainer]
+count = 1
+command = ["python", "train.py"]
+restart = { first_s = 0.1, limit = 1 }
+"""
+
+
+def test_a_script_that_dies_at_once_ends_a_detached_start_with_its_last_words(
+    esper: Callable[..., Esper], runtime: Path
+) -> None:
+    (runtime / "train.py").write_text("import nosuch_module\n")
+    (runtime / "run.toml").write_text(FILE)
+
+    command = esper("up", "-f", runtime / "run.toml", "--detach", "--runs-dir", runtime / "runs")
+
+    assert command.ended() == 1
+    assert "is up" not in command.text
+    assert "trainer-0 ended with exit code 1; it is started again in 0.1 s; see " in command.text
+    assert command.said[-1].strip() == "ModuleNotFoundError: No module named 'nosuch_module'"

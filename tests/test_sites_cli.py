@@ -110,7 +110,10 @@ def test_without_inputs_there_are_no_shapes_but_a_hint(capsys: pytest.CaptureFix
         (["{file}:number"], "it returned a int"),
         (["{file}:plain", "--input", "2,x"], "--input is '2,x'; expected sizes and a dtype of torch"),
         (["{file}:plain", "--input", "2,3:nosuch"], "--input is '2,3:nosuch'"),
-        (["{file}:plain", "--input", "2,5,7"], "example inputs is [(2, 5, 7)]; expected what the model takes"),
+        (
+            ["{file}:plain", "--input", "2,5,7"],
+            "example inputs is '2,5,7:float32'; expected SHAPE:DTYPE of what the model takes",
+        ),
         (["{file}:fed", "--match", "nothing.*"], "--match is 'nothing.*'; expected a pattern that some of the 7 sites"),
     ],
 )

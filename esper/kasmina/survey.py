@@ -109,13 +109,17 @@ def _watch(
         with undisturbed(host):
             host(*args, **kwargs)
     except CALL_ERRORS as error:
-        shapes = [tuple(each.shape) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
-        raise SettingError(
-            "example inputs", shapes, f"what the model takes ({type(error).__name__}: {error})"
-        ) from error
+        met = " and ".join(as_option(each) for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
+        expected = f"SHAPE:DTYPE of what the model takes ({type(error).__name__}: {error})"
+        raise SettingError("example inputs", met, expected) from error
     finally:
         for handle in handles:
             handle.remove()
+
+
+def as_option(tensor: Tensor) -> str:
+    """2,5,7:float32, as `--input` takes it."""
+    return f"{','.join(map(str, tensor.shape))}:{str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _note(

@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from esper.bus.delivery import Delivery
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Said, Succession, in_force
-from esper.runtime.orders import Orders, entry_id
+from esper.runtime.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from esper.tolaria.boundary import Boundary
@@ -228,7 +229,7 @@ class Barriers(RuleBasedStateMachine):
     @rule()
     def the_group_is_started_anew(self) -> None:
         """From a common checkpoint: at one step, bound by nothing that was decided before."""
-        step, past = max(rank.step for rank in self.ranks), entry_id(f"{len(self.decisions)}-0")
+        step, past = max(rank.step for rank in self.ranks), entry_order(f"{len(self.decisions)}-0")
         incarnation = self.ranks[0].incarnation + 1
         self.ranks = [Rank(number, incarnation, step, Orders(past=past)) for number in RANKS]
         for number in RANKS:

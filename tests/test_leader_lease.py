@@ -13,12 +13,13 @@ from esper.bus.pending import Source
 from esper.bus.protocol import Surroundings
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
+from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
 from esper.runtime.coordinate import Desk
 from esper.runtime.lease import Standby
-from esper.runtime.orders import Orders, entry_id
+from esper.runtime.orders import Orders
 from esper.runtime.recall import Recaller
 from tests.rounds import germinate, heartbeat
 from tests.test_coordinator import Run, run, step_until_idle
@@ -159,7 +160,7 @@ async def test_a_resumed_rank_recalls_nothing_of_a_leader_that_was_replaced_befo
     openers = {"decisions": Opener(keys, name="w", guard=None, accept=[Domain.DECISION], carries_out=True)}
     recaller = Recaller(run.redis, run.run_id, "w", openers, clock)
 
-    found = await recaller.recall(pb.Recall(after=at[3], roster_generation=1), entry_id(at[-1]))
+    found = await recaller.recall(pb.Recall(after=at[3], roster_generation=1), entry_order(at[-1]))
 
     assert [(order.commit.round, order.commit.effective_step) for order in found] == [(2, 30)]
 

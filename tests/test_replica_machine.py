@@ -7,8 +7,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from esper.errors import EvictedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.succession import Succession, in_force
-from esper.runtime.orders import Orders, entry_id
+from esper.runtime.orders import Orders
 from tests.rounds import heartbeat
 from tests.test_barrier_machine import MS, PROMISE_STEPS, RANK, RANKS, Barriers, Rank
 
@@ -58,7 +59,7 @@ class Replicas(Barriers):
     @rule(number=RANK)
     def one_is_started_anew(self, number: int) -> None:
         """From a checkpoint at its step: it knows what was decided by then."""
-        old, past = self.ranks[number], entry_id(f"{len(self.decisions)}-0")
+        old, past = self.ranks[number], entry_order(f"{len(self.decisions)}-0")
         anew = Rank(number, old.incarnation + 1, old.step, Orders(past=past))
         self.ranks[number] = anew
         self.away.discard(number)

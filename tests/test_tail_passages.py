@@ -11,11 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.cli.main import app
-from esper.cli.moments import after, order_of, up_to
+from esper.cli.moments import after, up_to
 from esper.cli.passages import Passage
 from esper.cli.tail import folded
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
 from tests.export_kit import aggregate, say
 from tests.scripted import ScriptedRun, accepted, failed
@@ -61,7 +62,7 @@ async def test_streams_of_several_regions_are_one_in_the_order_of_time(run: Scri
     await run.beat(1)
     ids = [await frame(run, f"worker-{number % 2}", packet(1, Level.TELEMETRY_INFO, loss=1.0)) for number in range(6)]
 
-    ordered = sorted(ids, key=order_of)
+    ordered = sorted(ids, key=entry_order)
     assert [each["entry_id"] for each in await told(run, "--tier", "telemetry")] == ordered
     assert [each["entry_id"] for each in await told(run, "--tier", "worker", "-n", "3")] == ordered[3:]
 
@@ -216,14 +217,14 @@ async def test_bad_input_is_one_line(run: ScriptedRun, arguments: list[str], exp
 def test_a_time_means_entries_from_then_on(text: str, before_s: float) -> None:
     at_ms = int((NOW_S - before_s) * 1000)
 
-    assert order_of(after("since", text, NOW_S)) == (at_ms - 1, 2**64 - 1) < (at_ms, 0)
-    assert order_of(up_to("until", text, NOW_S)) == (at_ms, 2**64 - 1)
+    assert entry_order(after("since", text, NOW_S)) == (at_ms - 1, 2**64 - 1) < (at_ms, 0)
+    assert entry_order(up_to("until", text, NOW_S)) == (at_ms, 2**64 - 1)
 
 
 def test_a_time_of_day_is_today_in_this_zone() -> None:
     midnight = time.mktime((*time.localtime(NOW_S)[:3], 0, 0, 0, 0, 0, -1))
 
-    assert order_of(after("since", "00:00", NOW_S))[0] == int(midnight * 1000) - 1
+    assert entry_order(after("since", "00:00", NOW_S))[0] == int(midnight * 1000) - 1
 
 
 @pytest.mark.parametrize("text", ["$", "0", "17-3", "17"])

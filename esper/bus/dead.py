@@ -12,6 +12,7 @@ from esper.bus.connect import Redis
 from esper.bus.delivery import FIELD, Entry
 from esper.bus.names import RUN_KEY, key
 from esper.errors import RefusedError
+from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import unpack
 
 ENTRY_ID = re.compile(r"\d{1,19}(-\d{1,19})?")
@@ -52,7 +53,7 @@ class Letter:
     @property
     def made_ms(self) -> int:
         """When it was set aside, by the server."""
-        return int(self.entry_id.partition("-")[0])
+        return entry_ms(self.entry_id)
 
     @property
     def origin_id(self) -> str:

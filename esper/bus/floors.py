@@ -8,6 +8,7 @@ from typing import Any
 
 from esper.bus.connect import Redis
 from esper.bus.names import LOGGED, STREAMS, key
+from esper.leyline.entries import entry_order
 
 DECISIONS = "decisions"
 NEWEST_KEPT = 512
@@ -45,12 +46,6 @@ async def floors_of(
     when = f"{floors[DECISIONS].partition('-')[0]}-0"
     floors |= {row.name: when for row in STREAMS if row.trimming == LOGGED and not row.positioned}
     return {name: floor for name, floor in floors.items() if entry_order(floor) > (0, 0)}
-
-
-def entry_order(entry_id: str) -> tuple[int, int]:
-    """As the stream orders them."""
-    milliseconds, _, number = entry_id.partition("-")
-    return int(milliseconds), int(number or 0)
 
 
 async def workers_of(redis: Redis, run_id: str) -> list[str]:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import structlog
 
 from esper.bus.delivery import FIELD, MAX_ATTEMPTS, TOGETHER, Delivery, Row, body_of, delivered, entries_of
-from esper.bus.ids import before, id_order
+from esper.bus.ids import before
 from esper.bus.protocol import Ask, Steps
 from esper.bus.script import ABSOLVE, call
+from esper.leyline.entries import entry_order
 
 NUM_HELD_BEFORE_LOOK = 8192
 NUM_ABSOLVED = 500  # entries a call
@@ -94,7 +95,7 @@ class Pending:
 
         Nothing is taken off a try alone: what always takes longer than its lease must come to an end too.
         """
-        yield from self._take_off(sorted(self._held, key=id_order), TOGETHER)
+        yield from self._take_off(sorted(self._held, key=entry_order), TOGETHER)
 
     def acquit(self, entry_ids: Sequence[str]) -> Steps[None]:
         """These were handled and killed nobody, though what they ask for is yet to come: that try does not count."""
@@ -128,8 +129,8 @@ class Pending:
         if not self.sweeping:
             self._cursor, self._last, self.sweeping = before(first), last, True
             return
-        self._cursor = min(self._cursor, before(first), key=id_order)
-        self._last = END if self._last == END else max(self._last, last, key=id_order)
+        self._cursor = min(self._cursor, before(first), key=entry_order)
+        self._last = END if self._last == END else max(self._last, last, key=entry_order)
 
     def _taken(self, rows: Sequence[Row], attempts: Attempts) -> Steps[list[Delivery]]:
         """Deliveries of these entries, from now on in hand. What was deleted while pending is acknowledged here."""

@@ -20,10 +20,11 @@ from esper.cli.moments import NOW, after
 from esper.cli.options import RUNS, AnyKeyring, AsJson, RunsDir
 from esper.cli.printed import printable
 from esper.leyline.archive import Entry
+from esper.leyline.entries import entry_ms
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logbook
 from esper.runtime.audit import peeked
-from esper.runtime.logbook import Logbook, Read, opened, order_of
+from esper.runtime.logbook import Logbook, Read, opened
 from esper.runtime.provenance import PROOFS, Deed, Provenance, Rejection, Signer, traced, whole
 from esper.view.wording import told
 
@@ -75,7 +76,7 @@ def rows(found: Provenance) -> Iterator[dict[str, Any]]:
     """For a machine: each deed, each signer, each kind of rejection."""
     for deed in found.deeds:
         facts = {each.name: getattr(deed, each.name) for each in fields(deed) if each.name != "message"}
-        yield {"row": "deed", **facts, "what": told(deed.message), "at": moment(order_of(deed.entry_id)[0])}
+        yield {"row": "deed", **facts, "what": told(deed.message), "at": moment(entry_ms(deed.entry_id))}
     for signer in found.signers:
         yield {"row": "signer", **told_of(signer), "kinds": dict(signer.kinds)}
     for rejection in found.rejections:
@@ -112,7 +113,7 @@ def deed_line(deed: Deed) -> str:
     words = [told(deed.message), f"by {deed.issued_by}" if deed.issued_by else "", deed.verdict]
     words += [f"applied by {workers} before step {step}" for step, workers in grouped(deed.applied)]
     words += [f"failed on {workers} ({reason})" for reason, workers in grouped(deed.failed)]
-    at, who = moment(order_of(deed.entry_id)[0]), f"{deed.role}/{deed.producer}"
+    at, who = moment(entry_ms(deed.entry_id)), f"{deed.role}/{deed.producer}"
     return f"{at}  {deed.entry_id:21} {deed.proof:9} {deed.key_id}  {who:25} {', '.join(filter(None, words))}"
 
 

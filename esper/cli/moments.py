@@ -34,12 +34,6 @@ def up_to(name: str, text: str, now_s: float) -> str:
     return f"{_time_ms(name, text, now_s)}-{_LAST}"
 
 
-def order_of(entry_id: str) -> tuple[int, int]:
-    """Entry ids compare as two numbers."""
-    milliseconds, _, number = entry_id.partition("-")
-    return int(milliseconds), int(number or 0)
-
-
 def _time_ms(name: str, text: str, now_s: float) -> int:
     """Of a time without a zone, in that of this machine; of one without a day, today."""
     if ago := _AGO.fullmatch(text):

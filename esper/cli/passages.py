@@ -9,7 +9,8 @@ from typing import Protocol
 
 from esper.bus import tail
 from esper.bus.connect import Redis
-from esper.cli.moments import NOW, START, after, order_of, up_to
+from esper.cli.moments import NOW, START, after, up_to
+from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.seal import Opened
 
 
@@ -34,12 +35,12 @@ class Passage:
         """From what a person wrote. Empty: from now on, where it is followed, and else all there is; without end."""
         start = since or (NOW if follows and last is None else START)
         end = up_to("until", until, now_s) if until else ""
-        is_past = bool(end) and order_of(end)[0] < now_s * 1000
+        is_past = bool(end) and entry_ms(end) < now_s * 1000
         return cls(after("since", start, now_s), end, last, follows and not is_past)
 
     def is_over(self, entry_id: str) -> bool:
         """Whether this lies behind the end."""
-        return bool(self.until) and order_of(entry_id) > order_of(self.until)
+        return bool(self.until) and entry_order(entry_id) > entry_order(self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Reading:
 
     async def messages(self, passage: Passage) -> AsyncGenerator[Opened, None]:
         """What the passage says. Ends where it does; where it follows without an end, never."""
-        newest = max([await tail.newest_id(self.redis, stream) for stream in self.streams], key=order_of)
+        newest = max([await tail.newest_id(self.redis, stream) for stream in self.streams], key=entry_order)
         if passage.since != NOW:
             end = passage.until if passage.is_over(newest) else newest
             found = self._newest(passage, end) if passage.last else self._forward(passage.since, end)
@@ -74,12 +75,12 @@ class Reading:
             num = 0
             async with aclosing(tail.backwards(self.redis, stream, end)) as entries:
                 async for entry_id, sealed in entries:
-                    if num == passage.last or order_of(entry_id) <= order_of(passage.since):
+                    if num == passage.last or entry_order(entry_id) <= entry_order(passage.since):
                         break
                     if (opened := self._wanted(stream, entry_id, sealed)) is not None:
                         found.append(opened)
                         num += 1
-        for opened in sorted(found, key=lambda opened: order_of(opened.entry_id))[-(passage.last or 0) :]:
+        for opened in sorted(found, key=lambda opened: entry_order(opened.entry_id))[-(passage.last or 0) :]:
             yield opened
 
     async def _forward(self, since: str, end: str) -> AsyncGenerator[Opened, None]:
@@ -88,7 +89,7 @@ class Reading:
         heads = [(await anext(part, None), part) for part in parts]
         waiting = [(head, part) for head, part in heads if head is not None]
         while waiting:
-            waiting.sort(key=lambda pair: order_of(pair[0].entry_id))
+            waiting.sort(key=lambda pair: entry_order(pair[0].entry_id))
             first, part = waiting.pop(0)
             yield first
             if (following := await anext(part, None)) is not None:
@@ -97,7 +98,7 @@ class Reading:
     async def _part(self, stream: str, since: str, end: str) -> AsyncGenerator[Opened, None]:
         while rows := await tail.read_after(self.redis, stream, since, waits=False):
             for entry_id, sealed in map(tail.message, rows):
-                if order_of(entry_id) > order_of(end):
+                if entry_order(entry_id) > entry_order(end):
                     return
                 since = entry_id
                 if (opened := self._wanted(stream, entry_id, sealed)) is not None:

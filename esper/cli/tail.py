@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from esper.cli.moments import EXPECTED, order_of
+from esper.cli.moments import EXPECTED
 from esper.cli.options import AsJson, NamedRun
+from esper.leyline.entries import entry_ms
 
 if TYPE_CHECKING:
     from esper.cli.passages import Passage
@@ -95,7 +96,7 @@ async def _tail(run: str | None, tier: str, passage: Passage, sieve: Sieve, prin
 def patience_s(passage: Passage, now_s: float) -> float | None:
     """Where it is followed: until the moment of its end has passed, and a second for what is on its way."""
     ends = passage.follows and passage.until
-    return order_of(passage.until)[0] / 1000 - now_s + 1.0 if ends else None
+    return entry_ms(passage.until) / 1000 - now_s + 1.0 if ends else None
 
 
 def fitting(line: str) -> str:

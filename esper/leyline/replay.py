@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.envelope import Header
 from esper.leyline.window import BELOW, RECORD, Window
 
@@ -35,7 +36,7 @@ class ReplayGuard:
 
     def note(self, header: Header, entry_id: str, seal: bytes) -> bool:
         """Remember an authenticated envelope; True: the same entry was here before."""
-        entry_ms, entry_count = entry_numbers(entry_id)
+        entry_ms, entry_count = entry_order(entry_id)
         record = RECORD.pack(entry_ms, entry_count, seal[:FINGERPRINT_BYTES])
         window = self.window_of(header)
         seen = window.note(header.sequence, record)
@@ -127,12 +128,6 @@ def refusal(seen: bytes, met: bytes, header: Header, floor: int) -> RefusedError
         return RefusedError(pb.ReasonCode.REASON_REPLAYED, detail)
     detail = f"{who} was met as entry {seen_ms}-{seen_count} and, sealed anew, as {ms}-{count}"
     return RefusedError(pb.ReasonCode.REASON_DUPLICATE, detail)
-
-
-def entry_numbers(entry_id: str) -> tuple[int, int]:
-    """Milliseconds and count."""
-    milliseconds, _, count = entry_id.partition("-")
-    return int(milliseconds), int(count or 0)
 
 
 def field_name(name: WindowName, slot: int) -> str:

@@ -25,6 +25,7 @@ from esper.leyline.checks import (
     check_deadline,
     check_fresh,
 )
+from esper.leyline.entries import entry_order
 from esper.leyline.envelope import (
     ALIKE,
     BODY_LENGTH,
@@ -44,7 +45,7 @@ from esper.leyline.envelope import (
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role, domain_of, kind_of, type_of
 from esper.leyline.mac import Mac
-from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, entry_numbers, redelivered
+from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, redelivered
 from esper.leyline.routes import Route, Routes
 from esper.leyline.validate_telemetry import Names
 from esper.leyline.window import RECORD
@@ -184,7 +185,7 @@ class Opener:
 
     def open(self, data: bytes, entry_id: str, now_ms: int) -> Opened:
         """Check sealed bytes met as `entry_id` at `now_ms` of the server's clock; RefusedError says what was wrong."""
-        entry_ms, entry_count = entry_numbers(entry_id)
+        entry_ms, entry_count = entry_order(entry_id)
         clock_suspect = entry_ms > now_ms + CLOCK_SLACK_MS
         at_ms = now_ms if clock_suspect else entry_ms
         route = self._routes.find(data)

@@ -8,6 +8,7 @@ from esper.bus.durability import Wanted, admit
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
+from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
@@ -16,7 +17,7 @@ from esper.runtime.beside import Beside, windows_key
 from esper.runtime.lanes import Lanes
 from esper.runtime.missing import Missing
 from esper.runtime.namesake import require_alone
-from esper.runtime.orders import Orders, entry_id
+from esper.runtime.orders import Orders
 from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
 from esper.runtime.windows import Windows
@@ -54,7 +55,7 @@ async def assemble(
     decided = await _past(redis, access.run_id, name, fresh=fresh)
     again = {log: _opener(access, name, domain, None) for log, domain in LOGS.items()}
     recaller = Recaller(redis, access.run_id, name, again, clock)
-    orders = Orders(past=entry_id(decided), worker=name)
+    orders = Orders(past=entry_order(decided), worker=name)
     await recaller.follow_until(decided, orders)
     return Beside(
         run_id=access.run_id,

@@ -14,6 +14,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry
 from esper.leyline.checks import check_context, check_fresh
 from esper.leyline.digest import barrier_digest
+from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.envelope import Header, unpack
 from esper.leyline.kinds import Role, type_of
 from esper.leyline.lifecycle import reason_name
@@ -21,7 +22,7 @@ from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
 from esper.leyline.succession import Decision, Said, Succession
 from esper.leyline.validate import validate
-from esper.runtime.logbook import DOMAINS, Logbook, Read, opened, order_of
+from esper.runtime.logbook import DOMAINS, Logbook, Read, opened
 
 COMMANDS = ("commands", "optimizer")
 WHOLE = (Role.CONTROLLER, Role.OPTIMIZER, Role.COORDINATOR)
@@ -87,7 +88,7 @@ def _peek(entry: Entry, run_id: str) -> Read:
         parts = unpack(entry.sealed)
         header = parts.header
         check_context(header, run_id or header.run_id, [DOMAINS[entry.stream]], {header.target})
-        check_fresh(header, order_of(entry.entry_id)[0])
+        check_fresh(header, entry_ms(entry.entry_id))
         message = type_of(header.kind).FromString(entry.sealed[parts.body_start : parts.body_end])
         validate(message)
         return Read(entry, Opened(header, message, entry.sealed, entry.entry_id, False))
@@ -100,7 +101,7 @@ def _peek(entry: Entry, run_id: str) -> Read:
 def misordered(name: str, reads: Sequence[Read]) -> Iterator[Finding]:
     """Entry ids of a stream only grow."""
     for before, read in pairwise(reads):
-        if order_of(read.entry.entry_id) <= order_of(before.entry.entry_id):
+        if entry_order(read.entry.entry_id) <= entry_order(before.entry.entry_id):
             yield Finding(name, read.entry.entry_id, "order", f"follows {before.entry.entry_id}")
 
 
@@ -192,7 +193,7 @@ def _repeat(first: Read, read: Read) -> Finding:
     assert read.opened is not None
     header = read.opened.header
     detail = f"sequence {header.sequence} of {header.producer} was met as {first.entry.stream} {first.entry.entry_id}"
-    apart_ms = order_of(read.entry.entry_id)[0] - order_of(first.entry.entry_id)[0]
+    apart_ms = entry_ms(read.entry.entry_id) - entry_ms(first.entry.entry_id)
     retried = header.role is Role.WORKER and first.entry.stream == read.entry.stream and apart_ms <= RETRIED_MS
     return Finding(read.entry.stream, read.entry.entry_id, kind, detail, is_note=retried)
 

@@ -23,12 +23,13 @@ from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.frames import in_parts
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.ending import end, orphaned
 from esper.runtime.foresight import foresight
 from esper.runtime.lanes import Lanes, messages
-from esper.runtime.orders import Decision, Orders, Step, entry_id
+from esper.runtime.orders import Decision, Orders, Step
 from esper.runtime.packets import Origin
 from esper.runtime.pulse import BEAT_S, Pulse
 from esper.runtime.recall import Recaller
@@ -247,7 +248,7 @@ class Beside:
                 await self._publish("heartbeats", beat, keep=False)
 
     async def _recall(self, asked: pb.Recall) -> None:
-        found = [] if self.recaller is None else await self.recaller.recall(asked, entry_id(self.decided))
+        found = [] if self.recaller is None else await self.recaller.recall(asked, entry_order(self.decided))
         for order in found:
             self.lanes.tell(pb.ToTrainer(recalled=pb.Recalled(orders=[order])))
         self.lanes.tell(pb.ToTrainer(recalled=pb.Recalled(is_last=True)))

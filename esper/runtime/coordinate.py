@@ -19,6 +19,7 @@ from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
@@ -297,7 +298,7 @@ class Desk:
         if now_ns - self._forgot_ns < FORGET_EVERY_NS:
             return
         self._forgot_ns = now_ns
-        in_hand = (int(entry_id.partition("-")[0]) for _, entry_id in self._held)
+        in_hand = (entry_ms(entry_id) for _, entry_id in self._held)
         oldest_ms = min(in_hand, default=now_ns // 1_000_000)
         for guard in self.seals.guards.values():
             guard.forget(min(oldest_ms, now_ns // 1_000_000 - FORGET_AFTER_MS))

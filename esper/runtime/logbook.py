@@ -13,6 +13,7 @@ from esper.bus import connect, names, runs
 from esper.bus.delivery import body_of
 from esper.errors import EsperError, RefusedError, SettingError, UnknownRunError
 from esper.leyline.archive import STREAMS, Entry, Foot, Head, LogLineError, decode_line, encode
+from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.envelope import unpack
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.rolekeys import RoleKeyring
@@ -56,17 +57,11 @@ class Logbook:
         """Each stream by entry id, each id once: where archives overlap with what is not trimmed yet."""
         for name, entries in self.streams.items():
             once = {entry.entry_id: entry for entry in entries}
-            self.streams[name] = sorted(once.values(), key=lambda entry: order_of(entry.entry_id))
+            self.streams[name] = sorted(once.values(), key=lambda entry: entry_order(entry.entry_id))
 
     def lines(self) -> Iterator[bytes]:
         """As an exported file has them."""
         return encode(Head(self.run_id, self.keys), self.entries)
-
-
-def order_of(entry_id: str) -> tuple[int, int]:
-    """Comparable form of an entry id."""
-    milliseconds, _, count = entry_id.partition("-")
-    return int(milliseconds), int(count)
 
 
 def read_file(path: Path) -> Logbook:
@@ -229,7 +224,7 @@ def _read(entry: Entry, keyring: RoleKeyring, openers: dict[tuple[str, str], Ope
             accept = [DOMAINS[entry.stream]]
             opener = Opener(keyring, name=target, guard=None, accept=accept, carries_out=True)
             openers[entry.stream, target] = opener
-        return Read(entry, opener.open(entry.sealed, entry.entry_id, order_of(entry.entry_id)[0]))
+        return Read(entry, opener.open(entry.sealed, entry.entry_id, entry_ms(entry.entry_id)))
     except RefusedError as error:
         return Read(entry, None, error)
 

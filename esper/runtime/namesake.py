@@ -9,8 +9,8 @@ from esper.bus import names, tail
 from esper.bus.connect import Redis
 from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import unpack
-from esper.leyline.replay import entry_numbers
 from esper.leyline.seal import Opener
 
 NUM_LOOKED_AT = 512
@@ -32,7 +32,7 @@ async def require_alone(
     """
     stream = names.key(run_id, "heartbeats")
     entries = await tail.last(redis, stream, NUM_LOOKED_AT)
-    recent = [entry for entry in entries if entry_numbers(entry[0])[0] >= now_ms - RECENT_MS]
+    recent = [entry for entry in entries if entry_ms(entry[0]) >= now_ms - RECENT_MS]
     beats = [beat for at, sealed in recent if (beat := _beat_of(name, opener, at, sealed, now_ms)) is not None]
     if not beats or beats[-1].HasField("report") or beats[-1].world_size > 1:
         return

@@ -9,6 +9,7 @@ from esper.bus.delivery import Delivery
 from esper.errors import EvictedError, RefusedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
+from esper.leyline.entries import entry_order
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Decision as Decision, Said, Succession
 
@@ -54,13 +55,13 @@ class Orders:
 
     def on_command(self, log: str, opened: Opened, delivery: Delivery) -> Step:
         """Hold a command; return the decisions that waited for it."""
-        self._commands[log][entry_id(delivery.entry_id)] = _Command(opened, delivery)
+        self._commands[log][entry_order(delivery.entry_id)] = _Command(opened, delivery)
         return self._complete()
 
     def on_refused(self, log: str, delivery: Delivery, error: RefusedError) -> None:
         """Remember that this rank would not carry out an entry, should a commit name it."""
         alike = self._refused.setdefault(error.reason, {})
-        alike[log, entry_id(delivery.entry_id)] = error.detail
+        alike[log, entry_order(delivery.entry_id)] = error.detail
         while len(alike) > MOST_REFUSED:
             alike.pop(next(iter(alike)))
 
@@ -73,7 +74,7 @@ class Orders:
 
     def is_past(self, decision: Decision, delivery: Delivery) -> bool:
         """Whether this was said before this trainer began, or is about a round that was proposed to one before it."""
-        if entry_id(delivery.entry_id) > self.past:
+        if entry_order(delivery.entry_id) > self.past:
             return decision.round <= self._past_round
         if self._leaves_out(decision):
             self._unasked.add(decision.round)
@@ -138,7 +139,7 @@ class Orders:
         held = [at for commands in self._commands.values() for at in commands]
         waiting = [*self._proposals.values(), *(each for _, each in self._waiting)]
         unsettled = [each for round_ in self._to_ack.values() for each in round_]
-        held += [entry_id(delivery.entry_id) for delivery in (*waiting, *unsettled)]
+        held += [entry_order(delivery.entry_id) for delivery in (*waiting, *unsettled)]
         return min(held, default=(default, 0))[0]
 
     def was_asked(self, number: int) -> bool:
@@ -193,7 +194,7 @@ class Orders:
         unasked = not self.was_asked(commit.round)
         order = pb.CommitOrder(commit=commit, entry_id=delivery.entry_id, unasked=unasked)
         for ref in commit.commands:
-            held = self._commands[ref.stream].get(entry_id(ref.entry_id))
+            held = self._commands[ref.stream].get(entry_order(ref.entry_id))
             if held is None:
                 self._check_not_refused(commit, ref)
                 return None
@@ -203,29 +204,23 @@ class Orders:
         return order
 
     def _check_not_refused(self, commit: pb.BarrierCommit, ref: pb.CommittedCommand) -> None:
-        at = ref.stream, entry_id(ref.entry_id)
+        at = ref.stream, entry_order(ref.entry_id)
         for why in [alike[at] for alike in self._refused.values() if at in alike]:
             entry = f"entry {ref.entry_id} of :{ref.stream}"
             raise TrainingError(f"round {commit.round} names {entry}, refused here: {why}")
 
     def _judged(self, commit: pb.BarrierCommit) -> list[Delivery]:
-        named = {(ref.stream, entry_id(ref.entry_id)) for ref in commit.commands}
+        named = {(ref.stream, entry_order(ref.entry_id)) for ref in commit.commands}
         positions = {"commands": commit.commands_position, "optimizer": commit.optimizer_position}
         done = []
         for log, position in positions.items():
             held = self._commands[log]
-            for at in [at for at in held if at <= entry_id(position) or (log, at) in named]:
+            for at in [at for at in held if at <= entry_order(position) or (log, at) in named]:
                 done.append(held.pop(at).delivery)
         return done
 
     def _proposals_through(self, number: int) -> list[Delivery]:
         return [self._proposals.pop(old) for old in sorted(self._proposals) if old <= number]
-
-
-def entry_id(text: str) -> EntryId:
-    """Comparable form of a stream entry's id; empty text stands before every entry."""
-    milliseconds, _, sequence = (text or "0-0").partition("-")
-    return int(milliseconds), int(sequence or 0)
 
 
 def _with_body(ref: pb.CommittedCommand, opened: Opened) -> pb.OpenedCommand:

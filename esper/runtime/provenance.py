@@ -12,12 +12,13 @@ from google.protobuf.message import Message
 from esper.bus.dead import Letter
 from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.envelope import unpack
 from esper.leyline.kinds import Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
-from esper.runtime.logbook import Read, order_of
+from esper.runtime.logbook import Read
 from esper.runtime.receipts import Answers
 from esper.runtime.reissue import opened
 
@@ -94,13 +95,15 @@ def traced(
     reads: Mapping[str, Sequence[Read]], letters: Iterable[Letter], keyring: RoleKeyring | None, since: str = "0-0"
 ) -> Provenance:
     """Of entries that were opened, or peeked at where there are no secrets, and of dead letters, all behind `since`."""
-    start = order_of(since)
-    met = {name: [read for read in found if order_of(read.entry.entry_id) > start] for name, found in reads.items()}
+    start = entry_order(since)
+    met = {name: [read for read in found if entry_order(read.entry.entry_id) > start] for name, found in reads.items()}
     answers = answered(reads.get("receipts", ()))
     return Provenance(
-        sorted(deeds(met, answers, keyring), key=lambda deed: order_of(deed.entry_id)),
+        sorted(deeds(met, answers, keyring), key=lambda deed: entry_order(deed.entry_id)),
         signers(met),
-        rejections(met, (letter for letter in letters if order_of(whole(letter.origin_id)) > start), answers, keyring),
+        rejections(
+            met, (letter for letter in letters if entry_order(whole(letter.origin_id)) > start), answers, keyring
+        ),
     )
 
 
@@ -200,7 +203,7 @@ def signers(reads: Mapping[str, Sequence[Read]]) -> list[Signer]:
     found: dict[tuple[str, str, str], Signer] = {}
     for read in (each for entries in reads.values() for each in entries):
         if read.opened is not None:
-            header, at_ms = read.opened.header, order_of(read.entry.entry_id)[0]
+            header, at_ms = read.opened.header, entry_ms(read.entry.entry_id)
             who = (header.role.value, header.producer, f"{header.key_id:08x}")
             signer = found.setdefault(who, Signer(*who, first_ms=at_ms, last_ms=at_ms))
             signer.kinds[type(read.opened.message).__name__] += 1
@@ -222,7 +225,7 @@ def rejections(
         stream, entry_id, reason, (source, proven) = refusal
         if (stream, entry_id, reason) not in seen:
             seen.add((stream, entry_id, reason))
-            at_ms, row = order_of(entry_id)[0], (stream, source, proven, reason)
+            at_ms, row = entry_ms(entry_id), (stream, source, proven, reason)
             rejection = found.setdefault(row, Rejection(*row, first_ms=at_ms, last_ms=at_ms))
             rejection.count += 1
             rejection.first_ms, rejection.last_ms = min(rejection.first_ms, at_ms), max(rejection.last_ms, at_ms)

@@ -12,9 +12,10 @@ from esper.bus.connect import Redis, ServerClock
 from esper.bus.delivery import Delivery
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.seal import Opened, Opener
 from esper.leyline.succession import Said
-from esper.runtime.orders import EntryId, Orders, entry_id
+from esper.runtime.orders import EntryId, Orders
 
 NUM_READ = 256
 NUM_BEFORE = 64
@@ -44,7 +45,7 @@ class Recaller:
         where a commit's digest does not cover what it names.
         """
         orders, found = Orders(), list[pb.CommitOrder]()
-        if entry_id(asked.after) > (0, 0) and not await self._is_there(asked.after):
+        if entry_order(asked.after) > (0, 0) and not await self._is_there(asked.after):
             why = "the log begins behind this checkpoint: what was decided between the two is not carried out again"
             log.error("decisions.not_recalled", after=asked.after, why=why)
         await self.follow_until(asked.after, orders)
@@ -88,7 +89,7 @@ class Recaller:
                     orders.on_command(ref.stream, opened, self._delivery(ref.stream, at, sealed))
 
     async def _between(self, stream: str, after: str, through: str) -> AsyncIterator[tuple[str, bytes]]:
-        while entry_id(after) < entry_id(through):
+        while entry_order(after) < entry_order(through):
             words = ("XRANGE", self._key(stream), f"({after}", through, "COUNT", NUM_READ)
             rows = [tail.message(row) for row in await self.redis.ask(words)]
             for at, sealed in rows:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from esper.bus.delivery import Delivery
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
 from esper.runtime.logbook import Read, messages
-from esper.runtime.orders import Decision, Orders, entry_id
+from esper.runtime.orders import Decision, Orders
 
 CARRIED_OUT = (pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED)
 UNSTEERED = ("pause_command", "emergency_command")
@@ -167,7 +168,7 @@ def _is_behind(order: pb.CommitOrder, began: pb.RunBegan) -> bool:
 
 def _carried_out(life: Life, reads: Mapping[str, Sequence[Read]]) -> list[pb.CommitOrder]:
     """What the runtime beside this trainer told it, by the very rule that it went by."""
-    orders, said = Orders(past=entry_id(life.began.decisions_after)), list[pb.ToTrainer]()
+    orders, said = Orders(past=entry_order(life.began.decisions_after)), list[pb.ToTrainer]()
     for name in ("commands", "optimizer"):
         for opened in messages(reads[name]):
             said += orders.on_command(name, opened, _delivery(name, opened))[0]

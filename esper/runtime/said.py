@@ -11,6 +11,7 @@ from esper.bus.delivery import Row
 from esper.errors import RefusedError
 from esper.leyline.archive import Entry, LogLineError, decode_line, encode_line
 from esper.leyline.durable import replacing
+from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Domain
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener
@@ -85,6 +86,6 @@ def opened(entries: Iterable[Entry], keyring: RoleKeyring) -> Iterator[Opened]:
     opener = Opener(keyring, guard=None, accept={Domain.STATE, Domain.AGGREGATE})
     for entry in entries:
         try:
-            yield opener.open(entry.sealed, entry.entry_id, int(entry.entry_id.partition("-")[0]))
+            yield opener.open(entry.sealed, entry.entry_id, entry_ms(entry.entry_id))
         except RefusedError:
             continue

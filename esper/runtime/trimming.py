@@ -9,11 +9,12 @@ import structlog
 
 from esper.bus.connect import Redis
 from esper.bus.delivery import body_of
-from esper.bus.floors import NEWEST_KEPT, entry_order, floors_of, workers_of
+from esper.bus.floors import NEWEST_KEPT, floors_of, workers_of
 from esper.bus.names import JUDGE, key, row_of
 from esper.bus.trim import cut
 from esper.errors import SettingError
 from esper.leyline.archive import Entry
+from esper.leyline.entries import entry_order
 from esper.runtime.archive import Archive, ArchiveError
 
 PAGE = 512  # entries read, written and fsynced at a time

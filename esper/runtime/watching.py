@@ -17,6 +17,7 @@ from esper.bus.faults import ForbiddenError, UnavailableError
 from esper.bus.runs import RunRecord
 from esper.bus.survey import lags
 from esper.errors import BusError, SettingError
+from esper.leyline.entries import entry_order
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import OPENS, Domain, Role
 from esper.leyline.seal import Opened, Opener
@@ -131,7 +132,7 @@ class Watch:
         """Where the stream ended when it was asked; what comes behind that is followed."""
         position = await self.observer.position(stream)
         for opened in await self.observer.newest(stream, count):
-            if _order(opened.entry_id) <= _order(position):
+            if entry_order(opened.entry_id) <= entry_order(position):
                 self.sink.note(opened)
         return position
 
@@ -242,8 +243,3 @@ def opens(roles: Iterable[Role], stream: str) -> bool:
     """Whether a keyring of these roles opens what is on a stream; a controller's opens no commands, nor its own."""
     pair = _SEALED_BY.get(stream)
     return pair is None or any(pair in OPENS[role] for role in roles)
-
-
-def _order(entry_id: str) -> tuple[int, int]:
-    milliseconds, _, number = entry_id.partition("-")
-    return int(milliseconds), int(number or 0)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Waiting
 from esper.tamiyo.outcome import Entry
 
@@ -77,12 +78,6 @@ class Docket:
 
     def _in_order(self) -> list[Waiting]:
         return sorted(self._waiting.values(), key=lambda each: each.order)
-
-
-def entry_order(entry_id: str) -> tuple[int, int]:
-    """Entry ids as their stream orders them; empty text stands before all."""
-    milliseconds, _, number = (entry_id or "0-0").partition("-")
-    return int(milliseconds), int(number or 0)
 
 
 def entries_of(waiting: Iterable[Waiting]) -> list[Entry]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from esper.errors import RefusedError, near
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.lifecycle import EMBARGOED, operation_name, short
 from esper.tamiyo.world import HOST, Catalogue, World, listed
@@ -30,8 +31,7 @@ class Waiting:
     @property
     def order(self) -> tuple[int, int, str]:
         """Log order: by entry id, :commands before :optimizer."""
-        milliseconds, _, number = self.entry_id.partition("-")
-        return int(milliseconds), int(number or 0), self.stream
+        return *entry_order(self.entry_id), self.stream
 
     @property
     def is_rollback(self) -> bool:

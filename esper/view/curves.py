@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Role
 from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, BLENDING, CULLED, EMBARGOED, FOSSILIZED, short
 from esper.leyline.seal import Opened
@@ -69,7 +70,7 @@ class Curves:
 
     def note(self, opened: Opened) -> None:
         """Take a message; what has no place in a plot is passed over."""
-        at_s = int(opened.entry_id.partition("-")[0]) / 1000
+        at_s = entry_ms(opened.entry_id) / 1000
         match opened.message:
             case pb.Heartbeat() as beat:
                 self._note_heartbeat(beat, at_s)

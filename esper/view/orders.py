@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened
 
@@ -173,8 +174,7 @@ def seed_named(command: Command) -> str:
 
 def _place(entry_id: str) -> tuple[int, int]:
     """Where it lies; a worker may have written anything into its answer."""
-    milliseconds, _, number = entry_id.partition("-")
     try:
-        return int(milliseconds or 0), int(number or 0)
+        return entry_order(entry_id)
     except ValueError:
         return NOWHERE

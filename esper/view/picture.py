@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
 from esper.view.alarms import Alarms
@@ -64,7 +65,7 @@ class Picture:
 
     def note(self, opened: Opened) -> None:
         """Take one message; streams in any order to one another, each in its own. What says nothing is passed over."""
-        at_ms = int(opened.entry_id.partition("-")[0])
+        at_ms = entry_ms(opened.entry_id)
         self._hear(at_ms)
         match opened.message:
             case pb.Heartbeat() as beat:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.envelope import SEAL_BYTES, Header, unpack
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.rolekeys import RoleKeyring
@@ -53,8 +54,7 @@ class Row:
     @property
     def key(self) -> tuple[int, int, str]:
         """By time, then by stream."""
-        milliseconds, _, number = self.entry_id.partition("-")
-        return int(milliseconds or 0), int(number or 0), self.stream
+        return *entry_order(self.entry_id), self.stream
 
 
 @dataclass

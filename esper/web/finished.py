@@ -9,10 +9,11 @@ from google.protobuf.message import Message
 
 from esper.cli.summary import barriers
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened
 from esper.runtime.audit import Audit, audit, peeked
-from esper.runtime.logbook import Logbook, Read, opened, order_of
+from esper.runtime.logbook import Logbook, Read, opened
 from esper.view.curves import Curves
 from esper.view.orders import Orders
 from esper.view.picture import COMMAND_STREAMS, Picture
@@ -60,12 +61,12 @@ class Finished:
             self.curves.note_order(order)
         self.timeline.note(message, self.keyring, order)
         match message.message:
-            case pb.BarrierCommit() | pb.BarrierAbort():
+            case pb.BarrierCommit() | pb.BarrierAbort() | pb.LeaderAnnouncement():
                 self.decisions.append(message.message)
             case pb.RunRecord() as record if record.HasField("ended"):
                 self._note_end(record)
             case pb.SystemStatePacket() as state:
-                at_ms = order_of(message.entry_id)[0]
+                at_ms = entry_ms(message.entry_id)
                 self.picture.seeds.note_states(state.source_subsystem, list(state.seed_states), at_ms)
 
     def refuse(self, read: Read) -> None:
@@ -116,10 +117,10 @@ def fold(book: Logbook, keyring: RoleKeyring | None, beside: Iterable[Opened] = 
             found.refuse(each)
     found.settle()
     if entries:
-        times = [order_of(read.entry.entry_id)[0] for read in entries]
+        times = [entry_ms(read.entry.entry_id) for read in entries]
         found.first_ms, found.last_ms = min(times), max(times)
     return found
 
 
 def _place(each: Read | Opened) -> tuple[int, int]:
-    return order_of(each.entry_id if isinstance(each, Opened) else each.entry.entry_id)
+    return entry_order(each.entry_id if isinstance(each, Opened) else each.entry.entry_id)

@@ -1,0 +1,14 @@
+"""Ids of the entries of a stream: the server's milliseconds, and a count within each."""
+
+from __future__ import annotations
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """As the server orders them; empty text stands before every entry. ValueError: it is no id."""
+    milliseconds, _, count = entry_id.partition("-")
+    return int(milliseconds or 0), int(count or 0)
+
+
+def entry_ms(entry_id: str) -> int:
+    """When the entry was added, by the server's clock."""
+    return entry_order(entry_id)[0]

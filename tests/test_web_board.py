@@ -133,6 +133,22 @@ def test_a_copy_of_what_was_sealed_is_refused_and_raises_no_second_alarm() -> No
     assert [breaker["times"] for breaker in whole["alarms"]["breakers"]] == [1] and len(whole["alarms"]["signals"]) == 1
 
 
+def test_what_a_leader_says_after_the_next_was_announced_is_told_as_void() -> None:
+    of = board()
+    announced, late, held = leader(), commit(7, 1.0).message, commit(7, 2.0).message
+    assert isinstance(late, pb.BarrierCommit) and isinstance(held, pb.BarrierCommit)
+    announced.lease_token = held.lease_token = 2
+    late.deviating.append("worker-0")
+    held.deviating.append("worker-1")
+    decisions = [said(Role.COORDINATOR, "coordinator", each, at) for at, each in enumerate((announced, late, held))]
+    for each in (*decisions, decisions[1]):
+        of.note(each)
+
+    told = [row["what"].partition(": ")[0] for row in of.everything()["rows"]]
+
+    assert told[1] == "void, as another one leads" and "void" not in told[0] + told[2]
+
+
 def test_what_became_of_commands_older_than_the_answers_read_is_not_known() -> None:
     of = board()
     old, new, waiting = (command(f"c{number}", number, GRAFT, f"s{number}") for number in range(3))

@@ -104,6 +104,21 @@ def test_of_a_run_that_was_cut_off_it_tells_what_commands_and_answers_say(tmp_pa
     assert "not told: no rank ended in order" in told
 
 
+def test_what_a_leader_decides_after_the_next_was_announced_is_no_round(tmp_path: Path) -> None:
+    writer = Writer()
+    void, held = (
+        pb.BarrierCommit(version=1, round=1, digest=bytes(32), lease_token=token, latency_ms=latency_ms)
+        for token, latency_ms in ((1, 99.0), (2, 5.0))
+    )
+    announced = pb.LeaderAnnouncement(version=1, leader="coordinator", lease_token=2, time_ns=1)
+    for each in (announced, void, held):
+        writer.say("decisions", Role.COORDINATOR, "coordinator", each)
+
+    _, page = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+
+    assert "1 committed, 0 aborted; p50 5 ms, p99 5 ms" in text_of(page)
+
+
 def test_parameters_are_equal_where_every_rank_said_so(tmp_path: Path) -> None:
     writer, told = toy(ended=False), []
     for rank, digest in ((0, b"p" * 32), (1, b"q" * 32), (1, b"p" * 32)):

@@ -13,6 +13,7 @@ from esper.leyline.envelope import SEAL_BYTES, Header, unpack
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
+from esper.leyline.succession import Succession
 from esper.view.orders import Order
 from esper.view.wording import told
 
@@ -67,6 +68,7 @@ class Timeline:
     _empty: OrderedDict[tuple[str, str], Row] = field(default_factory=OrderedDict)
     _refused: OrderedDict[tuple[str, str], Row] = field(default_factory=OrderedDict)
     _met: OrderedDict[bytes, tuple[str, str]] = field(default_factory=OrderedDict)  # by seal: where it lay first
+    _succession: Succession = field(default_factory=Succession)
     num_refused: int = 0
 
     def note(self, opened: Opened, keyring: RoleKeyring | None, order: Order | None = None) -> Row | None:
@@ -78,11 +80,20 @@ class Timeline:
         if (first := self._first_place(opened, row)) != (row.stream, row.entry_id):
             why = RefusedError(pb.ReasonCode.REASON_REPLAYED, f"{row.what}, which lies in entry {first[1]} already")
             return self.refuse(row.stream, row.entry_id, opened.sealed, why, order)
+        if self._is_void(message, row):
+            row = replace(row, what=f"void, as another one leads: {row.what}")
         if row.is_empty:
             _keep(self._empty, row, self.most_refused)
         else:
             _keep(self._decided, row, self.most)
         return row
+
+    def _is_void(self, message: _Told, row: Row) -> bool:
+        """Whether whoever said this led no more, in the order of the stream. Read again, it is what it was."""
+        if not isinstance(message, pb.BarrierCommit | pb.BarrierAbort | pb.LeaderAnnouncement):
+            return False
+        known = self._decided.get((row.stream, row.entry_id)) or self._empty.get((row.stream, row.entry_id))
+        return known.what != row.what if known else not self._succession.holds(message)
 
     def _first_place(self, opened: Opened, row: Row) -> tuple[str, str]:
         """Where the very same bytes were met first: whoever may write to a stream can copy what is sealed."""

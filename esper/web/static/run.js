@@ -60,6 +60,7 @@ function showFigures(list, { head, flow }) {
     telemetry: tiers + (flow.shed ? `, ${number(flow.shed)} shed` : ""),
     rounds: `${flow.rounds.committed} committed, ${flow.rounds.aborted} aborted${since(flow.rounds.since_ms, head.at_ms)}; p50 ${number(flow.rounds.p50_ms)} ms, p99 ${number(flow.rounds.p99_ms)} ms`,
   };
+  if (head.unread.includes("decisions")) figures.rounds = NONE;
   if (head.unread.length > 0) figures["kept from this page"] = `${head.unread.join(", ")}: its user of Redis may not read that`;
   keyed(list, Object.entries(figures), ([name]) => name, ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
     (node, [, value]) => setText(node.lastElementChild, value));

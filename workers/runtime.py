@@ -26,6 +26,7 @@ class RuntimeSettings(settings.Settings):
     link_control_fd: int
     link_rows_fd: int
     link_alarm_fd: int
+    link_trainer_pid: int
     link_fresh: bool = False
     telemetry_format: Format = "frames"
     """columnar: tables of packed columns, for rows by the thousand a second; frames for rows that tell of an event."""
@@ -45,7 +46,7 @@ async def main(stopping: asyncio.Event) -> None:
         right = kept_right(beside.clock, beside.outbox.redis)
         duties = Duties(shows=[trainer_figures.TrainerMetrics(beats)])
         upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.refusals, duties)
-        async with rung_if_evicted(chosen.link_alarm_fd), right, found.kept_current(), upkeep:
+        async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:
             is_start = False
             await beside.serve(stopping)
     except EsperError as error:

@@ -12,13 +12,13 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from esper.errors import EvictedError
 
 EVICTED = 75
 """Exit status of a trainer whose process group ends, to be started anew: EX_TEMPFAIL of sysexits.h."""
-ALARM_FD = "ESPER_LINK_ALARM_FD"
+ALARM_FD, TRAINER_PID = "ESPER_LINK_ALARM_FD", "ESPER_LINK_TRAINER_PID"
 GRACE_S = 2.0
 LOOK_S = 0.05
 
@@ -44,16 +44,17 @@ def _end_when_rung(heard: int) -> None:
 
 
 @asynccontextmanager
-async def rung_if_evicted(descriptor: int, grace_s: float = GRACE_S) -> AsyncIterator[None]:
+async def rung_if_evicted(descriptor: int, trainer: int, grace_s: float = GRACE_S) -> AsyncIterator[None]:
     """In the runtime: where an EvictedError ends the block, the trainer ends with its sentence.
 
-    By force where it does not within `grace_s`: one that was stopped hears no alarm either.
+    By force where it does not within `grace_s`: one that was stopped hears no alarm either. `trainer` is the process
+    that has started this one: once that is gone, its parent is whoever adopts orphans, such as systemd.
     """
-    trainer = os.getppid()
     try:
         yield
     except EvictedError as error:
-        os.write(descriptor, str(error).encode())
+        with suppress(BrokenPipeError):  # it has just ended by itself
+            os.write(descriptor, str(error).encode())
         os.close(descriptor)
         give_up_at = time.monotonic() + grace_s
         while os.getppid() == trainer and time.monotonic() < give_up_at:

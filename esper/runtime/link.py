@@ -14,7 +14,7 @@ from contextlib import suppress
 from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.runtime.alarm import ALARM_FD, await_alarm
+from esper.runtime.alarm import ALARM_FD, TRAINER_PID, await_alarm
 
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
 _BUFFER_BYTES = 1 << 20
@@ -57,7 +57,7 @@ class Link:
         ring = await_alarm()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.workers.runtime"],  # -P: whatever is named esper where the user stands
-            env={**self._environment, **lanes, **fresh, ALARM_FD: str(ring)},
+            env={**self._environment, **lanes, **fresh, ALARM_FD: str(ring), TRAINER_PID: str(os.getpid())},
             pass_fds=(control_peer.fileno(), rows_peer.fileno(), ring),
             stdin=subprocess.DEVNULL,
         )
@@ -88,8 +88,9 @@ class Link:
             try:
                 view = view[self._control.send(view) :]
             except BlockingIOError:
-                if not select.select([], [self._control], [], max(0.0, deadline - time.monotonic()))[1]:
-                    self.alive = False
+                room = select.poll()  # select() knows no descriptor above 1,023, and a loader may hold as many
+                room.register(self._control, select.POLLOUT)
+                self.alive = bool(room.poll(max(0.0, deadline - time.monotonic()) * 1e3))
             except OSError:
                 self.alive = False
 

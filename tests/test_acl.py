@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 
 import esper
 from esper.bus import connect, embedded
-from esper.bus.acl import ADMIN, ROLES, enforceable, hashed, user_name
+from esper.bus.acl import ADMIN, ROLES, enforceable, user_name
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
@@ -26,9 +25,10 @@ from esper.doctor.run_checks import rights_finding
 from esper.doctor.users import default_user
 from esper.errors import BusError
 from esper.leyline.kinds import OPENS, SEALS, Domain, Role
+from tests.acl_kit import RUN, environment, path_of
 from tests.server_kit import newer_server
 
-RUN, OTHER = "toy-0a1b2c3d", "toy-ffffffff"
+OTHER = "toy-ffffffff"
 ALL = {row.name for row in STREAMS}
 ADDS = {
     "worker": {"receipts", "votes", "heartbeats", "emergency", "telemetry", "state", "dead"},
@@ -99,14 +99,6 @@ def variables(server: EmbeddedRedis, short_directory: Path) -> dict[str, dict[st
         assert result.exit_code == 0, result.output
     asked(server, "ACL LOAD")
     return {role: environment(path_of(directory, role)) for role in (*ROLES, ADMIN)}
-
-
-def path_of(directory: Path, role: str) -> Path:
-    return directory / "passwords" / f"{role if role == ADMIN else user_name(RUN, role)}.env"
-
-
-def environment(path: Path) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in path.read_text().splitlines())
 
 
 def asked(server: EmbeddedRedis, words: str) -> None:
@@ -276,110 +268,6 @@ def test_the_file_holds_hashes_and_only_its_owner_reads_the_passwords(
     paths = [path_of(short_directory / "acl", role) for role in ROLES]
     assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
     assert paths[0].parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_passwords_stay_until_fresh_ones_are_asked_for_and_go_once_these_are_in_use(tmp_path: Path) -> None:
-    def written(*more: str) -> tuple[str, str]:
-        result = CliRunner().invoke(app, ["acl", RUN, "--out", str(tmp_path / "users.acl"), *more])
-        assert result.exit_code == 0, result.output
-        return (tmp_path / "users.acl").read_text(), path_of(tmp_path, "worker").read_text()
-
-    first, again, fresh, settings = written(), written(), written("--fresh"), written("--durable")
-
-    assert first == again
-    assert first[1] != fresh[1] == settings[1]
-    was, both, now = (set(re.findall(r"#[0-9a-f]{64}", each[0])) for each in (first, fresh, settings))
-    assert both == was | now and not was & now and len(now) == len(ROLES) + 1
-    assert settings[0].count("+config|get") == len(ROLES) and "config" not in fresh[0]
-
-
-def folder_of_length(root: Path, length: int) -> Path:
-    """A folder below it, whose path is so long."""
-    while (left := length - len(str(root))) > 250:
-        root /= "d" * 100
-    root /= "d" * (left - 1)
-    root.mkdir(parents=True)
-    return root
-
-
-def test_fresh_passwords_that_stop_half_way_leave_each_file_with_one_that_is_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    longest = os.pathconf(tmp_path, "PC_PATH_MAX") - 1
-    aside = len(f"/.{user_name(RUN, 'worker')}.env.0a1b2c3d")  # fits, and that of a longer user's name does not
-    narrow = folder_of_length(tmp_path, longest - aside)
-    with monkeypatch.context() as there:
-        there.chdir(narrow)  # from here every name fits
-        words = ["acl", RUN, "--out", str(tmp_path / "users.acl"), "--passwords"]
-        assert CliRunner().invoke(app, [*words, "."]).exit_code == 0
-        before = {path.name: path.read_text() for path in Path().iterdir()}
-
-        stopped = CliRunner().invoke(app, [*words, str(narrow), "--fresh"])
-
-        after = {path.name: path.read_text() for path in Path().iterdir()}
-    assert (stopped.exit_code, len(stopped.stderr.splitlines())) == (2, 1)
-    assert "expected a place to write (File name too long)" in stopped.stderr
-    assert before.keys() == after.keys() and [name for name in before if before[name] != after[name]] == [
-        f"{user_name(RUN, 'worker')}.env"
-    ]
-    lines = {line.split()[1]: line for line in (tmp_path / "users.acl").read_text().splitlines()}
-    for told in (before, after):
-        for name, password in (re.findall(r"=(.+)", text) for text in told.values()):
-            assert hashed(password) in lines[name]
-
-
-def test_an_acl_file_that_can_not_be_replaced_leaves_the_passwords_as_they_are(tmp_path: Path) -> None:
-    out = tmp_path / ("u" * 250)  # a name for which there is no room beside it
-    out.write_text("user someone on >word ~* +@all\n")
-    folder = tmp_path / "passwords"
-    folder.mkdir()
-
-    result = CliRunner().invoke(app, ["acl", RUN, "--out", str(out)])
-
-    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert list(folder.iterdir()) == []
-
-
-def test_a_file_that_is_no_acl_file_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "redis.conf").write_text("port 6379\n")
-
-    result = CliRunner().invoke(app, ["acl", RUN, "--out", str(tmp_path / "redis.conf")])
-
-    assert result.exit_code == 2
-    assert "expected an ACL file, whose lines begin with user; one is 'port 6379'" in " ".join(result.stderr.split())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["redis.conf"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--out", "users.acl", "--passwords", "taken", "--fresh"], "--passwords is 'taken'; expected a folder"),
-        (["--out", "users.acl", "--passwords", "/proc/esper"], "--passwords is '/proc/esper'; expected a folder"),
-        (["--out", "nowhere/users.acl", "--passwords", "p"], "--out is 'nowhere/users.acl'; expected a place to write"),
-    ],
-)
-def test_a_place_that_cannot_be_written_to_is_one_clear_error(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "taken").write_text("")
-
-    result = CliRunner().invoke(app, ["acl", RUN, *words])
-
-    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert said in result.stderr
-    assert not (tmp_path / "users.acl").exists()
-
-
-def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
-    out = tmp_path / "users.acl"
-    out.write_text("user someone on >word ~* +@all\n")
-    out.chmod(0o640)
-
-    assert CliRunner().invoke(app, ["acl", RUN, "--out", str(out)]).exit_code == 0
-
-    assert out.stat().st_mode & 0o777 == 0o640
-    assert "user someone on >word ~* +@all" in out.read_text()
 
 
 @pytest.mark.parametrize(("version", "can"), [("6.2.14", False), ("7.0.15", True), ("7.4.0", True), ("8.0.1", True)])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json as notation
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from esper.bus import connect
 from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, hashed, line, user_name
-from esper.bus.credentials import PASSWORD
+from esper.bus.credentials import PASSWORD, USERNAME, completed
+from esper.bus.faults import without_password
 from esper.bus.names import checked_name
 from esper.bus.passwords import write
 from esper.errors import SettingError
@@ -30,6 +34,9 @@ def acl(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="New passwords; the old ones are good until this is said again without it.")
     ] = False,
+    load: Annotated[
+        str | None, typer.Option(metavar="URL", help="Have this Redis load it, before a new password is handed out.")
+    ] = None,
     durable: Annotated[
         bool, typer.Option("--durable", help="Let processes read Redis's settings, as ESPER_DURABILITY=durable must.")
     ] = False,
@@ -42,7 +49,8 @@ def acl(
     users = {user_name(run, role): role for role in ROLES} | {ADMIN: ADMIN}
     make(folder)
     held = {name: password for name in users if (password := password_in(variables_of(folder, name)))}
-    new = {name: token_urlsafe(32) for name in users if fresh or name not in held}
+    # Whoever has the server load the file is let in by what it knows: without --load that password stays.
+    new = {name: token_urlsafe(32) for name in users if name not in held or (fresh and (name != ADMIN or load))}
     known = {name: [hashed(password)] for name, password in (held | new).items()}
     for name in users if fresh else ():
         known[name] += {*map(hashed, filter(None, [held.get(name)])), *hashes_of(others.get(name, ""))}
@@ -52,13 +60,37 @@ def acl(
     }
     # First what lets in both, then the new ones: whatever ends this between two files, each file's password is good.
     replace(out, "".join(f"{each}\n" for each in {**others, "default": NOBODY, **lines}.values()))
+    if load is not None:
+        asyncio.run(loaded(load, held.get(ADMIN, ""), known))
     for name, password in new.items():
         write(variables_of(folder, name), name, password, "--passwords")
     for name, role in users.items():
         told = {"user": name, "role": role, "variables": str(variables_of(folder, name))}
         typer.echo(notation.dumps(told) if json else f"{role:12} {told['variables']}")
-    if not json:
+    if not json and load is None:
         typer.echo(f"{out}: name it as `aclfile` in redis.conf; a server that has it already: ACL LOAD")
+
+
+async def loaded(url: str, password: str, known: Mapping[str, Sequence[str]]) -> None:
+    """Have each server load its ACL file, as the administrator where there is one; SettingError: it is not this one."""
+    admin_user = {USERNAME: ADMIN, PASSWORD: password} if password else {}
+    at = completed(url, {**os.environ, **admin_user})
+    async with connect.writer(at) as redis:
+        for server in await redis.servers():
+            await server.execute_command("ACL", "LOAD")
+    async with connect.writer(at) as redis:  # the server drops the connections of users with a name
+        for server in await redis.servers():
+            for name, hashes in known.items():
+                if not {*hashes} <= await hashes_at(server, name):
+                    wanted = f"a server whose aclfile this is: it loads one by which {name} is not let in"
+                    raise SettingError("--load", without_password(url), wanted)
+
+
+async def hashes_at(server: connect.Redis, name: str) -> set[str]:
+    """Passwords that the server lets a user in by."""
+    reply: Any = await server.execute_command("ACL", "GETUSER", name)
+    told = dict(zip(reply[::2], reply[1::2], strict=True)) if reply else {}
+    return {f"#{each.decode().removeprefix('#')}" for each in told.get(b"passwords", ())}
 
 
 def password_in(path: Path) -> str:

@@ -21,7 +21,7 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import without_password
 from esper.bus.inbox import Inbox
 from esper.cli.plan import ROLES, Place
-from esper.errors import BusError, SettingError
+from esper.errors import EsperError, SettingError
 from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.runtime import logbook, runfile
 from esper.runtime.runfile import EMBEDDED, RunFile
@@ -100,13 +100,14 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
     async with connect.writer(record.reach) as redis:
         await connect.wait_ready(redis)
         await runs.announce_outside(redis, record.name, record.run_id)
+    try:
+        yield
+    finally:
         try:
-            yield
-        finally:
-            try:
+            async with connect.writer(record.reach) as redis:  # anew: the password may be another by now
                 await runs.forget_outside(redis, record.name, record.run_id)
-            except BusError as error:  # the run has ended all the same, and a newer one takes the name over
-                log.warning("run.not_taken_off", run=record.run_id, why=str(error))
+        except EsperError as error:  # the run has ended all the same, and a newer one takes the name over
+            log.warning("run.not_taken_off", run=record.run_id, why=str(error))
 
 
 def run_of(folder: Path) -> str:

@@ -8,19 +8,29 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-MARK = re.compile(r"<!-- not run: (.*?) -->\n\Z", re.DOTALL)
+MARK = re.compile(r"<!-- (not run|run by): ((?:(?!-->).)*) -->\n\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block: its language, the file that it is to be saved as, and why it is not run, or nothing."""
+    """One fenced block: its language, the file that it is to be saved as, and what the comment above it says.
+
+    `mark` is `run by` (a file of tests types the block's words) or `not run` (why, and what covers its code); with
+    neither, tests/test_docs_commands.py types it.
+    """
 
     page: str
     line: int
     language: str
     title: str
     text: str
-    not_run: str | None
+    mark: str
+    told: str
+
+    @property
+    def not_run(self) -> bool:
+        """Whether no test types it."""
+        return self.mark == "not run"
 
     @property
     def commands(self) -> list[str]:
@@ -44,9 +54,16 @@ def blocks(path: Path) -> list[Block]:
     return [_block(path, text, found) for found in FENCE.finditer(text)]
 
 
+def typed_by(test: str) -> list[Block]:
+    """Every block of commands that says that this file of tests types it, page by page."""
+    every = [block for page in pages() for block in blocks(page)]
+    return [block for block in every if block.language == "sh" and (block.mark, block.told) == ("run by", test)]
+
+
 def _block(path: Path, text: str, found: re.Match[str]) -> Block:
     before = text[: found.start()]
     mark = MARK.search(before)
     place = str(path.relative_to(ROOT))
     line = before.count("\n") + 1
-    return Block(place, line, found[1], found[2] or "", found[3], mark[1].strip() if mark else None)
+    said = (mark[1], " ".join(mark[2].split())) if mark else ("", "")
+    return Block(place, line, found[1], found[2] or "", found[3], *said)

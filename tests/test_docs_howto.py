@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from esper.cli.main import app
 from esper.leyline import contracts as pb
-from tests.pages import ROOT, blocks
+from tests.pages import ROOT, blocks, typed_by
+from tests.reader import TRAIN
 from tests.scripted import ScriptedRun, cancelled, seed_state
 
 HOWTO = ROOT / "docs" / "howto"
@@ -34,6 +40,32 @@ def test_the_blueprint_of_the_page_is_one() -> None:
     assert gated.fits(nn.Linear(8, 6), (5, 8), (5, 6)) is None
     assert torch.equal(seed(torch.zeros(5, 8), h), torch.zeros(5, 6))
     assert [name for name, _ in seed.named_parameters()] == ["gate"]
+
+
+def test_once_its_distribution_is_installed_it_stands_among_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `pip install .` would put on the path, by the page's own pyproject.toml."""
+    texts = {block.title: block.text for block in blocks(HOWTO / "blueprint.md") if block.title}
+    project = tomllib.loads(texts["pyproject.toml"])["project"]
+    metadata = tmp_path / "acme_seeds-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    for group, entries in project["entry-points"].items():
+        lines = [f"{name} = {target}" for name, target in entries.items()]
+        (metadata / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
+    (tmp_path / "acme_seeds.py").write_text(texts["acme_seeds.py"])
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "acme_seeds", raising=False)
+    monkeypatch.chdir(tmp_path)
+    [command] = [command for block in typed_by("tests/test_docs_howto.py") for command in block.commands]
+
+    result = CliRunner().invoke(app, shlex.split(command)[1:])
+
+    assert (result.exit_code, "gated" in result.output) == (0, True), result.output
 
 
 async def test_the_policy_of_the_page_grafts_once_the_loss_is_flat(

@@ -28,11 +28,11 @@ app = typer.Typer(
 )
 EXAMPLES = {
     "list": "seeds kernels",
-    "run": "seeds kd-loss --gate --out bench/out",
+    "run": "kd-loss --gate --out bench/out",
     "compare": "one/report.json other/report.json",
     "report": "--from-results bench/out/report.json --markdown",
     "forget": "kd-loss",
-    "soak": "--hours 48 --samples soak.jsonl --out bench/out",
+    "soak": "--hours 48 --samples soak.jsonl",
     "worker": "--kind command --rate 50 --seconds 60 --run demo --out one.json",
     "sum": "one.json two.json",
 }

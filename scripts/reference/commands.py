@@ -9,6 +9,7 @@ from typing import Any
 
 from esper.cli import manual
 from esper.cli.main import HOMES, load
+from scripts.reference.marks import MARKS
 from scripts.reference.tables import code, table
 
 HEAD = """# Commands
@@ -19,7 +20,6 @@ Made from the code by `make docs`; `esper COMMAND --help` shows the same.
 by `ESPER_REDIS_URL` and a role keyring in `ESPER_KEYRING`. With `--json` stdout holds JSON and nothing else: one object
 a line where there are several. Log lines go to stderr.
 
-<!-- not run: writes into the shell's own start-up file -->
 ```sh
 esper --install-completion
 ```
@@ -54,7 +54,9 @@ def section(path: str, command: Any) -> str:
     """One command."""
     words = [shown(one) for one in arguments(command)]
     usage = " ".join(["esper", path, "[OPTIONS]", *words])
-    rows = [(named(one), default(one), one.help or "") for one in command.params if one.name != "help"]
+    rows = [
+        (named(one), default(one), one.help or "") for one in command.params if one.name != "help" and not hidden(one)
+    ]
     parts = [f"## esper {path}", "", prose(command.help or ""), "", f"    {usage}", ""]
     return "\n".join(parts) + "\n" + table(("", "default", ""), rows) + examples(path, command) + status(path)
 
@@ -66,6 +68,11 @@ def prose(text: str) -> str:
 
 def arguments(command: Any) -> list[Any]:
     return [one for one in command.params if one.param_type_name == "argument"]
+
+
+def hidden(one: Any) -> bool:
+    """Options that only our own processes give; an argument has no such mark."""
+    return bool(getattr(one, "hidden", False))
 
 
 def shown(argument: Any) -> str:
@@ -89,19 +96,17 @@ def default(one: Any) -> str:
 
 
 def examples(path: str, command: Any) -> str:
-    """A block that the tests run, or the reason why they don't."""
+    """A block, and which test types it where it is not the walker of pages."""
     found = re.findall(rf"(?:Example: |\$ )(esper {path}\b.*)", command.epilog or "")
     if not found:
         return ""
-    alone = manual.PAGES.get(path, manual.Page()).alone or ALONE.get(path.split()[0], "")
-    mark = f"<!-- not run: {alone} -->\n" if alone else ""
+    mark = f"<!-- {MARKS[path]} -->\n" if path in MARKS else ""
     return "\n".join([f"{mark}```sh", *found, "```", "", ""])
 
 
 def status(path: str) -> str:
-    fails = manual.PAGES.get(path, manual.Page()).fails
-    return f"Status 1: {fails}.\n\n" if fails else ""
-
-
-ALONE = {"bench": "measures for minutes; the suite's own tests run it"}
-"""Whole groups of commands whose examples are not run as they stand."""
+    """What the statuses mean that are not as the table at the top has them."""
+    page = manual.PAGES.get(path, manual.Page())
+    done = f"Status 0: {page.done}; 130: {page.interrupted}." if page.done != manual.DONE else ""
+    fails = f"Status 1: {page.fails}." if page.fails else ""
+    return f"{' '.join(filter(None, (done, fails)))}\n\n" if done or fails else ""

@@ -21,13 +21,13 @@ class Esper:
     `runtime` is in the environment of whatever the command starts, so that nothing it leaves behind escapes a look.
     """
 
-    def __init__(self, runtime: Path, *arguments: str | Path) -> None:
+    def __init__(self, runtime: Path, *arguments: str | Path, cwd: Path | None = None) -> None:
         self.runtime = runtime
         self.said: list[str] = []
         self._rest = b""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.cli.main", *map(str, arguments)],
-            cwd=runtime,
+            cwd=cwd or runtime,
             env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,17 +6,20 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.processes import Esper, logs_of, processes, runs_of
+from tests.pages import typed_by
+from tests.system.processes import Esper, logs_of, processes, runs_of, seconds_until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 LONGEST_S = 120.0
+SHOWN = [command.split()[1:] for block in typed_by("tests/system/test_demo.py") for command in block.commands]
+"""What the pages say to type: as they have it, and with its summary as JSON."""
 GROWN = ["GERMINATED", "TRAINING", "BLENDING", "SHADOWING", "PROBATIONARY", "FOSSILIZED"]
 
 # The form of summary.json, as the issue gives it: a type stands for any value of it, a list for any number of its item.
@@ -60,7 +63,7 @@ def demo() -> Iterator[Demo]:
     """A demo in a place of its own."""
     place = Path(tempfile.mkdtemp(prefix="esper-"))
     began = time.monotonic()
-    command = Esper(place, "demo", "--runs-dir", place / "runs")
+    command = Esper(place, *SHOWN[0])
     try:
         status = command.ended(LONGEST_S + 60)
         wall_s = time.monotonic() - began
@@ -77,6 +80,16 @@ def test_it_succeeds_in_time(demo: Demo) -> None:
     assert demo.summary["ok"] is True
     assert demo.wall_s <= LONGEST_S
     assert 0 < demo.summary["wall_s"] <= demo.wall_s
+
+
+def test_asked_for_json_it_comes_up_and_ctrl_c_ends_it(esper: Callable[..., Esper], runtime: Path) -> None:
+    """The whole of it is the same run as the other one."""
+    [_, words] = SHOWN
+    command = esper(*words)
+    seconds_until(lambda: bool(runs_of(runtime)))
+    command.interrupt()
+
+    assert command.ended() == 130, command.text
 
 
 def test_its_summary_has_the_form_of_the_issue(demo: Demo) -> None:

@@ -1,0 +1,145 @@
+"""What pages show of runs from a file, typed as it stands: up, ps, restart, down, and what is left to look at."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.cli.main import app
+from tests.pages import ROOT, blocks, typed_by
+from tests.system.processes import Esper, processes, stop
+from tests.system.terminal import on_a_terminal
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(280)]
+
+SHOWN = typed_by("tests/system/test_docs_kept.py")
+SCRIPT = next(block.text for block in blocks(ROOT / "docs" / "tutorial.md") if block.title == "train.py")
+FILE = next(block.text for block in blocks(ROOT / "README.md") if block.language == "toml")
+README = "README.md"
+OF_THE_BACKGROUND, OF_WHAT_IS_LEFT = ("up", "ps", "restart", "down"), ("verify", "replay", "diff")
+STAYS = "esper up -f run.toml"
+TRAINS = "  loss "  # in the line that it prints every few seconds
+DRAWN = b"LAG"
+
+
+class Reader:
+    """Types lines in a folder that has a model, its script and a run file."""
+
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch, name: str) -> None:
+        self.place, self.runtime, self._file = place, place.parent, FILE.replace('"mine"', f'"{name}"\nready_s = 150.0')
+        (place / "train.py").write_text(SCRIPT)
+        patch.chdir(place)
+        patch.setenv("XDG_RUNTIME_DIR", str(self.runtime))
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+        for variable in ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING"):
+            patch.delenv(variable, raising=False)
+        self.said: dict[str, str] = {}
+
+    def type(self, command: str) -> None:
+        """One line of a page."""
+        _, *words = shlex.split(command)
+        self.said[command] = ""
+        (self.place / "run.toml").write_text(self._file)
+        if words[0] == "top":
+            self._on_a_screen(words)
+        elif ">" in words:
+            subprocess.run(["bash", "-c", command], check=True, timeout=60)
+        elif command == STAYS:
+            self._interrupted(words)
+        else:
+            result = CliRunner().invoke(app, words)
+            self.said[command] = result.output
+            assert result.exit_code == 0, f"{command}\n{result.output}\n{self.said}"
+
+    def keep(self) -> None:
+        """The log of the run and its keyring, in files as a reader may have them."""
+        [log] = self.place.glob("runs/*/log")
+        shutil.copy(log / "run.jsonl", "demo.jsonl")
+        shutil.copy(log / "keyring.json", "observer.json")
+
+    def _on_a_screen(self, words: list[str]) -> None:
+        with on_a_terminal(words, self.place, os.environ) as terminal:
+            terminal.shows(DRAWN)
+            terminal.press(b"q")
+
+            assert terminal.ended() == 0
+
+    def _interrupted(self, words: list[str]) -> None:
+        """It stays: Ctrl-C ends it in order once it trains, and so with status 0."""
+        with ExitStack() as ending:
+            process = Esper(self.runtime, *words, cwd=self.place)
+            ending.callback(process.kill)
+            process.says(TRAINS)
+            process.interrupt()
+
+            assert process.ended() == 0, process.text
+
+
+@pytest.fixture
+def place(runtime: Path) -> Iterator[Path]:
+    """A folder in which nothing stays that was started there."""
+    folder = runtime / "typed"
+    folder.mkdir()
+    yield folder
+    for pid in processes(runtime):
+        stop(pid)
+
+
+def lines(*kinds: str) -> list[str]:
+    """What pages show of these commands, each once: of the first kind first."""
+    every = [command for block in SHOWN if block.page != README for command in block.commands]
+    chosen = [command for command in dict.fromkeys(every) if command.split()[1] in kinds]
+    return sorted(chosen, key=lambda command: kinds.index(command.split()[1]))
+
+
+def test_no_line_is_left_out() -> None:
+    every = {command for block in SHOWN if block.page != README for command in block.commands}
+
+    assert every == {*lines(*OF_THE_BACKGROUND), *lines(*OF_WHAT_IS_LEFT)}
+
+
+def test_the_commands_of_the_readme_steer_a_run_and_leave_a_log_without_a_finding(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(place, monkeypatch, "mine")
+
+    for command in (command for block in SHOWN if block.page == README for command in block.commands):
+        reader.type(command)
+
+    assert ": 0 findings" in reader.said["esper verify mine"]
+
+
+def test_a_run_goes_on_in_the_background_is_restarted_in_parts_and_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(place, monkeypatch, "demo")
+
+    for command in (command for command in lines(*OF_THE_BACKGROUND) if command != STAYS):
+        reader.type(command)
+
+    assert "regional-r0 is ready" in reader.said["esper restart regional-r0 demo"]
+    assert "is stopped" in reader.said["esper down demo"].splitlines()[-1]
+
+
+def test_a_run_that_ctrl_c_has_ended_is_verified_and_replayed_to_the_same_bits(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(place, monkeypatch, "demo")
+    reader.type(STAYS)
+    reader.keep()
+
+    for command in lines(*OF_WHAT_IS_LEFT):
+        reader.type(command)
+
+    assert ": 0 findings" in reader.said["esper verify demo"]
+    assert " again\n" in reader.said["esper replay demo"]
+    assert "alike in all" in reader.said["esper diff demo demo"]

@@ -18,7 +18,7 @@ from tests.sealed import MASTER, NOW_MS, RUN
 
 Stage, Gate, Status, Reason = pb.SeedLifecycleStage, pb.SeedLifecycleGate, pb.ReceiptStatus, pb.ReasonCode
 WORKERS = ("worker-0", "worker-1")
-_OPENER = Opener(
+OPENER = Opener(
     MASTER.derive(RUN, [Role.OBSERVER]), guard=None, accept=frozenset(Domain) - {Domain.VOTE}, carries_out=True
 )
 
@@ -36,7 +36,7 @@ class Look:
 def said(role: Role, producer: str, message: Message, at_ms: int = 0, number: int = 0) -> Opened:
     """A message as it opens, `at_ms` after NOW_MS by the server's clock."""
     sealer = Sealer(_keyring(role), role, producer, clock_ns=lambda: (NOW_MS + at_ms) * 1_000_000)
-    return _OPENER.open(sealer.seal(message), f"{NOW_MS + at_ms}-{number}", NOW_MS + at_ms)
+    return OPENER.open(sealer.seal(message), f"{NOW_MS + at_ms}-{number}", NOW_MS + at_ms)
 
 
 @cache

@@ -16,7 +16,7 @@ from esper.view.flow import Flow
 from esper.view.orders import Command, Order, Orders
 from esper.view.rounds import Rounds
 from esper.view.seeds import Seeds
-from esper.view.workers import Workers
+from esper.view.workers import Sealed, Workers
 
 COMMAND_STREAMS = ("commands", "optimizer")
 _Receipt = pb.ReceiptStatus
@@ -69,7 +69,7 @@ class Picture:
         self._hear(at_ms)
         match opened.message:
             case pb.Heartbeat() as beat:
-                self._note_heartbeat(beat, at_ms)
+                self._note_heartbeat(beat, at_ms, (opened.header.incarnation, opened.header.sequence))
             case pb.CommandReceipt() as receipt:
                 self._note_receipt(receipt, opened.header.role)
             case pb.RunRecord() as record:
@@ -115,8 +115,8 @@ class Picture:
         self.heard_ms = max(self.heard_ms, at_ms)
         self.tick(at_ms)
 
-    def _note_heartbeat(self, beat: pb.Heartbeat, at_ms: int) -> None:
-        if not self.workers.note(beat, at_ms):
+    def _note_heartbeat(self, beat: pb.Heartbeat, at_ms: int, sealed: Sealed) -> None:
+        if not self.workers.note(beat, at_ms, sealed):
             return
         self.seeds.note_states(beat.worker, list(beat.seeds), at_ms)
         if beat.HasField("report"):

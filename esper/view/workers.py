@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from esper.leyline import contracts as pb
 from esper.view.window import WINDOW_MS, RateWindow
@@ -23,6 +23,9 @@ BUSY: Mapping[int, State] = {
     pb.BusyWith.BUSY_EVALUATE: "evaluate",
     pb.BusyWith.BUSY_PAUSED: "paused",
 }
+Sealed: TypeAlias = tuple[int, int]
+"""Incarnation of who sealed a message, and its number among those that it sealed."""
+UNKNOWN: Sealed = (0, 0)
 TROUBLED = frozenset[State]({"silent", "evicted"})
 GONE = TROUBLED | {"ended"}
 
@@ -33,6 +36,7 @@ class Worker:
 
     beat: pb.Heartbeat
     heard_ms: int  # by the time of the entry, which is the server's
+    sealed: Sealed = UNKNOWN
     report: pb.WorkerReport | None = None  # its last words
     lag: int | None = None  # entries that its groups have not read yet; None: unknown, or no group
     is_evicted: bool = False
@@ -63,10 +67,17 @@ class Worker:
             return "silent"
         return BUSY.get(self.beat.busy, "away" if self.beat.repeated else "training")
 
-    def note(self, beat: pb.Heartbeat, entry_ms: int) -> bool:
-        """Take a heartbeat unless it is older than the newest one by the worker's own clock; whether it was taken."""
-        if beat.time_ns < self.beat.time_ns:
+    def note(self, beat: pb.Heartbeat, entry_ms: int, sealed: Sealed = UNKNOWN) -> bool:
+        """Take a heartbeat unless it is older than the newest one; whether it was taken.
+
+        One process numbers what it seals, whatever its clock does meanwhile. Of two processes the clock says.
+        """
+        is_back = beat.time_ns < self.beat.time_ns
+        if sealed[1] < self.sealed[1] if sealed[0] == self.sealed[0] != 0 else is_back:
             return False
+        self.sealed = sealed
+        if is_back:
+            self._window = RateWindow()
         if beat.incarnation != self.beat.incarnation:
             self._window, self.report, self.is_evicted = RateWindow(), None, False
         self.beat, self.heard_ms = beat, max(entry_ms, self.heard_ms)
@@ -84,12 +95,12 @@ class Workers:
 
     by_name: dict[str, Worker] = field(default_factory=dict)
 
-    def note(self, beat: pb.Heartbeat, entry_ms: int) -> bool:
+    def note(self, beat: pb.Heartbeat, entry_ms: int, sealed: Sealed = UNKNOWN) -> bool:
         """Whether the heartbeat is the newest of its worker."""
         known = self.by_name.get(beat.worker)
         if known is None:
-            known = self.by_name[beat.worker] = Worker(beat, entry_ms)
-        return known.note(beat, entry_ms)
+            known = self.by_name[beat.worker] = Worker(beat, entry_ms, sealed)
+        return known.note(beat, entry_ms, sealed)
 
     def note_abort(self, abort: pb.BarrierAbort) -> None:
         """Mark whom it evicts, unless another process goes by that name by now."""

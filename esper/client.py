@@ -20,6 +20,7 @@ from esper.leyline.kinds import Domain
 from esper.leyline.seal import Opened, Opener
 from esper.runtime import access
 from esper.runtime.dispatch import Dispatch
+from esper.runtime.ending import end
 from esper.runtime.observer import STAGES, NotSeenError, Observer, Workers, complete, seed_states
 from esper.runtime.receipts import Ledger, Receipt
 
@@ -73,7 +74,7 @@ class Controller:
             since = await observer.position(receipts)  # before anything is published, so that no answer is missed
             reading = asyncio.create_task(_read_receipts(observer, receipts, since, ledger))
             reading.add_done_callback(ledger.close)  # what ends the reading is raised where someone waits for an answer
-            stack.push_async_callback(_ended, reading)
+            stack.push_async_callback(end, [reading])
             dispatch = Dispatch(found.run_id, found.keyring, name, publisher.add)
             yield cls(found.run_id, dispatch, observer, ledger)
 
@@ -313,9 +314,3 @@ async def _read_receipts(observer: Observer, stream: str, since: str, ledger: Le
         async for opened in messages:
             if isinstance(opened.message, pb.CommandReceipt):
                 ledger.note(opened.message, opened.header.role)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    while not task.done():  # Python 3.11's wait_for, in the Redis client, may swallow a cancellation
-        task.cancel()
-        await asyncio.wait([task], timeout=0.1)

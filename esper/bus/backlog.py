@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import structlog
 
 from esper.bus.connect import Redis
+from esper.bus.groups import group_of
 from esper.bus.survey import MOST_COUNTED, lag_of
-from esper.errors import BusError
 
 MOST_WAITING = MOST_COUNTED  # entries: some 32,000 packets in frames; a server of 6.2 counts no further
 
@@ -57,14 +56,8 @@ class Backlog:
 
 async def waiting(redis: Redis, stream: str, group: str) -> float:
     """Not handed out, or not settled; infinite where there are more of the first than a server of 6.2 counts."""
-    try:
-        groups: Any = await redis.xinfo_groups(stream)
-    except BusError as error:
-        if "no such key" in str(error):
-            return 0
-        raise
-    for facts in groups:
-        if facts["name"] == group.encode():
-            lag = await lag_of(redis, stream, facts)
-            return float("inf") if lag is None else lag + int(facts["pending"])
-    return 0
+    facts = await group_of(redis, stream, group)
+    if facts is None:
+        return 0
+    lag = await lag_of(redis, stream, facts)
+    return float("inf") if lag is None else lag + int(facts["pending"])

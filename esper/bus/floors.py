@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from esper.bus.connect import Redis
+from esper.bus.groups import groups_of
 from esper.bus.names import LOGGED, STREAMS, key
 from esper.leyline.entries import entry_order
 
@@ -50,11 +51,7 @@ async def floors_of(
 
 async def workers_of(redis: Redis, run_id: str) -> list[str]:
     """Those with a group on `:decisions`: whoever follows the run, or will."""
-    stream = key(run_id, DECISIONS)
-    if not await redis.exists(stream):
-        return []
-    groups: Any = await redis.xinfo_groups(stream)
-    return [group["name"].decode() for group in groups]
+    return [group["name"].decode() for group in await groups_of(redis, key(run_id, DECISIONS))]
 
 
 async def _newest(redis: Redis, run_id: str, count: int) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
 from esper.bus.connect import Redis
 from esper.bus.faults import UnavailableError
+from esper.bus.groups import group_of
 from esper.bus.names import POSITIONED, key
 from esper.bus.tidy import forget_group
 from esper.errors import SettingError
@@ -92,11 +93,8 @@ class Dissolving:
     async def _positions(self, worker: str) -> Mapping[str, str]:
         found: dict[str, str] = {}
         for name in POSITIONED:
-            stream = key(self._run_id, name)
-            groups: Any = await self._redis.xinfo_groups(stream) if await self._redis.exists(stream) else []
-            for group in groups:
-                if group["name"] == worker.encode():
-                    found[name] = group["last-delivered-id"].decode()
+            if (facts := await group_of(self._redis, key(self._run_id, name), worker)) is not None:
+                found[name] = facts["last-delivered-id"].decode()
         return found
 
     def _forget(self, workers: Collection[str]) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import structlog
 
 from esper.bus.connect import Redis, client, server_ms
 from esper.bus.faults import UnavailableError
+from esper.bus.groups import group_of
 from esper.bus.outage import Outage
 from esper.errors import BusError
 from esper.runtime.ending import end
@@ -74,15 +74,10 @@ class Look:
 
 async def lag_s(redis: Redis, stream: str, group: str) -> float:
     """Age of the oldest entry that was not handed to this group; 0: there is none, or no such group yet."""
-    try:
-        groups: Any = await redis.xinfo_groups(stream)
-    except BusError as error:
-        if "no such key" in str(error):
-            return 0.0
-        raise
-    last = next((facts["last-delivered-id"] for facts in groups if facts["name"] == group.encode()), None)
-    if last is None:
+    facts = await group_of(redis, stream, group)
+    if facts is None:
         return 0.0
+    last = facts["last-delivered-id"]
     rows = await redis.ask(("XRANGE", stream, b"(" + last, "+", "COUNT", 1))
     if not rows:
         return 0.0

@@ -10,6 +10,7 @@ from typing import Any
 from esper.bench.load.arrivals import Arrivals
 from esper.bench.load.results import Result
 from esper.bench.load.work import Work
+from esper.runtime.ending import end
 
 LOOK_S = 0.01
 
@@ -35,10 +36,7 @@ async def drive(
             if task.done():
                 task.result()
     finally:
-        for task in tasks:
-            while not task.done():  # Python 3.11's wait_for, in the Redis client, may swallow a cancellation
-                task.cancel()
-                await asyncio.wait([task], timeout=0.1)
+        await end(tasks)
 
 
 async def _sent(arrivals: Arrivals, work: Work, patience_s: float, clock: Callable[[], float]) -> None:

@@ -59,6 +59,15 @@ def test_one_that_is_gone_or_long_inside_a_step_has_no_speed(later_ms: int, repe
     assert worker.steps_per_s(picture.now_ms) is None and worker.samples_per_s(picture.now_ms) is None
 
 
+def test_replicas_are_counted_though_each_is_a_world_of_its_own() -> None:
+    picture = Picture(RUN)
+    for name in ("left", "middle", "right"):
+        message = pb.Heartbeat(version=1, worker=name, world_size=1, time_ns=NOW_MS * 1_000_000, step=5)
+        picture.note(said(Role.WORKER, name, message))
+
+    assert picture.workers.world_size == 3
+
+
 def test_a_worker_whose_clock_is_set_back_is_not_silent() -> None:
     picture, keys = Picture(RUN), MASTER.derive(RUN, [Role.WORKER])
     clock = iter(range(NOW_MS, NOW_MS + 10_000, 1_000))

@@ -122,7 +122,9 @@ class Workers:
 
     @property
     def world_size(self) -> int:
-        return max((worker.beat.world_size for worker in self.by_name.values()), default=0)
+        """Ranks of the process group; or the replicas that are known, each of which is the whole of its world."""
+        ranks = max((worker.beat.world_size for worker in self.by_name.values()), default=0)
+        return ranks if ranks > 1 else len(self.by_name)
 
     @property
     def are_done(self) -> bool:

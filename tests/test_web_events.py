@@ -91,6 +91,24 @@ async def test_one_that_was_away_for_too_long_or_knows_another_server_is_told_ev
     assert [said(found) for found in await told(*back)] == [[("snapshot", WHOLE)]] * 6
 
 
+async def test_one_that_missed_more_than_a_megabyte_is_told_everything() -> None:
+    of = feed()
+    first = of.subscribe()
+    of.leave(first)
+    first.finish()
+    [[(known, _, _)]] = await told(first)
+    sizes = []
+    for step in range(3):
+        of.publish({"step": step, "seeds": "s" * 400_000})
+        back = of.subscribe(known)
+        of.leave(back)
+        back.finish()
+        [found] = await told(back)
+        sizes.append([name for name, _ in said(found)])
+
+    assert sizes == [["change"], ["change", "change"], ["snapshot"]]
+
+
 async def test_many_browsers_share_one_snapshot() -> None:
     asked = []
     of = Feed(lambda: asked.append(1) or WHOLE)  # type: ignore[func-returns-value]

@@ -14,6 +14,9 @@ MOST_WAITING = 32
 NUM_KEPT = 128
 """Frames that a browser which was away can still be given, half a minute's; else it is given everything anew."""
 
+MOST_MISSED_BYTES = 1 << 20
+"""Of those, to be said again; a thousand seeds fill as much in a second."""
+
 COMMENT = b": here\n\n"
 SNAPSHOT, CHANGE = "snapshot", "change"
 
@@ -82,6 +85,8 @@ class Feed:
     def subscribe(self, last_event_id: str = "") -> Subscriber:
         """From behind the frame of this id, where all since is kept; else a snapshot first."""
         missed = self._since(last_event_id)
+        if missed is not None and sum(map(len, missed)) > MOST_MISSED_BYTES:
+            missed = None  # the snapshot is one for all who ask, what each has missed is not
         subscriber = Subscriber(self._most_waiting)
         if first := self._whole() if missed is None else b"".join(missed):  # as one, however much there was
             subscriber.offer(first)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from esper.bench.output.placed import place
+from esper.errors import SettingError
 
 
 def test_a_file_is_written_in_the_stead_of_the_one_before(tmp_path: Path) -> None:
@@ -56,3 +57,10 @@ def test_a_link_stays_one_and_a_pipe_is_written_to(tmp_path: Path) -> None:
     reading.join()
     assert link.is_symlink() and (tmp_path / "kept" / "report.json").read_text() == "linked"
     assert heard == ["piped"]
+
+
+def test_a_place_that_can_not_be_written_to_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(SettingError, match=r"--out is '.*/file/report\.json'; expected a place that can be written to"):
+        place("text", tmp_path / "file" / "report.json")

@@ -11,7 +11,6 @@ import typer
 
 from esper.bench.output.document import Document, read
 from esper.bench.output.placed import place
-from esper.errors import SettingError
 
 OUT = Path("bench/out")
 NAME = "report.html"
@@ -64,10 +63,7 @@ def put(text: str, path: Path | None) -> None:
     if path is None:
         typer.echo(text, nl=False)
         return
-    try:
-        place(text, path)
-    except OSError as error:
-        raise SettingError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
+    place(text, path)
 
 
 def told(document: Document, run: str | None, redis: str | None, keyring: Path | None, region: str) -> None:

@@ -12,7 +12,6 @@ import typer
 from esper.bench.output.placed import place
 from esper.bus.names import NAME
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir
-from esper.errors import SettingError
 
 if TYPE_CHECKING:
     from esper.web.finished import Finished
@@ -31,10 +30,7 @@ def report(
     finished, page = asyncio.run(_read(run, runs_dir, keyring))
     checked = finished.checked
     path = out or Path(f"report-{checked.run_id if NAME.fullmatch(checked.run_id) else 'run'}.html")
-    try:
-        place(page, path)
-    except OSError as error:
-        raise SettingError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
+    place(page, path)
     entries, findings = checked.num_entries, len(checked.findings)
     told = {"report": str(path), "run": checked.run_id, "entries": entries, "findings": findings}
     typer.echo(notation.dumps(told) if json else f"{path}: {entries} entries, {findings} findings")

@@ -34,10 +34,7 @@ class Result:
 
     def write(self, path: Path) -> None:
         """As JSON that `read` takes."""
-        try:
-            place(_written(self).model_dump_json() + "\n", path)
-        except OSError as error:
-            raise SettingError("--out", str(path), f"a file that can be written: {error.strerror}") from None
+        place(_written(self).model_dump_json() + "\n", path)
 
 
 def read(path: Path) -> Result:

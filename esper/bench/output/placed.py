@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from esper.errors import SettingError
 from esper.leyline.durable import replacing
 
 
 def place(text: str, path: Path) -> None:
     """In the stead of the file that was there; its folder is made where it isn't there. What is no file is written to
-    as it is: a pipe, a terminal. Raises OSError."""
-    path = path.resolve()  # in the stead of what a link points to
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    with replacing(path) as file:
-        file.write(text.encode())
+    as it is: a pipe, a terminal. SettingError where it can't be written, and then it is as it was."""
+    at = path.resolve()  # in the stead of what a link points to
+    try:
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if at.exists() and not at.is_file():
+            at.write_text(text, encoding="utf-8")
+            return
+        with replacing(at) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise SettingError("--out", str(path), f"a place that can be written to ({error.strerror})") from None

@@ -94,6 +94,17 @@ async def test_the_list_tells_what_was_set_aside_and_why(run: ScriptedRun, morgu
     }
 
 
+async def test_no_letters_and_no_such_reason_are_told_apart(run: ScriptedRun) -> None:
+    assert await said(run, "list", "--reason", "poison") == (0, "", "no dead letters\n")
+    assert await said(run, "list", "--json") == (0, "", "")
+
+    status, _, err = await said(run, "purge", "--reason", "bad_sael", "--dry-run")
+
+    assert status == 2
+    assert err.startswith("esper: --reason is 'bad_sael'; expected one of oversize, ")
+    assert err.endswith("(near: 'bad_seal')\n")
+
+
 async def test_a_genuine_letter_is_shown_decoded_and_junk_as_hash_and_head(run: ScriptedRun, morgue: Morgue) -> None:
     body = b"\x1b[2J" * 50
     command = cull()

@@ -19,7 +19,9 @@ from esper.cli.letters import content, envelope, line, page, summary
 from esper.cli.moments import after, up_to
 from esper.cli.options import AsJson, LiveRun
 from esper.cli.printed import printable
-from esper.errors import SettingError
+from esper.errors import SettingError, near
+from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import reason_name
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import access
 from esper.runtime.reissue import Reissued, Reissuer, accepted
@@ -27,6 +29,7 @@ from esper.view.wording import told as worded
 
 app = typer.Typer(name="dead", no_args_is_help=True, help="Look at, replay and purge what was set aside.")
 
+REASONS = [reason_name(number) for number in pb.ReasonCode.values() if number]
 Reason = Annotated[str, typer.Option(help="Only those of this reason, such as poison or bad_seal.")]
 Stream = Annotated[str, typer.Option(metavar="GLOB", help="Only those from such a stream, as commands or r0/*.")]
 Producer = Annotated[str, typer.Option(metavar="GLOB", help="Only those whose envelope names such a producer.")]
@@ -137,6 +140,8 @@ def purge(
 
 def chosen(reason: str, stream: str, producer: str, since: str, until: str, count: int) -> Choice:
     """What the options ask for."""
+    if reason and reason not in REASONS:
+        raise SettingError("--reason", reason, f"one of {', '.join(REASONS)}{near(reason, REASONS)}")
     now_s = time.time()
     from_id = after("--since", since, now_s)
     to_id = "+" if until == "$" else up_to("--until", until, now_s)
@@ -165,10 +170,13 @@ async def desk(run: str | None) -> AsyncIterator[Desk]:
 
 
 async def _list(run: str | None, choice: Choice, as_json: bool) -> None:
+    is_empty = True
     async with desk(run) as at:
         async for letter in dead.letters(at.redis, at.keyring.run_id, choice):
-            row = summary(letter, at.now_ms)
+            row, is_empty = summary(letter, at.now_ms), False
             print(notation.dumps(row) if as_json else line(row))
+    if is_empty and not as_json:
+        typer.echo("no dead letters", err=True)
 
 
 async def _show(run: str | None, letter_id: str, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from esper.cli import completing, manual
-from esper.errors import EsperError
+from esper.errors import EsperError, SettingError, near
 
 HOMES = {
     "demo": ("esper.cli.demo:demo", "Run the whole system on this machine, and show what it did."),
@@ -61,6 +61,8 @@ class Lazy(TyperGroup):
         return TyperCommand(cmd_name, help=HOMES[cmd_name][1]) if cmd_name in HOMES else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in HOMES and not ctx.resilient_parsing:
+            raise SettingError("COMMAND", args[0], f"one that `esper --help` lists{near(args[0], HOMES)}")
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
 

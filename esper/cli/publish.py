@@ -67,6 +67,9 @@ MEANINGS = {
     "num_steps": "How many optimizer steps the lease is for; 0: without end.",
     "grad_clip_norm": "Clip the gradient to this norm; 0: don't.",
     "generation": "Refuse it unless the optimizer is of this generation; 0: any.",
+    "parameters": "Of the blueprint (docs/blueprints.md) or of the operation, as rank=4 or auto=1; repeatable.",
+    "hyperparameters": "Of the optimizer, as weight_decay=0.1; repeatable.",
+    "safety_constraints": "A number that goes with the request; repeatable.",
     "digest": "sha256 of a safetensors file, 64 hex digits.",
 }
 """Parameter of an operation: its line in the help."""
@@ -77,8 +80,6 @@ Timeout = Annotated[
 Wait = Annotated[bool, typer.Option(help="Wait for the answers, or return once the command is published.")]
 Attempts = Annotated[int, typer.Option(min=1, help="Publish it again after each epoch while only its gate refuses.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line: what was published, then each answer.")]
-PARAM = "A number that the blueprint (docs/blueprints.md) or the operation takes, as rank=4 or auto=1. Repeatable."
-Param = Annotated[list[str], typer.Option("--param", metavar="NAME=VALUE", help=PARAM)]
 Do: TypeAlias = Callable[[Callable[..., Awaitable[Any]]], None]
 """Takes an operation that wants its controller only."""
 
@@ -125,7 +126,8 @@ def _command(operation: Callable[..., Awaitable[Any]], do: Do | None) -> Callabl
 def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
     match parameter.kind:
         case inspect.Parameter.VAR_KEYWORD:
-            return _keyword(parameter.name, Param, [])
+            kind = typer.Option("--param", metavar="NAME=VALUE", help=MEANINGS[parameter.name])
+            return _keyword(parameter.name, Annotated[list[str], kind], [])
         case inspect.Parameter.KEYWORD_ONLY:
             kind = list[str] if parameter.annotation == Sequence[str] else parameter.annotation
             default = [] if kind == list[str] else parameter.default

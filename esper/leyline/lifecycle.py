@@ -108,7 +108,6 @@ def gate_name(gate: pb.SeedLifecycleGate) -> str:
 
 
 @lru_cache(maxsize=256)
-@lru_cache(maxsize=256)
 def reason_name(code: int) -> str:
     """replayed for REASON_REPLAYED: how logs, receipts and summaries spell a reason."""
     return _name(pb.ReasonCode, code, "REASON_").lower()
@@ -117,6 +116,7 @@ def reason_name(code: int) -> str:
 _Enumeration = type[pb.SeedLifecycleStage] | type[pb.SeedOperation] | type[pb.SeedLifecycleGate] | type[pb.ReasonCode]
 
 
+@lru_cache(maxsize=512)
 def _name(enumeration: _Enumeration, number: int, prefix: str) -> str:
     if number not in enumeration.values():
         return str(int(number))

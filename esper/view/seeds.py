@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
@@ -53,11 +53,17 @@ class Seed:
     report: pb.FieldReport | None = None
     _moments: dict[_Key, Moment] = field(default_factory=dict)
     _measured: tuple[int, Gain] | None = None  # at which step
+    _ordered: Sequence[Moment] | None = ()  # None: not put in order since the last one came
+    _began: int = 0
 
     @property
-    def moments(self) -> list[Moment]:
-        """Its history, by step."""
-        return sorted(self._moments.values(), key=lambda moment: (moment.step, moment.at_ms))
+    def moments(self) -> Sequence[Moment]:
+        """Its history, by step. Looked at several times a second, of a thousand seeds: put in order once."""
+        if self._ordered is None:
+            self._ordered = sorted(self._moments.values(), key=lambda moment: (moment.step, moment.at_ms))
+            births = (moment.step for moment in self._ordered if moment.passed and moment.stage == GERMINATED)
+            self._began = max(births, default=0)
+        return self._ordered
 
     @property
     def ever_was(self) -> bool:
@@ -78,8 +84,7 @@ class Seed:
     @property
     def began(self) -> int:
         """Step of the newest germination under this id; 0: none is known."""
-        births = (moment.step for moment in self._moments.values() if moment.passed and moment.stage == GERMINATED)
-        return max(births, default=0)
+        return self._began if self.moments else 0
 
     def note(self, moment: Moment) -> None:
         """Take a moment, or what it tells beyond the one known of the same step."""
@@ -87,10 +92,12 @@ class Seed:
         known = self._moments.get(key)
         if known is None or known.weight < moment.weight:
             self._moments[key] = moment
+            self._ordered = None
         if moment.gate == G4 and (gain := gain_of(moment.evidence)) is not None:
             self.note_gain(gain, moment.step)
         while len(self._moments) > MOST_MOMENTS:
             del self._moments[min(self._moments)]
+            self._ordered = None
 
     def note_gain(self, gain: Gain, step: int) -> None:
         """Take what was measured at a step, unless a later one is known."""

@@ -62,7 +62,7 @@ async function send(command, token) {
     body: JSON.stringify(command),
   });
   const said = await answer.json().catch(() => ({ error: `the server answered ${answer.status} and no more` }));
-  return answer.ok ? `published ${said.command_id} as ${said.entry_id}; its answers come in below the newest decisions` : said.error;
+  return answer.ok ? `published ${said.command_id} as ${said.entry_id}; its answers come in above, among the newest decisions` : said.error;
 }
 
 function field(name, kind, required) {

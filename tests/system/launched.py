@@ -19,7 +19,7 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
 from tests.many_servers import HOST, free_ports
-from tests.system.processes import processes, stop
+from tests.system.processes import buried, processes, stop
 
 REGIONS = ("r0", "r1")
 SERVERS = {
@@ -96,11 +96,12 @@ class Launched:
     def close(self) -> None:
         for process in reversed(self.started.values()):
             process.terminate()
-        for process in self.started.values():
-            process.wait(20)
-        for pid in processes(self.directory):
-            if pid != os.getpid():
-                stop(pid)
+        try:
+            buried(*self.started.values())
+        finally:
+            for pid in processes(self.directory):
+                if pid != os.getpid():
+                    stop(pid)
 
     def _keyring(self, *roles: Role) -> Path:
         path = self.directory / f"{roles[0]}.json"

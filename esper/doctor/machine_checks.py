@@ -37,7 +37,7 @@ def threads(facts: MachineFacts) -> Finding:
     """More threads than cores wait for one another in every operation."""
     granted = facts.cores if facts.quota is None else min(facts.cores, ceil(facts.quota))
     told = facts.threads.split(",")[0]
-    used = int(told) if told.isdigit() else facts.cores
+    used = int(told) if told.isdecimal() else facts.cores
     said = f"OMP_NUM_THREADS={facts.threads}" if facts.threads else f"{used}, as OMP_NUM_THREADS is not set"
     return judged(
         "threads",

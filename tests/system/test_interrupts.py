@@ -14,9 +14,9 @@ from tests.system.processes import Esper, logs_of, processes, runs_of, seconds_u
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 Start = Callable[..., Esper]
 
-ENDED_WITHIN_S = 5.0
+ENDED_WITHIN_S = 20.0  # patience: a busy machine is no failure
 DRAINED_WITHIN_S = 30.0  # one tier after the other
-TOLD_WITHIN_S = 10.0  # the death of a process: noticed at once, then three seconds of grace for the others
+TOLD_WITHIN_S = 30.0  # the death of a process: noticed at once, then three seconds of grace for the others
 
 
 def demo(esper: Start, runtime: Path) -> Esper:

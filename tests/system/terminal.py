@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -26,6 +27,7 @@ class Terminal:
         self.written = b""
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, SIZE)
+        self._before = termios.tcgetattr(self._ours)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.cli.main", *words],
             cwd=place,
@@ -43,6 +45,14 @@ class Terminal:
         while wanted not in self.written:
             ready = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))[0]
             assert ready and self._more(), f"it never showed {wanted!r}: {self.written!r}"
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether lines, echo and all else are set as before the command."""
+        return termios.tcgetattr(self._ours) == self._before
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def press(self, keys: bytes) -> None:
         os.write(self._ours, keys)

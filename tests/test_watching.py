@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from esper.bus import connect, counters, names
 from esper.bus.counters import Count
@@ -186,6 +187,20 @@ async def test_a_stream_that_a_user_may_not_read_is_named_and_the_others_are_fol
     assert book.steps("worker-0") == [100]
     assert {"decisions", "state"} <= unread and not unread & {"heartbeats", "receipts"}
     assert trouble == ""
+
+
+async def test_a_look_that_is_refused_is_told_once_however_often_it_is_taken(
+    run: ScriptedRun, redis: connect.Redis
+) -> None:
+    kept = names.key(run.run_id, "heartbeats")
+
+    with capture_logs() as told:
+        async with watched_by(run, redis, Notebook(), "+@read", "+xread", "-hgetall", f"~{kept}") as watch:
+            for _ in range(3):
+                await watch.look(surveying=True)
+
+    why = [row["why"] for row in told if row["event"] == "look.refused"]
+    assert why and len(why) == len({*why})
 
 
 async def test_a_stream_that_may_not_be_read_any_more_ends_nothing(run: ScriptedRun, redis: connect.Redis) -> None:

@@ -82,6 +82,7 @@ class Watch:
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # set whenever the sink was given something
     _lags: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
     _reading: list[asyncio.Task[None]] = field(default_factory=list)
+    _told: set[str] = field(default_factory=set)  # why looks were refused
 
     def now_ms(self) -> int:
         """The server's clock."""
@@ -117,10 +118,10 @@ class Watch:
         """Read what stands beside the messages. A server that does not answer is waited for, and named."""
         try:
             await self.clock.look(self.redis)
-            totals: Any = await permitted(self.redis.hgetall(names.key(self.run_id, "totals")), None)
-            said = await permitted(counters.read(self.redis, self.run_id, self.now_ms()), {})
+            totals: Any = await permitted(self.redis.hgetall(names.key(self.run_id, "totals")), None, self._told)
+            said = await permitted(counters.read(self.redis, self.run_id, self.now_ms()), {}, self._told)
             if surveying:
-                self._lags = await permitted(lags(self.redis, self.run_id, names.POSITIONED), {})
+                self._lags = await permitted(lags(self.redis, self.run_id, names.POSITIONED), {}, self._told)
         except BusError as error:
             self.trouble = str(error)
         else:
@@ -163,14 +164,16 @@ class Watch:
         await asyncio.Event().wait()  # the others go on
 
 
-async def permitted(reading: Awaitable[T], otherwise: T) -> T:
-    """What was read, or this where the server answers and refuses: a user may not read everything."""
+async def permitted(reading: Awaitable[T], otherwise: T, told: set[str]) -> T:
+    """What was read, or this where the server answers and refuses: a user may not read everything. Why is told once."""
     try:
         return await reading
     except UnavailableError:
         raise
     except BusError as error:
-        log.debug("look.refused", why=str(error))
+        if (why := str(error)) not in told:
+            told.add(why)
+            log.debug("look.refused", why=why)
         return otherwise
 
 

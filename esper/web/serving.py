@@ -96,7 +96,7 @@ async def site_of(found: Access, token: Token | None = None) -> AsyncIterator[tu
 async def _read_spread(found: Access) -> dict[str, list[Opened]]:
     """States and aggregates of the whole run, as many as a plot can show."""
     async with connect.writer(found.redis_url) as redis:
-        entries = {name: await permitted(said.spread(redis, found.run_id, name), []) for name in said.STREAMS}
+        entries = {name: await permitted(said.spread(redis, found.run_id, name), [], set()) for name in said.STREAMS}
     return {name: [*said.opened(those, found.keyring)] for name, those in entries.items()}
 
 

@@ -14,7 +14,7 @@ from esper.bus import connect, names
 from esper.bus.embedded import EmbeddedRedis
 from esper.cli.fleet import Fleet
 from esper.cli.plan import planned
-from esper.errors import BusError, SettingError
+from esper.errors import BusError, EsperError, SettingError
 from esper.runtime import control, logfiles, notify
 from esper.runtime.crew import Crew, Notes
 from esper.runtime.died import ProcessDiedError, last_lines
@@ -126,7 +126,7 @@ async def drained(run: Fleet, role: str, notes: Notes) -> None:
     try:
         async with connect.writer(run.record.reach) as redis:
             left = await settled(redis, groups, run.read.settle_s)
-    except BusError as error:
+    except EsperError as error:  # Redis is away, or the password for it
         notes("tier.unsettled", tier=role, why=str(error))
     else:
         if left:

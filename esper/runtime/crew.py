@@ -134,13 +134,16 @@ class Crew:
         wrong: list[BaseException] = []
         for tier in self.tiers:
             if tier:
-                await self._until_settled(tier[0].plan.role)
+                try:
+                    await self._until_settled(tier[0].plan.role)
+                except EsperError as error:
+                    wrong.append(error)
             ended = await asyncio.gather(*map(self._stop, tier), return_exceptions=True)
             wrong += [each for each in ended if each is not None]
         await end(self._serving)
         self.drained.set()
-        for error in wrong:
-            raise error
+        for each in wrong:
+            raise each
         return not any(unit.was_killed for unit in self.units)
 
     def hurry(self) -> None:

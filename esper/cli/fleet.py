@@ -78,7 +78,17 @@ async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
                 try:
                     yield Fleet(read, Place(record, directory), redis)
                 finally:
-                    await logbook.keep(record.reach, record.run_id, record.keyring("observer"), directory / logbook.LOG)
+                    await keep_log(record, directory)
+
+
+async def keep_log(record: runs.RunRecord, directory: Path) -> None:
+    """Leave the run's log there. Where that can't be, it is said: the run has ended all the same."""
+    try:
+        reach = record.reach
+    except SettingError as error:  # the file with the password for its Redis is gone by now
+        log.warning("log.not_kept", run=record.run_id, why=str(error))
+        return
+    await logbook.keep(reach, record.run_id, record.keyring("observer"), directory / logbook.LOG)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ export function seedPage(store, main) {
     el("section", {}, el("h2", {}, "Its commands"), decisions),
   );
   let known = "";
+  let drawn = "";
   const load = async () => {
     try {
       const answer = await fetch(`/api/seed?id=${encodeURIComponent(id)}`);
@@ -40,6 +41,9 @@ export function seedPage(store, main) {
     setText(told, seed.gain
       ? `${gain(seed.gain)}: loss with the seed off minus on, on the same held-out examples, with its interval. ${verdict(seed.gain)}`
       : "Not measured yet: G4 measures it before a seed becomes part of the model.");
+    const said = JSON.stringify([seed.gain, seed.moments]);  // alpha changes with every heartbeat, these seldom
+    if (said === drawn) return;
+    drawn = said;
     drawing.replaceChildren(...(seed.gain ? [interval(seed.gain)] : []));
     history.replaceChildren(...seed.moments.toReversed().map(momentNode));
   };

@@ -6,13 +6,11 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.leyline.seal import Sealer
 from esper.view.picture import Picture
 from esper.view.seeds import Gain, Seeds
 from esper.view.wording import told
-from tests.sealed import MASTER, NOW_MS, RUN
+from tests.sealed import NOW_MS, RUN
 from tests.view_kit import (
-    OPENER,
     Gate,
     Look,
     Stage,
@@ -29,61 +27,6 @@ from tests.view_kit import (
 )
 
 FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
-
-
-def test_a_worker_is_as_fast_as_its_newest_ten_seconds() -> None:
-    picture = Picture(RUN)
-    for second in range(30):
-        step = 100 * second if second < 15 else 1_500 + 10 * (second - 15)
-        picture.note(beat("worker-0", 1_000 * second, step=step, examples=32 * step))
-
-    worker = picture.workers.by_name["worker-0"]
-
-    assert worker.steps_per_s(picture.now_ms) == pytest.approx(10.0)
-    assert worker.samples_per_s(picture.now_ms) == pytest.approx(320.0)
-
-
-@pytest.mark.parametrize(("later_ms", "repeats"), [(6_000, False), (11_000, True)])
-def test_one_that_is_gone_or_long_inside_a_step_has_no_speed(later_ms: int, repeats: bool) -> None:
-    picture = Picture(RUN)
-    for second in range(3):
-        picture.note(beat("worker-0", 1_000 * second, step=100 + second, examples=second + 1))
-    if repeats:
-        picture.note(beat("worker-0", 2_000 + later_ms, step=102, examples=3, repeated=True))
-    worker = picture.workers.by_name["worker-0"]
-    before = worker.steps_per_s(picture.now_ms if not repeats else NOW_MS + 3_000)
-    picture.tick(NOW_MS + 2_000 + later_ms)
-
-    assert before == pytest.approx(1.0)
-    assert worker.state(picture.now_ms) == ("away" if repeats else "silent")
-    assert worker.steps_per_s(picture.now_ms) is None and worker.samples_per_s(picture.now_ms) is None
-
-
-def test_replicas_are_counted_though_each_is_a_world_of_its_own() -> None:
-    picture = Picture(RUN)
-    for name in ("left", "middle", "right"):
-        message = pb.Heartbeat(version=1, worker=name, world_size=1, time_ns=NOW_MS * 1_000_000, step=5)
-        picture.note(said(Role.WORKER, name, message))
-
-    assert picture.workers.world_size == 3
-
-
-def test_a_worker_whose_clock_is_set_back_is_not_silent() -> None:
-    picture, keys = Picture(RUN), MASTER.derive(RUN, [Role.WORKER])
-    clock = iter(range(NOW_MS, NOW_MS + 10_000, 1_000))
-    sealer = Sealer(keys, Role.WORKER, "worker-0", clock_ns=lambda: next(clock) * 1_000_000)
-    told = []
-    for second in range(10):
-        behind_ms = 30_000 if second >= 5 else 0
-        message = beat("worker-0", 1_000 * second - behind_ms, step=100 + 10 * second).message
-        entry_ms = NOW_MS + 1_000 * second
-        told.append(OPENER.open(sealer.seal(message), f"{entry_ms}-0", entry_ms))
-    for each in (*told, told[3]):  # the last is a copy of an old one
-        picture.note(each)
-    worker = picture.workers.by_name["worker-0"]
-
-    assert worker.beat.step == 190 and worker.state(picture.now_ms) == "training"
-    assert worker.steps_per_s(picture.now_ms) == pytest.approx(10.0)
 
 
 def test_a_round_that_finds_a_rank_deviating_says_how_and_what_becomes_of_it() -> None:

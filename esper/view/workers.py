@@ -128,8 +128,9 @@ class Workers:
 
     @property
     def are_done(self) -> bool:
-        """Whether each that was heard of has said its last words."""
-        return bool(self.by_name) and all(worker.report is not None for worker in self.by_name.values())
+        """Whether each that was heard of has said its last words, but for those that were sent away."""
+        ended = [worker.report is not None for worker in self.by_name.values() if not worker.is_evicted]
+        return bool(ended) and all(ended)
 
     @property
     def is_paused(self) -> bool:

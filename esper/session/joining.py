@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from esper.kasmina.blend import seed_clip
 from esper.kasmina.executor import Executor
 from esper.kasmina.naming import bare_name
-from esper.kasmina.paired import Holdout
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.blueprints import Blueprint
 from esper.runtime.link import Link
@@ -24,6 +23,7 @@ from esper.session.batches import LoopPosition
 from esper.session.breakers import tell_opened
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
+from esper.session.heldout import held_out
 from esper.session.lessons import Lessons
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
@@ -104,7 +104,7 @@ class Joining:
             run_id=self.run_id,
             settings=self.chosen.settings,
             reduce=reducer.mean,
-            holdout=Holdout(tuple(self.holdout[0]), self.holdout[1]) if self.holdout else None,
+            holdout=held_out(self.holdout, self.chosen.settings.min_examples),
             blueprints=blueprints,
         )
 

@@ -1,0 +1,39 @@
+"""Held-out examples as a training script gives them, refused in one line where they are something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from torch import Tensor
+
+from esper.errors import SettingError
+from esper.kasmina.paired import Holdout
+
+log = structlog.get_logger()
+
+EXPECTED = "([(inputs, targets), ...], loss), where loss(model(inputs), targets) is one loss per example"
+
+
+def held_out(given: Any, min_examples: int) -> Holdout | None:
+    """None stays None. Fewer than `min_examples` are taken, and told of: no seed passes G4 on them. SettingError."""
+    match given:
+        case None:
+            return None
+        case (batches, loss_fn) if callable(loss_fn):
+            made = tuple(batches)
+        case _:
+            raise SettingError("holdout", kind_of(given), EXPECTED)
+    for batch in made:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise SettingError("batch of holdout", kind_of(batch), EXPECTED)
+    counts = [len(targets) for _, targets in made if isinstance(targets, Tensor) and targets.dim()]
+    if len(counts) == len(made) and 0 < sum(counts) < min_examples:
+        log.warning("holdout.too_small", num_examples=sum(counts), expected=min_examples)
+    return Holdout(made, loss_fn)
+
+
+def kind_of(given: object) -> str:
+    """tuple of Tensor, Tensor."""
+    parts = ", ".join(type(part).__name__ for part in given) if isinstance(given, tuple | list) else ""
+    return f"{type(given).__name__} of {parts}" if parts else type(given).__name__

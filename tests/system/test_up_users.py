@@ -112,5 +112,5 @@ def test_each_process_holds_the_password_of_its_own_user_alone(
     known = {name: [user for user in USERS if passwords[user] in told.values()] for name, told in held.items()}
     assert known == {"up": []} | {name: [role] for name, role in own.items()}
     assert status["run"] == run_id
-    assert connected >= {user_name(run_id, user) for user in ("regional", "global", "coordinator", "operator")}
+    assert connected >= {user_name(run_id, user) for user in ("regional", "global", "coordinator")}
     assert keeper.wait(60) == 0

@@ -21,7 +21,7 @@ def test_the_runtime_ends_with_the_error(redis_url: str, run_id: str, tmp_path: 
     environment = Script(redis_url, run_id, tmp_path).environment()
     before = sockets("self")
 
-    with pytest.raises(SettingError, match="checkpoints is None"):
+    with pytest.raises(SettingError, match="checkpoints is not set"):
         esper.attach(host, optimizer=optimizer, sites=["body"], environment=environment, checkpoint_every=10)
 
     assert sockets("self") == before

@@ -133,7 +133,7 @@ def test_more_scores_take_more_memory() -> None:
     [
         (CONFIG | {"num_heads": 5}, "d_model is 32; expected a multiple of num_heads, 5"),
         (CONFIG | {"batch_size": 0}, "batch_size of the benchmark's config is 0; expected an integer above 0"),
-        ({"batch_size": 1}, "sequence_length of the benchmark's config is None"),
+        ({"batch_size": 1}, "sequence_length of the benchmark's config is not set"),
     ],
 )
 def test_a_config_that_does_not_fit_is_named(config: dict[str, int], words: str) -> None:

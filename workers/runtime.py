@@ -9,12 +9,11 @@ from pydantic import Field
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime import access, logging, process, pulse, settings, trainer_figures
+from esper.runtime import access, logging, process, pulse, settings, timekeeping, trainer_figures
 from esper.runtime.alarm import rung_if_evicted
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Format, Origin
-from esper.runtime.timekeeping import kept_right
 from esper.runtime.upkeep import Duties, Post, kept_up
 
 
@@ -43,7 +42,7 @@ async def main(stopping: asyncio.Event) -> None:
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
         beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, waits=True, durability=chosen.durability)
         beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s)
-        right = kept_right(beside.clock, beside.outbox.redis)
+        right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
         duties = Duties(shows=[trainer_figures.TrainerMetrics(beats)])
         upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.refusals, duties)
         async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:

@@ -70,7 +70,8 @@ def test_an_unknown_site_is_answered_with_near_names_and_where_to_see_all(site: 
     with pytest.raises(SettingError) as told:
         found(Model(), site)
 
-    assert f"sites is {site!r}; expected the name of a submodule, such as " in str(told.value)
+    met = repr(site) if site else "not set"
+    assert f"sites is {met}; expected the name of a submodule, such as " in str(told.value)
     assert near in str(told.value)
     assert "`esper sites` lists all 30" in str(told.value)
     assert len(str(told.value)) < 200

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import structlog
 
 from esper.cli.quiet import log_to
@@ -34,10 +36,16 @@ def test_what_is_logged_stands_in_the_file(tmp_path: Path) -> None:
     assert "process.started" in (tmp_path / "logs" / "up.log").read_text()
 
 
-def test_a_worker_outlives_a_full_disk() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_worker_outlives_a_full_disk(unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-P", "-c", WORKER], stdout=subprocess.PIPE, stderr=full, text=True, timeout=60
+            [sys.executable, "-P", "-c", WORKER],
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            timeout=60,
         )
 
     assert (ended.returncode, ended.stdout) == (0, "goes on\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from typing import Any, TextIO, cast
@@ -11,25 +12,30 @@ import structlog
 from esper.runtime.settings import Settings
 
 
-class Unfailing:
-    """A file that swallows what it can't write: a full disk is no reason to end what its log tells of."""
+class Lines:
+    """A descriptor that takes whole lines or loses them: a full disk is no reason to end what its log tells of.
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    sys.stderr would keep a line that it could not write, and fail again at the end of the process: status 120.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._text = descriptor, ""
 
     def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._file.write(text)
+        self._text += text
         return len(text)
 
     def flush(self) -> None:
+        line, self._text = self._text.encode(errors="backslashreplace"), ""
         with suppress(OSError):
-            self._file.flush()
+            os.write(self._descriptor, line)
 
 
 def configure(settings: Settings, **context: Any) -> None:
     """Set the form of all logs of this process, and bind what every line says: role=, worker=, run=."""
     json = settings.log == "json"
+    is_own = sys.stderr is sys.__stderr__  # and not what a test reads in its place
+    output = cast(TextIO, Lines(2)) if is_own else sys.stderr
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -38,7 +44,7 @@ def configure(settings: Settings, **context: Any) -> None:
             structlog.processors.dict_tracebacks if json else structlog.dev.set_exc_info,
             structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Unfailing(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(output),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.clear_contextvars()

@@ -25,6 +25,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[STDERR])
 
 
+def pytest_enter_pdb() -> None:
+    faulthandler.cancel_dump_traceback_later()  # whoever looks for a mistake takes the time that he needs
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     yield from watched(item)
@@ -45,8 +49,9 @@ def watched(item: pytest.Item) -> Iterator[None]:
 
     The timer is a thread of C that needs no GIL: it writes where every thread stands, and ends the process.
     """
-    after_s = timeout_s(item) + item.config.getoption("--stuck-s")
-    faulthandler.dump_traceback_later(after_s, exit=True, file=item.config.stash[STDERR])
+    if limit_s := timeout_s(item):
+        after_s = limit_s + item.config.getoption("--stuck-s")
+        faulthandler.dump_traceback_later(after_s, exit=True, file=item.config.stash[STDERR])
     try:
         yield
     finally:
@@ -54,6 +59,7 @@ def watched(item: pytest.Item) -> Iterator[None]:
 
 
 def timeout_s(item: pytest.Item) -> float:
-    """What pytest-timeout gives this test."""
+    """What pytest-timeout gives this test; 0: no limit."""
     marker = item.get_closest_marker("timeout")
-    return float(marker.args[0] if marker else item.config.getini("timeout"))
+    asked = (item.config.getoption("timeout"), os.environ.get("PYTEST_TIMEOUT"), item.config.getini("timeout"))
+    return float(marker.args[0] if marker else next(each for each in asked if each is not None) or 0.0)

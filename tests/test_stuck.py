@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.stuck import timeout_s
+
 ROOT = Path(__file__).resolve().parent.parent
 UNINTERRUPTED = """
 import signal
@@ -41,3 +45,22 @@ def test_a_test_that_hears_no_alarm_is_named_with_its_stack_and_the_next_one_run
     assert "in test_hears_no_alarm" in done.stderr
     assert "crashed while running 'test_two.py::test_hears_no_alarm'" in done.stdout
     assert "1 failed, 1 passed" in done.stdout
+
+
+@pytest.mark.timeout(77)
+def test_a_test_has_the_time_of_its_own_mark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request.config.option, "timeout", 5.0)
+
+    assert timeout_s(request.node) == 77.0
+
+
+def test_else_it_has_what_was_asked_for_here_or_in_the_environment_or_without_a_limit(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    monkeypatch.setenv("PYTEST_TIMEOUT", "600")
+    for option in (5.0, 0.0, None):
+        monkeypatch.setattr(request.config.option, "timeout", option)
+        found.append(timeout_s(request.node))
+
+    assert found == [5.0, 0.0, 600.0]

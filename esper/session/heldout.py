@@ -13,6 +13,7 @@ from esper.kasmina.paired import Holdout
 log = structlog.get_logger()
 
 EXPECTED = "([(inputs, targets), ...], loss), where loss(model(inputs), targets) is one loss per example"
+WALKED = ("__iter__", "__getitem__")
 
 
 def held_out(given: Any, min_examples: int) -> Holdout | None:
@@ -20,7 +21,7 @@ def held_out(given: Any, min_examples: int) -> Holdout | None:
     match given:
         case None:
             return None
-        case (batches, loss_fn) if callable(loss_fn):
+        case (batches, loss_fn) if callable(loss_fn) and any(hasattr(batches, each) for each in WALKED):
             made = tuple(batches)
         case _:
             raise SettingError("holdout", kind_of(given), EXPECTED)

@@ -70,6 +70,21 @@ async def test_a_redis_that_can_not_be_started_again_is_tried_again_and_then_giv
     assert [event for event, _ in notes.events] == ["process.died", "redis.not_started"] * 2
 
 
+async def test_a_redis_whose_folder_is_gone_is_tried_again_and_then_given_up(
+    server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    assert server.process is not None
+    server.directory = tmp_path / "file"
+    server.directory.touch()
+    notes = Said()
+    server.process.kill()
+
+    with pytest.raises(ProcessDiedError, match="redis ended with signal SIGKILL"):
+        await KeptRedis(server, Restart(first_s=0.0, limit=2), notes, tmp_path).tend()
+
+    assert [event for event, _ in notes.events] == ["process.died", "redis.not_started"] * 2
+
+
 async def test_entries_are_waited_for_until_they_are_settled_or_it_takes_too_long(
     redis: connect.Redis, run_id: str
 ) -> None:

@@ -75,13 +75,18 @@ class EmbeddedRedis:
         self.wait()
 
     def launch(self) -> None:
-        """Start, and return at once: `wait` is to follow, from whatever thread."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.directory.chmod(0o700)
-        if answers(self.socket):
-            raise BusError(f"another server already listens on {self.socket}")
-        self._said_before = self.log.stat().st_size if self.log.exists() else 0
-        self.process = launched(self.command())
+        """Start, and return at once: `wait` is to follow, from whatever thread. BusError: it is not started."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.chmod(0o700)
+            if answers(self.socket):
+                raise BusError(f"another server already listens on {self.socket}")
+            self._said_before = self.log.stat().st_size if self.log.exists() else 0
+            self.process = launched(self.command())
+        except OSError as error:  # the folder, or a system that is out of processes or descriptors
+            raise BusError(
+                f"the embedded Redis can't be started in {self.directory}: {error.strerror or error}"
+            ) from error
 
     def wait(self) -> None:
         """Return once what was launched answers, for as long as it takes to load what was stored. BusError: it died."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -243,6 +244,22 @@ async def test_a_start_that_fails_later_on_counts_as_one_more_death(tmp_path: Pa
         f"loop can't be started with its log at {log}: Is a directory",
     ]
     assert "Is a directory" in str(loop.death())
+
+
+async def test_a_restart_without_a_port_that_is_free_counts_as_one_more_death(tmp_path: Path) -> None:
+    said, ports = Said(), iter(["4711"])
+
+    def port() -> dict[str, str]:
+        for each in ports:
+            return {"PORT": each}
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    loop = unit(tmp_path, said, "loop", "exit 3", restart=Restart(first_s=0.0, limit=1), fresh=port)
+
+    await loop.tend()
+
+    assert loop.state is State.FAILED
+    assert str(loop.death()) == f"loop can't be started with its log at {tmp_path}/loop.log: Too many open files"
 
 
 async def test_one_that_has_ended_kills_nobody_who_bears_its_number_by_now(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from esper.runtime import spawn
 from esper.runtime.died import ProcessDiedError, last_lines
 from esper.runtime.restarts import Restarts
 from esper.runtime.runfile import Restart
-from esper.runtime.spawn import Program, said
+from esper.runtime.spawn import NotStartedError, Program, said
 
 
 class State(StrEnum):
@@ -142,12 +142,20 @@ class Unit:
         self._told, self._first_dead, self.processes, self._unstarted = set(), "", {}, None
         self._say("process.started", unit=self.plan.name)
         self._is_now(State.STARTING)
-        fresh = {**self._environment, **self.plan.fresh()}
+        fresh = self._fresh()
         for program in self.plan.programs:
             self.processes[program.name] = await spawn.spawn(program, self.log_of(program.name), **fresh)
         self._has_run = True
         if not self.plan.tells_ready:
             self._is_now(State.READY)
+
+    def _fresh(self) -> dict[str, str]:
+        """What this start adds to the environments. NotStartedError: as where no descriptor is left for a port."""
+        try:
+            return {**self._environment, **self.plan.fresh()}
+        except OSError as error:
+            name = self.plan.programs[0].name
+            raise NotStartedError(name, self.log_of(name), error.strerror or str(error)) from error
 
     async def _until_ended(self) -> bool:
         """Wait until one has failed, or all have ended; False: something else is wished before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import shutil
 import signal
 import tempfile
@@ -23,6 +24,11 @@ pytest_plugins = ["tests.stuck"]
 
 # Whoever starts tests in the background of a shell has Ctrl-C ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A shell in which somebody steers a run has ESPER_RUN set, and a proxy would be asked for servers of this machine.
+for variable in [name for name in os.environ if name.startswith("ESPER_")]:
+    del os.environ[variable]
+os.environ["no_proxy"] = "*"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
-from esper.cli.terminal import MOST_WAITING, terminal
+from esper.cli.terminal import MOST_WAITING, Terminal, terminal
 from esper.cli.up import ends
 
 
@@ -28,10 +29,27 @@ def test_a_pipe_that_is_full_holds_up_nobody() -> None:
     with terminal(writing) as made:
         for _ in range(2 * MOST_WAITING):  # far more than what waits and the pipe hold together
             made.write(line)
+            made.flush()
 
         assert os.read(reading, 1_000) == line.encode()
         os.close(reading)
     os.close(writing)
+
+
+def test_a_late_reader_gets_whole_lines_and_all_that_waited() -> None:
+    reading, writing = os.pipe()
+    made, pieces = Terminal(writing), ("a" * 100, "b" * 100, "\n")
+    for _ in range(2 * MOST_WAITING):
+        for piece in pieces:
+            made.write(piece)
+        made.flush()
+
+    with ThreadPoolExecutor(1) as others, open(reading, encoding="utf-8") as pipe:
+        others.submit(made.finish, 60.0).add_done_callback(lambda _: os.close(writing))
+        lines = pipe.readlines()
+
+    assert set(lines) == {"".join(pieces)}
+    assert len(lines) >= MOST_WAITING
 
 
 def test_a_reader_who_is_gone_is_no_error() -> None:

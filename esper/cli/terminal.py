@@ -6,22 +6,23 @@ import io
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 MOST_WAITING = 1_000
-"""Pieces of text that wait for a reader who is slow, or has stopped the terminal by Ctrl-S; it misses the others."""
+"""Texts that wait for a reader who is slow, or has stopped the terminal by Ctrl-S; it misses the others."""
 LAST_WORDS_S = 1.0
 
 
 class Terminal(io.TextIOBase):
-    """What is written here goes to a descriptor as soon as that takes it. None of its errors comes back.
+    """What is written and flushed here goes to a descriptor as soon as that takes it. None of its errors comes back.
 
     `is_ours`: the descriptor is closed once the last of it is out, and not before.
     """
 
     def __init__(self, descriptor: int, *, is_ours: bool = False) -> None:
-        self._descriptor, self._is_ours = descriptor, is_ours
+        self._descriptor, self._is_ours, self._text = descriptor, is_ours, ""
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._pass_on, name="esper-terminal", daemon=True)
         self._thread.start()
@@ -40,15 +41,22 @@ class Terminal(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        if not self._waiting.full():
-            self._waiting.put_nowait(text.encode(errors="replace"))
+        self._text += text
         return len(text)
+
+    def flush(self) -> None:
+        """What was written since the last time goes as one: a line without its end would run into the next."""
+        text, self._text = self._text.encode(errors="replace"), ""
+        if text and not self._waiting.full():
+            self._waiting.put_nowait(text)
 
     def finish(self, within_s: float = LAST_WORDS_S) -> None:
         """Let out what still waits, where somebody reads it in this time."""
-        if not self._waiting.full():
-            self._waiting.put_nowait(None)
-            self._thread.join(within_s)
+        self.flush()
+        until = time.monotonic() + within_s
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=within_s)
+            self._thread.join(max(0.0, until - time.monotonic()))
 
     def _pass_on(self) -> None:
         while (said := self._waiting.get()) is not None:

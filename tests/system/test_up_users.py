@@ -26,10 +26,12 @@ from esper.leyline.keyring import MasterKeyring
 from esper.runtime.runfile import parse
 from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
+from tests.system.processes import buried
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 FILE = """
 name = "toy"
+ready_s = 600.0
 redis = "redis://{host}:{port}/0"
 keys = "{directory}/keys"
 passwords = "{directory}/passwords"
@@ -78,7 +80,7 @@ def keeper(run_file: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        buried(process, timeout_s=60.0)
 
 
 def environment(pid: int) -> dict[str, str]:

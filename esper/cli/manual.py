@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DONE, REFUSED, INTERRUPTED = "done", "bad input, or refused: one line on stderr says why", "interrupted"
-IN_ORDER, COMING_UP = "done: ended in order, also by Ctrl-C", "interrupted while it came up"
+IN_ORDER, COMING_UP = "ended in order, also by Ctrl-C", "interrupted while it came up"
 
 
 @dataclass(frozen=True, slots=True)

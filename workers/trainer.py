@@ -18,7 +18,7 @@ class TrainerSettings(settings.Settings):
     max_epochs: Annotated[int, Field(ge=1)] = 100_000
     stop_file: Path | None = None
     stop_status: Annotated[int, Field(ge=0, le=255)] = 0
-    """Exit status where the file has ended it before its last epoch; 75: as with whom its group is to begin anew."""
+    """Exit status where the file has ended it before its last epoch; 75 where its group is to begin anew."""
 
 
 def main() -> None:

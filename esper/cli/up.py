@@ -94,16 +94,18 @@ class Keeper:
         beside = [asyncio.create_task(self._announce(run, crew))]
         if self._told_fd < 0:
             beside.append(asyncio.create_task(self._screen(run)))
-        failure: EsperError | None = None
+        failure, in_order = None, False
         crew.start()
         try:
-            await crew.keep()
+            try:
+                await crew.keep()
+            finally:
+                in_order = await crew.drain()
         except EsperError as error:  # given up, or not to be started
             failure = error
         finally:
-            in_order = await crew.drain()
             await end(beside)
-            await telling
+        await telling
         if failure is not None:
             typer.echo(f"esper: {failure}", err=True)
         return DONE if in_order and failure is None else FAILED

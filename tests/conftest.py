@@ -25,8 +25,8 @@ pytest_plugins = ["tests.stuck"]
 # Whoever starts tests in the background of a shell has Ctrl-C ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A shell in which somebody steers a run has ESPER_RUN set; some export how wide their terminal is, and tables are cut to
-# that; and a proxy would be asked for servers of this machine.
+# A shell in which somebody steers a run has ESPER_RUN set; some export how wide their terminal is, and tables are cut
+# to that; and a proxy would be asked for servers of this machine.
 for variable in [name for name in os.environ if name.startswith("ESPER_") or name in ("COLUMNS", "LINES")]:
     del os.environ[variable]
 os.environ["no_proxy"] = "*"

@@ -71,6 +71,7 @@ class Lazy(TyperGroup):
         """Run, and exit. What goes wrong on purpose is one line on stderr and status 2, never a traceback."""
         options["standalone_mode"] = False  # else the library prints usage errors its own way
         status: Any = 0
+        open_closed_streams()
         try:
             status = super().main(args, prog_name, **options)
             sys.stdout.flush()  # what is left to write meets a closed pipe here, not at the interpreter's end
@@ -87,6 +88,12 @@ class Lazy(TyperGroup):
             if not (isinstance(ending.__context__, BrokenPipeError) and silenced()):
                 raise
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def open_closed_streams() -> None:
+    """What was closed before this began, as by `>&-`, leads nowhere: a file that is opened could get its number."""
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def refuse(sentence: str) -> NoReturn:

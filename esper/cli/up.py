@@ -11,9 +11,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Annotated, Any, cast
+from typing import IO, Annotated, Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -67,7 +67,7 @@ class Keeper:
     def __init__(self, told_fd: int = -1) -> None:
         self._told_fd = told_fd
         self._is_awaited = told_fd >= 0  # whoever has started this waits until it is ready
-        self._console = Console(quiet=True)
+        self._console = self._errors = Console(quiet=True)
         self._crew: Crew | None = None
         self._this: asyncio.Task[Any] | None = None
 
@@ -87,9 +87,7 @@ class Keeper:
     async def _kept(self, run: Fleet, crew: Crew) -> int:
         self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
         for other in namesakes(run.record):
-            typer.echo(
-                f"esper: {other} goes on, and is reached by its id; {run.record.name} means the new run", err=True
-            )
+            self._complain(f"{other} goes on, and is reached by its id; {run.record.name} means the new run")
         telling = asyncio.create_task(self._tell(run, crew))
         beside = [asyncio.create_task(self._announce(run, crew))]
         if self._told_fd < 0:
@@ -107,17 +105,16 @@ class Keeper:
             await end(beside)
         await telling
         if failure is not None:
-            typer.echo(f"esper: {failure}", err=True)
+            self._complain(str(failure))
         return DONE if in_order and failure is None else FAILED
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """What it says goes to the terminal, unless that is another's by then."""
-        if self._told_fd >= 0:
-            yield
-            return
-        with terminal(sys.stdout.fileno()) as output:
-            self._console = Console(file=cast(IO[str], output))
+        """What it says goes to the terminal, unless that is another's by then; what is wrong always."""
+        with ExitStack() as stack:
+            if self._told_fd < 0:
+                self._console = stack.enter_context(console(sys.stdout))
+            self._errors = stack.enter_context(console(sys.stderr))
             yield
 
     def _on_signal(self) -> None:
@@ -136,7 +133,7 @@ class Keeper:
             async for note in notes:
                 self._say(sentence(note))
                 if self._is_awaited and note["event"] == "process.died":
-                    typer.echo(f"esper: {sentence(note)}; see {run.place.logs}", err=True)
+                    self._complain(f"{sentence(note)}; see {run.place.logs}")
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:
         """Once every unit is ready, say so to whoever has started this; the run ends where that one is gone by then."""
@@ -171,6 +168,16 @@ class Keeper:
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def _complain(self, line: str) -> None:
+        self._errors.print(f"esper: {line}", highlight=False, soft_wrap=True, markup=False)
+
+
+@contextmanager
+def console(stream: TextIO) -> Iterator[Console]:
+    """That holds nobody up, and ends nobody."""
+    with terminal(stream.fileno()) as output:
+        yield Console(file=cast(IO[str], output))
 
 
 def namesakes(record: RunRecord) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,3 +55,24 @@ def test_a_detached_run_that_is_slow_says_of_whom_and_ends_once_nobody_waits_for
     stop(waiting.pid_of("esper.cli.main", "--detach"))
 
     seconds_until(lambda: not processes(runtime) and not runs_of(runtime))
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", ">&-"])
+def test_a_run_that_can_say_nothing_is_kept_going_beside_another_of_its_name(
+    esper: Start, runtime: Path, redirection: str
+) -> None:
+    path = run_file(runtime, 0, 60.0)
+    esper("up", "-f", path).says("sleeper is ready")
+    words = ["sh", "-c", f'exec "$0" -P -m esper.cli.main up -f "$1" {redirection}', sys.executable, str(path)]
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+
+    with subprocess.Popen(words, env=env, cwd=runtime, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as second:
+        seconds_until(lambda: second.poll() is not None or is_ready_in_each_of(runtime, 2))
+        told = esper("down", "unwatched").ended() if second.poll() is None else -1
+
+    assert (told, second.returncode) == (0, 0)
+
+
+def is_ready_in_each_of(runtime: Path, num_runs: int) -> bool:
+    logs = [path.read_text() for path in runtime.glob("runs/*/logs/up.log")]
+    return sum("process.ready" in log for log in logs) == num_runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -119,6 +120,20 @@ def test_one_that_another_process_lists_in_the_same_moment_is_refused(runtime_di
         runs.register("digits", started_ns=1, run_id="digits-0a1b2c3d")
 
     assert [path.name for path in (runtime_directory / "esper").iterdir()] == ["digits-0a1b2c3d"]
+
+
+def test_a_runtime_directory_that_is_full_is_one_line_and_keeps_nothing(runtime_directory: Path) -> None:
+    home, descriptors = runs.user_directory(), len(os.listdir("/proc/self/fd"))
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # a write fails then as it does on a full disk
+    try:
+        with pytest.raises(SettingError) as refused:
+            runs.register("demo", started_ns=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+
+    assert str(refused.value) == f"runtime directory is '{home}'; expected one with room for a run (File too large)"
+    assert (list(home.iterdir()), len(os.listdir("/proc/self/fd"))) == ([], descriptors)
 
 
 def test_a_runtime_directory_too_deep_for_a_socket_is_refused(

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -118,17 +118,32 @@ def register(
         raise SettingError("path of the Redis socket", str(socket), f"at most {LONGEST_SOCKET_PATH} bytes")
     record = RunRecord(run_id, name, url or f"unix://{socket}", directory, started_ns, passwords)
     aside = root / f".{run_id}.{token_hex(4)}"  # not seen by others before it is complete and locked
+    with ExitStack() as undo:
+        undo.callback(shutil.rmtree, aside, ignore_errors=True)
+        try:
+            lock = written(aside, record)
+            undo.callback(os.close, lock)
+        except OSError as error:
+            raise SettingError("runtime directory", str(root), f"one with room for a run ({error.strerror})") from error
+        try:
+            aside.rename(directory)
+        except OSError as error:  # another process was faster
+            raise SettingError("run", run_id, f"a run that nobody keeps going yet ({error.strerror})") from error
+        undo.pop_all()
+    return Registration(record, lock)
+
+
+def written(aside: Path, record: RunRecord) -> int:
+    """A run's directory with its record; the descriptor of its lock, which is held."""
     (aside / KEYS).mkdir(mode=0o700, parents=True)
     lock = os.open(aside / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    (aside / RECORD).write_text(json.dumps({**asdict(record), "directory": str(directory)}))
     try:
-        aside.rename(directory)
-    except OSError as error:  # another process was faster
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (aside / RECORD).write_text(json.dumps({**asdict(record), "directory": str(record.directory)}))
+    except OSError:
         os.close(lock)
-        shutil.rmtree(aside, ignore_errors=True)
-        raise SettingError("run", run_id, f"a run that nobody keeps going yet ({error.strerror})") from error
-    return Registration(record, lock)
+        raise
+    return lock
 
 
 def list_live() -> list[RunRecord]:

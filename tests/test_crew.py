@@ -59,6 +59,19 @@ async def test_tiers_end_one_after_the_other_and_each_waits_for_what_is_on_its_w
     ]
 
 
+async def test_who_keeps_a_run_no_more_waits_for_nothing_that_comes_after(tmp_path: Path) -> None:
+    trial, others = Trial(tmp_path, [plan("trainer", STAY)]), asyncio.all_tasks()
+    trial.crew.start()
+    keeping = asyncio.create_task(trial.crew.keep())
+    await trial.said.until("process.ready")
+
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    await trial.crew.drain()
+
+    assert asyncio.all_tasks() == others
+
+
 async def test_a_run_ends_once_all_who_train_are_done(tmp_path: Path) -> None:
     done = plan("one", "exit 0", role="trainer", may_end=True)
     trial = Trial(tmp_path, [done], [plan("coordinator", STAY)])

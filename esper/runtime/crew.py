@@ -122,8 +122,10 @@ class Crew:
                 self._changed.clear()
                 change = asyncio.create_task(self._changed.wait())
                 tasks = [*self._serving, *self._tasks.values()]
-                await asyncio.wait([stop, change, *tasks], return_when=asyncio.FIRST_COMPLETED)
-                change.cancel()
+                try:
+                    await asyncio.wait([stop, change, *tasks], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    change.cancel()
                 self._look_after()
         finally:
             stop.cancel()

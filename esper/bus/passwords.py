@@ -19,9 +19,14 @@ OF_THE_RUN = ("worker", "coordinator", "regional", "global")
 """Roles with users of their own; whoever else looks at a run, or steers it, from its machine is its operator."""
 
 
+def file_named(folder: Path, name: str) -> Path:
+    """As a shell, a systemd unit or Compose reads it. `name`: as Redis knows the user."""
+    return folder / f"{name}.env"
+
+
 def file_of(folder: Path, run_id: str, user: str) -> Path:
-    """As a shell, a systemd unit or Compose reads it. `user`: as esper.bus.acl.ROLES has them, or the administrator."""
-    return folder / f"{ADMIN if user == ADMIN else user_name(run_id, user)}.env"
+    """`user`: as esper.bus.acl.ROLES has them, or the administrator."""
+    return file_named(folder, ADMIN if user == ADMIN else user_name(run_id, user))
 
 
 def write(path: Path, name: str, password: str, what: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from esper.bus.connect import Redis, server_ms
+from esper.bus.groups import groups_of
 from esper.bus.names import RUN_KEY, STREAMS, key, region_key
 
 ACTIVE_MS = 10_000  # before 7.2 a server counts from the last entry given, not from the last that was asked for
@@ -62,9 +63,8 @@ async def lags(redis: Redis, run_id: str, streams: Iterable[str]) -> dict[tuple[
     found: dict[tuple[str, str], int | None] = {}
     for name in streams:
         stream = key(run_id, name)
-        if await redis.type(stream) == b"stream":
-            groups: Any = await redis.xinfo_groups(stream)
-            found |= {(name, facts["name"].decode()): await lag_of(redis, stream, facts) for facts in groups}
+        groups = await groups_of(redis, stream)
+        found |= {(name, facts["name"].decode()): await lag_of(redis, stream, facts) for facts in groups}
     return found
 
 

@@ -18,7 +18,7 @@ from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, hashed, line, user_name
 from esper.bus.credentials import PASSWORD, USERNAME, completed
 from esper.bus.faults import without_password
 from esper.bus.names import checked_name
-from esper.bus.passwords import write
+from esper.bus.passwords import file_named, write
 from esper.errors import SettingError
 from esper.leyline.keyfile import replace_whole
 
@@ -48,7 +48,7 @@ def acl(
     folder = passwords or out.parent / "passwords"
     users = {user_name(run, role): role for role in ROLES} | {ADMIN: ADMIN}
     make(folder)
-    held = {name: password for name in users if (password := password_in(variables_of(folder, name)))}
+    held = {name: password for name in users if (password := password_in(file_named(folder, name)))}
     # Whoever has the server load the file is let in by what it knows: without --load that password stays.
     new = {name: token_urlsafe(32) for name in users if name not in held or (fresh and (name != ADMIN or load))}
     known = {name: [hashed(password)] for name, password in (held | new).items()}
@@ -63,9 +63,9 @@ def acl(
     if load is not None:
         asyncio.run(loaded(load, held.get(ADMIN, ""), known))
     for name, password in new.items():
-        write(variables_of(folder, name), name, password, "--passwords")
+        write(file_named(folder, name), name, password, "--passwords")
     for name, role in users.items():
-        told = {"user": name, "role": role, "variables": str(variables_of(folder, name))}
+        told = {"user": name, "role": role, "variables": str(file_named(folder, name))}
         typer.echo(notation.dumps(told) if json else f"{role:12} {told['variables']}")
     if not json and load is None:
         typer.echo(f"{out}: name it as `aclfile` in redis.conf; a server that has it already: ACL LOAD")
@@ -112,11 +112,6 @@ def make(folder: Path) -> None:
         raise SettingError("--passwords", str(folder), f"a folder to write in ({error.strerror})") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise SettingError("--passwords", str(folder), "a folder to write in")
-
-
-def variables_of(folder: Path, name: str) -> Path:
-    """As a shell, a systemd unit or Compose reads them."""
-    return folder / f"{name}.env"
 
 
 def hashes_of(written: str) -> list[str]:

@@ -26,7 +26,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_enter_pdb() -> None:
-    faulthandler.cancel_dump_traceback_later()  # whoever looks for a mistake takes the time that he needs
+    faulthandler.cancel_dump_traceback_later()  # who looks for a mistake may take long
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

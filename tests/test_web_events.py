@@ -21,6 +21,14 @@ async def told(*subscribers: Subscriber) -> list[list[tuple[str, str, Any]]]:
     return [events(b"".join([frame async for frame in each.frames()])) for each in subscribers]
 
 
+async def left(of: Feed, subscriber: Subscriber) -> list[tuple[str, str, Any]]:
+    """What it was told until it left."""
+    of.leave(subscriber)
+    subscriber.finish()
+    [found] = await told(subscriber)
+    return found
+
+
 def said(found: list[tuple[str, str, Any]]) -> list[tuple[str, Any]]:
     return [(name, content) for _, name, content in found]
 
@@ -47,9 +55,7 @@ async def test_one_that_comes_back_is_told_what_it_missed() -> None:
     first = of.subscribe()
     for step in range(4):
         of.publish({"step": step})
-    of.leave(first)
-    first.finish()
-    [before] = await told(first)
+    before = await left(of, first)
     again = of.subscribe(before[2][0])  # it had the second change
     of.end()
 
@@ -60,10 +66,7 @@ async def test_one_that_comes_back_is_told_what_it_missed() -> None:
 
 async def test_one_that_was_away_for_half_a_minute_is_told_each_change() -> None:
     of = feed()
-    first = of.subscribe()
-    of.leave(first)
-    first.finish()
-    [[(known, _, _)]] = await told(first)
+    [(known, _, _)] = await left(of, of.subscribe())
     for step in range(120):  # four a second
         of.publish({"step": step})
     again = of.subscribe(known)
@@ -79,10 +82,7 @@ async def test_one_that_was_away_for_too_long_or_knows_another_server_is_told_ev
     stranger = other.subscribe()
     other.end()
     [[(foreign, _, _)]] = await told(stranger)
-    old = of.subscribe()
-    of.leave(old)
-    old.finish()
-    [[(first, _, _)]] = await told(old)
+    [(first, _, _)] = await left(of, of.subscribe())
     for step in range(200):
         of.publish({"step": step})
     back = [of.subscribe(each) for each in (first, foreign, "nonsense", f"{first}0", first + "0" * 5_000, "")]
@@ -93,18 +93,11 @@ async def test_one_that_was_away_for_too_long_or_knows_another_server_is_told_ev
 
 async def test_one_that_missed_more_than_a_megabyte_is_told_everything() -> None:
     of = feed()
-    first = of.subscribe()
-    of.leave(first)
-    first.finish()
-    [[(known, _, _)]] = await told(first)
+    [(known, _, _)] = await left(of, of.subscribe())
     sizes = []
     for step in range(3):
         of.publish({"step": step, "seeds": "s" * 400_000})
-        back = of.subscribe(known)
-        of.leave(back)
-        back.finish()
-        [found] = await told(back)
-        sizes.append([name for name, _ in said(found)])
+        sizes.append([name for _, name, _ in await left(of, of.subscribe(known))])
 
     assert sizes == [["change"], ["change", "change"], ["snapshot"]]
 

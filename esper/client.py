@@ -281,7 +281,7 @@ class Controller:
         """Opened messages of a tier as they come: frames (worker), aggregates (region, global), or receipts."""
         if not _POSITION.fullmatch(since):
             raise SettingError("since", since, "an entry id such as 1700000000000-0, 0 for all, or $ for what comes")
-        async with aclosing(self.observer.merged(await self.streams(tier), since)) as messages:
+        async with aclosing(self.observer.merged(dict.fromkeys(await self.streams(tier), since))) as messages:
             async for opened in messages:
                 yield opened
 

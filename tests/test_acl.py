@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import esper
 from esper.bus import connect, embedded
-from esper.bus.acl import ADMIN, ROLES, enforceable, user_name
+from esper.bus.acl import ADMIN, USERS, enforceable, user_name
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
@@ -98,7 +98,7 @@ def variables(server: EmbeddedRedis, short_directory: Path) -> dict[str, dict[st
         result = CliRunner().invoke(app, ["acl", run, "--out", str(directory / "users.acl")])
         assert result.exit_code == 0, result.output
     asked(server, "ACL LOAD")
-    return {role: environment(path_of(directory, role)) for role in (*ROLES, ADMIN)}
+    return {role: environment(path_of(directory, role)) for role in (*USERS, ADMIN)}
 
 
 def asked(server: EmbeddedRedis, words: str) -> None:
@@ -165,23 +165,23 @@ def test_the_doctor_says_what_somebody_needs_who_is_not_let_in(
 async def test_each_user_has_what_its_role_needs_and_no_more(admin: connect.Redis, right: str) -> None:
     expected, words = RIGHTS[right]
 
-    found = {user: {name for name in ALL if await may(admin, user, *aimed(words, on(name)))} for user in ROLES}
+    found = {user: {name for name in ALL if await may(admin, user, *aimed(words, on(name)))} for user in USERS}
 
-    assert found == {user: expected.get(user, set()) for user in ROLES}
+    assert found == {user: expected.get(user, set()) for user in USERS}
 
 
 async def test_no_user_reaches_a_stream_of_another_run(admin: connect.Redis) -> None:
     tries = [aimed(words, on(name, OTHER)) for _, words in RIGHTS.values() for name in ALL]
 
-    assert [(user, words) for user in ROLES for words in tries if await may(admin, user, *words)] == []
+    assert [(user, words) for user in USERS for words in tries if await may(admin, user, *words)] == []
 
 
 async def test_no_user_of_a_run_commands_the_server(admin: connect.Redis) -> None:
-    assert [(user, words) for user in ROLES for words in NEVER if await may(admin, user, *words)] == []
+    assert [(user, words) for user in USERS for words in NEVER if await may(admin, user, *words)] == []
 
 
 def test_what_is_granted_is_what_keys_seal_and_open() -> None:
-    for user, names in ROLES.items():
+    for user, names in USERS.items():
         roles = [Role(name) for name in names]
         seals = {domain for role in roles for domain in SEALS[role]}
         opens = {domain for role in roles for domain, _ in OPENS[role]} | seals
@@ -202,7 +202,7 @@ async def test_every_key_that_the_code_names_is_granted_to_somebody(admin: conne
         for record in records
         if not [
             user
-            for user in ROLES
+            for user in USERS
             if await may(admin, user, "HGETALL", name := one_of_many.get(record, record))
             or await may(admin, user, "XRANGE", name, "-", "+")
         ]
@@ -264,8 +264,8 @@ def test_the_file_holds_hashes_and_only_its_owner_reads_the_passwords(
 
     assert "user default off" in text and "nopass" not in text
     assert not [told for told in variables.values() if told["ESPER_REDIS_PASSWORD"] in text]
-    assert len({told["ESPER_REDIS_PASSWORD"] for told in variables.values()}) == len(ROLES) + 1
-    paths = [path_of(short_directory / "acl", role) for role in ROLES]
+    assert len({told["ESPER_REDIS_PASSWORD"] for told in variables.values()}) == len(USERS) + 1
+    paths = [path_of(short_directory / "acl", role) for role in USERS]
     assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
     assert paths[0].parent.stat().st_mode & 0o777 == 0o700
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.bus import connect
-from esper.bus.acl import ADMIN, ROLES, hashed, user_name
+from esper.bus.acl import ADMIN, USERS, hashed, user_name
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.cli.main import app
@@ -31,8 +31,8 @@ def test_passwords_stay_until_fresh_ones_are_asked_for_and_go_once_these_are_in_
     assert first == again
     assert first[1] != fresh[1] == settings[1]
     was, both, now = (set(re.findall(r"#[0-9a-f]{64}", each[0])) for each in (first, fresh, settings))
-    assert both == was | now and len(was & now) == 1 and len(now) == len(ROLES) + 1  # the administrator's stays
-    assert settings[0].count("+config|get") == len(ROLES) and "config" not in fresh[0]
+    assert both == was | now and len(was & now) == 1 and len(now) == len(USERS) + 1  # the administrator's stays
+    assert settings[0].count("+config|get") == len(USERS) and "config" not in fresh[0]
 
 
 def folder_of_length(root: Path, length: int) -> Path:
@@ -98,7 +98,7 @@ def test_a_server_that_loads_the_file_first_knows_every_password_that_is_handed_
     def written(*more: str, out: str = "users.acl") -> tuple[int, dict[str, dict[str, str]]]:
         words = ["acl", RUN, "--out", str(directory / out), "--passwords", str(directory / "passwords"), *more]
         result = CliRunner().invoke(app, words)
-        return result.exit_code, {role: environment(path_of(directory, role)) for role in (*ROLES, ADMIN)}
+        return result.exit_code, {role: environment(path_of(directory, role)) for role in (*USERS, ADMIN)}
 
     _, first = written()
     with EmbeddedRedis(directory / "data", binary=newer_server(), options=options) as served:

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from esper.bus.connect import Redis, in_time
-from esper.bus.consumer import BUSY, Pace
+from esper.bus.connect import Redis
+from esper.bus.consumer import BUSY, FEWEST, MOST_BYTES, Pace
+from esper.bus.deadline import in_time
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
@@ -108,6 +109,19 @@ async def test_what_is_read_ahead_is_one_batch_and_is_handed_over_once(
     assert [delivery.body for delivery in first] == numbered(0, 10)
     assert most_pending[0] <= 10 + 2 * BUSY * 10
     assert most_pending[-1] == 500
+
+
+@pytest.mark.parametrize(("size", "expected"), [(8, 256 * BUSY), (MOST_BYTES // 70, 64), (MOST_BYTES // 8, FEWEST)])
+async def test_of_larger_entries_fewer_are_read_at_once(
+    redis: Redis, redis_reader: Redis, run_id: str, size: int, expected: int
+) -> None:
+    stream = key(run_id, "telemetry")
+    await put(redis, stream, *[bytes(size)] * (256 + expected + 1))
+    inbox = Inbox(redis_reader, redis, stream, "group", "c")
+
+    num_read = [len(batch) async for batch in inbox.batches(until_idle=True)]
+
+    assert num_read == [256, expected, 1]
 
 
 async def test_a_stopped_consumer_hands_back_what_it_did_not_handle_and_is_gone(
@@ -266,6 +280,32 @@ async def test_an_answer_that_does_not_come_is_given_up_in_time(redis: Redis) ->
         await in_time(0.05, asyncio.Event().wait())
 
     assert 0.05 <= time.monotonic() - began < 5
+
+
+async def test_who_is_cancelled_as_the_time_runs_out_stays_cancelled() -> None:
+    ends = asyncio.Event()
+
+    async def cut() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.set()
+            waiting.cancel()
+
+    waiting = asyncio.create_task(in_time(0.01, cut()))
+    await ends.wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_one_that_outlived_a_deadline_can_be_waited_with_again() -> None:
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await in_time(0.01, asyncio.Event().wait())
+
+    this = asyncio.current_task()
+    assert this is not None and this.cancelling() == 0
 
 
 async def test_many_are_added_in_one_round_trip_in_order(redis: Redis, run_id: str) -> None:

@@ -14,6 +14,7 @@ import structlog
 from esper.bus import connect
 from esper.bus.connect import Redis
 from esper.bus.durability import (
+    FIRST_WITH_WAITAOF,
     Confirm,
     Durability,
     DurabilityError,
@@ -25,9 +26,11 @@ from esper.bus.durability import (
     ask,
     facts_of,
     judge,
+    tried,
 )
 from esper.bus.faults import NoReplicasError
 from esper.bus.publisher import Publisher
+from esper.errors import BusError
 from tests.bus_kit import bodies
 from tests.faults.processes import wait_until
 from tests.faults.server import HOST, Server, free_port
@@ -129,6 +132,21 @@ async def test_a_real_server_is_asked(place: Path, orders: list[tuple[str, ...]]
 
     assert durability.durable is durable
     assert said in durability.sentence
+
+
+async def test_a_server_that_claims_to_wait_for_its_disk_and_can_not_is_not_believed(redis: Redis, run_id: str) -> None:
+    """As those that are like Redis and bear its version. The one of this test is older than the command."""
+    if facts_of(await redis.info(), {}).version >= FIRST_WITH_WAITAOF:
+        pytest.skip("this server knows WAITAOF")
+    claims = replace(EVERYSEC, version=FIRST_WITH_WAITAOF)
+    promised = judge(claims)
+
+    durability = await tried(redis, claims)
+
+    assert (durability.durable, durability.confirm) == (False, ())
+    assert "last 2 s" in durability.sentence
+    with pytest.raises(BusError, match="unknown command"):  # as it would have been at each publish
+        await DurablePublisher(redis, promised).add(f"{run_id}:stream", b"sealed")
 
 
 async def test_durable_mode_refuses_a_server_that_cannot_give_it(redis: Redis) -> None:

@@ -176,6 +176,23 @@ def test_one_that_dies_while_its_torn_log_is_written_anew_has_not_started(short_
             server.wait()
 
 
+def test_one_that_does_not_come_to_the_end_of_its_torn_log_is_not_left_running(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "START_S", -1.0)
+    underway = b"aof_rewrite_in_progress:1\r\n"
+
+    with answered_by(short_directory / "slow", b"+PONG\r\n", b"+started\r\n", underway) as (server, heard):
+        server.log.write_bytes(embedded.TORN)
+
+        with pytest.raises(BusError, match=r"did not rewrite its torn log in .*: Truncating the AOF"):
+            server.wait()
+        is_running = server.is_running()
+
+    assert heard[1:] == [b"BGREWRITEAOF\r\n", b"INFO persistence\r\n"]
+    assert not is_running
+
+
 async def test_a_transaction_torn_by_a_power_loss_never_takes_half_its_effect(short_directory: Path) -> None:
     server = EmbeddedRedis(short_directory / "torn", appendfsync="always")
     server.start()

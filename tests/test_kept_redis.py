@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
-from esper.cli.keeping import KeptRedis
+from esper.bus.runs import RunRecord
+from esper.cli import fleet
+from esper.cli.fleet import Fleet, example_file
+from esper.cli.keeping import Draining, KeptRedis
+from esper.cli.plan import Place
 from esper.runtime.crew import Notes
 from esper.runtime.died import ProcessDiedError
 from esper.runtime.runfile import Restart
@@ -83,6 +88,28 @@ async def test_a_redis_whose_folder_is_gone_is_tried_again_and_then_given_up(
         await KeptRedis(server, Restart(first_s=0.0, limit=2), notes, tmp_path).tend()
 
     assert [event for event, _ in notes.events] == ["process.died", "redis.not_started"] * 2
+
+
+async def test_a_redis_outside_that_does_not_answer_is_asked_once_at_the_end(
+    short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "AWAY_S", 0.0)
+    place, notes = short_directory / "silent", Said()
+    record = RunRecord("run-00c0ffee", "run", f"unix://{place}", tmp_path)
+    draining = Draining(Fleet(example_file(), Place(record, tmp_path), None), notes)
+
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(place))
+        silent.listen()
+        for role in ("trainer", "regional", "global"):
+            await draining(role)
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # nobody has called a second time
+            silent.accept()
+
+    why = f"Redis at unix://{place} cannot be reached: no answer in time"
+    assert notes.events == [("tier.unsettled", {"tier": tier, "why": why}) for tier in ("regional", "global")]
 
 
 async def test_entries_are_waited_for_until_they_are_settled_or_it_takes_too_long(

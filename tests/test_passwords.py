@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from esper.bus.runs import RunRecord
 from esper.cli.main import app
-from esper.cli.plan import ROLES, Place, planned
+from esper.cli.plan import KEYRINGS, Place, planned
 from esper.errors import SettingError
 from esper.leyline.keyring import MasterKeyring
 from esper.runtime.runfile import parse
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def keys(tmp_path: Path) -> Path:
     master = MasterKeyring.new(time.time_ns())
     (tmp_path / "keys").mkdir()
-    for keyring, roles in ROLES.items():
+    for keyring, roles in KEYRINGS.items():
         master.derive(RUN, roles).save(tmp_path / "keys" / f"{keyring}.json")
     return tmp_path / "keys"
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from esper.errors import RefusedError, SettingError
+from esper.errors import RefusedError, SettingError, UnsealedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import MAGIC, DeadlineKind
 from esper.leyline.keyring import MasterKeyring
@@ -90,6 +90,26 @@ def test_met_before_or_not_the_verdict_is_the_same(change: tuple[str, int], dead
         assert warm_guard.changed() == {}
 
 
+@pytest.mark.parametrize("num_bits", [1, 8 * 40])
+def test_a_forged_seal_of_a_producer_that_was_met_is_told_as_that_of_a_stranger(num_bits: int) -> None:
+    good = sealer().seal(command())
+    forged = good[:-40] + bytes(byte ^ 0x80 if at < num_bits / 8 else byte for at, byte in enumerate(good[-40:]))
+    (warm, _), (cold, _) = opener(), opener()
+    warm.open(good, f"{NOW_MS}-0", NOW_MS)
+
+    errors = [forgery(each, forged) for each in (warm, cold)]
+
+    assert [(type(error), error.reason, str(error)) for error in errors] == 2 * [
+        (UnsealedError, pb.ReasonCode.REASON_BAD_SEAL, f"the seal of c in run {RUN} does not fit the keys of {RUN}")
+    ]
+
+
+def forgery(by: Opener, data: bytes) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
+        by.open(data, f"{NOW_MS}-1", NOW_MS)
+    return caught.value
+
+
 def changed(data: bytes, change: tuple[str, int]) -> tuple[bytes, int, int]:
     """The bytes, the time of their entry, and when they are read."""
     what, much = change
@@ -116,6 +136,18 @@ def test_a_key_that_is_retired_is_refused_though_its_producer_was_met() -> None:
 
     assert in_time.startswith("Header")
     assert late == "REASON_UNKNOWN_KEY"
+
+
+def test_a_key_that_ends_within_a_millisecond_opens_what_came_before_it() -> None:
+    master = OLD.rotate(NOW_MS * 1_000_000 + 100 * S + 500_000, overlap_s=50)  # the old key ends at 150.0005 s
+    warm = Opener(master.derive(RUN, [Role.WORKER]), guard=None, accept=[Domain.COMMAND])
+    by = Sealer(OLD.derive(RUN, [Role.CONTROLLER]), Role.CONTROLLER, "c", clock_ns=lambda: NOW_MS * 1_000_000 + 149 * S)
+
+    verdicts = [
+        verdict(warm, by.seal(command()), f"{NOW_MS + at}-0", NOW_MS + at) for at in (149_000, 150_000, 150_001)
+    ]
+
+    assert [each.partition("(")[0] for each in verdicts] == ["Header", "Header", "REASON_UNKNOWN_KEY"]
 
 
 def test_a_sealer_takes_the_new_key_at_the_moment_it_takes_over() -> None:

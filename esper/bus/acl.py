@@ -13,7 +13,7 @@ Way = Literal["read", "write", "both"]
 
 FIRST = (7, 0)
 """With selectors, and with patterns for reads and for writes alone."""
-ROLES = {
+USERS = {
     "worker": ("worker",),
     "coordinator": ("coordinator",),
     "regional": ("regional",),
@@ -135,7 +135,7 @@ def adds(row: Stream, user: str) -> bool:
     """Whether it puts entries on the stream."""
     if row.name == "dead":
         return user in REFUSERS
-    return any(role in row.writers.split(", ") for role in ROLES[user])
+    return any(role in row.writers.split(", ") for role in USERS[user])
 
 
 def joins(row: Stream, user: str) -> bool:

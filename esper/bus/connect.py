@@ -20,11 +20,11 @@ from esper.bus.cluster import ClusterRedis
 from esper.bus.faults import LostError, without_password
 from esper.bus.outage import Outage
 from esper.bus.sentinel import WatchedRedis
-from esper.bus.server import Redis, as_it_came, in_time
+from esper.bus.server import Redis, as_it_came
 from esper.bus.tls import TlsConnection
 from esper.errors import BusError, SettingError
 
-__all__ = ["Redis", "ServerClock", "check_server", "client", "in_time", "reader", "server_ms", "wait_ready", "writer"]
+__all__ = ["Redis", "ServerClock", "check_server", "client", "reader", "server_ms", "wait_ready", "writer"]
 
 CONNECT_S = 5.0
 WRITE_S = 10.0

@@ -21,6 +21,8 @@ BLOCK_MS = 500
 RECLAIM_EVERY_MS = 500
 LONGEST_REST_S = 10.0
 BUSY = 2  # times the usual count is read at once where the last read was full: a reply that fits into a socket
+MOST_BYTES, FEWEST = 1 << 18, 32
+"""Of larger entries fewer are read at once, and then settled: meanwhile the server serves nobody else."""
 SWEEP_AGAIN_S = (*(0.5 * tick for tick in range(1, 21)), 15.0)
 """After a read was given up, or by an earlier incarnation: it may be answered to nobody, that much later."""
 LOSSES_APART_S = 1.0
@@ -57,7 +59,7 @@ class Consumer:
         self.full = False
         """Whether the last read of new entries brought as many as were asked for."""
         self._who = f"{source.group} of {source.stream}"
-        self._count, self._backoff = pace.count, Backoff(surroundings.jitter)
+        self._count, self._most, self._backoff = pace.count, pace.count, Backoff(surroundings.jitter)
         self._opened, self._rewound, self._calm, self._new_turn = False, False, False, False
         self._lost: BusError | None = None
         self._unsure = False  # whether the group was made by a call whose reply was lost
@@ -231,8 +233,10 @@ class Consumer:
         reply: Any = yield Ask(words, block_ms)
         rows = entries_of(reply)
         self.full = len(rows) >= self._count
-        self._count = self.pace.count * BUSY if self.full else self.pace.count
-        return (yield from self.pending.fresh(rows))
+        batch = yield from self.pending.fresh(rows)
+        self._most = most_of(batch) if batch else self._most
+        self._count = min(self.pace.count * BUSY if self.full else self.pace.count, self._most)
+        return batch
 
     def _reclaim(self, min_idle_ms: int) -> Steps[None]:
         """Every half second or sooner, with jitter; at once where the last look did not reach the end.
@@ -286,3 +290,9 @@ class Consumer:
     def _later(self) -> list[float]:
         now_s = self.surroundings.clock()
         return [now_s + later_s for later_s in SWEEP_AGAIN_S]
+
+
+def most_of(batch: Sequence[Delivery]) -> int:
+    """How many entries as large as these are read at once: a multiple of the fewest, so that windows of 32 fill."""
+    num_bytes = sum(len(delivery.body) for delivery in batch)
+    return max(1, MOST_BYTES * len(batch) // max(num_bytes, 1) // FEWEST) * FEWEST

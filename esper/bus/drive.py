@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from esper.bus.connect import Redis, in_time
+from esper.bus.connect import Redis
+from esper.bus.deadline import in_time
 from esper.bus.faults import LostError
 from esper.bus.protocol import Ask, Pause, Steps
 from esper.errors import BusError

@@ -152,7 +152,21 @@ async def ask_one(redis: Redis) -> Durability:
         except BusError:  # an ACL, or a managed server, keeps its settings to itself
             break
         config.update({setting: reply[1].decode()} if reply else {})
-    return judge(facts_of(cast(Mapping[str, Any], await redis.info()), config))
+    return await tried(redis, facts_of(cast(Mapping[str, Any], await redis.info()), config))
+
+
+async def tried(redis: Redis, facts: Facts) -> Durability:
+    """The mode that these facts come to, where the server knows the command that it takes: a version is a claim."""
+    durability = judge(facts)
+    if durability.confirm[:1] != ("WAITAOF",):
+        return durability
+    try:
+        await redis.execute_command("WAITAOF", 0, 0, 0)  # waits for nothing
+    except UnavailableError:
+        raise
+    except BusError:  # one that is like Redis, or lets this user not wait
+        return weaker(facts)
+    return durability
 
 
 def chosen(value: str) -> Wanted:

@@ -93,11 +93,11 @@ class EmbeddedRedis:
         if self.process is None:
             return
         self.wait_until_it_answers(self.process)
-        if TORN in self.log.read_bytes()[self._said_before :]:
-            try:
+        try:
+            if TORN in self.log.read_bytes()[self._said_before :]:
                 self.rewrite()
-            except OSError as error:
-                raise self._failed() from error
+        except OSError as error:
+            raise self._failed() from error
 
     def rewrite(self) -> None:
         """Have the append-only file written anew. One torn in mid-transaction was cut in mid-transaction, and at the
@@ -106,9 +106,7 @@ class EmbeddedRedis:
         asked(self.socket, b"BGREWRITEAOF")
         while b"aof_rewrite_in_progress:1" in asked(self.socket, b"INFO persistence"):
             if time.monotonic() > deadline:
-                raise BusError(
-                    f"the embedded Redis did not rewrite its torn log in {self.directory}: {self.last_words()}"
-                )
+                raise self._failed("rewrite its torn log")
             time.sleep(0.005)
 
     def command(self) -> list[str]:
@@ -140,10 +138,10 @@ class EmbeddedRedis:
                 raise self._failed()
             time.sleep(0.005)
 
-    def _failed(self) -> BusError:
+    def _failed(self, at: str = "start") -> BusError:
         """It is ended, and told with its last words."""
         self.kill()
-        return BusError(f"the embedded Redis did not start in {self.directory}: {self.last_words()}")
+        return BusError(f"the embedded Redis did not {at} in {self.directory}: {self.last_words()}")
 
     def is_running(self) -> bool:
         """Whether the process that start() made is still there."""

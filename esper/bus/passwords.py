@@ -25,7 +25,7 @@ def file_named(folder: Path, name: str) -> Path:
 
 
 def file_of(folder: Path, run_id: str, user: str) -> Path:
-    """`user`: as esper.bus.acl.ROLES has them, or the administrator."""
+    """`user`: as esper.bus.acl.USERS has them, or the administrator."""
     return file_named(folder, ADMIN if user == ADMIN else user_name(run_id, user))
 
 

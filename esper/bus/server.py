@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import redis.asyncio as library
 
+from esper.bus.deadline import in_time
 from esper.bus.diagnosis import diagnosed
 from esper.bus.faults import FAILURES, LostError, translated
 from esper.bus.outage import Outage
 from esper.bus.packing import packed
 from esper.bus.protocol import Argument
 from esper.errors import BusError
-
-LAST_LOOK_S = 0.1
 
 T = TypeVar("T")
 
@@ -106,23 +104,6 @@ class Redis(library.Redis):
             return error
         self.known = True
         return await diagnosed(error, self.url)
-
-
-async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
-    """What the server answers; TimeoutError where it does not in that time.
-
-    A process that was held up itself, by a signal, a busy machine or a long handler, finds the answer in its socket:
-    a loop looks at timers before it looks at sockets, so that the first timer to run out only begins a last look.
-    """
-    if seconds is None:
-        return await exchange
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + LAST_LOOK_S))
-        try:
-            return await exchange
-        finally:
-            timer.cancel()
 
 
 async def is_sound(connection: Any) -> bool:

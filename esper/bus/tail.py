@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import math
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import structlog
 
 from esper.bus.backoff import Backoff
 from esper.bus.connect import Redis
+from esper.bus.deadline import in_time
 from esper.bus.delivery import Row, body_of, entries_of
 from esper.bus.faults import LostError
+from esper.bus.protocol import Argument
 
 BLOCK_MS = 1000
 MARGIN_S = 5.0
 COUNT = 256
+NOTHING = "0-0"
+LONG_S = 30.0
+"""Without a read for so long, or with as many entries as one read brings, a reader may have been left behind: by this
+read or by the one after it, as a server answers a read that waits also while its reader is stopped."""
 
 log = structlog.get_logger()
 
@@ -26,28 +35,45 @@ async def last(redis: Redis, stream: str, n: int) -> list[tuple[str, bytes]]:
 
 
 async def follow(redis: Redis, stream: str, since: str = "$") -> AsyncGenerator[tuple[str, bytes], None]:
-    """Every entry after `since`, without end, also across lost connections; `$`: after the newest one of now."""
+    """Every entry after `since`, without end, also across lost connections; `$`: after the newest one of now.
+
+    What was trimmed before a reader who is late came to it is told of, and left out.
+    """
     backoff = Backoff()
-    position = since
+    position, read_at_s, was_late = since, math.inf, False  # what it begins at may lie before all there ever was
     while True:
         try:
             position = await newest_id(redis, stream) if position == "$" else position
             rows = await read_after(redis, stream, position)
+            is_late = len(rows) == COUNT or time.monotonic() - read_at_s > LONG_S
+            if rows and read_at_s < math.inf and (is_late or was_late):
+                await tell_missed(redis, stream, position, message(rows[0])[0])
         except LostError as error:
             if not backoff.failures:
                 log.warning("tail.interrupted", stream=stream, why=str(error))
             await asyncio.sleep(backoff.next_s())
             continue
         backoff.reset()
+        read_at_s, was_late = time.monotonic(), is_late or (was_late and not rows)
         for row in rows:
             position, sealed = message(row)
             yield position, sealed
 
 
+async def tell_missed(redis: Redis, stream: str, position: str, first: str) -> None:
+    """Say so where the entry read last is trimmed, and all before the first that was found behind it.
+
+    No server says whether anything stood between the two.
+    """
+    oldest = await answered(redis, stream, ("XRANGE", stream, "-", "+", "COUNT", 1), MARGIN_S)
+    if position not in ("0", NOTHING) and oldest and message(oldest[0])[0] == first:
+        log.warning("entries.missed", stream=stream, after=position, before=first)
+
+
 async def newest_id(redis: Redis, stream: str) -> str:
     """Id of the newest entry, `0-0` where there is none."""
     entries = await last(redis, stream, 1)
-    return entries[0][0] if entries else "0-0"
+    return entries[0][0] if entries else NOTHING
 
 
 async def backwards(redis: Redis, stream: str, end: str = "+") -> AsyncGenerator[tuple[str, bytes], None]:
@@ -62,9 +88,13 @@ async def read_after(redis: Redis, stream: str, position: str, *, waits: bool = 
     """Entries after a position, waiting up to a second for the first, or not at all."""
     block = ("BLOCK", BLOCK_MS) if waits else ()
     command = ("XREAD", "COUNT", COUNT, *block, "STREAMS", stream, position)
+    return entries_of(await answered(redis, stream, command, BLOCK_MS / 1000 + MARGIN_S))
+
+
+async def answered(redis: Redis, stream: str, command: Sequence[Argument], within_s: float) -> Any:
+    """The reply. A client for reads has no deadline of its own: LostError where there is none in that time."""
     try:
-        async with asyncio.timeout(BLOCK_MS / 1000 + MARGIN_S):
-            return entries_of(await redis.ask(command))
+        return await in_time(within_s, redis.ask(command))
     except TimeoutError as error:
         raise LostError(f"no answer to a read of {stream}") from error
 

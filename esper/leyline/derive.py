@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from nacl.signing import SigningKey
 
 from esper.leyline.kinds import Domain, Role
 
@@ -20,9 +20,9 @@ def seal_key(secret: bytes, key_id: int, run_id: str, domain: Domain, role: Role
     return _expand(secret, key_id, (_PROTOCOL, run_id, domain.name.lower(), role.value))
 
 
-def signing_key(secret: bytes, key_id: int, run_id: str, role: Role) -> Ed25519PrivateKey:
+def signing_key(secret: bytes, key_id: int, run_id: str, role: Role) -> SigningKey:
     """The Ed25519 key of a role during one run. Holders of HMAC keys can't compute it."""
-    return Ed25519PrivateKey.from_private_bytes(_expand(secret, key_id, (_PROTOCOL, run_id, _SIGNING, role.value)))
+    return SigningKey(_expand(secret, key_id, (_PROTOCOL, run_id, _SIGNING, role.value)))
 
 
 def _expand(secret: bytes, key_id: int, parts: tuple[str, ...]) -> bytes:

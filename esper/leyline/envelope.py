@@ -140,9 +140,14 @@ def unpack(data: bytes) -> Parts:
     _check_start(magic, version, flags, sequence)
     names, position = _names(data)
     body_start = position + BODY_LENGTH.size
+    known_domain = _known(_DOMAINS, domain, "domain")
+    body_end = body_start + _body_length(data, position, known_domain)
+    seal_start = body_end + (SIGNATURE_BYTES if flags == SIGNED else 0)
+    if len(data) != seal_start + SEAL_BYTES:  # before the rest is looked at: a flood may well be of cut envelopes
+        raise _malformed(f"message of {len(data)} bytes; its header promises {seal_start + SEAL_BYTES}")
     header = Header(
         key_id,
-        _known(_DOMAINS, domain, "domain"),
+        known_domain,
         kind,
         incarnation,
         sequence,
@@ -156,10 +161,6 @@ def unpack(data: bytes) -> Parts:
         _text(names[3]),
         flags == SIGNED,
     )
-    body_end = body_start + _body_length(data, position, header.domain)
-    seal_start = body_end + (SIGNATURE_BYTES if header.signed else 0)
-    if len(data) != seal_start + SEAL_BYTES:
-        raise _malformed(f"message of {len(data)} bytes; its header promises {seal_start + SEAL_BYTES}")
     return Parts(header, body_start, body_end, seal_start)
 
 

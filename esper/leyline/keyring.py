@@ -80,8 +80,8 @@ class MasterKeyring:
                 for i, secret in ids
                 for domain, role in pairs
             },
-            {place: key.private_bytes_raw() for place, key in signing.items() if place[1] in roles},
-            {place: key.public_key().public_bytes_raw() for place, key in signing.items()},
+            {place: bytes(key) for place, key in signing.items() if place[1] in roles},
+            {place: bytes(key.verify_key) for place, key in signing.items()},
         )
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from nacl.signing import SigningKey, VerifyKey
 
 from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
@@ -57,7 +57,7 @@ class RoleKeyring:
         self._newest_first = sorted(self._validities.values(), key=lambda v: (v.not_before_ns, v.key_id), reverse=True)
         self._keys = dict(keys)
         self._private, self._public = dict(private), dict(public)
-        self._signing = {place: Ed25519PrivateKey.from_private_bytes(raw) for place, raw in private.items()}
+        self._signing = {place: SigningKey(raw) for place, raw in private.items()}
 
     def adopt(self, newer: RoleKeyring) -> None:
         """Hold what a newer keyring of the same run and roles holds; `version` tells those who remember keys."""
@@ -101,16 +101,16 @@ class RoleKeyring:
             raise _unknown(f"key {key_id:08x} was {state} at {at_ns} ns")
         return key
 
-    def signing_key(self, key_id: int, role: Role) -> Ed25519PrivateKey | None:
+    def signing_key(self, key_id: int, role: Role) -> SigningKey | None:
         """The Ed25519 key that belongs to a seal key; None: this process doesn't hold it."""
         return self._signing.get((key_id, role))
 
-    def public_key(self, key_id: int, role: Role) -> Ed25519PublicKey:
+    def public_key(self, key_id: int, role: Role) -> VerifyKey:
         """Checks signatures of `role` made beside a seal with this key."""
         raw = self._public.get((key_id, role))
         if raw is None:
             raise _unknown(f"no Ed25519 key {key_id:08x} of {role.value} is held")
-        return Ed25519PublicKey.from_public_bytes(raw)
+        return VerifyKey(raw)
 
     @property
     def public_keys(self) -> dict[tuple[int, Role], bytes]:

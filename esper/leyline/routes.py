@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from struct import Struct
 from typing import Any
 
+from esper.leyline.checks import MS_NS
 from esper.leyline.envelope import (
     ALIKE,
     BODY_LENGTH,
     HEAD,
+    REST,
     SEAL_BYTES,
     SIGNATURE_BYTES,
     DeadlineKind,
@@ -37,28 +40,36 @@ class Route:
     __slots__ = (
         "body_at",
         "cap",
+        "from_ms",
         "generation",
         "head",
         "keyring_version",
-        "length_at",
+        "layout",
         "mac",
+        "misfit",
         "names",
+        "overhead",
         "parse",
         "rule",
         "tail",
         "trailer",
-        "validity",
+        "until_ms",
         "window",
     )
 
     def __init__(self, data: bytes, parts: Parts, mac: Mac, validity: Validity, keyring_version: int) -> None:
         header = parts.header
         self.head, self.tail = header[:4], header[9:]  # before and after what REST says
-        self.mac, self.validity, self.keyring_version = mac, validity, keyring_version
+        self.misfit = misfit(header, header.run_id)
+        self.mac, self.keyring_version = mac, keyring_version
+        # A time of so many whole milliseconds lies within the key's, in nanoseconds, just if it lies between these.
+        self.from_ms, self.until_ms = -(-validity.not_before_ns // MS_NS), -(-validity.not_after_ns // MS_NS)
         self.body_at, self.cap = parts.body_start, cap_of(header.domain)
-        self.length_at = self.body_at - BODY_LENGTH.size
-        self.names = data[HEAD.size : self.length_at]
+        self.names = data[HEAD.size : self.body_at - BODY_LENGTH.size]
+        # From ALIKE on: what REST says, and behind the names the length of the body.
+        self.layout = Struct(f"{REST.format}{len(self.names)}xI")
         self.trailer = SEAL_BYTES + (SIGNATURE_BYTES if header.signed else 0)
+        self.overhead = self.body_at + self.trailer  # all bytes but the body's
         message_type = type_of(header.kind)
         self.parse: Callable[[bytes], Any] = message_type.FromString
         self.rule: Rule = rule_of(message_type)
@@ -68,6 +79,11 @@ class Route:
     def header(self, sequence: int, issued_at_ns: int, kind: DeadlineKind, deadline: int, roster: int) -> Header:
         """The header of one message."""
         return _header((*self.head, sequence, issued_at_ns, kind, deadline, roster, *self.tail))
+
+
+def misfit(header: Header, run_id: str) -> str:
+    """What is said of an envelope whose seal none of the keys of this run has made."""
+    return f"the seal of {header.producer} in run {header.run_id} does not fit the keys of {run_id}"
 
 
 class Routes:

@@ -10,9 +10,9 @@ from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError, Message
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey
 
 from esper.errors import RefusedError, SettingError, UnsealedError
 from esper.leyline import bounds, contracts as pb
@@ -39,6 +39,7 @@ from esper.leyline.envelope import (
     DeadlineKind,
     Header,
     Parts,
+    cap_of,
     pack_names,
     unpack,
 )
@@ -46,7 +47,7 @@ from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role, domain_of, kind_of, type_of
 from esper.leyline.mac import Mac
 from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, redelivered
-from esper.leyline.routes import Route, Routes
+from esper.leyline.routes import Route, Routes, misfit
 from esper.leyline.validate_telemetry import Names
 from esper.leyline.window import RECORD
 
@@ -54,6 +55,7 @@ EVERYONE = "*"
 
 _NO_DEADLINE = (DeadlineKind.NONE, 0)
 _FOR_EVER = 1 << 64
+_SEAL_AT, _FINGERPRINT_END = -SEAL_BYTES, FINGERPRINT_BYTES - SEAL_BYTES
 _BAD_SEAL = pb.ReasonCode.REASON_BAD_SEAL  # looked up once: a flood has one for every message
 
 
@@ -63,8 +65,9 @@ class _Line(NamedTuple):
     start: bytes
     names: bytes
     mac: Mac
-    signer: Ed25519PrivateKey | None
+    signer: SigningKey | None
     domain: Domain
+    cap: int
     until_ns: int
     keyring_version: int
 
@@ -99,7 +102,8 @@ class Sealer:
         now_ns = self._clock_ns()
         line = self._line(type(message), target, now_ns)
         body = message.SerializeToString()
-        check_body(line.domain, body)
+        if len(body) > line.cap:
+            check_body(line.domain, body)
         sequence = self._sequences[target] = self._sequences.get(target, 0) + 1
         return _sealed(line, REST.pack(sequence, now_ns, *deadline, roster_generation), body)
 
@@ -132,13 +136,13 @@ class Sealer:
         head = HEAD.pack(MAGIC, VERSION, flags, key_id, domain, kind, self.incarnation, 0, 0, 0, 0, 0)
         names = pack_names(keyring.run_id, self.role, self.producer, target)
         until_ns = keyring.changes_at(now_ns) or _FOR_EVER
-        return _Line(head[:ALIKE], names, Mac(key), signer, domain, until_ns, keyring.version)
+        return _Line(head[:ALIKE], names, Mac(key), signer, domain, cap_of(domain), until_ns, keyring.version)
 
 
 def _sealed(line: _Line, rest: bytes, body: bytes) -> bytes:
     data = b"".join((line.start, rest, line.names, BODY_LENGTH.pack(len(body)), body))
     if line.signer is not None:
-        data += line.signer.sign(data)
+        data += line.signer.sign(data).signature
     return data + line.mac.digest(data)
 
 
@@ -198,7 +202,7 @@ class Opener:
         if guard is not None:
             if route.window is None or route.generation != guard.generation:
                 route.window, route.generation = guard.window_of(header), guard.generation
-            record = RECORD.pack(entry_ms, entry_count, data[-SEAL_BYTES : FINGERPRINT_BYTES - SEAL_BYTES])
+            record = RECORD.pack(entry_ms, entry_count, data[_SEAL_AT:_FINGERPRINT_END])
             seen = route.window.note(header.sequence, record)
             again = seen is not None and redelivered(seen, record, header, route.window)
         try:
@@ -211,23 +215,20 @@ class Opener:
         return _opened((header, message, data, entry_id, again, clock_suspect, route, names))
 
     def _header_by(self, route: Route, data: bytes, at_ms: int) -> Header | None:
-        """The header of an envelope that is sound and fresh by what its route knows.
+        """The header of an envelope that is sound and fresh by what its route knows; UnsealedError: its seal is not.
 
-        None where anything is odd: then the long way says what.
+        None where anything else is odd: then the long way says what.
         """
-        sequence, issued_at_ns, kind, deadline, roster = REST.unpack_from(data, ALIKE)
+        length = len(data) - route.overhead
+        if not 0 <= length <= route.cap or route.keyring_version != self._keyring.version:
+            return None
+        sequence, issued_at_ns, kind, deadline, roster, told = route.layout.unpack_from(data, ALIKE)
         deadline_kind = DEADLINES.get(kind)
-        length = len(data) - route.body_at - route.trailer
-        if (
-            route.keyring_version != self._keyring.version
-            or deadline_kind is None
-            or sequence == 0
-            or not 0 <= length <= route.cap
-            or BODY_LENGTH.unpack_from(data, route.length_at)[0] != length
-            or not route.validity.not_before_ns <= at_ms * MS_NS < route.validity.not_after_ns
-            or not hmac.compare_digest(route.mac.digest(data[:-SEAL_BYTES]), data[-SEAL_BYTES:])
-            or not -FRESH_MS <= issued_at_ns // MS_NS - at_ms <= FRESH_MS
-        ):
+        if told != length or deadline_kind is None or sequence == 0 or not route.from_ms <= at_ms < route.until_ms:
+            return None
+        if not hmac.compare_digest(route.mac.digest(data[:_SEAL_AT]), data[_SEAL_AT:]):
+            raise UnsealedError(_BAD_SEAL, route.misfit)  # at once: anybody can send a flood of it
+        if not -FRESH_MS <= issued_at_ns // MS_NS - at_ms <= FRESH_MS:
             return None
         return route.header(sequence, issued_at_ns, deadline_kind, deadline, roster)
 
@@ -249,10 +250,7 @@ class Opener:
         if not hmac.compare_digest(mac.digest(data[: parts.seal_start]), data[parts.seal_start :]):
             # Junk, unless these are the keys of another run, handed to this process by mistake.
             junk = header.run_id == self._keyring.run_id
-            raise (UnsealedError if junk else RefusedError)(
-                _BAD_SEAL,
-                f"the seal of {header.producer} in run {header.run_id} does not fit the keys of {self._keyring.run_id}",
-            )
+            raise (UnsealedError if junk else RefusedError)(_BAD_SEAL, misfit(header, self._keyring.run_id))
 
 
 def signature_of(data: bytes) -> bytes | None:
@@ -268,8 +266,8 @@ def check_signature(data: bytes, keyring: RoleKeyring) -> None:
         raise RefusedError(_BAD_SEAL, f"message of {parts.header.producer} carries no signature")
     public = keyring.public_key(parts.header.key_id, parts.header.role)
     try:
-        public.verify(data[parts.body_end : parts.seal_start], data[: parts.body_end])
-    except InvalidSignature as error:
+        public.verify(data[: parts.body_end], data[parts.body_end : parts.seal_start])
+    except BadSignatureError as error:
         raise RefusedError(_BAD_SEAL, f"{parts.header.producer} did not sign this") from error
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
+from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
@@ -62,9 +65,8 @@ class Training:
 
     def __init__(self, folder: Path, host: Host | None = None, *, optimizer: str = "sgd", **options: Any) -> None:
         self.host = host or new_host()
-        self.executor = Executor(
-            self.host, ("body", "head"), run_id=RUN, settings=SETTINGS, holdout=held_out(), clock=lambda: 0.0
-        )
+        sources = Sources(holdout=held_out(), clock=lambda: 0.0)
+        self.executor = Executor(self.host, ("body", "head"), run_id=RUN, settings=SETTINGS, sources=sources)
         self.optimizer = optimizer_of(optimizer, list(self.host.parameters()))
         around = Surroundings(model=self.host.named_parameters)
         self.optimizers = Optimizers(self.optimizer, reduce=SeedReducer(), around=around)
@@ -87,7 +89,7 @@ class Training:
             x, targets = batch(self.step)
             loss = loss_of(nn.functional.dropout(self.host(x), 0.1), targets).mean()
             torch.autograd.backward(loss)
-            self.optimizer.step()
+            self.optimizer.step(partial(float, loss.detach()))
             self.optimizers.reduce(self.executor.learning())
             gradients = [each.grad for each in self.host.parameters() if each.grad is not None]
             self.executor.observe(gradients, self.step)
@@ -148,7 +150,13 @@ class Training:
         for owner, states in (("host", kept["host"]), *((n, s["moments"]) for n, s in kept["seeds"].items())):
             rows = states.items() if isinstance(states, dict) else enumerate(states)
             for name, state in rows:
-                found |= {f"{owner}/{name}/{key}": torch.as_tensor(value).clone() for key, value in state.items()}
+                values = {f"{owner}/{name}/{key}": tree_leaves(value) for key, value in state.items()}
+                found |= {
+                    f"{key}/{number}": torch.as_tensor(value).clone()
+                    for key, leaves in values.items()
+                    for number, value in enumerate(leaves)
+                    if value is not None
+                }
         return found
 
 

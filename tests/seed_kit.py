@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.config import KasminaConfig
+from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
 from esper.kasmina.moves import Outcome
 from esper.kasmina.paired import Holdout
@@ -84,6 +85,8 @@ def held_out(num_batches: int = 4) -> Holdout:
 def optimizer_of(name: str, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    if name == "lbfgs":
+        return torch.optim.LBFGS(parameters, lr=0.1, max_iter=1)
     return torch.optim.AdamW(parameters, lr=0.01)
 
 
@@ -108,8 +111,8 @@ class Bench:
             self.sites,
             run_id="test-00000000",
             settings=self.settings,
-            holdout=self.holdout,
             blueprints=self.blueprints,
+            sources=Sources(holdout=self.holdout),
         )
         self.optimizer = optimizer_of(self.optimizer_name, list(self.host.parameters()))
         if self.host_lr is not None:

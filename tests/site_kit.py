@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
 from esper.kasmina.paired import Holdout
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
@@ -68,8 +69,8 @@ class Plot:
             self.sites,
             run_id="test-00000000",
             settings=OPEN,
-            holdout=holdout,
             blueprints=self.blueprints,
+            sources=Sources(holdout=holdout),
         )
 
     def train(self, num_steps: int = 1) -> None:

@@ -24,8 +24,16 @@ class Longer(Host):
         self.extra = nn.Linear(3, 3)
 
 
-def saved(folder: Path) -> Training:
-    run = Training(folder)
+class Unshaped(Host):
+    """The host with a layer that is shaped by its first batch, and has met none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.LazyLinear(3)
+
+
+def saved(folder: Path, host: Host | None = None) -> Training:
+    run = Training(folder, host)
     run.raise_seed(fossilize=False)
     run.checkpoints.save(run.step)
     return run
@@ -43,6 +51,17 @@ def refused(run: Training, why: str) -> None:
 def test_names_that_differ_are_told(tmp_path: Path) -> None:
     saved(tmp_path)
     refused(Training(tmp_path, Longer()), "another model: it lacks extra.weight; it lacks extra.bias")
+
+
+def test_a_layer_without_a_shape_is_left_out_or_told(tmp_path: Path) -> None:
+    first = saved(tmp_path / "unshaped", Unshaped())
+    again = Training(tmp_path / "unshaped", Unshaped())
+    assert again.checkpoints.resume() is not None
+    assert equal(again.host.head.state_dict(), first.host.head.state_dict())
+
+    saved(tmp_path / "shaped", Longer())
+    with pytest.raises(CheckpointError, match=r"it has extra.weight, which has no shape here: call the model once"):
+        Training(tmp_path / "shaped", Unshaped()).checkpoints.resume()
 
 
 def test_shapes_that_differ_are_told(tmp_path: Path) -> None:
@@ -70,6 +89,21 @@ def test_another_code_of_a_blueprint_is_told(tmp_path: Path) -> None:
 def test_another_number_of_ranks_is_told(tmp_path: Path) -> None:
     saved(tmp_path)
     refused(Training(tmp_path, rank=0, world_size=2), "it is of rank 0 of 1; this is rank 0 of 2")
+
+
+def test_ranks_that_have_changed_nodes_are_told_and_do_not_begin_anew(tmp_path: Path) -> None:
+    saved(tmp_path / "rank-0")
+
+    refused(
+        Training(tmp_path / "rank-1", rank=1, world_size=2),
+        "rank 1 has none where there are those of rank-0; expected those of every rank, in a folder that all nodes",
+    )
+
+
+def test_who_is_in_no_process_group_begins_beside_others(tmp_path: Path) -> None:
+    saved(tmp_path / "rank-0")
+
+    assert Training(tmp_path / "north").checkpoints.resume() is None
 
 
 def test_what_is_no_data_can_not_be_kept(tmp_path: Path) -> None:

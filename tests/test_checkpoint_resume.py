@@ -44,6 +44,22 @@ def test_a_resumed_run_trains_on_bit_for_bit(tmp_path: Path, optimizer: str) -> 
     assert equal(again.everything(), first.everything())
 
 
+def test_a_fossil_that_the_hosts_optimizer_can_not_step_stays_frozen(tmp_path: Path) -> None:
+    first = Training(tmp_path, optimizer="lbfgs")
+    first.raise_seed()
+    assert first.stages() == {"s0": "FOSSILIZED"}
+    first.checkpoints.save(first.step)
+    first.train(3)
+
+    again = resumed(tmp_path, optimizer="lbfgs")
+    again.train(3)
+
+    assert [name for name, each in again.host.named_parameters() if not each.requires_grad] == [
+        name for name, _ in first.host.named_parameters() if "seed_s0" in name
+    ]
+    assert equal(again.everything(), first.everything())
+
+
 def test_a_fossil_is_part_of_the_resumed_model(tmp_path: Path) -> None:
     first = Training(tmp_path)
     first.raise_seed()

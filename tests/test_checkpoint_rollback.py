@@ -38,6 +38,19 @@ def test_everything_is_as_it_was_grafts_made_since_included(tmp_path: Path) -> N
     assert not any("seed_s0" in name for name, _ in run.host.named_parameters())
 
 
+def test_in_memory_it_keeps_the_history_of_an_lbfgs(tmp_path: Path) -> None:
+    run = Training(tmp_path, optimizer="lbfgs")
+    run.train(5)
+    run.states.take(run.step)
+    step, before = run.step, run.everything()
+    for _ in range(2):
+        run.train(3)
+
+        run.states.restore(step, run.step)
+
+        assert equal(run.everything(), before)
+
+
 def test_training_goes_on_from_it_as_it_would_have(tmp_path: Path) -> None:
     run = Training(tmp_path)
     run.raise_seed()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 
 from esper.leyline import contracts as pb
-from tests.seed_kit import APPLIED, Bench, Op, batch, equal
+from tests.seed_kit import APPLIED, SETTINGS, Bench, Op, batch, equal
 
 
 def rolled_back(bench: Bench, kept: object, weights: dict[str, torch.Tensor]) -> None:
@@ -102,3 +103,20 @@ def test_a_snapshot_can_be_restored_twice_with_the_same_outcome() -> None:
 
     assert equal(results[0], results[1])
     assert bench.executor.states()[0].stage == pb.SeedLifecycleStage.SEED_STAGE_TRAINING
+
+
+def test_a_seed_that_was_a_fossil_for_long_may_use_its_own_tensors_again() -> None:
+    bench = Bench(settings=replace(SETTINGS, walk_every=2))
+    bench.raise_seed("PROBATIONARY")
+    bench.train(40)
+    kept, weights = bench.executor.snapshot(), copy.deepcopy(bench.host.state_dict())
+    assert bench.do(Op.SEED_OP_FOSSILIZE).status == APPLIED
+    assert bench.germinate("head", "lora", "s1").status == APPLIED
+    bench.train(3)  # with a seed about, the host's tensors are looked at anew
+    rolled_back(bench, kept, weights)
+
+    bench.train(1)
+
+    seed = bench.executor.seeds["s0"]
+    assert (seed.violation, seed.violations) == ("", 0)
+    assert list(bench.executor.requests()) == []

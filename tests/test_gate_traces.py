@@ -142,6 +142,15 @@ def test_a_census_counts_what_was_added_and_leaves_the_rest() -> None:
     assert len(host.body._forward_hooks) == 1
 
 
+def test_a_hook_on_a_shared_weight_is_one_hook_and_comes_off() -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    census = HookCensus(nn.Sequential(first, second))
+    first.weight.register_hook(same)  # type: ignore[no-untyped-call]
+
+    assert (census.added(), census.remove_added(), census.remove_added()) == (1, 1, 0)
+
+
 class Shifty(Plain):
     """Of another kind than it was, once it is grown."""
 

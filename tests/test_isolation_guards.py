@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
 from esper.kasmina.moves import Outcome
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
@@ -38,7 +39,8 @@ def executor(clock: Clock, mean: float | None = None) -> Executor:
         return packed if mean is None or len(packed) != 4 else packed + torch.tensor([mean, mean, 0.0, 0.0])
 
     host = new_host()
-    made = Executor(host, ["body", "head"], run_id="r", settings=SETTINGS, blueprints=ODD, clock=clock, reduce=reduce)
+    sources = Sources(reduce, clock=clock)
+    made = Executor(host, ["body", "head"], run_id="r", settings=SETTINGS, blueprints=ODD, sources=sources)
     host(batch(1)[0])
     return made
 

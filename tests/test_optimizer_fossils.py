@@ -74,6 +74,50 @@ def test_an_sgd_fossil_keeps_its_momentum() -> None:
     assert same([optimizer.state[parameter]["momentum_buffer"] for parameter in fossil], momenta)
 
 
+CHOOSY: dict[str, tuple[Callable[[Host], torch.optim.Optimizer], list[bool]]] = {
+    "LBFGS has one group": (lambda host: torch.optim.LBFGS(host.parameters(), max_iter=1), [False, False, False]),
+    "SparseAdam wants sparse gradients": (
+        lambda host: torch.optim.SparseAdam(host.parameters()),
+        [False, False, False],
+    ),
+    "Muon wants matrices": (
+        lambda host: torch.optim.Muon([host.body.weight, host.head.weight]),
+        [True, False, False],
+    ),
+}
+
+
+@pytest.mark.parametrize("why", CHOOSY)
+def test_of_a_fossil_that_is_frozen_which_the_hosts_optimizer_can_not_step(why: str) -> None:
+    host = Host()
+    build, wanted = CHOOSY[why]
+    optimizer = build(host)
+    optimizers, seed = grown(host, optimizer)
+    num_groups, as_left = len(optimizer.param_groups), [each.detach().clone() for each in seed.parameters]
+
+    fossil = join(host, optimizers, seed)
+
+    assert [each.requires_grad for each in fossil] == wanted
+    assert len(optimizer.param_groups) == num_groups + any(wanted)
+    assert same([each.detach() for each in fossil], as_left)
+    if not isinstance(optimizer, torch.optim.SparseAdam):
+        torch.autograd.backward(host.loss(1))
+        optimizer.step(lambda: 1.0)
+
+
+@pytest.mark.parametrize("why", CHOOSY)
+def test_a_rollback_lets_what_was_frozen_learn_again(why: str) -> None:
+    host = Host()
+    optimizers, seed = grown(host, CHOOSY[why][0](host))
+    kept = optimizers.snapshot(Bank())
+    seed.parameters = join(host, optimizers, seed)
+    del host.fossil
+
+    optimizers.restore(kept, {"s0": seed})
+
+    assert all(each.requires_grad for each in seed.parameters)
+
+
 @pytest.mark.parametrize(
     "build",
     [

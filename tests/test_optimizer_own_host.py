@@ -180,3 +180,21 @@ def test_a_session_holds_the_host_back_while_its_seed_learns_and_lets_it_go_when
     assert learned == [True, True, True]
     assert not same(before, list(host.parameters()))
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+
+
+def test_a_lease_clips_sparse_gradients_by_the_norm_of_all_of_them() -> None:
+    host = torch.nn.Sequential(torch.nn.Embedding(6, 3, sparse=True), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(host.parameters(), lr=1.0)
+    optimizers = governed(host, optimizer, own_host=True)
+    optimizers.apply(lease(1, 1, clip=0.5), 1, {})
+    before = [each.detach().clone() for each in host.parameters()]
+    optimizers.begin_step(1)
+    torch.autograd.backward(host(torch.tensor([1, 1, 4])).square().sum())
+    gradients = [each.grad.to_dense().clone() for each in host.parameters() if each.grad is not None]
+
+    optimizer.step()
+
+    scale = 0.5 / math.sqrt(sum(float(each.square().sum()) for each in gradients))
+    assert scale < 1
+    for parameter, start, gradient in zip(host.parameters(), before, gradients, strict=True):
+        torch.testing.assert_close(parameter.detach(), start - scale * gradient)

@@ -116,6 +116,23 @@ def test_sixteen_rounds_look_at_every_element_of_a_gradient() -> None:
         assert seen == 1
 
 
+@pytest.mark.parametrize("num", [64, 1 << 23])  # of the second a sixteenth is too much to be copied
+def test_a_sample_tells_of_the_gradients_of_its_step_whatever_became_of_them(num: int) -> None:
+    parameter, digests = torch.nn.Parameter(torch.zeros(num)), []
+    parameter.grad = torch.ones(num)
+    for becomes in (1.0, 3.0):
+        sample = GradientSample()
+        sample.ask(1, 5)
+        parameter.grad.fill_(1.0)
+        sample.take([parameter], 5)
+        parameter.grad.fill_(becomes)
+        sample.take([parameter], 6)
+        digests.append((sample.step, sample.digest, sample.digest))
+
+    assert digests[0] == digests[1]
+    assert digests[0][1] == digests[0][2] != b""
+
+
 def test_a_rank_that_is_quarantined_ends() -> None:
     commit = pb.BarrierCommit(round=1, effective_step=9, digest=barrier_digest(9, [], []), quarantined=["worker-1"])
     delivery = Delivery("decisions", "w", "1-0", b"", 1, "w")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from esper.errors import SettingError
 from tests.seed_kit import Op, batch, equal, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, own_optimizer, train, train_bare, unsteered
 
@@ -81,3 +83,27 @@ def test_an_averaged_copy_of_the_model_is_inert() -> None:
     assert all(
         torch.equal(now, then) for (_, now), then in zip(run.executor.seeds["s0"].trainable(), parameters, strict=True)
     )
+
+
+def test_where_attach_fails_model_and_optimizer_are_left_alone(tmp_path: Path) -> None:
+    host = new_host()
+    optimizer = optimizer_of("sgd", list(host.parameters()))
+
+    with pytest.raises(SettingError, match="checkpoints is 'unsteered'; expected a live run, or ESPER_KEYRING"):
+        unsteered(host, optimizer, "body", checkpoints=tmp_path)
+
+    assert [len(module._forward_hooks) for module in host.modules() if module._forward_hooks] == []
+    assert [*optimizer._optimizer_step_post_hooks, *optimizer._optimizer_step_pre_hooks] == []
+    train(unsteered(host, optimizer, "body"), host, 1)
+
+
+def test_a_loop_is_attached_once_until_it_is_closed() -> None:
+    host = new_host()
+    optimizer = optimizer_of("sgd", list(host.parameters()))
+    run = unsteered(host, optimizer, "body")
+
+    with pytest.raises(SettingError, match=r"that of a session \(SGD\)'; expected one that no session has: close\(\)"):
+        unsteered(host, optimizer, "body")
+
+    run.close()
+    train(unsteered(host, optimizer, "body"), host, 1)

@@ -15,7 +15,7 @@ import pytest
 from esper.runtime.procs import is_left, look
 from esper.runtime.runfile import Limits, Restart
 from esper.runtime.spawn import NotStartedError, Program
-from esper.runtime.unit import Plan, State, Unit
+from esper.runtime.unit import NotAskedError, Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, unit, while_tended
 
 
@@ -230,6 +230,14 @@ async def test_where_its_file_can_not_be_made_a_trainer_is_ended_by_signal(tmp_p
 
     assert "unasked" in said.of("trainer")
     assert not is_left(trainer.processes["trainer"].pid)
+
+
+def test_one_that_can_not_be_asked_by_its_file_is_said_so(tmp_path: Path) -> None:
+    stop = tmp_path / "gone" / "stop"
+    trainer = unit(tmp_path, Said(), "trainer", STAY, stop_file=stop)
+
+    with pytest.raises(NotAskedError, match=f"trainer can't be asked to end by its file {stop}: No such file"):
+        trainer.let_end()
 
 
 async def test_a_start_that_fails_later_on_counts_as_one_more_death(tmp_path: Path) -> None:

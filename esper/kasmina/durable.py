@@ -98,7 +98,7 @@ class DurableSeeds:
             fossil = dumped["fossils"].get(seed_id)
             if fossil is not None:
                 module = self._built(row)
-                modules[seed_id] = Scaled(module, torch.zeros(())) if fossil["scaled"] else module
+                modules[seed_id] = Scaled(module, torch.zeros((), device="cpu")) if fossil["scaled"] else module
                 fill_tensors(seed_id, modules[seed_id], fossil["tensors"])
                 names += self._names(row, modules[seed_id])
             elif row["tensors"] is not None:
@@ -186,7 +186,7 @@ class DurableSeeds:
             raise CheckpointError(f"{what} with digest {row['digest'][:16]}; here it has {blueprint.digest[:16]}")
         slot = self._slots[row["site"]]
         shape = site_shape(row["shape"], next((each.device for each in self.host.parameters()), torch.device("cpu")))
-        with torch.random.fork_rng(cuda_devices(self.host)):
+        with torch.device("cpu"), torch.random.fork_rng(cuda_devices(self.host)):
             try:
                 made = guarded(blueprint.build, slot.module, shape.input, shape.output, row["parameters"])
             except RefusedError as error:

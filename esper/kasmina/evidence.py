@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,22 @@ from esper.kasmina.sites import absent
 from esper.kasmina.slot import SiteShape, Slot, delta_of
 
 Value = float | Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What evidence is drawn from beside the model.
+
+    `reduce` makes a tensor its mean over ranks, in place or not, and is called by all ranks alike.
+    """
+
+    reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    holdout: Holdout | None = None
+    clock: Callable[[], float] = time.perf_counter
+
+
+ALONE = Sources()
+"""Of a rank without others, and without examples held out."""
 
 
 @dataclass(slots=True)

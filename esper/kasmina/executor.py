@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -15,7 +14,7 @@ from esper.kasmina.breaker import OPEN, Breaker
 from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.durable import DurableSeeds
-from esper.kasmina.evidence import Witness
+from esper.kasmina.evidence import ALONE, Sources, Witness
 from esper.kasmina.feedback import feed_back
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.graph import batched_norms
@@ -25,7 +24,6 @@ from esper.kasmina.kernels import Kernels
 from esper.kasmina.monitor import HostTensors
 from esper.kasmina.moves import Moves, Outcome, Rulings, applied
 from esper.kasmina.naming import undistributed
-from esper.kasmina.paired import Holdout
 from esper.kasmina.prefetch import Prefetch
 from esper.kasmina.ring import GraphCounts, Ring
 from esper.kasmina.seed import Moment, Seed, compiled_graphs
@@ -47,12 +45,9 @@ class Executor:
         *,
         run_id: str,
         settings: KasminaConfig | None = None,
-        reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor,
-        holdout: Holdout | None = None,
         blueprints: Mapping[str, Blueprint] = BLUEPRINTS,
-        clock: Callable[[], float] = time.perf_counter,
+        sources: Sources = ALONE,
     ) -> None:
-        """`reduce` makes a tensor its mean over ranks, in place or not, and is called by all ranks alike."""
         self.settings = settings or KasminaConfig()
         self.step, self.epoch = 0, 0
         self.is_dormant = False  # since this step began: no slot has a seed, or a hook that could have been missed
@@ -71,9 +66,9 @@ class Executor:
         witness = Witness(
             host,
             self.settings,
-            reduce,
-            holdout if holdout and holdout.batches else None,
-            clock,
+            sources.reduce,
+            sources.holdout if sources.holdout and sources.holdout.batches else None,
+            sources.clock,
             self._losses,
             GraphCounts(self.settings.window // self.settings.read_every + 2),
         )
@@ -153,7 +148,7 @@ class Executor:
         self.step, self.epoch = step, epoch
         walks = step % self.settings.walk_every == 0
         if walks:
-            self._watched.look()
+            self._watched.lapse()
         for slot in self._slots.values():
             if not slot.resting:
                 break
@@ -161,6 +156,7 @@ class Executor:
             self.is_dormant = not (self._known and self.learning())
             return
         self.is_dormant = False
+        self._watched.refresh()
         awake = [slot for slot in self._slots.values() if not slot.resting]
         living = [slot.seed for slot in awake if slot.seed is not None]
         for seed in living if walks else ():
@@ -178,8 +174,8 @@ class Executor:
             self._read_strikes()
             feed_back(self._witness, living, step)
 
-    def note_loss(self, loss: Tensor) -> None:
-        """Once per step, on the device: nothing is read."""
+    def note_loss(self, loss: Tensor | float) -> None:
+        """Once per step; a tensor stays on its device: nothing is read."""
         self._losses.add(loss)
 
     def observe(self, host_gradients: Iterable[Tensor], step: int) -> None:

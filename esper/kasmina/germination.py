@@ -39,9 +39,8 @@ def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mappin
         return Kernel(None, Findings(UNSEEN))
     generators, census = Generators(witness.model), HookCensus(witness.model)
     kernel, findings = _built(witness, slot, slot.shape, blueprint, parameters, rng_seed)
-    evidence = replace(findings.evidence, draws=float(generators.moved()), hooks=float(census.added()))
+    evidence = replace(findings.evidence, draws=float(generators.moved()), hooks=float(census.remove_added()))
     generators.put_back()
-    census.remove_added()
     return Kernel(kernel, replace(findings, evidence=evidence))
 
 
@@ -86,7 +85,7 @@ def _built(
     build = partial(blueprint.build, slot.module, shape.input, shape.output, parameters)
     dtype = seed_dtype(slot, shape)
     devices = cuda_devices(witness.model)
-    with torch.random.fork_rng(devices):
+    with torch.device("cpu"), torch.random.fork_rng(devices):  # not where the user's default device is
         if too_large := _too_large(build, dtype, witness.config.seed_memory_bytes):
             detail = f"blueprint {blueprint.blueprint_id} with {dict(parameters)}: {too_large}; site {slot.name!r}"
             return None, Findings(seen, misfit=detail)

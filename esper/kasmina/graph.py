@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 # The node that adds a gradient to a leaf: torch gives its class no name.
-ACCUMULATE_GRAD: Any = type(torch.ones((), requires_grad=True).view(()).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+LEAF = torch.ones((), requires_grad=True, device="cpu")
+ACCUMULATE_GRAD: Any = type(LEAF.view(()).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
 
 
 class Walk(NamedTuple):
@@ -40,12 +41,18 @@ def walk(delta: Tensor, own: Collection[int]) -> Walk:
 
 
 def batched_norms(groups: Sequence[Sequence[Tensor]]) -> Tensor:
-    """L2 norm of each group of tensors, float64 [groups]; 0 for an empty group."""
-    tensors = [tensor for group in groups for tensor in group]
+    """L2 norm of each group of tensors, float64 [groups]; 0 for an empty group. A sparse one counts by its values."""
+    tensors = [_reals(tensor) for group in groups for tensor in group]
     dtype = reduce(torch.promote_types, {tensor.dtype for tensor in tensors}, torch.float32)
     squares = torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype)).double().square_()
     of_group = sent([at for at, group in enumerate(groups) for _ in group], squares.device)
     return squares.new_zeros(len(groups)).index_add_(0, of_group, squares).sqrt_()
+
+
+def _reals(tensor: Tensor) -> Tensor:
+    """What the norm of all of them is also the norm of."""
+    values = tensor.coalesce().values() if tensor.is_sparse else tensor
+    return torch.view_as_real(values) if values.is_complex() else values
 
 
 def sent(numbers: Sequence[int], device: torch.device) -> Tensor:

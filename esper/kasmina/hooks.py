@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Iterator, MutableMapping
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+Table: TypeAlias = MutableMapping[int, Any]
 
 
 class HookCensus:
@@ -22,19 +25,27 @@ class HookCensus:
     def added(self) -> int:
         return sum(id(hook) not in self._before for _, _, hook in self._hooks())
 
-    def remove_added(self) -> None:
-        """Take off what was added since."""
-        for table, key, hook in list(self._hooks()):
-            if id(hook) not in self._before:
-                del table[key]
+    def remove_added(self) -> int:
+        """Take off what was added since, and say how many they were."""
+        added = [(table, key) for table, key, hook in self._hooks() if id(hook) not in self._before]
+        for table, key in added:
+            del table[key]
+        return len(added)
 
-    def _hooks(self) -> Iterator[tuple[MutableMapping[int, Any], int, Any]]:
-        owners: list[tuple[object, Sequence[str]]] = [(module, OF_MODULES) for module in self._root.modules()]
-        owners += [(parameter, OF_TENSORS) for parameter in self._root.parameters()]
-        for owner, names in owners:
-            for name in names:
-                table: MutableMapping[int, Any] = getattr(owner, name, None) or {}
-                yield from ((table, key, hook) for key, hook in table.items() if not _ours(hook))
+    def _hooks(self) -> Iterator[tuple[Table, int, Any]]:
+        for table in _tables(self._root):
+            yield from ((table, key, hook) for key, hook in table.items() if not _ours(hook))
+
+
+def _tables(root: nn.Module) -> Iterator[Table]:
+    """Those in which there is a hook. In one pass over the modules: it stands in the way of a graft."""
+    met: set[int] = set()  # parameters: one may be several modules'
+    for module in root.modules():
+        yield from (table for name in OF_MODULES if (table := getattr(module, name, None)))
+        for parameter in module._parameters.values():
+            if parameter is not None and id(parameter) not in met:
+                met.add(id(parameter))
+                yield from (table for name in OF_TENSORS if (table := getattr(parameter, name, None)))
 
 
 def _ours(hook: object) -> bool:

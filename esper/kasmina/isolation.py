@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
+from torch.autograd import forward_ad
 
 from esper.kasmina.ledger import INF, TINY, Blended, Call, Fitted, Ledger
 
 WIDE = (torch.float32, torch.float64)
-NOTHING = torch.zeros(())  # comparing with a number takes twice as long as with a tensor without dimensions
+NOTHING = torch.zeros((), device="cpu")  # comparing with a number takes twice as long as with one without dimensions
 
 
 def norm(tensor: Tensor) -> Tensor:
@@ -56,6 +58,26 @@ def weigh(h: Tensor, delta: Tensor, alpha: Tensor, limit: float) -> Weighed:
     return Weighed(value, weights, of_host, of_delta)
 
 
+def transformed() -> bool:
+    """Whether this runs below torch.func (grad, vmap, jvp) or forward-mode differentiation.
+
+    They know no autograd function that saves or notes anything, nor a tensor's memory, and give no seed a gradient.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def batched(g: Tensor) -> bool:
+    """Whether a backward is run for many gradients at once, as by torch.autograd.grad(is_grads_batched=True)."""
+    return is_legacy_batchedtensor(g) or is_batchedtensor(g)
+
+
+def weighed_apart(h: Tensor, delta: Tensor, alpha: Tensor, limit: float) -> Tensor:
+    """The value of `weigh` for transforms, which write nothing in place; delta is a constant."""
+    sound = sample_norms(delta) <= limit * sample_norms(h)
+    share = delta.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) * alpha.to(h.dtype)
+    return h + torch.where(sound, share, 0.0)
+
+
 class Shadow(torch.autograd.Function):
     """TRAINING: the host's value and gradient, untouched; delta learns to be -mu * g, mu = rho * norm(h) / norm(g).
 
@@ -71,8 +93,10 @@ class Shadow(torch.autograd.Function):
         return h.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         (g,) = grads
+        if batched(g):
+            return g, None, None, None
         (delta,) = ctx.saved_tensors
         size, reach = norm(g), norm(ctx.call.of_host).clamp_min_(TINY)  # reach / mu = size / rho
         towards = torch.addcmul(g, delta, size / reach, value=1.0 / ctx.ledger.rho)  # g + delta / mu
@@ -93,8 +117,10 @@ class Blend(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         (g,) = grads
+        if batched(g):
+            return g, None, None, None, None, None
         ctx.ledger.calls.append(ctx.note)
         return g, g * ctx.weights, None, None, None, None
 

@@ -97,6 +97,7 @@ def _revive(seed: Seed, then: KeptSeed, slot: Slot, fossils: Fossils, now: Momen
     _write(module, then.tensors)
     seed.alpha.copy_(then.alpha)
     seed.record(was.stage, now, detail="rolled back")
+    slot.watched.look()  # else the tensors of a fossil that it was would still count as the host's
     slot.settle(seed)
 
 

@@ -34,12 +34,21 @@ class IsolationError(EsperError):
 
 
 class HostTensors:
-    """The host's parameters and buffers, by name, as they were when it last looked."""
+    """The host's parameters and buffers, by name, as they were when it last looked: where nobody asks, it need not."""
 
     def __init__(self, host: nn.Module) -> None:
         self._host = host
         self._cursor = 0
         self.look()
+
+    def lapse(self) -> None:
+        """They may be others by now: have them found anew before the next use."""
+        self._lapsed = True
+
+    def refresh(self) -> None:
+        """Find them anew if they lapsed."""
+        if self._lapsed:
+            self.look()
 
     def look(self) -> None:
         """Find them anew: fossils join, and modules may be given other tensors."""
@@ -47,9 +56,11 @@ class HostTensors:
         kept = [(name, tensor) for name, tensor in named if not (is_lazy(tensor) or tensor.is_inference())]
         self.names, self.tensors = [name for name, _ in kept], [tensor for _, tensor in kept]
         self.ids = {id(tensor) for tensor in self.tensors}
+        self._lapsed = False
 
     def watched(self) -> tuple[int, Sequence[Tensor]]:
         """Those to read this time, and where they begin: all of them, or of many a stretch that moves on each time."""
+        self.refresh()
         if len(self.tensors) <= WATCHED:
             return 0, self.tensors
         start = self._cursor if self._cursor < len(self.tensors) else 0
@@ -72,6 +83,7 @@ class GradientIsolationMonitor:
 
     def __init__(self, module: nn.Module, host: HostTensors) -> None:
         self.module, self._host = module, host
+        host.refresh()
         # A seed that registers a tensor of the host as its own does not own it.
         self._own = {id(p) for p in module.parameters()} - host.ids
         self._num_nodes = 0

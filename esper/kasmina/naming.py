@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from torch import nn
+from torch.jit import ScriptModule
 from torch.nn.parallel import DistributedDataParallel
 
 from esper.errors import SettingError
@@ -42,6 +43,8 @@ def found(host: nn.Module, site: str) -> nn.Module:
     module: nn.Module | None = named.get(site, named.get(bare_name(site)))
     if module is None:
         raise SettingError("sites", site, _near(site, sorted({bare_name(name) for name in exact})))
+    if isinstance(module, ScriptModule):
+        raise SettingError("sites", site, "a module of Python code; torch takes no forward hook on a ScriptModule")
     if type(module).forward is nn.Module.forward:  # ModuleList, ModuleDict, ParameterList
         raise SettingError("sites", site, f"a module that is called; a {type(module).__name__} only holds others")
     return module

@@ -25,6 +25,8 @@ class Holdout:
 
 def cuda_devices(model: nn.Module) -> list[torch.device]:
     """Devices whose generators a computation of this model may draw from, the CPU apart."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # no parameter can lie on one
+        return []
     return sorted({p.device for p in model.parameters() if p.device.type == "cuda"}, key=str)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-AT_ONCE = 32  # values that were added and have yet to be put in their places
+AT_ONCE = 32  # tensors that were added and have yet to be put in their places
 
 
 class Ring:
@@ -19,7 +20,8 @@ class Ring:
         self._values = torch.zeros(size, dtype=torch.float64, device=device) if values is None else values
         self._size, self.total = size, 0
         self._most_added = min(AT_ONCE, size)
-        self._added: list[Tensor] = []  # not in their places yet: to put many there takes hardly longer than one
+        # Not in their places yet: to put many there takes hardly longer than one. Numbers wait until somebody reads.
+        self._added: deque[Tensor | float] = deque(maxlen=size)
 
     @property
     def device(self) -> torch.device:
@@ -31,9 +33,12 @@ class Ring:
         self._put_in_place()
         return self._values
 
-    def add(self, value: Tensor) -> None:
-        """A 0-dim tensor, which nobody writes to from now on."""
+    def add(self, value: Tensor | float) -> None:
+        """A number, or a 0-dim tensor, which nobody writes to from now on."""
         self.total += 1
+        if not isinstance(value, Tensor):
+            self._added.append(value)
+            return
         self._added.append(value.detach() if value.requires_grad else value)
         if len(self._added) >= self._most_added:
             self._put_in_place()
@@ -57,11 +62,20 @@ class Ring:
     def _put_in_place(self) -> None:
         if not self._added:
             return
-        added, self._added = torch.stack(self._added).to(self._values), []
+        added = _in_one(self._added).to(self._values)
+        self._added.clear()
         start = (self.total - len(added)) % self._size
         room = self._size - start
         self._values[start : start + len(added)] = added[:room]
         self._values[: max(0, len(added) - room)] = added[room:]
+
+
+def _in_one(added: Collection[Tensor | float]) -> Tensor:
+    """[num]. Only where there are numbers among tensors is a tensor read."""
+    tensors = [value for value in added if isinstance(value, Tensor)]
+    if len(tensors) == len(added):
+        return torch.stack(tensors)
+    return torch.tensor([float(value) for value in added], dtype=torch.float64, device="cpu")
 
 
 @dataclass(frozen=True, slots=True)

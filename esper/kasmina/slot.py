@@ -14,7 +14,7 @@ from torch.utils.checkpoint import _StopRecomputationError
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import blend, shadow, weigh
+from esper.kasmina.isolation import blend, shadow, transformed, weigh, weighed_apart
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, shared
 from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.seed import Seed
@@ -167,6 +167,8 @@ class Slot:
 
     def look_at_first(self, x: Tensor, h: Tensor) -> None:
         """Note what flows through the site; this alone, and the look that finds nothing to do, is ever compiled."""
+        if 0 in h.shape:
+            return  # an empty batch says nothing of what can be grafted
         self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
         if torch.compiler.is_compiling():
             self.reused = True  # it may be: what compiled code does later isn't seen
@@ -182,6 +184,8 @@ class Slot:
             return None
         if self.forced is not None:
             return self._measured(seed, seed.module, x, h, self.forced)
+        if transformed():
+            return self._added(seed, seed.module, x, h) if seed.stage in BLENDED_STAGES else None
         if seed.stage == TRAINING:
             return self._shadowed(seed, seed.module, x, h) if torch.is_grad_enabled() else None
         return self._blended(seed, seed.module, x, h) if seed.stage in BLENDED_STAGES else None
@@ -214,6 +218,12 @@ class Slot:
             return weigh(h, delta, seed.alpha, ledger.limit).value
         return blend(h, delta, seed.alpha, ledger, row, shadowing=seed.stage == SHADOWING)
 
+    def _added(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
+        """Below a transform the seed takes part, but learns nothing and is not measured."""
+        with torch.no_grad():
+            delta = self._delta(seed, module, x, h)
+        return None if delta is None else weighed_apart(h, delta, seed.alpha, seed.meter.ledger.limit)
+
     def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         if module.training != self.module.training:
             module.train(self.module.training)
@@ -235,6 +245,8 @@ class Slot:
 
         What the host writes to in place of h is the slot's value, never h itself, unless the two share their memory.
         """
+        if transformed():
+            return x.detach().clone(), h.detach().clone()
         same = shared(x, h)
         held, output = x.detach().contiguous(), h.detach().contiguous()
         return held.clone() if same or self.reused else held, output.clone() if same else output
@@ -242,7 +254,7 @@ class Slot:
     def _watched_delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault | None:
         """None where the seed reached beyond its own: then it has no part in this call."""
         assert self.monitor is not None  # made with the seed's module
-        closely = self.walk_due
+        closely = self.walk_due and not transformed()  # below one, tensors don't say where their memory is
         call = delta_of if self.region is None else partial(regional_delta, self.region)
         delta, violation = self.monitor.run(call, x, h, closely=closely)
         if violation or closely:
@@ -272,14 +284,21 @@ class Slot:
         return bool(seed.fault) and self.step != self._refused_at
 
 
+def never() -> bool:
+    return False
+
+
+exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", never)  # torch has it since 2.7
+
+
 class Hook:
-    """What torch calls. A deep copy of it does nothing, so that averaged copies of the host stay the host's."""
+    """What torch calls. A copy of it does nothing, deep or pickled: averaged and saved copies of the host stay its."""
 
     def __init__(self, slot: Slot | None) -> None:
         self.slot = slot
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
-        return Hook(None)
+    def __reduce__(self) -> tuple[type[Hook], tuple[None]]:
+        return Hook, (None,)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
         slot = self.slot
@@ -289,6 +308,8 @@ class Hook:
         if slot.seed is not None:
             # In tracing the first of these is a constant; where no compiler looks on, leaving its sight takes time.
             compiled = torch.compiler.is_compiling() or get_eval_frame_callback() is not None
+            if exporting() if compiled else torch._C._is_tracing():
+                return None  # what is written down is the host alone, as in a copy
             return (beside_the_graph if compiled else replaced)(output, args, kwargs, slot.joined)
         if slot.shape is not None:
             return None  # dormant: the one path that every step of every site takes

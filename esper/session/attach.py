@@ -15,7 +15,8 @@ import torch.distributed as dist
 from esper.errors import RuntimeLostError, SettingError
 from esper.kasmina.naming import modules_at, undistributed
 from esper.kernels.installed import installed_blueprints
-from esper.runtime.link import Link, await_ready
+from esper.runtime.link import WORLD_SIZE, Link, await_ready
+from esper.session.host_hooks import require_unsteered
 from esper.session.joining import Batches, Joining, Loss
 from esper.session.options import Place, SessionOptions
 from esper.session.replay_link import ReplayLink, ReplayPlace
@@ -41,12 +42,14 @@ def attach(
     `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
     and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
-    for a site or an option that does not exist, a model split by FSDP or a broken blueprint, RuntimeLostError where the
-    runtime is not ready within 30 s; with `required=False` it trains unsteered then, and at once where no run is named.
+    for a site or an option that does not exist, a model split by FSDP, an optimizer whose session is not closed or a
+    broken blueprint, RuntimeLostError where the runtime is not ready within 30 s; with `required=False` it trains
+    unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
     """
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
     require_whole(model)
+    require_unsteered(bare(optimizer))
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place = Place.of(chosen, rank, world_size)
     with ExitStack() as undo:
@@ -83,7 +86,7 @@ def _start_runtime(place: Place, run: str, options: SessionOptions) -> tuple[Lin
     environment = dict(os.environ) | {"ESPER_NAME": place.name, "ESPER_REGION": place.region}
     if run:
         environment["ESPER_RUN"] = run
-    environment |= options.environment
+    environment |= {**options.environment, WORLD_SIZE: str(place.world_size)}
     if not (options.required or environment.get("ESPER_RUN")):
         log.warning("training.unsteered", reason="no run is named, neither to attach() nor in ESPER_RUN")
         return None, "unsteered"

@@ -53,7 +53,7 @@ def open_checkpoints(
     store = Store(folder / run_id / folder_of(place), signer, chosen.checkpoints_kept)
 
     def mean(value: float) -> float:
-        return float(reducer.mean(torch.tensor(value)))
+        return float(reducer.mean(torch.tensor(value, device="cpu")))
 
     return Checkpoints(state, store, signer, chosen.checkpoint_every, place.rank, place.world_size, mean)
 

@@ -6,10 +6,18 @@ from typing import Any
 
 import torch
 
-from esper.errors import TrainingError
+from esper.errors import SettingError, TrainingError
 from esper.kasmina.pruning.pruner import Pruning
 from esper.session.portrait import Portrait
 from esper.tolaria.closures import Arguments, after_closure
+
+
+def require_unsteered(optimizer: torch.optim.Optimizer) -> None:
+    """Raises SettingError where a session that nobody has closed steps with this one: two would steer one loop."""
+    hooks = optimizer._optimizer_step_post_hooks.values()
+    if any(isinstance(getattr(hook, "__self__", None), HostHooks) for hook in hooks):
+        met = f"that of a session ({type(optimizer).__name__})"
+        raise SettingError("optimizer", met, "one that no session has: close() that first")
 
 
 class HostHooks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from esper.kasmina.blend import seed_clip
+from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
 from esper.kasmina.naming import bare_name
 from esper.kasmina.pruning.pruner import Pruning
@@ -61,10 +63,24 @@ class Joining:
     run_id: str
 
     def session(self, link: Link | ReplayLink | None, blueprints: Mapping[str, Blueprint]) -> Session:
-        """Joined, and on record as begun; resumed from a checkpoint where that was chosen and there is one."""
-        boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
+        """Joined, and on record as begun; resumed from a checkpoint where that was chosen and there is one.
+
+        Where it fails model and optimizer are left to themselves.
+        """
         reducer = SeedReducer(_own_group() if self.place.world_size > 1 else None)
-        executor = self._executor(reducer, blueprints)
+        with ExitStack() as undo:
+            executor = self._executor(reducer, blueprints)
+            undo.callback(executor.detach)
+            session = self._joined(link, executor, reducer)
+            undo.pop_all()
+            undo.callback(session.abandon)
+            checkpoints = open_checkpoints(self.chosen, self.place, self.run_id, self._state(session), reducer)
+            session.begin(resumed=session.keep(checkpoints, resume=self.chosen.resume))
+            undo.pop_all()
+        return session
+
+    def _joined(self, link: Link | ReplayLink | None, executor: Executor, reducer: SeedReducer) -> Session:
+        boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
         executor.on_breaker(partial(tell_opened, rows))
         breaker = executor.breakers["teacher"]
         teachers = open_teachers(self.chosen.teachers, self.model, self.optimizer, rows, reducer.mean, breaker)
@@ -93,8 +109,6 @@ class Joining:
         recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
         session.lessons = Lessons(teachers, steering.count, recorded)
         self._place_loop(session, link)
-        checkpoints = open_checkpoints(self.chosen, self.place, self.run_id, self._state(session), reducer)
-        session.begin(resumed=session.keep(checkpoints, resume=self.chosen.resume))
         return session
 
     def _executor(self, reducer: SeedReducer, blueprints: Mapping[str, Blueprint]) -> Executor:
@@ -103,9 +117,8 @@ class Joining:
             self.sites,
             run_id=self.run_id,
             settings=self.chosen.settings,
-            reduce=reducer.mean,
-            holdout=held_out(self.holdout, self.chosen.settings.min_examples),
             blueprints=blueprints,
+            sources=Sources(reducer.mean, held_out(self.holdout, self.chosen.settings.min_examples)),
         )
 
     def _around(self, executor: Executor) -> Surroundings:

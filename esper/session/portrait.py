@@ -16,6 +16,7 @@ from esper.tolaria.digest import parameter_digest, strong_digest
 from esper.tolaria.gradients import GradientSample
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.rows import Rows
+from esper.tolaria.shaped import shaped
 from esper.tolaria.states import TrainingStates
 from esper.tolaria.steering import Steering
 
@@ -119,8 +120,8 @@ class Portrait:
         return states
 
     def weights(self) -> list[tuple[str, torch.Tensor]]:
-        """Parameters of the model and of the seeds beside it, by name."""
-        named: list[tuple[str, torch.Tensor]] = list(self.model.named_parameters())
+        """Parameters of the model that have their shape, and of the seeds beside it, by name."""
+        named: list[tuple[str, torch.Tensor]] = list(shaped(self.model.named_parameters()).items())
         for seed_id, seed in self.executor.seeds.items():
             named += [(f"seed:{seed_id}.{name}", parameter) for name, parameter in seed.trainable()]
         return named

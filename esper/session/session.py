@@ -157,10 +157,8 @@ class Session:
         """
         if self._report is None:
             self.exchange.is_hurried = is_interrupted()
-            self._hooks.remove()
+            self._take_hooks_off()
             self._telling.answer(self.lessons.end(self.step_number))
-            self.pruning.close()
-            self.optimizers.close()
             self._chronicle.look(self.step_number, self.epoch)
             self.exchange.store_rows()
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
@@ -168,10 +166,23 @@ class Session:
             farewell.report.CopyFrom(self._report)
             why = self.not_replayable or (self.teachers.by_chance if self.teachers is not None else "")
             record = records.ended(self.portrait, self._report, why)
-            self.optimizers.let_go(self.executor.detach())
-            self.portrait.steering.fossils.release()
+            self._let_go()
             self.exchange.part(farewell, record)
         return self._report
+
+    def abandon(self) -> None:
+        """Leave model and optimizer to themselves where attach() fails: nobody will close this session."""
+        self._take_hooks_off()
+        self._let_go()
+
+    def _take_hooks_off(self) -> None:
+        self._hooks.remove()
+        self.pruning.close()
+        self.optimizers.close()
+
+    def _let_go(self) -> None:
+        self.optimizers.let_go(self.executor.detach())
+        self.portrait.steering.fossils.release()
 
     def __enter__(self) -> Session:
         return self
@@ -240,7 +251,7 @@ class Session:
         else:
             checkpoints.at_boundary(self.step_number, self.epoch)
 
-    def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None:
+    def end_step(self, loss: torch.Tensor | float | None, step_ms: float) -> None:
         """Keep the step's measurements and go on to the next."""
         if not self._hooks.stepped:  # a GradScaler skipped the host's step, or the loop did: no hook has fired
             self.optimizers.skip(self.executor.learning())
@@ -258,7 +269,7 @@ class Session:
             self._beat_when_due(now)
             self._look_at = min(self._beat_at, self.exchange.flush_at)
 
-    def _values(self, loss: torch.Tensor | None, step_ms: float) -> dict[str, float | torch.Tensor]:
+    def _values(self, loss: torch.Tensor | float | None, step_ms: float) -> dict[str, float | torch.Tensor]:
         values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": self._rate()}
         if loss is not None:
             values["loss"] = loss

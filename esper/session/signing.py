@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from nacl.exceptions import BadSignatureError
 
 from esper.bus import runs
 from esper.errors import CheckpointError, RefusedError, SettingError, UnknownRunError
@@ -32,15 +32,15 @@ class KeyringSigner:
             raise SettingError(
                 "keyring", f"for {', '.join(self._keyring.roles)}", "one for worker, to sign checkpoints"
             )
-        return Signature(key_id, key.sign(message))
+        return Signature(key_id, key.sign(message).signature)
 
     def check(self, signature: Signature, message: bytes, made_ns: int) -> None:
         try:
-            self._keyring.public_key(signature.key_id, Role.WORKER).verify(signature.ed25519, message)
+            self._keyring.public_key(signature.key_id, Role.WORKER).verify(message, signature.ed25519)
             valid = self._keyring.validity(signature.key_id).opens_at(made_ns)
         except RefusedError as error:
             raise CheckpointError(f"it is signed with key {signature.key_id:08x}, which this run has not") from error
-        except InvalidSignature as error:
+        except BadSignatureError as error:
             raise CheckpointError("its manifest is not what its signature was made for") from error
         if not valid:
             raise CheckpointError(f"it is signed with key {signature.key_id:08x}, not valid at {made_ns} ns")

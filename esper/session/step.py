@@ -13,7 +13,7 @@ class Stepped(Protocol):
     """What a step is a step of."""
 
     def begin_step(self) -> None: ...
-    def end_step(self, loss: torch.Tensor | None, step_ms: float) -> None: ...
+    def end_step(self, loss: torch.Tensor | float | None, step_ms: float) -> None: ...
     def note_examples(self, num_examples: int) -> None: ...
 
 
@@ -24,7 +24,7 @@ class Step:
 
     def __init__(self, session: Stepped) -> None:
         self._session = session
-        self._loss: torch.Tensor | None = None
+        self._loss: torch.Tensor | float | None = None
         self._started = 0.0
 
     def __enter__(self) -> Step:
@@ -38,9 +38,11 @@ class Step:
             self._session.end_step(self._loss, (time.perf_counter() - self._started) * 1e3)
 
     def loss(self, loss: torch.Tensor, *, examples: int = 0) -> None:
-        """Note the step's loss, a 0-dim tensor; it is read at the next flush, so that nothing synchronises here.
+        """Note the step's loss, a 0-dim tensor; one on a device is read at the next flush: nothing synchronises here.
 
         `examples` says how many of them this rank has trained on in this step, for whoever watches its speed.
         """
-        self._loss = loss.detach()
-        self._session.note_examples(examples)
+        # On the host's processor to read it is to wait for nothing, and a number costs less to keep than a tensor.
+        self._loss = loss.item() if loss.is_cpu and type(loss) is torch.Tensor else loss.detach()
+        if examples:
+            self._session.note_examples(examples)

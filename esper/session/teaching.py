@@ -30,7 +30,7 @@ def open_teachers(
 
     All ranks call it alike; SettingError where only some were given one, as they agree on each step of theirs.
     """
-    share = float(agree(torch.tensor(float(source is not None))))
+    share = float(agree(torch.tensor(float(source is not None), device="cpu")))
     if 0 < share < 1:
         raise SettingError("teachers", f"given to {share:.0%} of the ranks", "given to all of them, or to none")
     if source is None:

@@ -74,7 +74,7 @@ class _Sums:
 
     def told(self) -> bytes:
         """Read in one transfer per device."""
-        columns = torch.zeros(FOLD, ROW // FOLD, dtype=torch.int64)
+        columns = torch.zeros(FOLD, ROW // FOLD, dtype=torch.int64, device="cpu")
         for each in self._columns.values():
             columns += each.cpu().view_as(columns)
         rows: dict[torch.device, list[Tensor]] = {}

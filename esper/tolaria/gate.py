@@ -9,6 +9,7 @@ import torch
 
 from esper.errors import SettingError
 from esper.tolaria.closures import Arguments, after_closure
+from esper.tolaria.gradients import laid_out
 from esper.tolaria.leases import Lease, Leases
 
 
@@ -77,6 +78,12 @@ class HostGate:
         parameters = [
             each for group in self._optimizer.param_groups for each in group["params"] if each.grad is not None
         ]
-        norm = torch.nn.utils.get_total_norm([each.grad for each in parameters])
+        sparse = [each for each in parameters if each.grad is not None and each.grad.is_sparse]
+        for each in sparse:  # what torch gives no norm of; its values are those of the gradient itself from here on
+            each.grad = each.grad.coalesce()
+        norm = torch.nn.utils.get_total_norm([laid_out(each.grad)[0] for each in parameters])
         scale = getattr(self._optimizer, "grad_scale", None)
-        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm if scale is None else norm / scale)
+        norm = norm if scale is None else norm / scale
+        torch.nn.utils.clip_grads_with_norm_([each for each in parameters if not each.grad.is_sparse], limit, norm)
+        for each in sparse:
+            each.grad.values().mul_((limit / (norm + 1e-6)).clamp(max=1.0))

@@ -88,7 +88,7 @@ class JointStep:
 
     def _optimizer(self, kind: Kind) -> torch.optim.Optimizer:
         if kind.name not in self._joint:
-            nothing = torch.nn.Parameter(torch.empty(0))  # torch makes no optimizer of no parameters
+            nothing = torch.nn.Parameter(torch.empty(0, device="cpu"))  # torch makes no optimizer of no parameters
             self._joint[kind.name] = kind.make([nothing], kind.group(kind.defaults))
             self._joint[kind.name].param_groups.clear()
         return self._joint[kind.name]

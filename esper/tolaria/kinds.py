@@ -136,7 +136,7 @@ def _adamw_8bit(parameters: Iterable[torch.Tensor], group: Group) -> torch.optim
 
 def _8_bit_group(values: Values) -> Group:
     betas = (values["beta1"], values["beta2"])
-    rate = torch.tensor(values["lr"], dtype=torch.float32)
+    rate = torch.tensor(values["lr"], dtype=torch.float32, device="cpu")
     return {"lr": rate, "betas": betas, "eps": values["eps"], "weight_decay": values["weight_decay"]}
 
 

@@ -25,7 +25,7 @@ class Moments:
 
 
 def keep(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], bank: Bank) -> Moments:
-    states = [dict(optimizer.state.get(parameter, {})) for parameter in parameters]
+    states = [{name: _own(value) for name, value in optimizer.state.get(p, {}).items()} for p in parameters]
     live = [(state, name, value) for state in states for name, value in state.items() if _is_tensor(value)]
     kept = iter(bank.keep([part for _, _, value in live for part in _parts(value)]))
     for state, name, value in live:
@@ -45,7 +45,7 @@ def put_back(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor
                 into += _parts(present[name])
                 source += _parts(value)
             else:
-                present[name] = value
+                present[name] = _own(value)
         if kept:
             optimizer.state[parameter] = {name: present[name] for name in kept}
     copy_all(into, source)
@@ -105,6 +105,11 @@ def _joined(like: object, parts: list[torch.Tensor]) -> torch.Tensor:
         dict(zip(names, parts, strict=True)), rest, like.shape, like.stride()
     )
     return made
+
+
+def _own(value: object) -> object:
+    """A list is one of tensors that are made once, as LBFGS has them: it is changed, they are not."""
+    return [*value] if isinstance(value, list) else value
 
 
 def _is_tensor(value: object) -> bool:

@@ -11,6 +11,7 @@ import torch
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank
+from esper.tolaria.frozen import Frozen
 from esper.tolaria.gate import HostGate
 from esper.tolaria.host import HostOptimizer, KeptHost
 from esper.tolaria.joint import StepFault
@@ -75,7 +76,7 @@ class Optimizers:
         self._owners = Owners(around.model or self._host.named, around.teacher)
         self._owners.claim_host(self._host.parameters(), strict=False)
         self._ensemble = SeedOptimizers(self._owners, around.clips)
-        self._seeds = self._ensemble.held
+        self._seeds, self.frozen = self._ensemble.held, Frozen()
 
     @property
     def generations(self) -> dict[str, int]:
@@ -175,12 +176,17 @@ class Optimizers:
         """Forget a seed's optimizer with all its state, if there is one."""
         self._ensemble.drop(seed_id)
 
-    def fossilize(self, seed_id: str, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """The host's optimizer goes on with what a seed became, from its moments where it keeps the same ones."""
+    def fossilize(self, seed_id: str, parameters: Sequence[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+        """The host's optimizer goes on with what a seed became, from its moments where it keeps the same ones.
+
+        Returns those that it steps from now on; what it can't step is frozen, and stays as the seed has left it.
+        """
         seed = self._ensemble.drop(seed_id)
-        self._join(parameters, strict=False)
+        joined = self.frozen.leave_out(parameters, self._host.takes)
+        self._join(joined, strict=False)
         if seed is not None:
-            self._host.take_over(seed.torch, parameters)
+            self._host.take_over(seed.torch, joined)
+        return joined
 
     def add_to_host(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Let the host's optimizer train these; RefusedError for a seed's, a teacher's or one outside the model."""
@@ -220,6 +226,7 @@ class Optimizers:
 
     def restore(self, kept: KeptOptimizers, seeds: Mapping[str, Trainee]) -> None:
         """Moments as they were; seeds that had no optimizer lose theirs, generations, leases and overrides stay."""
+        self.frozen.thaw(self._owners.name_of)
         self._host.restore(kept.host)
         self._owners.claim_host(self._host.parameters(), strict=False)
         for name in self._ensemble.restore(kept.seeds, seeds):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import torch
 
@@ -61,9 +60,8 @@ class Rows:
     _fresh: deque[_Row] = field(default_factory=deque)
     _again: deque[_Row] = field(default_factory=deque)  # numbered before, by a runtime that was lost
     _sent: deque[_Row] = field(default_factory=deque)
-    _waiting: dict[pb.TelemetryLevel, deque[_Row]] = field(
-        default_factory=dict
-    )  # those of _fresh that are not shed, by level
+    # Those of _fresh that are not shed, by level.
+    _waiting: defaultdict[pb.TelemetryLevel, deque[_Row]] = field(default_factory=lambda: defaultdict(deque))
     _num_waiting: int = 0
     _unread: list[_Row] = field(default_factory=list)
 
@@ -92,8 +90,6 @@ class Rows:
         self._fresh.append(row)
         self._unread.append(row)
         self._num_waiting += 1
-        if row.level not in self._waiting:
-            self._waiting[row.level] = deque()
         self._waiting[row.level].append(row)
 
     def _rate(self, row: _Row) -> None:
@@ -139,23 +135,24 @@ class Rows:
             return None
         self._sent.extend(rows)
         names = sorted(rows[0].values)
+        levels = [row.level for row in rows]
         return pb.TelemetryRows(
             incarnation=self.incarnation,
             first_sequence=rows[0].sequence,
             names=names,
             timestamp_ns=[row.timestamp_ns for row in rows],
             global_step=[row.step for row in rows],
-            values=[float(row.values[name]) for row in rows for name in names],
+            values=[float(values[name]) for values in [row.values for row in rows] for name in names],
             shed=self.shed,
-            level=[row.level for row in rows] if any(row.level != INFO for row in rows) else [],
-            events=[_placed(event, index) for index, row in enumerate(rows) for event in row.events],
+            level=levels if levels.count(INFO) < len(levels) else [],
+            events=[_placed(event, index) for index, row in enumerate(rows) if row.events for event in row.events],
         )
 
     def _next(self, room: int) -> list[_Row]:
         """Those that were numbered before, then others in the order in which they came."""
         rows = _alike(self._again, room=len(self._again))
         if not self._again:
-            rows += [self._number(row) for row in _alike(self._fresh, rows, room - len(rows))]
+            rows += self._number(_alike(self._fresh, rows, room - len(rows)))
         return rows
 
     def _critical(self) -> list[_Row]:
@@ -164,14 +161,15 @@ class Rows:
         rows = _alike(urgent, room=len(urgent))
         taken = set(rows)
         self._fresh = deque(row for row in self._fresh if row not in taken)
-        return [self._number(row) for row in rows]
+        return self._number(rows)
 
-    def _number(self, row: _Row) -> _Row:
-        self._num_waiting -= 1
-        self._waiting[row.level].remove(row)  # the first one mostly: both are in the order in which they came
-        self._numbered += 1
-        row.sequence = self._numbered
-        return row
+    def _number(self, rows: list[_Row]) -> list[_Row]:
+        self._num_waiting -= len(rows)
+        for row in rows:
+            self._waiting[row.level].remove(row)  # the first one mostly: both are in the order in which they came
+            self._numbered += 1
+            row.sequence = self._numbered
+        return rows
 
     def _read(self) -> None:
         """Read what the rows have measured, in one transfer, and look at it."""
@@ -184,7 +182,7 @@ class Rows:
 
     def _note_non_finite(self, rows: list[_Row]) -> None:
         """Count every such row, but tell of a metric only where it ceases to be finite: a lost run stays lost."""
-        if not self._bad and math.isfinite(sum(sum(row.values.values()) for row in rows)):
+        if not self._bad and math.isfinite(sum([sum(row.values.values()) for row in rows])):
             return
         for row in rows:
             bad = {name: str(float(value)) for name, value in row.values.items() if not math.isfinite(float(value))}
@@ -219,13 +217,15 @@ def _placed(event: pb.RowEvent, index: int) -> pb.RowEvent:
 def _alike(waiting: deque[_Row], before: Sequence[_Row] = (), room: int = 0) -> list[_Row]:
     """Take up to so many of the first rows that have the same columns, those of `before`, if any: no cell is empty."""
     rows: list[_Row] = []
+    names = before[0].values.keys() if before else None
     while waiting and len(rows) < room:
-        first = next(chain(before, rows), waiting[0])
-        if not waiting[0].is_shed and waiting[0].values.keys() != first.values.keys():
-            break
-        row = waiting.popleft()
+        row = waiting[0]
         if not row.is_shed:
+            names = row.values.keys() if names is None else names
+            if row.values.keys() != names:
+                break
             rows.append(row)
+        waiting.popleft()
     return rows
 
 
@@ -234,7 +234,7 @@ def read_tensors(rows: list[_Row]) -> None:
     groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Row, str, torch.Tensor]]] = {}
     for row in rows:
         for name, value in row.values.items():
-            if isinstance(value, torch.Tensor):
+            if type(value) is not float and isinstance(value, torch.Tensor):  # what most are, first
                 groups.setdefault((value.device, value.dtype), []).append((row, name, value))
     for group in groups.values():
         numbers = torch.stack([value for _, _, value in group]).to(torch.float64).tolist()

@@ -16,6 +16,7 @@ from esper.tolaria.digest import parameter_digest
 from esper.tolaria.optimizers import KeptOptimizers, Optimizers
 from esper.tolaria.randomness import Randomness
 from esper.tolaria.reduce import Trainee
+from esper.tolaria.shaped import shaped
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Snapshots:
     def take(self, step: int, extra: object = None) -> None:
         """Copy the state before `step`; a snapshot of the same step, or else the oldest over capacity, gives way."""
         self._make_room(step)
-        named = dict(self._model.named_parameters())
-        live: list[torch.Tensor] = [*named.values(), *self._model.buffers()]
+        named = shaped(self._model.named_parameters())
+        live: list[torch.Tensor] = [*named.values(), *shaped(self._model.named_buffers()).values()]
         kept, optimizers = self._bank.keep(live), self._optimizers.snapshot(self._bank)
         self._taken[step] = Snapshot(step, list(named), live, kept, optimizers, Randomness.now(), extra)
 

@@ -154,9 +154,8 @@ class Steering:
             self._join_host(seed_id, list(outcome.fossilized))
 
     def _join_host(self, seed_id: str, parameters: list[torch.nn.Parameter]) -> None:
-        self.optimizers.fossilize(seed_id, parameters)
-        if parameters:
-            self.fossils.adopt(parameters)
+        if joined := self.optimizers.fossilize(seed_id, parameters):
+            self.fossils.adopt(joined)
 
     def _receipt(
         self, opened: pb.OpenedCommand, outcome: SeedOutcome | OptimizerOutcome, order: pb.CommitOrder, step: int

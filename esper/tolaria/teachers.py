@@ -107,7 +107,7 @@ class Teachers:
         arrival = self._registrations.arrival
         here, failed = arrival is not None and arrival.is_here, arrival is not None and arrival.error is not None
         is_open = self.faults.is_open
-        flags = torch.tensor([here, failed, is_open, self._lost], dtype=torch.float64)
+        flags = torch.tensor([here, failed, is_open, self._lost], dtype=torch.float64, device="cpu")
         all_here, any_failed, any_open, any_lost = self._agree(flags).tolist()
         if any_lost:
             self._follow_loss()

@@ -120,12 +120,12 @@ def _layout(units: Iterable[Unit]) -> tuple[list[_Alike], Tensor]:
             groups.setdefault(kind, []).append((p, part, unit.num_channels, start))
         start += unit.num_channels
     alike = []
-    places: list[Tensor] = [torch.zeros(0, dtype=torch.long)]
+    places: list[Tensor] = [torch.zeros(0, dtype=torch.long, device="cpu")]
     device = torch.device("cpu")
     for (dim, blocks, _, device, _), members in groups.items():  # noqa: B007 - sums lie on the last one
         across = tuple(at for at in range(1, len(blocks) + 1) if at != dim + 2)
         alike.append(_Alike([p for p, *_ in members], blocks, across))
-        places += [torch.arange(first, first + num) for _, _, num, first in members]
+        places += [torch.arange(first, first + num, device="cpu") for _, _, num, first in members]
     return alike, torch.cat(places).to(device)
 
 

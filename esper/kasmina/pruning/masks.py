@@ -35,7 +35,7 @@ class Masks:
 
     def kept(self, key: Key) -> Tensor:
         """The mask of a unit; all True where it has none."""
-        return self._kept.get(key, torch.ones(self.units[key].num_channels, dtype=torch.bool))
+        return self._kept.get(key, torch.ones(self.units[key].num_channels, dtype=torch.bool, device="cpu"))
 
     def prune(self, wanted: Mapping[Key, Tensor], change: Change) -> None:
         """Prune what these masks do not keep, besides what is pruned already; `change` keeps the weights."""
@@ -101,7 +101,7 @@ def require_margin(wanted: Mapping[Key, Tensor], masks: Masks, max_ratio: float)
     for (parameter, mask_type), kept in wanted.items():
         if mask_type == LAYER:
             layers = [key for key in masks.units if key[1] == LAYER]
-            after = [masks.kept(key) & wanted.get(key, torch.ones(1, dtype=torch.bool)) for key in layers]
+            after = [masks.kept(key) & wanted.get(key, torch.ones(1, dtype=torch.bool, device="cpu")) for key in layers]
             share = torch.cat(after)
         else:
             share = masks.kept((parameter, mask_type)) & kept

@@ -18,20 +18,20 @@ MOST_VALUES = 16_384  # in one message: three floats each make 192 KiB, well bel
 
 def bits_of(kept: Tensor) -> bytes:
     """A mask, bool, shape [n], as bits, least significant first."""
-    padded = torch.zeros(-(-len(kept) // 8) * 8, dtype=torch.int64)
+    padded = torch.zeros(-(-len(kept) // 8) * 8, dtype=torch.int64, device="cpu")
     padded[: len(kept)] = kept.cpu()
-    rows = padded.reshape(-1, 8) << torch.arange(8)
+    rows = padded.reshape(-1, 8) << torch.arange(8, device="cpu")
     return bytes(rows.sum(1).tolist())
 
 
 def mask_of(mask: pb.PruningMask) -> Tensor:
     """The mask of a message that is in range: bool, shape [num_channels]."""
-    return kept_in(torch.tensor(list(mask.kept)), mask.num_channels)
+    return kept_in(torch.tensor(list(mask.kept), device="cpu"), mask.num_channels)
 
 
 def kept_in(bits: Tensor, num_channels: int) -> Tensor:
     """The inverse of `bits_of`, of bytes in a tensor: bool, shape [num_channels]."""
-    return ((bits.long()[:, None] >> torch.arange(8)) & 1).flatten()[:num_channels].bool()
+    return ((bits.long()[:, None] >> torch.arange(8, device="cpu")) & 1).flatten()[:num_channels].bool()
 
 
 def masks_in(response: pb.StructuralPruningResponse, units: Mapping[Key, Unit]) -> dict[Key, Tensor]:

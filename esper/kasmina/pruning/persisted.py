@@ -29,7 +29,7 @@ def state(
     """
     found = {_name(key): _packed(key, kept) for key, kept in masks.items()}
     if ramp is not None:
-        found[RAMP] = torch.tensor([ramp.start, ramp.num_steps, ramp.every])
+        found[RAMP] = torch.tensor([ramp.start, ramp.num_steps, ramp.every], device="cpu")
         found |= {ORDER + _name(key): channels.clone() for key, channels in order.items()}
     return found | {IMPORTANCE + name: value for name, value in importance.state().items()}
 
@@ -48,7 +48,7 @@ def order_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
     order = {key: channels.cpu() for key, channels in _keyed(named)}
     for key, channels in order.items():
         known = masks.units[key].num_channels if key in masks.units else 0
-        checked(key, torch.ones(max([known, *(channels + 1).tolist()]), dtype=torch.bool), masks)
+        checked(key, torch.ones(max([known, *(channels + 1).tolist()]), dtype=torch.bool, device="cpu"), masks)
     return order
 
 
@@ -64,7 +64,9 @@ def load_importance(tensors: Mapping[str, Tensor], importance: ImportanceTracker
 
 
 def _packed(key: Key, kept: Tensor) -> Tensor:
-    return torch.tensor(list(bits_of(kept)), dtype=torch.uint8) if key[1] == WEIGHT else kept.to(torch.uint8)
+    if key[1] != WEIGHT:
+        return kept.to(torch.uint8)
+    return torch.tensor(list(bits_of(kept)), dtype=torch.uint8, device="cpu")
 
 
 def _unpacked(key: Key, values: Tensor, masks: Masks) -> Tensor:

@@ -229,7 +229,7 @@ class Pruning:
     def _ordered(self, key: Key, channels: Tensor) -> Tensor:
         """Those with the smallest weights first: all ranks hold the same weights."""
         unit = self.masks.units[key]
-        size = torch.zeros(unit.num_channels, dtype=torch.float64)
+        size = torch.zeros(unit.num_channels, dtype=torch.float64, device="cpu")
         for part, parameter in unit.tensors():
             squares = parameter.detach().double().square().reshape(part.blocks(parameter.shape, unit.num_channels))
             size += squares.sum([at for at in range(squares.ndim) if at != part.dim + 1]).cpu()
@@ -238,7 +238,7 @@ class Pruning:
     def _advance(self, change: Change, ramp: Ramp, step: int) -> None:
         wanted = {}
         for key, channels in self._order.items():
-            kept = torch.ones(self.masks.units[key].num_channels, dtype=torch.bool)
+            kept = torch.ones(self.masks.units[key].num_channels, dtype=torch.bool, device="cpu")
             kept[channels[: ramp.count(step, len(channels))]] = False
             wanted[key] = kept
         self.masks.prune(wanted, change)

@@ -81,9 +81,9 @@ class Watch:
 
     def __init__(self, num_norms: int, max_ratio: float, max_drop: float) -> None:
         self.max_ratio, self.max_drop = max_ratio, max_drop
-        self._norms = torch.full((num_norms,), math.nan, dtype=torch.float64)
+        self._norms = torch.full((num_norms,), math.nan, dtype=torch.float64, device="cpu")
         self._num = 0
-        self._worst = torch.zeros((), dtype=torch.float64)  # norm over median, since the change
+        self._worst = torch.zeros((), dtype=torch.float64, device="cpu")  # norm over median, since the change
         self.baseline = math.nan
 
     def start(self, accuracy: float) -> None:

@@ -100,27 +100,29 @@ def _units(name: str, module: nn.Module) -> Iterator[Unit]:
     if isinstance(module, nn.MultiheadAttention):
         yield _attention(name, module)
         return
-    weight = getattr(module, "weight", None)
-    dim = output_dim(module)
-    if dim is None or not isinstance(weight, nn.Parameter):
+    own, dim = _own(module), output_dim(module)
+    if dim is None:
         return
-    parts = [Part("weight", dim)] + (
-        [Part("bias", 0)] if isinstance(getattr(module, "bias", None), nn.Parameter) else []
-    )
+    weight, parts = own["weight"], [Part("weight", dim)] + ([Part("bias", 0)] if "bias" in own else [])
     trailing = next((num for kind, num in CONVOLUTIONS.items() if isinstance(module, kind)), 0)
     yield Unit(_join(name, "weight"), CHANNEL, dim, weight.shape[dim], module, tuple(parts), trailing)
 
 
 def output_dim(module: nn.Module) -> int | None:
     """The dimension of its weight that the output channels lie along; None where it has none."""
-    weight, num_outputs = getattr(module, "weight", None), getattr(module, "nf", None)
-    if not isinstance(weight, nn.Parameter) or is_lazy(weight):
+    weight, num_outputs = _own(module).get("weight"), getattr(module, "nf", None)
+    if weight is None or is_lazy(weight):
         return None  # parametrized, quantised, or not shaped yet
     if isinstance(module, (nn.Linear, *CONVOLUTIONS)):
         return 0
     if weight.ndim == 2 and weight.shape[1] == num_outputs:
         return 1  # a Linear whose weight lies the other way round, as in GPT-2
     return None
+
+
+def _own(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Its parameters, and not by attributes: to read a weight with a spectral norm is a step of its power iteration."""
+    return dict(module.named_parameters(recurse=False))  # `_parameters` of a ScriptModule is no mapping
 
 
 def _attention(name: str, module: nn.MultiheadAttention) -> Unit:

@@ -21,6 +21,7 @@ from esper.tolaria.checkpoints.store import Checkpoint, Store, step_of
 from esper.tolaria.checkpoints.tree import pack, unpack
 from esper.tolaria.checkpoints.undone import Rollback
 from esper.tolaria.digest import parameter_digest
+from esper.tolaria.shaped import shaped
 
 log = structlog.get_logger()
 
@@ -91,7 +92,7 @@ class Checkpoints:
     def save(self, step: int, epoch: int = 0) -> Path:
         """Make one of the state before `step`, durable when this returns. CheckpointError where it can't be written."""
         tree, blob = pack(self.state.dump())
-        digest = parameter_digest(self.state.model.named_parameters())
+        digest = parameter_digest(shaped(self.state.model.named_parameters()).items())
         made = self._write(
             Manifest(FULL, self._place(step, epoch), tree, marks_of(blob), self._log(), digest.hex()), blob
         )
@@ -146,9 +147,9 @@ class Checkpoints:
         """Put back the newest checkpoint that verifies on every rank, hyperparameters and loader included.
 
         None where no rank has any: the run begins. CheckpointError, with nothing changed, where there are some and
-        none of them can be taken up.
+        none of them can be taken up, or they are of ranks that now live elsewhere.
         """
-        refused: list[str] = []
+        refused = self._moved()
         paths = {step_of(path): path for path in reversed(self._standing(refused))}
         if self.mean(float(bool(paths or refused))) == 0.0:
             return None
@@ -164,6 +165,13 @@ class Checkpoints:
         self._abandon_later(step)
         self._whole_or_never(put_back, place.step, resumes=True)
         return place
+
+    def _moved(self) -> list[str]:
+        """That this rank has none where others have: each node kept its own, and ranks were dealt anew."""
+        others = self.store.beside() if self.world_size > 1 and not self.store.paths() else []
+        where = f"rank {self.rank} has none where there are those of {', '.join(others)}"
+        what = "those of every rank, in a folder that all nodes share or on nodes that keep their ranks"
+        return [f"{where}; expected {what}"] if others else []
 
     def _standing(self, refused: list[str]) -> list[Path]:
         """None, with the reason, where it is not to be told which of them were undone."""

@@ -36,6 +36,7 @@ class OptimizerState:
             ],
             "host": dict(zip([names[each] for each in kept.host.parameters], kept.host.moments.states, strict=True)),
             "seeds": _as_data(kept.seeds),
+            "frozen": [names[each] for each in self._optimizers.frozen.parameters if each in names],
             "standing": self._optimizers.standing(),
         }
 
@@ -63,6 +64,8 @@ class OptimizerState:
             # What came last must not go with the groups of what has left.
             kept = replace(kept, host=replace(kept.host, num_groups=len(self._host.param_groups)))
         self._optimizers.restore(kept, seeds)
+        frozen = [by_name[name] for name in dumped.get("frozen", ())]  # an older checkpoint does not say
+        self._optimizers.frozen.freeze(each for each in frozen if isinstance(each, torch.nn.Parameter))
         if settings:
             self._set(dumped["groups"], by_name)
             self._optimizers.resume(dumped["standing"])

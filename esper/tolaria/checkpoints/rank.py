@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.fossils import FossilGradients
 from esper.tolaria.randomness import Randomness
 from esper.tolaria.reduce import Trainee
+from esper.tolaria.shaped import shaped
 
 MOST_NAMED = 5  # differences that an error lists
 
@@ -78,7 +79,7 @@ class RankState:
     def prepare(self, dumped: Mapping[str, Any]) -> PutBack:
         """What puts it back, once checked against this model. Raises CheckpointError with nothing changed."""
         try:
-            _require_alike(dumped["model"], self._own_tensors())
+            _require_alike(dumped["model"], self._own_tensors(), self._named())
             seeds = self.seeds.make(dumped["seeds"])
             self.optimizers.check(dumped["optimizers"], set(seeds.fossil_names))
             if unknown := dumped["parts"].keys() - self.parts.keys():
@@ -110,9 +111,9 @@ class RankState:
         return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
 
     def _own_tensors(self) -> dict[str, torch.Tensor]:
-        """Without what fossils have brought."""
+        """Without what fossils have brought, and what has no shape yet."""
         fossils = {id(each) for each in self.seeds.fossil_tensors()}
-        return {name: each.detach() for name, each in self._named().items() if id(each) not in fossils}
+        return {name: each.detach() for name, each in shaped(self._named().items()).items() if id(each) not in fossils}
 
 
 _Parameter = torch.nn.Parameter
@@ -122,9 +123,10 @@ def _among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
     return any(tensor is other for other in others)
 
 
-def _require_alike(kept: Mapping[str, torch.Tensor], live: Mapping[str, torch.Tensor]) -> None:
+def _require_alike(kept: Mapping[str, torch.Tensor], live: Mapping[str, torch.Tensor], named: Collection[str]) -> None:
     odd = [f"it lacks {name}" for name in live if name not in kept]
-    odd += [f"it has {name}, which is not in this model" for name in kept if name not in live]
+    absent = "is not in this model", "has no shape here: call the model once before attach()"
+    odd += [f"it has {name}, which {absent[name in named]}" for name in kept if name not in live]
     for name in live:
         if name in kept and (_form(kept[name]) != _form(live[name])):
             odd.append(f"{name} is {_form(kept[name])} in it and {_form(live[name])} here")

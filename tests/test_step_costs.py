@@ -1,0 +1,124 @@
+"""What an ordinary step leaves undone, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
+from esper.kasmina.ring import Ring
+from esper.leyline import contracts as pb
+from tests.seed_kit import Host, Op, new_host, optimizer_of
+from tests.session_kit import backward, on_seed, order, train, unsteered
+
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("kinds", ["n", "t", "nt", "nnntt", "tn"])
+@pytest.mark.parametrize("num", [1, 4, 5, 11, 90])
+def test_numbers_and_tensors_stand_in_a_ring_in_the_order_in_which_they_came(kinds: str, num: int) -> None:
+    ring = Ring(5, torch.device("cpu"))
+    for at in range(num):
+        ring.add(at / 8 if kinds[at % len(kinds)] == "n" else torch.tensor(at / 8))
+
+    newest = ring.newest(min(num, 3))
+
+    assert newest is not None
+    assert sorted(newest.tolist()) == [at / 8 for at in range(num)][-3:]
+    assert [ring.values[at % 5].item() for at in range(num)[-5:]] == [at / 8 for at in range(num)[-5:]]
+
+
+def test_numbers_added_after_a_look_follow_those_before_it() -> None:
+    ring = Ring(4, torch.device("cpu"))
+    for at in range(7):
+        ring.add(float(at))
+        ring.window()
+
+    assert ring.values.tolist() == [4.0, 5.0, 6.0, 3.0]
+
+
+def test_a_loss_counts_as_it_was_when_it_was_noted() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+
+    with run.step() as step:
+        loss = backward(host, 1).detach()
+        noted = loss.item()
+        step.loss(loss)
+        loss.zero_()
+    table = run.portrait.rows.table()
+
+    assert table is not None
+    assert dict(zip(table.names, table.values, strict=True))["loss"] == noted
+
+
+class Listed(Host):
+    """Counts how often somebody goes through all of its parameters."""
+
+    num_listed = 0
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        self.num_listed += 1
+        return super().named_parameters(prefix, recurse, remove_duplicate)
+
+
+def test_without_a_seed_no_step_looks_for_the_hosts_tensors() -> None:
+    host = new_host(Listed)
+    assert isinstance(host, Listed)
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    train(run, host, 2)
+    every, before = run.executor.settings.walk_every, host.num_listed
+
+    train(run, host, 2 * every)
+    dormant = host.num_listed - before
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
+    train(run, host, 1)
+    before = host.num_listed
+    train(run, host, 2 * every)
+
+    assert dormant == 0
+    assert host.num_listed - before >= 2
+
+
+def test_a_weight_that_was_exchanged_while_nobody_looked_is_watched() -> None:
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor, h: Tensor) -> Tensor:
+            with torch.no_grad():
+                host.weight.add_(1.0)
+            delta: Tensor = self.own(x)
+            return delta
+
+    host = nn.Linear(4, 3)
+    tensors = HostTensors(host)
+    host.weight = nn.Parameter(torch.ones(3, 4))
+    tensors.lapse()
+    monitor, x = GradientIsolationMonitor(Writing(), tensors), torch.ones(2, 4)
+
+    _, violation = monitor.run(lambda module, x, h: module(x, h), x, host(x).detach(), closely=False)
+
+    assert violation == "the seed wrote to weight in place"
+
+
+def test_events_of_a_row_keep_their_place_among_rows_that_tell_of_nothing() -> None:
+    host = new_host()
+    rows = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body").portrait.rows
+    warning = pb.TelemetryLevel.TELEMETRY_WARNING
+    for step in (1, 2, 3):
+        if step == 2:
+            rows.note(warning, "something.happened")
+        rows.add(step, step, {"loss": 1.0})
+
+    table = rows.table()
+
+    assert table is not None
+    assert [(event.row, event.description) for event in table.events] == [(1, "something.happened")]
+    assert list(table.level) == [pb.TelemetryLevel.TELEMETRY_INFO, warning, pb.TelemetryLevel.TELEMETRY_INFO]

@@ -1,51 +1,52 @@
-"""Kill writers of checkpoints and rollbacks, flip bits, forge files; status 1 where one trial met what must not be."""
+"""Kills writers of checkpoints and rollbacks, flips bits, forges files; a row fails where a trial met what must not be.
+
+`esper bench run --from bench/checkpoints.py checkpoints --seed N` does the same once more.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import sys
-import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # where the package is not installed
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the trials live beside the suite that runs a few
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import structlog
-import torch
+from esper.bench.effort import Effort, Mode
+from esper.bench.figures import Figure
+from esper.bench.row import Measurement
+from tests.checkpoint_trials import flips, forgeries, kills, rollbacks
 
-from tests.checkpoint_trials import BrokenError, flips, forgeries, kills, rollbacks
-
-TRIALS = {"kills": kills, "flips": flips, "forgeries": forgeries, "rollbacks": rollbacks}
-
-
-def main() -> int:
-    given = arguments()
-    torch.set_num_threads(1)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # JSON alone on stdout
-    broken = False
-    for name, trial in TRIALS.items():
-        if num := getattr(given, name):
-            again = f"python bench/checkpoints.py --{name} {num} --seed {given.seed}"
-            begun = time.monotonic()
-            try:
-                met: dict[str, object] = dict(trial(num, given.seed))
-            except (BrokenError, OSError) as error:
-                met, broken = {"broken": str(error)}, True
-            seconds = round(time.monotonic() - begun, 1)
-            print(json.dumps({"trial": name, "n": num, **met, "seconds": seconds, "again": again}), flush=True)
-    return int(broken)
+FAMILY = "checkpoints"
+TRIALS: Mapping[str, Callable[[int, int], Counter[str]]] = {
+    "kills": kills,
+    "flips": flips,
+    "forgeries": forgeries,
+    "rollbacks": rollbacks,
+}
+NUM: Mapping[str, Mapping[Mode, int]] = {
+    "kills": {"quick": 20, "gate": 50, "full": 500},
+    "flips": {"quick": 200, "gate": 1_000, "full": 10_000},
+    "forgeries": {"quick": 40, "gate": 100, "full": 200},
+    "rollbacks": {"quick": 6, "gate": 50, "full": 200},
+}
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=0, help="of a process that writes checkpoints; 500 take minutes")
-    parser.add_argument("--flips", type=int, default=0, help="bits, one at a time")
-    parser.add_argument("--forgeries", type=int, default=0, help="pickles, archives and broken safetensors")
-    parser.add_argument("--rollbacks", type=int, default=0, help="of a process that goes back and makes a checkpoint")
-    parser.add_argument("--seed", type=int, default=0, help="of every choice")
-    return parser.parse_args()
+def measure(name: str, effort: Effort) -> Iterator[Figure]:
+    """What was met, and how often. BrokenError where it must not be."""
+    num = NUM[name][effort.mode]
+    for met, count in TRIALS[name](num, effort.seed).items():
+        yield Figure(f"{FAMILY}-{name}", met, "count", count, "trials", num)
 
+
+ROWS = tuple(
+    Measurement(f"{FAMILY}-{name}", FAMILY, partial(measure, name), times=NUM[name]["full"] / NUM[name]["quick"])
+    for name in TRIALS
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from script import main
+
+    main(__file__, FAMILY)

@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the rows live beside the suite that runs their short tier
 
+from esper.errors import SettingError  # noqa: E402
 from tests.faults.row import Result, Row, table  # noqa: E402
 
 
@@ -42,12 +43,14 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def main() -> int:
     given = arguments()
+    for row in chosen(given.row) if given.amounts else ():
+        row.amounts(given.tier, dict(given.amounts))  # a name that there is not ends it before anything begins
     done = earlier(given.out, given.tier, given.seed) if given.out else {}
     for row in chosen(given.row):
         total = 1 if given.tier == "ci" else row.num_chunks
         state = done.setdefault(row.name, Done(row.name, total))
         for chunk in wanted(given.chunk, total, state):
-            run_chunk(row, chunk, given.tier, given.seed, state)
+            run_chunk(row, chunk, given, state)
             if given.out:
                 given.out.write_text(json.dumps(report(done, given.tier, given.seed), indent=1) + "\n")
         print(line(state), flush=True)
@@ -61,7 +64,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--row", action="append", default=[], help="only this row; may be given several times")
     parser.add_argument("--chunk", type=int, help="only this part of a full row")
     parser.add_argument("--out", type=Path, help="the report; parts that it already holds are not done again")
-    return parser.parse_args()
+    told = "another amount than the tier's, as seconds=60; such parts stand in no report"
+    parser.add_argument(
+        "--set", dest="amounts", type=amount, action="append", default=[], metavar="NAME=NUMBER", help=told
+    )
+    given = parser.parse_args()
+    if given.amounts and given.out:
+        parser.error("--set is for a try; expected no --out, whose report is of what the tier asks for")
+    return given
+
+
+def amount(text: str) -> tuple[str, int]:
+    """Of an argument; ValueError where it is none."""
+    name, _, number = text.partition("=")
+    return name, int(number)
 
 
 def chosen(names: Sequence[str]) -> Iterator[Row]:
@@ -76,18 +92,20 @@ def wanted(only: int | None, total: int, state: Done) -> list[int]:
     return [only] if only is not None else [chunk for chunk in range(total) if chunk not in state.chunks]
 
 
-def run_chunk(row: Row, chunk: int, tier: str, seed: int, state: Done) -> None:
+def run_chunk(row: Row, chunk: int, given: argparse.Namespace, state: Done) -> None:
     """Run one part in a directory of its own, which is kept where a promise was broken."""
     directory = Path(tempfile.mkdtemp(prefix="faults-"))
     began = time.monotonic()
-    result = row.run(directory, row.ci if tier == "ci" else row.chunk, seed * 1_000 + chunk)
+    result = row.run(directory, row.amounts(given.tier, dict(given.amounts)), given.seed * 1_000 + chunk)
     state.seconds += time.monotonic() - began
     state.chunks.append(chunk)
     state.result.add(result)
     if not result.broken:
         shutil.rmtree(directory, ignore_errors=True)
         return
-    state.replay.append(f"python bench/faults.py --row {row.name} --tier {tier} --seed {seed} --chunk {chunk}")
+    sets = "".join(f" --set {name}={number}" for name, number in given.amounts)
+    part = f"--row {row.name} --tier {given.tier} --seed {given.seed} --chunk {chunk}{sets}"
+    state.replay.append(f"python bench/faults.py {part}")
     for violation in result.broken[:20]:
         print(f"{row.name}: {violation}", file=sys.stderr)
     print(f"again with: {state.replay[-1]}  (histories: {directory})", file=sys.stderr, flush=True)
@@ -127,4 +145,7 @@ def earlier(path: Path, tier: str, seed: int) -> dict[str, Done]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except SettingError as error:
+        sys.exit(str(error))

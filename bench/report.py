@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import statistics
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rich.console import Console
-
 from esper.bench.figures import DERIVED, Figure, Ratio, not_measured
-from esper.bench.output import lines, table
-from esper.errors import EsperError
 
 CHUNKS = 40
 RESAMPLES = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the person at the keyboard asked for."""
-
-    as_json: bool
-    num: int
-    seed: int
-
-
 @dataclass(slots=True)
 class Report:
-    """Collects figures and prints them at the end, so that printing disturbs no measurement."""
+    """Collects figures, so that whoever prints them disturbs no measurement."""
 
     bench: str
     figures: list[Figure] = field(default_factory=list)
@@ -71,35 +56,6 @@ class Report:
             for stat, level in (("p50", 0.5), ("p99", 0.99)):
                 vs = None if arm == against else ratio(values, samples[against], against, level)
                 self.add(row, arm, stat, quantile(values, level), unit, len(values), vs)
-
-    def attempt(self, row: str, measure: Callable[[], None]) -> bool:
-        """Measure one row. False where that failed, which is told and keeps no other row from being measured."""
-        try:
-            measure()
-        except (EsperError, RuntimeError) as error:
-            print(f"{row}: {error}", file=sys.stderr)
-            self.add_missing(row, "all", "", f"failed: {error}")
-            return False
-        return True
-
-    def show(self, as_json: bool) -> None:
-        """One JSON object a line and nothing else, or tables."""
-        if not as_json:
-            table.show_rows(self.bench, self.figures, Console())
-            return
-        for figure in self.figures:
-            print(lines.as_line(figure, self.bench))
-
-
-def options(description: str | None, quick: int, full: int) -> Options:
-    """Read the command line; `quick` and `full` are how many samples each of the two ways takes."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line, and nothing else")
-    parser.add_argument("--quick", action="store_true", help="ends within 60 s on two cores")
-    parser.add_argument("--seed", type=int, default=0, help="of the order in which arms take turns")
-    parser.add_argument("--num", type=int, default=0, help=f"samples of each arm; default {full}, quick {quick}")
-    given = parser.parse_args()
-    return Options(given.json, given.num or (quick if given.quick else full), given.seed)
 
 
 def quantile(values: Sequence[float], level: float) -> float:

@@ -13,11 +13,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
+import script  # noqa: E402
 from bus_arms.arm import ArmError  # noqa: E402
 from bus_rows import consume  # noqa: E402
 from bus_rows.served import measured  # noqa: E402
 from bus_rows.session import QUICK, Amounts, Session  # noqa: E402
 from esper.bench.effort import EFFORTS  # noqa: E402
+from esper.bench.figures import Ratio  # noqa: E402
 from esper.bench.registry import registered  # noqa: E402
 from esper.bench.runner import run  # noqa: E402
 from esper.bench.timing.blame import ArmFailedError  # noqa: E402
@@ -25,16 +27,31 @@ from esper.bus.embedded import find_server  # noqa: E402
 from report import Report, by_round, quantile, ratio  # noqa: E402
 
 
-def test_each_line_is_one_json_object_with_the_fields_agreed_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arms_have_their_median_and_their_tail_as_ratios_to_one_of_them() -> None:
     report = Report("seal")
+
     report.add_arms("row", {"ours": [2.0] * 80, "bare": [1.0] * 80}, "us", against="bare")
 
-    report.show(as_json=True)
+    found = {(figure.arm, figure.stat): figure.vs for figure in report.figures}
+    assert {*found} == {(arm, stat) for arm in ("ours", "bare") for stat in ("p50", "p99")}
+    assert found["ours", "p50"] == Ratio("bare", 2.0, 2.0, 2.0) and found["bare", "p50"] is None
+
+
+def test_a_file_of_rows_is_a_script_that_prints_one_json_object_a_line_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["checkpoints.py", "--json", "--quick", "--store", str(tmp_path)])
+    file = ROOT / "bench" / "checkpoints.py"
+    only = tmp_path / "only.py"
+    only.write_text(f"import runpy\nROWS = runpy.run_path({str(file)!r})['ROWS'][2:3]\n")
+
+    with pytest.raises(SystemExit) as ended:
+        script.main(str(only), "checkpoints")
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {(line["arm"], line["stat"]) for line in lines} == {(a, s) for a in ("ours", "bare") for s in ("p50", "p99")}
-    assert {*lines[0]} == {"bench", "row", "arm", "stat", "value", "unit", "n", "label", "vs"}
-    assert lines[0]["vs"] == {"arm": "bare", "ratio": 2.0, "low": 2.0, "high": 2.0}
+    assert {(line["bench"], line["row"]) for line in lines} == {("checkpoints", "checkpoints-forgeries")}
+    assert {*lines[0]} >= {"bench", "row", "arm", "stat", "value", "unit", "n", "label"}
+    assert sum(line["value"] for line in lines) >= lines[0]["n"] and ended.value.code == 0
 
 
 def test_the_median_and_the_tail_are_elements_of_the_sample() -> None:
@@ -138,7 +155,20 @@ def test_a_file_of_rows_counts_what_the_collector_tracks() -> None:
     assert {*counts} == {f"bus-allocations, tracked objects, {what}" for what in ("packet", "command")}
 
 
-@pytest.mark.parametrize("file", ["bus", "telemetry", "barrier", "peers/bus", "peers/steps"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "bus",
+        "telemetry",
+        "barrier",
+        "kasmina",
+        "calibration",
+        "scale",
+        "checkpoints",
+        "peers/bus",
+        "peers/steps",
+    ],
+)
 def test_each_file_of_rows_is_one_that_the_suite_takes(file: str) -> None:
     own = registered()
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from esper.bench.effort import EFFORTS, Mode
 from esper.leyline import contracts as pb
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
-from calibration import Look, main, wilson  # noqa: E402
+from kasmina_rows.calibrated import NUM, Look, measure, wilson  # noqa: E402
 
 
 @pytest.mark.parametrize(("held", "num"), [(476, 500), (93, 100), (1, 40)])
@@ -31,14 +32,14 @@ def test_a_bound_at_another_error_keeps_the_standard_error() -> None:
     assert look.low(0.05) == pytest.approx(1.0 - 1.6448536 * 0.1)
 
 
-def test_it_prints_one_object_a_line_with_n_and_an_interval(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["calibration.py", "--json", "--num", "4"])
+def test_the_share_of_bounds_that_hold_has_its_n_and_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cast(dict[Mode, int], NUM), "quick", 4)
 
-    assert main() == 0
+    figures = {(figure.row, figure.arm): figure for figure in measure(EFFORTS["quick"])}
 
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    bounds = [line for line in lines if line["row"] == "lower bound holds" and line["label"] == "measured"]
-    assert all(line["n"] > 0 and line["vs"]["low"] <= line["value"] <= line["vs"]["high"] for line in bounds)
-    assert {line["arm"] for line in bounds} >= {"fossils, at 98.3%", "fossils, at 95.0%"}
+    bounds = [figure for (row, _), figure in figures.items() if row == "calibration, lower bound holds"]
+    assert {figure.arm for figure in bounds} >= {"fossils, at 98.3%", "fossils, at 95.0%"}
+    for figure in bounds:
+        assert figure.vs is not None and figure.value is not None
+        assert figure.num > 0 and figure.vs.low <= figure.value <= figure.vs.high
+    assert figures["calibration, seeds", "germinated"].value == 4

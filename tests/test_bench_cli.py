@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ ROWS = """
 from esper.bench.figures import Figure
 from esper.bench.row import Measurement
 from esper.errors import EsperError
+
+def logging(effort):
+    import structlog
+    structlog.get_logger().info("checkpoint.made")
+    structlog.get_logger().warning("seed.culled")
+    yield from ()
 
 def failing(effort):
     raise EsperError("the disk is gone")
@@ -59,11 +66,20 @@ def run(rows: Path, *arguments: object) -> Result:
 
 
 def test_rows_of_a_file_are_listed_beside_ours(rows: Path) -> None:
-    lines = [json.loads(line) for line in esper("list", "--from", rows, "--json").stdout.splitlines()]
+    store = ("--store", rows.parent / "store")
+    lines = [json.loads(line) for line in esper("list", "--from", rows, "--json", *store).stdout.splitlines()]
 
     assert {"family": "own", "row": "own-size"} in lines
     assert {line["family"] for line in lines} > {"own"}
-    assert "own-size" in esper("list", "own", "--from", rows).stdout
+    assert "own-size" in esper("list", "own", "--from", rows, *store).stdout
+
+
+def test_a_list_says_how_long_a_row_took_and_would_take(rows: Path) -> None:
+    run(rows)
+
+    said = json.loads(esper("list", "own-size", "--from", rows, "--json", "--store", rows.parent / "store").stdout)
+
+    assert said["full_s"] == pytest.approx(12 * said["quick_s"], abs=1.0)
 
 
 def test_a_run_prints_one_json_object_a_line_and_nothing_else(rows: Path) -> None:
@@ -104,6 +120,13 @@ def test_a_row_that_fails_is_told_and_fails_the_run(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "failed: " in result.stdout and "the disk is gone" in result.stdout
     assert "80 bytes" in result.stdout
+
+
+def test_of_what_rows_log_a_person_is_told_warnings(tmp_path: Path) -> None:
+    result = run(written(tmp_path / "rows.py", too="logging"), "own-size-too")
+
+    assert "seed.culled" in result.stderr and "checkpoint.made" not in result.stderr
+    assert re.search(r"measured own-size-too in \d+ s", result.stderr)
 
 
 def test_interrupted_it_writes_what_there_is_and_remembers_nothing(tmp_path: Path) -> None:
@@ -181,6 +204,12 @@ def test_a_report_is_made_of_saved_results(tmp_path: Path) -> None:
             "the benchmark is 'hmac-verfy'; expected one of `esper bench list` (near: 'hmac-verify'",
         ),
         (["run", "own-size", "--from", "/nowhere/rows.py"], "'/nowhere/rows.py'; expected a file that exists"),
+        (["run", "hmac-verify", "--limit", "inf"], "--limit is inf; expected minutes above 0, of a week at most"),
+        (["run", "hmac-verify", "--anew"], "--anew is 'given'; expected --full with --out, and one revision"),
+        (
+            ["run", "hmac-verify", "--limit", "1", "--baseline", ".", "--current", "."],
+            "--limit is '1'; expected one rev",
+        ),
         (["run", "--quick", "--full"], "the effort is 'quick and full'; expected one of --quick, --gate and --full"),
         (["run", "hmac-verify", "--baseline", "HEAD"], "--current is not set; expected a revision as well"),
         (["compare", "/nowhere/a.json", "/nowhere/b.json"], "the file of results is '/nowhere/a.json'"),

@@ -34,9 +34,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def twice(*tensors: torch.Tensor) -> torch.Tensor:
-    """Many times as slow as it might be."""
-    for _ in range(15):
-        native(*tensors)
+    """More work than it need be."""
+    native(*tensors)
     return fused(*tensors)
 
 
@@ -53,7 +52,7 @@ def runner(*names: str) -> BenchmarkRunner:
 
 
 @pytest.mark.parametrize("benchmark_type", ["inference", "training"])
-def test_all_baselines_come_to_the_same_and_a_slower_implementation_is_told_of(benchmark_type: str) -> None:
+def test_all_baselines_come_to_the_same_and_a_speedup_is_the_quotient_of_medians(benchmark_type: str) -> None:
     custom = BenchmarkRunner(device=torch.device("cpu"))
     custom.register_baseline(PyTorchNativeBaseline(torch.device("cpu")))
     custom.register_baseline(PyTorchOptimizedBaseline())
@@ -63,11 +62,13 @@ def test_all_baselines_come_to_the_same_and_a_slower_implementation_is_told_of(b
     results = custom.run_benchmark(name="Custom_Test", benchmark_type=benchmark_type, config=CONFIG, trials=5)
 
     speedup = results.speedup("ours")
-    assert speedup is not None and speedup.low <= speedup.ratio <= speedup.high and speedup.ratio < 1.0
+    base, ours = (results.figure(name, "p50").value for name in ("PyTorch Native", "ours"))
+    assert speedup is not None and base is not None and ours is not None
+    assert speedup.low <= speedup.ratio <= speedup.high and speedup.ratio == pytest.approx(base / ours)
     assert results.figure("Flash Attention", "p50").num == 5
     first, *lines = results.summary()
     assert first == "Custom_Test, beside PyTorch Native:"
-    assert any(line.startswith("  ours: 0.") and line.endswith(" (measured)") for line in lines)
+    assert any(line.startswith(f"  ours: {speedup.ratio:.3f}x ") and line.endswith(" (measured)") for line in lines)
 
 
 def test_other_maths_is_refused() -> None:

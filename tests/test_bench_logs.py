@@ -23,14 +23,16 @@ def _as_in_a_new_process() -> Iterator[None]:
 
 
 def say() -> None:
+    structlog.get_logger().info("checkpoint.made")
     structlog.get_logger().warning("seed.culled")
 
 
-def test_log_lines_of_an_arm_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_of_an_arm_go_to_stderr_and_lesser_lines_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
     run([row(arm("ours", say))], BRIEF)
 
     said = capsys.readouterr()
     assert "seed.culled" in said.err and said.out == ""
+    assert "checkpoint.made" not in said.err
     assert not structlog.is_configured()
 
 

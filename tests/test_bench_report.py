@@ -76,6 +76,35 @@ def test_each_drawing_is_described_and_stands_beside_its_numbers() -> None:
     assert len(read.all("details")) == 1
 
 
+def test_earlier_runs_are_those_of_the_effort_that_have_the_row_the_first_and_the_last_with_their_day() -> None:
+    one, two, three = sessions(3)
+    other = replace(three, at_s=1.71e9, entries=())
+    slow = replace(two, mode="full", entries=(replace(two.entries[0], value=77.0),))
+
+    read = Page(page.html(document(), [one, slow, two, three, other]))
+
+    [drawn] = [label for each in read.all("svg") if "earlier runs" in (label := each.get("aria-label") or "")]
+    assert drawn.endswith("loop: 11-14 22:13 3 ms, 11-16 22:13 5 ms")
+
+
+def test_an_arm_has_one_colour_in_all_drawings_of_its_row() -> None:
+    ours = {"ours": [charts.Point(0, "a", 1.0), charts.Point(1, "b", 2.0)]}
+
+    drawn = charts.curves("sum", "ms", ours, arms=["loop", "again", "ours"])
+
+    assert "var(--series-2)" in drawn and "var(--series-0)" not in drawn
+
+
+def test_links_of_the_page_lead_to_one_place_each_also_of_a_family_called_as_a_section() -> None:
+    made = replace(document(), families={"sum": "machine", "memory": "methods"})
+
+    read = Page(page.html(made))
+
+    places = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert len({*places}) == len(places)
+    assert {f"#{place}" for place in places} >= {each["href"] for each in read.all("a")}
+
+
 def test_an_arm_alone_is_drawn_in_the_order_in_which_it_went_on() -> None:
     memory = replace(timed(arm="soak"), stat="RSS", unit="MB", samples=tuple(570.0 + at / 100 for at in range(1_000)))
 

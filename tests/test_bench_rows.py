@@ -58,6 +58,7 @@ LIGHT = [
     "aggregation-columns",
     "barrier-rule",
     "breaker",
+    "forward-overhead",
     "gradient-isolation",
     "gradient-norms",
     "hook-check",
@@ -109,6 +110,7 @@ def test_arms_are_set_up_and_agree(name: str) -> None:
 
     with opened(row, row.arms) as ready:
         agree(row, ready)
+        agree(row, ready)  # between two revisions they are asked again
 
         assert {*ready} == {arm.name for arm in row.arms}
         assert row.limit in ready

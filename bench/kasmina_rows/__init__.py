@@ -1,1 +1,1 @@
-"""What bench/kasmina.py measures: one file a row, each with measure(report, quick)."""
+"""Rows of bench/kasmina.py: a table of them, which loads nothing, and what sets their arms up."""

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from esper.bench.effort import Effort, Mode
+from esper.bench.figures import Figure
+from esper.bench.row import Comparison
+from esper.bench.statistics.summary import AGAIN, figures_of
 from esper.bench.work.models import LARGE_TEACHER, mlp
 from esper.bench.work.teachers import written
 from esper.tolaria.teachers import Teachers, TeacherSource
-from report import Report, by_round, quantile
 
 WIDTH, BATCH, MOST_STEPS = 512, 128, 20_000
+NUM: Mapping[Mode, int] = {"quick": 2, "gate": 4, "full": 10}  # arrivals
+ALONE, BESIDE = "alone", "while it is on its way"
+ROW = Comparison("kasmina-arrival", "kasmina", (), "ms", "a step of 1 M parameters, teacher of 145 MB")
 
 
 class Loop:
@@ -32,15 +39,15 @@ class Loop:
         self.number = 0
 
     def step(self) -> float:
-        """Of the host alone, in ms."""
+        """Of the host alone, in seconds."""
         begun = time.perf_counter()
         torch.autograd.backward(self.model(self.inputs).square().mean())
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return (time.perf_counter() - begun) * 1e3
+        return time.perf_counter() - begun
 
     def arrive(self) -> tuple[list[float], float, float]:
-        """Times in ms of: the steps while it was on its way, what its command took, what taking it took."""
+        """Seconds of: the steps while it was on its way, what its command took, what taking it took."""
         self.number += 1
         digest, steps = self.digests[self.number % 2], list[float]()
         commanded = timed(lambda: self.teachers.begin(digest, self.number))
@@ -49,40 +56,30 @@ class Loop:
         return steps, commanded, timed(lambda: self.teachers.settle(self.number))
 
 
-def measure(report: Report, quick: bool) -> None:
+def measure(effort: Effort) -> Iterator[Figure]:
     torch.manual_seed(0)
-    samples: dict[str, list[float]] = {"alone": [], "alone, again": [], "while it is on its way": []}
-    commanded, taken, held = list[float](), list[float](), list[float]()
+    samples: dict[str, list[float]] = {ALONE: [], ALONE + AGAIN: [], BESIDE: []}
+    once: dict[str, list[float]] = {"its command": [], "taking it": [], "loaded at the boundary instead": []}
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         loop = Loop(Path(name))
         for _ in range(10):
             loop.step()
-        for _ in range(2 if quick else 10):
+        for _ in range(NUM[effort.mode]):
             beside, command, taking = loop.arrive()
-            commanded.append(command)
-            taken.append(taking)
-            samples["while it is on its way"] += beside
-            for arm in ("alone", "alone, again"):
+            samples[BESIDE] += beside
+            for arm in (ALONE, ALONE + AGAIN):
                 samples[arm] += [loop.step() for _ in beside]
-            held.append(timed(lambda: loop.teachers.register(loop.digests[(loop.number + 1) % 2], 0)))
+            held = timed(lambda: loop.teachers.register(loop.digests[(loop.number + 1) % 2], 0))
             loop.number += 1
-    add(report, "step, teacher of 145 MB", samples, "alone")
-    once: dict[str, list[float]] = {
-        "its command": commanded,
-        "taking it": taken,
-        "loaded at the boundary instead": held,
-    }
+            for values, seconds in zip(once.values(), (command, taking, held), strict=True):
+                values.append(seconds)
+    yield from figures_of(ROW, samples)
     copied = torch.randn(sum(a * b for a, b in pairwise(LARGE_TEACHER)))
-    once["limit: its bytes copied"] = [timed(copied.clone) for _ in range(5)]
+    once["its bytes copied"] = [timed(copied.clone) for _ in range(5)]
     for arm, values in once.items():
-        report.add("the step it is taken before, added", arm, "p50", quantile(values, 0.5), "ms", len(values))
-
-
-def add(report: Report, row: str, samples: Mapping[str, list[float]], against: str) -> None:
-    for arm, values in samples.items():
-        for stat, level in (("p50", 0.5), ("p99", 0.99)):
-            vs = None if arm == against or stat != "p50" else by_round(values, samples[against], against)
-            report.add(row, arm, stat, quantile(values, level), "ms", len(values), vs)
+        taken = [1e3 * seconds for seconds in values]
+        shape = "added to the step that it is taken before"
+        yield Figure(ROW.name, arm, "p50", statistics.median(taken), "ms", len(taken), shape=shape, samples=taken)
 
 
 def named(model: nn.Module, directory: Path, seed: int) -> str:
@@ -99,4 +96,4 @@ def named(model: nn.Module, directory: Path, seed: int) -> str:
 def timed(call: Callable[[], object]) -> float:
     begun = time.perf_counter()
     call()
-    return (time.perf_counter() - begun) * 1e3
+    return time.perf_counter() - begun

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from esper.bench.arm import Ready
 from esper.bench.work.ranks import Rank, write
-from report import Report, by_round, quantile
-from turns import turns
 
-WIDTH, WARM = 1024, 3
+WIDTH = 1024
 
 
-def measure(report: Report, quick: bool) -> None:
+def written() -> Ready:
+    """Other work: the bytes of weights and moments, and nothing that says what they are."""
     rank = Rank(WIDTH)
-    blob = bytes(sum(each.numel() * each.element_size() for each in rank.live))
-    arms: dict[str, Callable[[], object]] = {
-        "write, fsync": lambda: write(rank.folder / "plain", blob),
-        "write, fsync, again": lambda: write(rank.folder / "plain", blob),
-        "checkpoint": rank.save,
-        "restore": rank.restore,
-    }
+    blob = b"".join(each.numpy().tobytes() for each in rank.live)
+    return Ready(lambda: write(rank.folder / "plain", blob), close=rank.close)
+
+
+def saved() -> Ready:
+    """It answers with what its newest checkpoint brings back."""
+    rank = Rank(WIDTH)
+
+    def answer() -> bytes:
+        rank.harm()
+        rank.restore()
+        return rank.state()
+
+    return Ready(rank.save, answer, close=rank.close)
+
+
+def restored() -> Ready:
+    rank = Rank(WIDTH)
     rank.save()
-    _add(report, "checkpoint, 5 M", turns(arms, 4 if quick else 40, warm=WARM, per_s=1e3), "write, fsync")
-    rank.close()
-
-
-def _add(report: Report, row: str, samples: dict[str, list[float]], against: str) -> None:
-    """Too few for stretches of the run: the interval comes from resampling the rounds."""
-    for arm, values in samples.items():
-        vs = None if arm == against else by_round(values, samples[against], against)
-        report.add(row, arm, "p50", quantile(values, 0.5), "ms", len(values), vs)
-        report.add(row, arm, "p99", quantile(values, 0.99), "ms", len(values))
+    return Ready(rank.restore, rank.state, before=rank.harm, close=rank.close)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from esper.bench.effort import Effort, Mode
 from esper.bench.figures import Figure
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.isolation import norm, shadow
 from esper.kasmina.ledger import Ledger
 from esper.kernels.blueprints import BLUEPRINTS
-from report import Report
 
+ROW = "kasmina-pull"
 RHO, BATCH, STEPS = 0.1, 64, 1_000
+NUM: Mapping[Mode, int] = {"quick": 2, "gate": 5, "full": 20}  # trials
 MARKS = (100, 300, 1_000)  # steps
 Join = Callable[[Tensor, Tensor], Tensor]
 
@@ -42,14 +45,16 @@ def without_pull(h: Tensor, delta: Tensor) -> Tensor:
     return value
 
 
-def measure(report: Report, quick: bool) -> None:
-    num = 2 if quick else 20
+def measure(effort: Effort) -> Iterator[Figure]:
+    """Medians over trials, each of which both arms go through from the same weights on the same examples."""
+    num = NUM[effort.mode]
     for arm, join in (("with the pull", with_pull), ("without it", without_pull)):
         runs = [Trial(number, join).run() for number in range(num)]
         for at, mark in enumerate(MARKS):
-            for row, place, unit in (("abs(delta) / abs(h)", 0, ""), ("loss with the seed - loss without", 1, "nats")):
-                values = sorted(run[at][place] for run in runs)
-                report.put(Figure(row, f"{arm}, step {mark:,}", "p50", values[len(values) // 2], unit, num))
+            for stat, place, unit in (("abs(delta) / abs(h)", 0, ""), ("loss added by the seed", 1, "nats")):
+                values = [run[at][place] for run in runs]
+                shape = f"after {mark:,} steps"
+                yield Figure(ROW, arm, stat, statistics.median(values), unit, num, shape=shape, samples=values)
 
 
 class Trial:

@@ -1,55 +1,89 @@
-"""What masks and importance add to a training step, beside other ways to hold weights at zero and the bytes moved."""
+"""Steps of a pruned model, and of one whose channels are weighed, beside other ways to hold weights at zero."""
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from esper.bench.figures import Figure
+from esper.bench.arm import Ready
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.messages import bits_of
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
-from report import Report, quantile
 
-WIDTH, NUM_LAYERS, BATCH, WARM = 512, 4, 128, 20
+WIDTH, NUM_LAYERS, BATCH = 512, 4, 128
 CHANNEL = pb.PruningMaskType.PRUNING_MASK_CHANNEL
 LAYER, WEIGHT = pb.PruningMaskType.PRUNING_MASK_LAYER, pb.PruningMaskType.PRUNING_MASK_UNSTRUCTURED
 KEPT = torch.arange(WIDTH) % 4 > 0  # a quarter is pruned
-BARE = "bare step"
-
-Turn = Callable[[int], None]
+LIFT = pb.StructuralPruningResponse(request_id="bench", rollback_required=True)
 
 
-def measure(report: Report, quick: bool) -> None:
-    num = 40 if quick else 2_000
-    arms: dict[str, Turn] = {
-        BARE: Arm().turn,
-        "bare step, again": Arm().turn,
-        "gates on outputs": Gated(masks()).turn,
-        "a whole layer": Gated(whole_layer(), layers=["0", "1"]).turn,
-        "5,120 single weights": Gated(single_weights(), weights=["4.weight"]).turn,
-        "weights in place": InPlace().turn,
-        "parametrize": Parametrized().turn,
-    }
-    samples = rounds(arms, num)
-    report.add_arms("pruned step", samples, "ms", against=BARE)
-    arms = {BARE: Arm().turn, "bare step, again": Arm().turn}
-    arms |= {f"importance every {every}": Measuring(every).turn for every in (1, 8, 32)}
-    samples = rounds(arms, num)
-    report.add_arms("measured step", samples, "ms", against=BARE)
-    over = quantile(samples["importance every 1"], 0.5) - quantile(samples[BARE], 0.5)
-    report.put(Figure("importance of 1 M weights", "update", "p50", over, "ms", num, label="derived"))
-    report.put(Figure("importance of 1 M weights", "reading them once", "p50", reading_ms(), "ms", num))
-    change(report, 40 if quick else 500)
+def bare(*, alike: bool = False) -> Ready:
+    """The model whole, which comes to another loss than one that is pruned."""
+    arm = Arm()
+    return Ready(arm.turn, arm.loss if alike else None)
+
+
+def unpruned() -> Ready:
+    return bare(alike=True)
+
+
+def gated(what: str) -> Ready:
+    match what:
+        case "channels":
+            arm = Gated(masks())
+            return Ready(arm.turn, arm.loss)
+        case "layer":
+            return Ready(Gated(whole_layer(), layers=["0", "1"]).turn)
+        case _:
+            return Ready(Gated(single_weights(), weights=["4.weight"]).turn)
+
+
+def in_place() -> Ready:
+    arm = InPlace()
+    return Ready(arm.turn, arm.loss)
+
+
+def parametrized() -> Ready:
+    arm = Parametrized()
+    return Ready(arm.turn, arm.loss)
+
+
+def measuring(every: int) -> Ready:
+    arm = Measuring(every)
+    return Ready(arm.turn, arm.loss)
+
+
+def read_once() -> Ready:
+    """Gradients and weights of the model."""
+    tensors = [each for p in model().parameters() for each in (p.detach(), torch.ones_like(p))]
+    return Ready(lambda: torch._foreach_norm(tensors))
+
+
+def copied() -> Ready:
+    """The weights that a command of masks keeps."""
+    rows = torch.randn(NUM_LAYERS * int((~KEPT).sum()), WIDTH + 1)
+    return Ready(rows.clone)
+
+
+def changed(how: str) -> Ready:
+    """One is timed, its undoing goes before it. RuntimeError where one of them is not applied."""
+    pruning = Pruning(model(), KasminaCheckpointPruningConfig(importance_every=0))
+    ways = {"prune": masks(), "lift": LIFT}
+    timed, other = ways.pop(how), *ways.values()
+
+    def apply(command: pb.StructuralPruningResponse) -> None:
+        outcome = pruning.apply(command, 1)
+        if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
+            raise RuntimeError(f"masks were not changed: {outcome.detail}")
+
+    if how == "prune":  # else there is nothing to lift
+        apply(timed)
+    return Ready(lambda: apply(timed), before=lambda: apply(other))
 
 
 def model() -> nn.Sequential:
@@ -70,12 +104,16 @@ class Arm:
         self.optimizer = torch.optim.SGD(self.host.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
         self.inputs, self.targets = torch.randn(BATCH, WIDTH), torch.randint(0, 10, (BATCH,))
 
-    def turn(self, step: int) -> None:
+    def turn(self) -> None:
         self.optimizer.zero_grad()
         torch.autograd.backward(nn.functional.cross_entropy(self.host(self.inputs), self.targets))
         self.before()
         self.optimizer.step()
         self.after()
+
+    def loss(self) -> float:
+        """On the same batch, as the parameters are now."""
+        return nn.functional.cross_entropy(self.host(self.inputs), self.targets).item()
 
     def before(self) -> None: ...
 
@@ -166,42 +204,3 @@ def single_weights() -> pb.StructuralPruningResponse:
 
 def commanded(*pruned: pb.PruningMask) -> pb.StructuralPruningResponse:
     return pb.StructuralPruningResponse(request_id="bench", validation_passed=True, pruning_masks=pruned)
-
-
-def change(report: Report, num: int) -> None:
-    """What a command and its undoing cost, beside copying the weights that they keep."""
-    lift = pb.StructuralPruningResponse(request_id="bench", rollback_required=True)
-    pruning, command = Pruning(model(), KasminaCheckpointPruningConfig(importance_every=0)), masks()
-    rows = torch.randn(NUM_LAYERS * int((~KEPT).sum()), WIDTH + 1)
-    samples: dict[str, list[float]] = {"prune 512 channels": [], "lift them": [], "copying their weights": []}
-    prune, undo = partial(pruning.apply, command, 1), partial(pruning.apply, lift, 1)
-    calls: tuple[Callable[[], object], ...] = (prune, undo, rows.clone)
-    for _ in range(num):
-        for values, call in zip(samples.values(), calls, strict=True):
-            values.append(timed_ms(call))
-    report.add_arms("change of masks", samples, "ms", against="copying their weights")
-
-
-def reading_ms() -> float:
-    """Gradients and weights of the model, read once."""
-    tensors = [each for p in model().parameters() for each in (p.detach(), torch.ones_like(p))]
-    return quantile([timed_ms(lambda: torch._foreach_norm(tensors)) for _ in range(50)], 0.5)
-
-
-def timed_ms(call: Callable[[], object]) -> float:
-    begun = time.perf_counter_ns()
-    call()
-    return (time.perf_counter_ns() - begun) / 1e6
-
-
-def rounds(arms: dict[str, Turn], num: int) -> dict[str, list[float]]:
-    """Milliseconds a step; a round gives every arm one step, in an order drawn anew."""
-    draw, order = random.Random(0), list(arms)
-    samples: dict[str, list[float]] = {arm: [] for arm in arms}
-    for step in range(WARM + num):
-        draw.shuffle(order)
-        for arm in order:
-            taken = timed_ms(partial(arms[arm], step))
-            if step >= WARM:
-                samples[arm].append(taken)
-    return samples

@@ -76,3 +76,24 @@ async def reached(url: str, directory: str) -> tuple[int, int, int]:
     """Packets that the global tier has counted, regional aggregates, global ones."""
     regional, found = await aggregates(url, REGIONAL), await aggregates(url, GLOBAL)
     return sum(each.num_packets for each in found), len(regional), len(found)
+
+
+async def unread(url: str, directory: str) -> int:
+    """Entries of telemetry that the regional tier was not handed yet."""
+    async with plain(url) as redis:
+        [group] = await redis.xinfo_groups(TELEMETRY)
+        entries: Any = await redis.xrange(TELEMETRY, min=b"(" + group["last-delivered-id"])
+        return len(entries)
+
+
+async def behind(url: str, directory: str, num: int, patience_s: float) -> None:
+    """Return once so many entries are unread, or when patience ends: the tiers keep up here."""
+    ends = time.monotonic() + patience_s
+    while time.monotonic() < ends and await unread(url, directory) < num:
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def rewrites(url: str, directory: str) -> int:
+    """How often the server has begun to write its log anew, which takes a fork and a core."""
+    async with plain(url) as redis:
+        return int((await redis.info("stats"))["total_forks"])

@@ -7,13 +7,15 @@ from telemetry_rows.running import tiers
 
 PER_S = 100_000
 PATIENCE_S = 20.0
+MADE = "telemetry_arms.flow:made"
 ROW = "reduction at 100,000 packets/s"
 
 
 def measure(session: Session) -> None:
     seconds = session.amounts.seconds / 2
     with tiers(session, ROW):
-        num = int(session.ask("telemetry_arms.flow:made", "send_made", per_s=PER_S, seconds=seconds))
+        session.ask(MADE, "make", per_s=PER_S, seconds=seconds)
+        num = int(session.ask(MADE, "send_made", per_s=PER_S))
         late_s = float(session.ask("telemetry_arms.streams", "counted", num=num, patience_s=PATIENCE_S))
     counted, regional, global_ = (int(each) for each in session.ask("telemetry_arms.streams", "reached"))
     session.report.add(ROW, "sent", "count", num, "packets", 1)

@@ -15,28 +15,28 @@ THREADS = 1
 """Of torch, as the fingerprint says: where cores are shared, threads spin for milliseconds on tensors so small."""
 
 
-def lazily(name: str, where: str, *given: object) -> Arm:
-    """An arm set up by `where(*given)`, "module:function" below esper.bench.work."""
+def lazily(name: str, where: str, *given: object, below: str = WORK) -> Arm:
+    """An arm set up by `where(*given)`, "module:function" below a package."""
 
     def set_up() -> Ready:
-        ready: Ready = loaded(where)(*given)
+        ready: Ready = loaded(where, below)(*given)
         return ready
 
     return Arm(name, set_up)
 
 
-def measured_by(where: str) -> Callable[..., list[Figure]]:
+def measured_by(where: str, below: str = WORK) -> Callable[..., list[Figure]]:
     """The `measure` of a Measurement, loaded in the same way."""
 
     def measure(*given: object) -> list[Figure]:
-        return list(loaded(where)(*given))
+        return list(loaded(where, below)(*given))
 
     return measure
 
 
-def loaded(where: str) -> Any:
-    """What stands at "module:function" below esper.bench.work; torch runs in one thread from then on."""
-    found = resolve_name(f"{WORK}.{where}")
+def loaded(where: str, below: str = WORK) -> Any:
+    """What stands at "module:function" below a package; torch runs in one thread from then on."""
+    found = resolve_name(f"{below}.{where}")
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(THREADS)
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
@@ -24,8 +26,34 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
+class Sitting:
+    """Rows that were measured in one go, at one commit: a run that was stopped and begun anew has several.
+
+    `load`: of the minute.
+    """
+
+    rows: tuple[str, ...]
+    commit: str
+    dirty: bool
+    load_start: float
+    load_end: float
+    started_s: float
+    ended_s: float
+
+    def __str__(self) -> str:
+        began, ended = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)) for at in (self.started_s, self.ended_s))
+        where = f"{self.commit[:12] or 'an unknown commit'}{' with changes' if self.dirty else ''}"
+        load = f"load {self.load_start:.2f} to {self.load_end:.2f}"
+        return f"{began} to {ended} UTC at {where}, {load}: {', '.join(self.rows)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
-    """`failures`: rows that failed, each with ArmFailedError or DisagreementError. Times are seconds since 1970."""
+    """`failures`: rows that failed, each with ArmFailedError or DisagreementError. Times are seconds since 1970.
+
+    `took_s`: seconds of each row that is done; `left`: rows that an interruption came before. `machine` is that of the
+    last sitting.
+    """
 
     figures: tuple[Figure, ...]
     failures: tuple[EsperError, ...]
@@ -34,6 +62,9 @@ class Results:
     effort: Effort
     started_s: float
     ended_s: float
+    took_s: Mapping[str, float] = field(default_factory=dict)
+    sittings: tuple[Sitting, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def missed(self) -> list[Figure]:

@@ -68,6 +68,8 @@ class Measurement:
     name: str
     family: str
     measure: Callable[[Effort], Iterable[Figure]]
+    times: float = 12.0
+    """As long as a quick run does a full one take, by its amounts; 12 for what goes by an effort's seconds."""
 
 
 Row: TypeAlias = Comparison | Measurement

@@ -30,10 +30,12 @@ def run(
 
 
 def carried_out(rows: Iterable[Row], underway: Underway, store: Store | None = None) -> Results:
-    """As `run`, for a caller who keeps what there is so far, as of a run that is interrupted."""
+    """As `run`, for a caller who keeps what there is so far, as of a run that is interrupted. A row that an earlier
+    sitting has done is not done again."""
     with logs_on_stderr():
         for row in rows:
-            underway.take(measured(row, underway.effort))
+            if row.name not in underway.done:
+                underway.take(row.name, measured(row, underway.effort))
     results = underway.results()
     return results if store is None else remembered(results, store)
 

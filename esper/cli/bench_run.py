@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,19 +12,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from esper.bench.effort import EFFORTS, Mode
+from esper.bench.effort import EFFORTS, Effort, Mode
 from esper.bench.figures import Figure
 from esper.bench.machine import Machine, this_machine
 from esper.bench.output import lines, table
 from esper.bench.output.document import Document, write
+from esper.bench.output.unfinished import Unfinished
 from esper.bench.registry import chosen, registered
 from esper.bench.results import Results
 from esper.bench.row import Row
 from esper.bench.underway import Underway
+from esper.cli.bench_list import From
 from esper.cli.bench_report import NAME, Keyring, Redis, Region, Run, Store, save, told
-from esper.errors import SettingError
+from esper.cli.verdict import ending_with
+from esper.errors import EsperError, SettingError
 
 INTERRUPTED = 130
+MINUTES: Mapping[Mode, float] = {"quick": 10.0, "gate": 20.0, "full": 90.0}
+"""That a row may take: far more than it does on a slow machine."""
+MOST_MINUTES = 7 * 24 * 60.0
+Limit = Annotated[
+    float | None, typer.Option(metavar="MINUTES", help="A row that takes longer fails; else 10, 20 or 90.")
+]
 Revision = Annotated[
     str, typer.Option(metavar="REV", help='Compare two revisions in one run; "." is the checkout as it is.')
 ]
@@ -36,14 +46,14 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="At least 30 pairs, 5 s a row at most (the default).")] = False,
     gate: Annotated[bool, typer.Option("--gate", help="At least 60 pairs; status 1 on a missed gate.")] = False,
     full: Annotated[bool, typer.Option("--full", help="At least 200 pairs, for figures that are published.")] = False,
-    files: Annotated[
-        list[Path] | None, typer.Option("--from", metavar="FILE", help="A Python file that sets ROWS.")
-    ] = None,
+    files: From = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line, and nothing else.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write report.json and report.html into this folder.")] = None,
     seed: Annotated[int, typer.Option(help="Of the order in which arms take turns.")] = 0,
     sample: Annotated[bool, typer.Option("--sample", help="Only the first row of each family.")] = False,
     store: Store = None,
+    limit: Limit = None,
+    anew: Annotated[bool, typer.Option("--anew", help="Forget what an interrupted --full has left in --out.")] = False,
     baseline: Revision = "",
     current: Revision = "",
     redis: Redis = None,
@@ -53,45 +63,83 @@ def run(
 ) -> None:
     """Measure rows, each arm beside the others in one interleaved run.
 
-    Interrupted, it prints and writes what there is so far.
+    Interrupted, it prints and writes what there is so far. With --full and --out each row that is done is on disk at
+    once, and the same command goes on with the others, until all are done.
 
     Status 1: a row failed; with --gate also a missed gate, or a row slower than before on this machine, twice running.
     """
-    rows = chosen(names or [], registered(files or []))
-    rows = firsts(rows) if sample else rows
+    rows = picked(names or [], files or [], sample=sample)
     families = {row.name: row.family for row in rows}
     effort = replace(EFFORTS[mode(quick=quick, gate=gate, full=full)], seed=seed)
-    errors = Console(stderr=True)
-    underway = Underway(effort, Progress(families, errors, as_json=json))
-    if baseline or current:
-        work = partial(between, rows, baseline, current, files or [], underway)
-    else:
-        work = partial(here, rows, store, underway)
-    if out is not None:
-        place(out)
+    progress = Progress(families, Console(stderr=True), as_json=json)
+    underway = begun(rows, effort, limit, progress)
+    two, compared = bool(baseline or current), partial(between, rows, baseline, current, files or [], underway)
+    work = compared if two else partial(here, rows, store, underway)
+    require_used(anew=anew and (not full or out is None or two), limit=limit if two else None)
+    unfinished = placed(out, families) if out is not None else None
+    if unfinished is not None and full and not two:
+        go_on(unfinished, underway, progress, anew=anew)
     results, interrupted = so_far(work, underway)
     document = Document(results, families)
-    deliver(document, out, store, as_json=json)
-    if to_run is not None or redis is not None:
-        told(document, to_run, redis, keyring, region)
-    code = status(document.results, errors if json else None)
-    raise typer.Exit(INTERRUPTED if interrupted else code)
+    with ending_with(INTERRUPTED if interrupted else results.status):
+        deliver(document, out, store, as_json=json)
+        if unfinished is not None and not interrupted and underway.on_row is not None:
+            unfinished.forget()
+        if to_run is not None or redis is not None:
+            told(document, to_run, redis, keyring, region)
+        if json:
+            progress.close(results)
+
+
+def begun(rows: Sequence[Row], effort: Effort, limit: float | None, progress: Progress) -> Underway:
+    names, seconds = [row.name for row in rows], limit_s(limit, effort.mode)
+    return Underway(effort, progress, on_end=progress.ended, planned=names, limit_s=seconds)
+
+
+def require_used(*, anew: bool, limit: float | None) -> None:
+    """Raises SettingError for an option that would change nothing."""
+    if anew:
+        raise SettingError("--anew", "given", "--full with --out, and one revision: nothing else is gone on with")
+    if limit is not None:
+        raise SettingError("--limit", f"{limit:g}", "one revision: no row of a comparison of two is ended")
+
+
+def limit_s(minutes: float | None, mode: Mode) -> float:
+    """Raises SettingError for what is no time."""
+    given = MINUTES[mode] if minutes is None else minutes
+    if not 0 < given <= MOST_MINUTES:
+        raise SettingError("--limit", given, "minutes above 0, of a week at most")
+    return given * 60.0
+
+
+def go_on(unfinished: Unfinished, underway: Underway, progress: Progress, *, anew: bool) -> None:
+    """Keep what an interrupted run has done, tell of it, and add to it."""
+    if anew:
+        unfinished.forget()
+    underway.kept = unfinished.done(underway.planned, underway.effort, progress.machine)
+    underway.on_row = unfinished.add
+    for results in underway.kept:
+        progress.kept(results)
 
 
 def so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bool]:
-    """What it comes to, or what there was when it was interrupted: that is not remembered in the store."""
+    """What it comes to, or what there was when Ctrl-C or SIGTERM ended it: that is not remembered in the store."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return work(), False
     except KeyboardInterrupt:
         return underway.results(), True
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def place(folder: Path) -> None:
+def placed(folder: Path, families: Mapping[str, str]) -> Unfinished:
     """Made where it isn't there, before hours are spent on what is to lie in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError("--out", str(folder), f"a folder that can be written to ({error.strerror})") from None
+    return Unfinished(folder, families)
 
 
 def deliver(document: Document, out: Path | None, store: Path | None, *, as_json: bool) -> None:
@@ -109,41 +157,60 @@ def here(rows: Sequence[Row], store: Path | None, underway: Underway) -> Results
     """This revision, compared with earlier runs on this machine, and remembered."""
     from esper.bench import runner  # scipy, which listing rows does without
     from esper.bench.history import store as stored
+    from esper.bench.timing.logs import warnings_on_stderr
 
-    return runner.carried_out(rows, underway, stored.Store(store))
+    with warnings_on_stderr():
+        return runner.carried_out(rows, underway, stored.Store(store))
 
 
 def between(rows: Sequence[Row], baseline: str, current: str, files: Sequence[Path], underway: Underway) -> Results:
-    """Two revisions in one interleaved run."""
+    """Two revisions in one interleaved run. Nothing ends a row of it: what a process of arms still works on would be
+    taken for the answer to the next question."""
     from esper.bench.revisions import interleaved
 
     if not (baseline and current):
         name, given = ("--current", current) if baseline else ("--baseline", baseline)
         raise SettingError(name, given, 'a revision as well, or "." for the checkout as it is')
+    underway.limit_s = None
     return interleaved.compare(rows, interleaved.Revisions(baseline, current, files), underway)
 
 
-def firsts(rows: Sequence[Row]) -> list[Row]:
-    """One of each family."""
-    return list({row.family: row for row in reversed(rows)}.values())[::-1]
+def picked(names: Sequence[str], files: Sequence[Path], *, sample: bool) -> list[Row]:
+    """Rows of these names, or all; of a sample one of each family."""
+    rows = chosen(names, registered(files))
+    return list({row.family: row for row in reversed(rows)}.values())[::-1] if sample else rows
 
 
 @dataclass
 class Progress:
-    """Told each figure as it is made: JSON goes out at once, a person is told on stderr which row is done."""
+    """Told each figure as it is made: JSON goes out at once, a person is told on stderr which rows are done."""
 
     families: Mapping[str, str]
     errors: Console
     as_json: bool
-    row: str = ""
     machine: Machine = field(default_factory=this_machine)
 
     def __call__(self, figure: Figure) -> None:
         if self.as_json:
             typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families), self.machine))
-        elif figure.row != self.row:
-            self.row = figure.row
-            self.errors.print(f"measured {figure.row}", markup=False, highlight=False, soft_wrap=True)
+
+    def ended(self, row: str, seconds: float, error: EsperError | None) -> None:
+        if not self.as_json:
+            said = f"measured {row} in {seconds:.0f} s" if error is None else f"failed: {error}"
+            self.errors.print(said, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self, results: Results) -> None:
+        """Say what went wrong, which the table has too."""
+        for line in table.closing(results):
+            self.errors.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def kept(self, results: Results) -> None:
+        """Of a row that an earlier sitting has done."""
+        if not self.as_json:
+            self.errors.print(f"kept {', '.join(results.took_s)}", markup=False, highlight=False, soft_wrap=True)
+            return
+        for figure in results.figures:
+            typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families), results.machine))
 
 
 def mode(*, quick: bool, gate: bool, full: bool) -> Mode:
@@ -153,11 +220,3 @@ def mode(*, quick: bool, gate: bool, full: bool) -> Mode:
     if len(asked) > 1:
         raise SettingError("the effort", " and ".join(asked), "one of --quick, --gate and --full")
     return asked[0] if asked else "quick"
-
-
-def status(results: Results, errors: Console | None) -> int:
-    """What the process exits with; with `errors` given, what went wrong is told there."""
-    if errors is not None:
-        for line in table.closing(results):
-            errors.print(line, markup=False, highlight=False, soft_wrap=True)
-    return results.status

@@ -133,7 +133,8 @@ def session_of(results: Results, entries: Iterable[Entry], suspects: Collection[
     machine = results.machine
     marked = tuple(replace(entry, suspect=entry.name in suspects) for entry in entries)
     load = max(machine.load_start, machine.load_end)
-    return Session(results.started_s, machine.commit, machine.dirty, results.effort.mode, load, marked)
+    took_s = {row: round(seconds, 1) for row, seconds in results.took_s.items()}
+    return Session(results.started_s, machine.commit, machine.dirty, results.effort.mode, load, marked, took_s)
 
 
 def floors_of(figures: Iterable[Figure]) -> dict[tuple[str, str], float]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -42,7 +42,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Session:
     """One earlier run. `mode` is its effort's; only runs of one mode are compared. `load`: of the minute, the higher
-    of its start and its end."""
+    of its start and its end. `took_s`: seconds of each row."""
 
     at_s: float
     commit: str
@@ -50,6 +50,7 @@ class Session:
     mode: str
     load: float
     entries: tuple[Entry, ...]
+    took_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Store:

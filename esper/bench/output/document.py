@@ -15,11 +15,12 @@ from esper.bench.figures import Figure
 from esper.bench.machine import Machine
 from esper.bench.output import lines
 from esper.bench.output.placed import place
-from esper.bench.results import Alarm, Results
+from esper.bench.results import Alarm, Results, Sitting
 from esper.errors import EsperError, SettingError
 
 EXPECTED = "a report.json that `esper bench run --out DIR` has written"
 _MACHINE, _EFFORT, _ALARMS = TypeAdapter(Machine), TypeAdapter(Effort), TypeAdapter(tuple[Alarm, ...])
+_SITTINGS = TypeAdapter(tuple[Sitting, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ def write(document: Document, path: Path) -> None:
         "ended_s": results.ended_s,
         "failures": [str(failure) for failure in results.failures],
         "alarms": [asdict(alarm) for alarm in results.alarms],
+        "took_s": results.took_s,
+        "sittings": [asdict(sitting) for sitting in results.sittings],
+        "left": results.left,
         "figures": [lines.as_fields(each, document.family(each), samples=True) for each in results.figures],
     }
     place(json.dumps(said, indent=1) + "\n", path)
@@ -78,5 +82,8 @@ def _document(said: Mapping[str, Any]) -> Document:
         effort=_EFFORT.validate_python(said["effort"]),
         started_s=float(said["started_s"]),
         ended_s=float(said["ended_s"]),
+        took_s={row: float(seconds) for row, seconds in said.get("took_s", {}).items()},
+        sittings=_SITTINGS.validate_python(said.get("sittings", ())),
+        left=tuple(map(str, said.get("left", ()))),
     )
     return Document(results, {each["row"]: each["bench"] for each in said["figures"]})

@@ -111,17 +111,32 @@ def asides(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def closing(results: Results) -> Iterator[str]:
-    """What failed and what alarms, each on a line; then how many figures there are, and how many targets are met."""
-    yield from (f"failed: {failure}" for failure in results.failures)
-    yield from (f"alarm: {alarm}" for alarm in results.alarms)
-    yield from (f"gate missed: {each.row}, {each.arm} {each.stat}" for each in results.missed)
+    """All that there is to know of the whole, each on a line; `summary` is the last."""
+    yield from troubles(results)
+    yield from sittings(results)
     yield summary(results)
 
 
+def troubles(results: Results) -> Iterator[str]:
+    """What failed and what alarms."""
+    yield from (f"failed: {failure}" for failure in results.failures)
+    yield from (f"alarm: {alarm}" for alarm in results.alarms)
+    yield from (f"gate missed: {each.row}, {each.arm} {each.stat}" for each in results.missed)
+
+
+def sittings(results: Results) -> Iterator[str]:
+    """What was measured when, where not in one go; and what was not reached."""
+    if len(results.sittings) > 1:
+        yield from (f"measured {sitting}" for sitting in results.sittings)
+    if results.left:
+        yield f"interrupted before {len(results.left)} rows were done: {', '.join(results.left)}"
+
+
 def summary(results: Results) -> str:
-    """One sentence."""
+    """One sentence: how many figures there are, how many targets are met, and in what time."""
     met = [figure.met for figure in results.figures if figure.met is not None]
     without = sum(figure.value is None for figure in results.figures)
-    took = f"{results.ended_s - results.started_s:.0f} s ({results.effort.mode})"
+    took_s = sum(each.ended_s - each.started_s for each in results.sittings) or results.ended_s - results.started_s
+    took = f"{took_s:.0f} s ({results.effort.mode})"
     counts = f"{len(results.figures)} figures, {without} not measured, {len(results.failures)} rows failed"
     return f"{counts}, {sum(met)} of {len(met)} targets met, in {took}"

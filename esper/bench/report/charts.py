@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # It adds an importer of the kind that Python 3.12 has dropped, for plug-ins that we have none of; 3.11 warns of it.
 sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)]
 
-NUM_COLOURS = 6
-_WIDTH, _HEIGHT, _LEGEND = 340, 190, 17
+NUM_COLOURS = 10
+_WIDTH, _HEIGHT, _LEGEND = 420, 210, 17
 _TICKS = 6
 _MOST_POINTS = 170  # two pixels each
 _WIDEST = 20.0  # from here on an axis is logarithmic
@@ -47,7 +47,9 @@ def boxes(title: str, spreads: Sequence[Spread]) -> Markup:
     if not spreads:
         return Markup()
     wide = _is_wide([value for each in spreads for value in (each.low, each.high)])
-    chart = pygal.Box(box_mode="extremes", **_options(len(spreads), wide, [(each.low, each.high) for each in spreads]))
+    chart = pygal.Box(
+        box_mode="extremes", **_options(tuple(range(len(spreads))), wide, [(each.low, each.high) for each in spreads])
+    )
     for each in spreads:
         chart.add(each.arm, [each.low, each.quartile, each.quartile, each.median, each.upper, each.upper, each.high])
     described = "; ".join(
@@ -59,11 +61,17 @@ def boxes(title: str, spreads: Sequence[Spread]) -> Markup:
 
 
 def curves(
-    title: str, unit: str, lines: Mapping[str, Sequence[Point]], moments: Mapping[str, Point] = NONE, *, over: str = ""
+    title: str,
+    unit: str,
+    lines: Mapping[str, Sequence[Point]],
+    moments: Mapping[str, Point] = NONE,
+    *,
+    over: str = "",
+    arms: Sequence[str] = (),
 ) -> Markup:
     """One line an arm; both axes are logarithmic where the sizes span more than tenfold, not so `over` steps or time.
 
-    Moments are dots, each with its name.
+    Moments are dots, each with its name. Lines of `arms` have the colours that the arms have as boxes, in this order.
     """
     points = [point for line in (*lines.values(), [*moments.values()]) for point in line]
     positions = sorted({point.at for point in points})
@@ -73,7 +81,7 @@ def curves(
     chart = pygal.XY(
         stroke=True,
         dots_size=3 if len(positions) < _WIDTH // 10 else 0,
-        **_options(len(lines) + len(moments), wide, ranges),
+        **_options(_colours([*lines, *moments], arms), wide, ranges),
     )
     said = {each.at: each.label for each in sorted(points, key=lambda each: bool(each.label))}
     chart.x_labels = [{"value": at, "label": label} for at, label in sorted(said.items())]
@@ -88,8 +96,12 @@ def curves(
     return _inline(chart, title, described)
 
 
+def _colours(names: Sequence[str], arms: Sequence[str]) -> tuple[int, ...]:
+    return tuple(arms.index(name) if name in arms else at for at, name in enumerate(names, len(arms)))
+
+
 @cache
-def _style(num: int) -> Style:
+def _style(colours: tuple[int, ...]) -> Style:
     """With a colour for each line: of itself pygal mixes more, which it can't of the page's variables."""
     return Style(
         background="transparent",
@@ -97,7 +109,7 @@ def _style(num: int) -> Style:
         foreground="var(--ink)",
         foreground_strong="var(--ink)",
         foreground_subtle="var(--rule)",
-        colors=tuple(f"var(--series-{number % NUM_COLOURS})" for number in range(num)),
+        colors=tuple(f"var(--series-{number % NUM_COLOURS})" for number in colours),
         font_family="inherit",
         label_font_size=11,
         major_label_font_size=11,
@@ -110,14 +122,14 @@ def _style(num: int) -> Style:
     )
 
 
-def _options(num: int, logarithmic: bool, ranges: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _options(colours: tuple[int, ...], logarithmic: bool, ranges: Sequence[tuple[float, float]]) -> dict[str, Any]:
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
     places = ticks(low, high, logarithmic=logarithmic)
     return {
-        "style": _style(num),
+        "style": _style(colours),
         "js": [],
         "width": _WIDTH,
-        "height": _HEIGHT + num * _LEGEND,
+        "height": _HEIGHT + len(colours) * _LEGEND,
         "margin": 6,
         "margin_right": 26,  # for half of the last label
         "disable_xml_declaration": True,

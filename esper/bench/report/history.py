@@ -14,8 +14,9 @@ MOST = 30
 
 
 def lines(row: str, shape: str, sessions: Sequence[Session]) -> dict[str, list[Point]]:
-    """Medians by arm, one a run in which there is one; arms of a single run are left out. Runs lie evenly spaced."""
-    recent = sessions[-MOST:]
+    """Medians by arm, one a run in which there is one; arms of a single run are left out. Runs that have the row lie
+    evenly spaced."""
+    recent = [session for session in sessions if any(_entries(row, shape, session))][-MOST:]
     found: dict[str, list[Point]] = {}
     for at, session in enumerate(recent):
         label = time.strftime("%m-%d %H:%M", time.gmtime(session.at_s)) if at in (0, len(recent) - 1) else ""

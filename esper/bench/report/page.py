@@ -47,7 +47,7 @@ class FamilyView:
 
 
 def html(document: Document, sessions: Sequence[Session] = ()) -> str:
-    """The whole page. `sessions`: earlier runs on an equal machine, oldest first, for the history."""
+    """The whole page. `sessions`: runs on an equal machine, oldest first; those of this effort are the history."""
     environment = Environment(
         loader=PackageLoader("esper.bench.report", "."),
         autoescape=True,
@@ -56,17 +56,28 @@ def html(document: Document, sessions: Sequence[Session] = ()) -> str:
         undefined=StrictUndefined,
     )
     results = document.results
+    alike = [session for session in sessions if session.mode == results.effort.mode]
     return environment.get_template("page.html").render(
         results=results,
         machine=machine(document),
         summary=table.summary(results),
-        closing=list(table.closing(results))[:-1],
+        closing=list(table.troubles(results)),
+        notes=list(table.sittings(results)),
+        resized=resized(results.figures),
         goals=[figure for figure in results.figures if figure.target is not None or figure.aspiration is not None],
-        families=[family(name, figures, sessions) for name, figures in document.by_family.items()],
+        families=[family(name, figures, alike) for name, figures in document.by_family.items()],
         when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(results.started_s)),
-        num_sessions=len(sessions),
+        num_sessions=len(alike),
         words=words,
     )
+
+
+def resized(figures: Sequence[Figure]) -> set[str]:
+    """Rows of more than one shape, whose figures nothing else tells apart."""
+    shapes: dict[str, set[str]] = {}
+    for figure in figures:
+        shapes.setdefault(figure.row, set()).add(figure.shape)
+    return {row for row, found in shapes.items() if len(found) > 1}
 
 
 def family(name: str, figures: Sequence[Figure], sessions: Sequence[Session]) -> FamilyView:
@@ -84,8 +95,8 @@ def row_view(row: str, shape: str, figures: list[Figure], sessions: Sequence[Ses
     listed = [figure for figure in figures if not table.is_aside(figure)]
     spreads = spread.spreads(figures)
     drawn = _distribution(row, spreads) if len(spreads) != 1 else _in_order(row, figures)
-    plots = [*drawn, *_history(row, shape, sessions)]
-    return RowView(row, shape, listed, [*table.counted(figures), *table.asides(figures)], spreads, plots)
+    plots = [*drawn, *_history(row, shape, sessions, [each.arm for each in spreads])]
+    return RowView(row, shape, listed, list(table.asides(figures)), spreads, plots)
 
 
 def machine(document: Document) -> dict[str, str]:
@@ -123,10 +134,10 @@ def _in_order(row: str, figures: Sequence[Figure]) -> Iterator[Plot]:
             yield Plot(svg, f"{what}: samples ({figure.unit}) in the order in which they were taken")
 
 
-def _history(row: str, shape: str, sessions: Sequence[Session]) -> Iterator[Plot]:
+def _history(row: str, shape: str, sessions: Sequence[Session], arms: Sequence[str]) -> Iterator[Plot]:
     lines = history.lines(row, shape, sessions)
     if lines:
         yield Plot(
-            charts.curves(f"{row}, earlier runs", history.unit(row, shape, sessions), lines),
-            f"{row}: median ({history.unit(row, shape, sessions)}) in earlier runs on this machine",
+            charts.curves(f"{row}, earlier runs", history.unit(row, shape, sessions), lines, arms=arms),
+            f"{row}: median ({history.unit(row, shape, sessions)}) in runs on this machine",
         )

@@ -58,7 +58,7 @@ def compare(rows: Sequence[Row], revisions: Revisions, underway: Underway) -> Re
     with ExitStack() as stack:
         beside = begun(revisions, stack)
         for row in rows:
-            underway.take(of_row(row, beside, underway.effort, underway.alarms))
+            underway.take(row.name, of_row(row, beside, underway.effort, underway.alarms))
     return underway.results()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import socket
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime.access import Access
 from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
+from esper.runtime.namesake import Newcomer
 from esper.runtime.packets import Origin
 from esper.tolaria.boundary import Boundary
 
@@ -41,7 +43,12 @@ class Trainer:
     _decoder: FrameDecoder[pb.ToTrainer] = field(default_factory=lambda: FrameDecoder(pb.ToTrainer))
 
     async def beat(self) -> None:
-        """Heartbeats, without end."""
+        """Heartbeats, without end: the first at once, the others at moments of this rank's own.
+
+        Members that share a process are held up together, and would all beat in one round of twenty from then on.
+        """
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() - BEAT_S * (1 - self.rank / self.world_size)
         while True:
             beat = pb.Heartbeat(
                 version=1,
@@ -53,7 +60,8 @@ class Trainer:
                 round_applied=self.boundary.round_applied,
             )
             self._say(pb.ToRuntime(heartbeat=beat))
-            await asyncio.sleep(BEAT_S)
+            due_s = next_beat_s(due_s, loop.time())
+            await asyncio.sleep(due_s - loop.time())
 
     def hear(self) -> None:
         """What has come on the lane."""
@@ -93,7 +101,7 @@ async def member(access: Access, rank: int, world_size: int) -> Trainer:
     for end in (control, control_peer, rows, rows_peer):
         end.setblocking(False)
     lanes = await Lanes.adopt(control_peer.detach(), rows_peer.detach())
-    beside = await assemble(access, Origin(name, "r0"), lanes, fresh=True)
+    beside = await assemble(access, Origin(name, "r0"), lanes, newcomer=Newcomer(name, world_size))
     trainer = Trainer(name, rank, world_size, control)
     asyncio.get_running_loop().add_reader(control.fileno(), trainer.hear)
     trainer.tasks = [  # type: ignore[attr-defined]  # kept from being collected
@@ -102,6 +110,11 @@ async def member(access: Access, rank: int, world_size: int) -> Trainer:
         asyncio.create_task(trainer.beat()),
     ]
     return trainer
+
+
+def next_beat_s(due_s: float, now_s: float) -> float:
+    """The next moment of those that are whole beats apart; those that were missed are left out."""
+    return due_s + BEAT_S * max(1, math.ceil((now_s - due_s) / BEAT_S))
 
 
 def collect_as_alone(num: int) -> None:

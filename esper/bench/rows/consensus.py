@@ -17,4 +17,4 @@ RULE = Comparison(
     limit="votes collected",
 )
 
-ROWS: tuple[Row, ...] = (Measurement("consensus-round", "consensus", measured_by("consensus:rounds")), RULE)
+ROWS: tuple[Row, ...] = (Measurement("consensus-round", "consensus", measured_by("consensus:rounds"), times=30.0), RULE)

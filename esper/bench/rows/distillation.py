@@ -146,10 +146,10 @@ def weighed(row: Comparison) -> Comparison:
 ROWS: tuple[Row, ...] = (
     *(weighed(forward(row, *shape)) for row, shape in TEACHERS.items()),
     modes(),
-    Measurement("teacher-load", "distillation", measured_by("loading:measure")),
-    Measurement("teacher-memory", "distillation", measured_by("held:measure")),
+    Measurement("teacher-load", "distillation", measured_by("loading:measure"), times=20.0),
+    Measurement("teacher-memory", "distillation", measured_by("held:measure"), times=20.0),
     *(weighed(loss(row, *shape)) for row, shape in LOGITS.items()),
-    Measurement("kd-memory", "distillation", measured_by("softened:memory")),
+    Measurement("kd-memory", "distillation", measured_by("softened:memory"), times=20.0),
     Measurement(STEP.name, STEP.family, measured_by("throughput:measure")),
-    Measurement("kd-convergence", "distillation", measured_by("convergence:measure")),
+    Measurement("kd-convergence", "distillation", measured_by("convergence:measure"), times=10.0),
 )

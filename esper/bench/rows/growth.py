@@ -80,5 +80,5 @@ ROWS: tuple[Row, ...] = (
     GRAFT_CULL,
     GPT2_GRAFT_CULL,
     GPT2_STEP,
-    Measurement("growth", "growth", measured_by("growing:measure")),
+    Measurement("growth", "growth", measured_by("growing:measure"), times=50.0),
 )

@@ -51,6 +51,6 @@ ROWS: tuple[Row, ...] = (
     trained(),
     replace(flowing("checkpoint-overhead-large", "large", "32 x 1024, the large teacher, frozen"), is_heavy=True),
     replace(flowing("checkpoint-overhead-blocks", "blocks", "512 x 256, 12 transformer blocks, frozen"), is_heavy=True),
-    Measurement("checkpoint-memory", "memory", measured_by("kept:measure")),
-    Measurement("memory-fragmentation", "memory", measured_by("fragmentation:measure")),
+    Measurement("checkpoint-memory", "memory", measured_by("kept:measure"), times=1.0),
+    Measurement("memory-fragmentation", "memory", measured_by("fragmentation:measure"), times=100.0),
 )

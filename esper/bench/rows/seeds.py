@@ -104,7 +104,7 @@ ROWS: tuple[Row, ...] = (
     FORWARD,
     STEP,
     ISOLATION,
-    Measurement("isolation-memory", "seeds", measured_by("isolating:memory")),
+    Measurement("isolation-memory", "seeds", measured_by("isolating:memory"), times=1.0),
     watch("hook-check", 17),
     watch("hook-check-1000", 500),
     NORMS,

@@ -14,7 +14,10 @@ SHARE = 0.6  # of an effort's seconds: loading and the first seed's life take th
 def measure(effort: Effort) -> Iterator[Figure]:
     from esper.bench.soak.stability import soak
 
-    return soak(effort.seconds * SHARE / 3600).figures()
+    found = soak(effort.seconds * SHARE / 3600)
+    if found.interrupted:  # it would else be taken for done, and the rows behind it begin
+        raise KeyboardInterrupt
+    return found.figures()
 
 
 ROWS: tuple[Row, ...] = (Measurement("stability", "stability", measure),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import torch
@@ -14,6 +15,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
         before = torch.cuda.memory_allocated()
         call()
         return torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else each profile says on stderr that it began and ended
     with torch.autograd.profiler.profile(profile_memory=True) as profile:
         call()
     events = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]

@@ -13,11 +13,12 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.runs import RunRecord
 from esper.cli.cast import Cast, ToldToEndError, once
 from esper.cli.fleet import Fleet, example_file
-from esper.cli.keeping import KeptRedis
+from esper.cli.keeping import KeptRedis, drained_at_end
 from esper.cli.plan import Place
 from esper.runtime.crew import Crew, Notes
 from esper.runtime.died import ProcessDiedError
 from esper.runtime.runfile import Restart
+from esper.runtime.spawn import NotStartedError
 from esper.runtime.unit import Plan, State, Unit
 from tests.bus_kit import own_server
 from tests.crew_kit import STAY, plan
@@ -71,6 +72,31 @@ async def test_an_error_of_the_work_itself_comes_through(made: Made) -> None:
 
     with pytest.raises(KeyError, match="mine"):
         await cast.guard(fail())
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Crew:
+    """Its process can't be started, which is told to whoever waits for its end."""
+    (tmp_path / "bad.log").mkdir()
+    return Crew([[Unit(once(plan("bad", STAY)), tmp_path, {}, Notes())]], at_once, Notes(), 30.0)
+
+
+async def test_what_goes_wrong_at_the_end_does_not_hide_why_the_work_has_failed(wrong: Crew) -> None:
+    wrong.start()
+
+    with pytest.raises(KeyError, match="mine"):
+        async with drained_at_end(wrong):
+            raise KeyError("mine")
+
+    assert wrong.drained.is_set()
+
+
+async def test_what_goes_wrong_at_the_end_alone_is_told(wrong: Crew) -> None:
+    wrong.start()
+
+    with pytest.raises(NotStartedError, match="bad can't be started"):
+        async with drained_at_end(wrong):
+            pass
 
 
 async def test_scripts_wait_until_they_are_played_and_then_have_their_say(made: Made, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from esper.cli.main import app
 from esper.leyline import contracts as pb
+from esper.leyline.kinds import Role
 from tests.scripted import ScriptedRun, seed_state
 
 
@@ -16,6 +17,12 @@ async def shown(run: str, *arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `esper status`."""
     result = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--run", run, *arguments])
     return result.exit_code, result.stdout, result.stderr
+
+
+def embargoed(seed_id: str, since_step: int) -> pb.SeedState:
+    state = seed_state(seed_id, pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED)
+    state.stage_since_step = since_step
+    return state
 
 
 async def test_names_of_seeds_and_sites_move_no_cursor(run: ScriptedRun) -> None:
@@ -50,6 +57,34 @@ async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:
     assert lines[2] == "  s0 at head (lora)  EMBARGOED until epoch 8  alpha 0.25"
 
 
+async def test_a_seed_says_why_it_was_culled_without_a_command(run: ScriptedRun) -> None:
+    why = "SEED_GATE_G2 was failed 10 times; at most 10"
+    for number, detail in enumerate(("an older life", why)):
+        culled = pb.CommandReceipt(
+            version=1,
+            command_id="s0",
+            worker="worker-0",
+            status=pb.ReceiptStatus.RECEIPT_APPLIED,
+            stage=pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED,
+            step=100 * (number + 1),
+            detail=detail,
+        )
+        judged = pb.RoundJudged(round=number + 1, outcomes=[culled])
+        record = pb.RunRecord(version=1, worker="worker-0", incarnation=1, world_size=2, judged=judged)
+        await run.say("receipts", Role.WORKER, "worker-0", record)
+    await run.beat(3, embargoed("s0", since_step=200), workers=("worker-0",))
+
+    _, out, err = await shown(run.name)
+    _, told, _ = await shown(run.name, "--json")
+    await run.beat(4, embargoed("s0", since_step=300), workers=("worker-0",))  # of its next life, by a command
+    _, later, _ = await shown(run.name)
+
+    assert out.splitlines()[2].endswith(f"EMBARGOED until epoch 0  alpha 0.25  culled: {why}")
+    assert json.loads(told)["culled"] == {"s0": why}
+    assert later.splitlines()[2].endswith("EMBARGOED until epoch 0  alpha 0.25")
+    assert err == ""
+
+
 async def test_json_is_one_object(run: ScriptedRun) -> None:
     await run.beat(3, workers=("worker-1",))
 
@@ -58,6 +93,7 @@ async def test_json_is_one_object(run: ScriptedRun) -> None:
 
     assert said["run"] == run.run_id
     assert said["workers"]["worker-1"]["epoch"] == "3"
+    assert said["culled"] == {}
 
 
 async def test_a_run_that_has_not_begun_has_no_workers(run: ScriptedRun) -> None:

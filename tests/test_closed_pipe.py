@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from tests.log_kit import toy
+from tests.unread_kit import unread
 
 PROGRAM = "from esper.cli.main import app; app(prog_name='esper')"
+ROWS = """
+from esper.bench.row import Measurement
+from esper.errors import EsperError
+
+def fails(effort):
+    raise EsperError("the disk is gone")
+    yield
+
+ROWS = [Measurement("lost", "own", fails)]
+"""
+LOST = "failed: lost: the measurement failed: EsperError: the disk is gone\n"
 
 
 @pytest.mark.parametrize(
@@ -21,17 +32,37 @@ PROGRAM = "from esper.cli.main import app; app(prog_name='esper')"
 )
 def test_a_closed_pipe_is_no_failure_of_the_command(words: list[str], when: str, tmp_path: Path) -> None:
     MasterKeyring.new(time.time_ns()).save(tmp_path / "master.json")
-    reading, writing = os.pipe()
-    os.close(reading)
+    arguments = ["-c", PROGRAM, *words, *[str(tmp_path / "master.json")] * (len(words) > 1)]
+    unbuffered = "1" if when == "as it is written" else ""
 
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, *words, *[str(tmp_path / "master.json")] * (len(words) > 1)],
-        env={**os.environ, "PYTHONUNBUFFERED": "1" if when == "as it is written" else ""},
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-    )
-    os.close(writing)
+    ended = unread(arguments, environment={"PYTHONUNBUFFERED": unbuffered}, timeout_s=60)
 
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify", "{spoilt}"],
+        ["diff", "{sound}", "{spoilt}"],
+        ["checkpoints", "verify", "{torn}", "--keyring", "{keyring}"],
+        ["doctor", "--redis", "unix://{nowhere}"],
+        ["bench", "run", "lost", "--from", "{rows}", "--store", "{store}"],
+    ],
+)
+def test_what_was_found_is_no_yes_where_nobody_reads_it(words: list[str], tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("torn", "nowhere", "keyring", "rows", "store")}
+    places |= {
+        "sound": toy().save(tmp_path / "1" / "run.jsonl"),
+        "spoilt": toy(rank=8).save(tmp_path / "2" / "run.jsonl"),
+    }
+    places["spoilt"].write_bytes(places["spoilt"].read_bytes()[:-10])
+    places["rows"].write_text(ROWS)
+    (places["torn"] / f"step-{7:012d}-{7:016x}").mkdir(parents=True)
+    MasterKeyring.new(time.time_ns()).derive("run-00c0ffee", [Role.WORKER]).save(places["keyring"])
+
+    arguments = ["-c", PROGRAM, *[word.format(**places) for word in words]]
+    ended = unread(arguments, environment={"PYTHONUNBUFFERED": "1"}, timeout_s=60)
+
+    assert ended.returncode == 1
+    assert ended.stderr == (LOST if words[0] == "bench" else "")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from esper.bus.acl import ROLES as USERS
+from esper.bus.acl import USERS
 from esper.cli.main import BAD_INPUT
-from esper.cli.plan import ROLES
+from esper.cli.plan import KEYRINGS
 from esper.runtime.alarm import EVICTED
 from esper.runtime.process import DRAIN_S
 from tests.deploy_kit import DEPLOY, WORKERS, settings_of, worker_of
@@ -148,7 +148,7 @@ def test_each_role_gets_its_own_keyring_alone() -> None:
     for workload, _, worker in ours():
         [secret] = [volume["secret"]["secretName"] for volume in pod(workload)["volumes"] if "secret" in volume]
         role = {"trainer": "worker", "global_": "global"}.get(worker, worker)
-        assert secret == f"esper-keys-{role}" and role in ROLES
+        assert secret == f"esper-keys-{role}" and role in KEYRINGS
 
 
 def test_each_role_gets_the_password_of_its_own_redis_user_alone() -> None:

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from esper.bus import connect
-from esper.bus.acl import ADMIN, ROLES
+from esper.bus.acl import ADMIN, USERS
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.cli.main import app
@@ -39,7 +39,7 @@ def test_each_process_of_compose_gets_the_user_of_its_role() -> None:
     for name in ours:
         keyring = Path(plain[name]["environment"]["ESPER_KEYRING"]).stem
         assert users[name] == f"{KEYRINGS.get(keyring, keyring)}.env"
-        assert users[name].removesuffix(".env") in ROLES
+        assert users[name].removesuffix(".env") in USERS
         assert secured[name]["environment"]["ESPER_REDIS_URL"].startswith("rediss://redis:")
 
 
@@ -84,4 +84,4 @@ async def test_a_server_takes_every_line_of_the_configuration_and_lets_the_admin
             names = [line.split()[1] for line in await redis.execute_command("ACL", "LIST")]
 
     assert [value for _, value in asked] == [b"0", b"yes", str(port).encode()]
-    assert {name.decode() for name in names} >= {"default", ADMIN, *(f"toy-0a1b2c3d-{role}" for role in ROLES)}
+    assert {name.decode() for name in names} >= {"default", ADMIN, *(f"toy-0a1b2c3d-{role}" for role in USERS)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from esper.bus.acl import ROLES as USERS
+from esper.bus.acl import USERS
 from esper.cli.fleet import example_file
 from esper.runtime.process import DRAIN_S
 from esper.runtime.runfile import kinds

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 
 from esper.cli.quiet import log_to
+from esper.runtime.logging import Lines
 
 WORKER = """
 import structlog
@@ -49,3 +53,50 @@ def test_a_worker_outlives_a_full_disk(unbuffered: str) -> None:
         )
 
     assert (ended.returncode, ended.stdout) == (0, "goes on\n")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Its ends to read and to write; the one to write is closed by the test."""
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+
+
+def test_a_line_of_which_a_signal_lets_out_a_part_is_written_to_its_end(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    line, read, writer = "x" * 1_000_000 + "\n", bytearray(), threading.get_ident()
+
+    def reads() -> None:
+        read.extend(os.read(reading, 1))  # the line is longer than a pipe: its writer waits in the middle of it
+        signal.pthread_kill(writer, signal.SIGUSR1)
+        while more := os.read(reading, 1 << 16):
+            read.extend(more)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    thread = threading.Thread(target=reads)
+    thread.start()
+    lines = Lines(writing)
+    lines.write(line)
+    lines.flush()
+    os.close(writing)
+    thread.join()
+    signal.signal(signal.SIGUSR1, before)
+
+    assert bytes(read) == line.encode()
+
+
+def test_after_a_line_that_was_cut_the_next_one_begins_anew(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.set_blocking(writing, False)
+    lines = Lines(writing)
+
+    for text in ("x" * 1_000_000 + "\n", "lost\n"):
+        lines.write(text)
+        lines.flush()
+    cut = os.read(reading, 1_000_000)
+    lines.write("next\n")
+    lines.flush()
+    os.close(writing)
+
+    assert set(cut) == set(b"x") and os.read(reading, 100) == b"\nnext\n"

@@ -1,4 +1,4 @@
-"""A second replica of one name is refused in one sentence, for as long as the first one beats."""
+"""Who can't be in a run beside a worker is refused in one sentence, for as long as that one beats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from esper.runtime.namesake import RECENT_MS, require_alone
+from esper.runtime.namesake import RECENT_MS, Newcomer, require_alone
 from tests.rounds import heartbeat
 
 LONG_S = 3_600.0
@@ -33,15 +33,28 @@ class First:
         self._sealer = Sealer(keys, Role.WORKER, "worker-0")
         self._opener = Opener(keys, name="worker-0", guard=None, accept=[Domain.HEARTBEAT])
 
-    async def beat(self, *, world_size: int = 1, leaves: bool = False) -> None:
+    async def beat(self, *, world_size: int = 1, leaves: bool = False, repeated: bool = False) -> None:
+        await self._say(self._sealed(world_size, leaves=leaves, repeated=repeated))
+
+    async def beat_twice(self, *, world_size: int) -> None:
+        """By itself, and at once through its runtime: nobody finds the one without the other."""
+        await self._say(self._sealed(world_size), self._sealed(world_size, repeated=True))
+
+    def _sealed(self, world_size: int, *, leaves: bool = False, repeated: bool = False) -> bytes:
         beat = heartbeat(0, 41, world_size=world_size)
+        beat.repeated = repeated
         if leaves:
             beat.report.CopyFrom(pb.WorkerReport(worker="worker-0"))
-        await Publisher(self.redis).add(names.key(self.run_id, "heartbeats"), self._sealer.seal(beat))
+        return self._sealer.seal(beat)
 
-    async def look(self, name: str = "worker-0", *, later_ms: int = 0, watch_s: float = LONG_S) -> None:
+    async def _say(self, *sealed: bytes) -> None:
+        await Publisher(self.redis).add_many(names.key(self.run_id, "heartbeats"), sealed)
+
+    async def look(
+        self, name: str = "worker-0", world_size: int = 1, *, later_ms: int = 0, watch_s: float = LONG_S
+    ) -> None:
         now_ms = await connect.server_ms(self.redis) + later_ms
-        await require_alone(self.redis, self.run_id, name, self._opener, now_ms, watch_s)
+        await require_alone(self.redis, self.run_id, Newcomer(name, world_size), self._opener, now_ms, watch_s)
 
 
 @pytest.fixture
@@ -49,14 +62,37 @@ def first(redis: connect.Redis, run_id: str) -> First:
     return First(redis, run_id)
 
 
-async def test_while_the_first_one_beats_the_second_is_refused(first: First) -> None:
-    await first.beat()
-    looking = asyncio.create_task(first.look())
+@pytest.mark.parametrize(
+    ("of", "name", "world_size", "why"),
+    [
+        (1, "worker-0", 1, r"name of this worker .* is 'worker-0'; .* stands at step 41$"),
+        (2, "worker-0", 2, r"is 'worker-0, one of 2'; expected a run of its own .*: worker-0, one of 2, stands"),
+        (2, "north", 1, r"is 'north, one of 1'; .* worker-0, one of 2, stands .* or workers in none$"),
+        (1, "worker-1", 2, r"is 'worker-1, one of 2'; .* worker-0, one of 1, stands"),
+    ],
+)
+async def test_while_the_first_one_beats_who_can_not_be_beside_it_is_refused(
+    first: First, of: int, name: str, world_size: int, why: str
+) -> None:
+    await first.beat(world_size=of)
+    looking = asyncio.create_task(first.look(name, world_size))
 
     while not looking.done():
-        await first.beat()
+        await first.beat(world_size=of)
 
-    with pytest.raises(SettingError, match=r"name of this worker .* is 'worker-0'; .* stands at step 41$"):
+    with pytest.raises(SettingError, match=why):
+        await looking
+
+
+async def test_words_that_its_runtime_repeats_between_its_own_hide_no_rank(first: First) -> None:
+    """As of one whose steps take a little longer than half a second."""
+    await first.beat_twice(world_size=2)
+    looking = asyncio.create_task(first.look("north"))
+
+    while not looking.done():
+        await first.beat_twice(world_size=2)
+
+    with pytest.raises(SettingError, match=r"worker-0, one of 2, stands"):
         await looking
 
 
@@ -69,6 +105,12 @@ async def test_one_beat_that_was_on_its_way_refuses_nobody(first: First) -> None
     await looking
 
 
+async def test_one_that_falls_silent_is_waited_for_no_longer(first: First) -> None:
+    await first.beat(world_size=2)
+
+    await first.look("north", later_ms=RECENT_MS - 200)
+
+
 async def test_nothing_is_waited_for_where_the_name_is_free(first: First) -> None:
     await first.look()
     await first.beat()
@@ -78,7 +120,15 @@ async def test_nothing_is_waited_for_where_the_name_is_free(first: First) -> Non
     await first.look()
 
 
-async def test_ranks_of_a_process_group_are_let_be(first: First) -> None:
+async def test_a_group_takes_the_place_of_one_whose_ranks_hang(first: First) -> None:
+    """The runtime beside a rank repeats its word for as long as it lives."""
+    await first.beat(world_size=2, repeated=True)
+
+    await first.look(world_size=2)
+    await first.look("north")
+
+
+async def test_ranks_of_one_group_begin_beside_one_another(first: First) -> None:
     await first.beat(world_size=2)
 
-    await first.look()
+    await first.look("worker-1", 2)

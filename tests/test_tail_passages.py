@@ -10,6 +10,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from esper.bus import names
 from esper.cli.main import app
 from esper.cli.moments import after, up_to
 from esper.cli.passages import Passage
@@ -179,6 +180,28 @@ async def test_followed_it_shows_the_newest_and_then_what_comes(run: ScriptedRun
 
     shown = [line.split()[0] for line in out.splitlines()]
     assert len(shown) == 2 and ids.index(shown[1]) == ids.index(shown[0]) + 1
+
+
+async def test_of_servers_whose_clocks_differ_each_region_is_followed_from_where_it_stands(run: ScriptedRun) -> None:
+    """As on a Cluster: the newest entry of one region lies behind all that another comes to say."""
+    await run.beat(1)
+    ahead = await frame(run, "worker-1", packet(1, Level.TELEMETRY_INFO, loss=1.0))
+    await run.redis.execute_command(
+        "XSETID", names.region_key(run.run_id, "region-1", "telemetry"), f"{entry_order(ahead)[0] + 100_000}-0"
+    )
+    await frame(run, "worker-1", packet(2, Level.TELEMETRY_INFO, loss=1.0))
+    await frame(run, "worker-0", packet(1, Level.TELEMETRY_INFO, loss=1.0))
+
+    shown = asyncio.create_task(tailed(run, "--tier", "worker", "-n", "1", "--follow", "--count", "2", "--json"))
+    sequence = 1
+    while not shown.done():  # it is not known when it begins to follow
+        sequence += 1
+        await frame(run, "worker-0", packet(sequence, Level.TELEMETRY_INFO, loss=1.0))
+        await asyncio.wait([shown], timeout=0.05)
+
+    _, out, _ = await shown
+    sources = [json.loads(line)["source"] for line in out.splitlines()]
+    assert sources == ["worker-1", "worker-0"]
 
 
 async def test_followed_up_to_a_moment_it_ends_when_that_has_passed(run: ScriptedRun) -> None:

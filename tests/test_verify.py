@@ -61,6 +61,14 @@ def cut_at_a_line(lines: list[bytes]) -> None:
     del lines[-2:]
 
 
+def cut_at_both_ends(lines: list[bytes]) -> None:
+    del lines[0], lines[-1]
+
+
+def empty(lines: list[bytes]) -> None:
+    lines.clear()
+
+
 def add(lines: list[bytes]) -> None:
     lines.append(lines[2])
 
@@ -77,6 +85,8 @@ def spoil(lines: list[bytes]) -> None:
         (swap, "order"),
         (truncate, "unreadable"),
         (cut_at_a_line, "unreadable"),
+        (cut_at_both_ends, "unreadable"),
+        (empty, "unreadable"),
         (add, "unreadable"),
         (spoil, "unreadable"),
     ],

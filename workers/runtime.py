@@ -9,9 +9,8 @@ from pydantic import Field
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime import access, logging, process, pulse, settings, timekeeping, trainer_figures
+from esper.runtime import access, assembly, logging, namesake, process, pulse, settings, timekeeping, trainer_figures
 from esper.runtime.alarm import rung_if_evicted
-from esper.runtime.assembly import assemble
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Format, Origin
 from esper.runtime.upkeep import Duties, Post, kept_up
@@ -27,6 +26,7 @@ class RuntimeSettings(settings.Settings):
     link_alarm_fd: int
     link_trainer_pid: int
     link_fresh: bool = False
+    link_world_size: int = 1
     telemetry_format: Format = "frames"
     """columnar: tables of packed columns, for rows by the thousand a second; frames for rows that tell of an event."""
 
@@ -36,20 +36,20 @@ async def main(stopping: asyncio.Event) -> None:
     chosen = settings.load(RuntimeSettings)
     logging.configure(chosen, role="runtime", worker=chosen.name, run=chosen.run)
     lanes = await Lanes.adopt(chosen.link_control_fd, chosen.link_rows_fd)
-    is_start = chosen.link_fresh
+    new = namesake.Newcomer(chosen.name, chosen.link_world_size) if chosen.link_fresh else None
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
-        beside = await assemble(found, origin, lanes, fresh=chosen.link_fresh, waits=True, durability=chosen.durability)
+        beside = await assembly.assemble(found, origin, lanes, newcomer=new, waits=True, durability=chosen.durability)
         beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s)
         right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
         duties = Duties(shows=[trainer_figures.TrainerMetrics(beats)])
         upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.refusals, duties)
         async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:
-            is_start = False
+            new = None
             await beside.serve(stopping)
     except EsperError as error:
-        if is_start or not isinstance(error, BusError):  # later a Redis that is away ends no training
+        if new or not isinstance(error, BusError):  # later a Redis that is away ends no training
             lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))
         raise
     finally:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from esper.bus import connect
-from esper.bus.acl import ADMIN, NOBODY, ROLES, admin, hashed, line, user_name
+from esper.bus.acl import ADMIN, NOBODY, USERS, admin, hashed, line, user_name
 from esper.bus.credentials import PASSWORD, USERNAME, completed
 from esper.bus.faults import without_password
 from esper.bus.names import checked_name
@@ -46,7 +46,7 @@ def acl(
     checked_name("run", run)
     others = users_of(out)
     folder = passwords or out.parent / "passwords"
-    users = {user_name(run, role): role for role in ROLES} | {ADMIN: ADMIN}
+    users = {user_name(run, role): role for role in USERS} | {ADMIN: ADMIN}
     make(folder)
     held = {name: password for name in users if (password := password_in(file_named(folder, name)))}
     # Whoever has the server load the file is let in by what it knows: without --load that password stays.

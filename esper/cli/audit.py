@@ -19,6 +19,7 @@ from esper.bus.delivery import FIELD
 from esper.cli.moments import NOW, after
 from esper.cli.options import RUNS, AnyKeyring, AsJson, RunsDir
 from esper.cli.printed import printable
+from esper.cli.verdict import ending_with
 from esper.leyline.archive import Entry
 from esper.leyline.entries import entry_ms
 from esper.leyline.rolekeys import RoleKeyring
@@ -49,12 +50,11 @@ def audit(
     found = traced(
         opened_or_peeked(book, keys), letters, keys, f"{int(now_s * 1000)}-0" if start == NOW else whole(start)
     )
-    for each in rows(found) if json else lines(found):
-        typer.echo(notation.dumps(each) if json else printable(str(each)))
-    if not json:
-        typer.echo(printable(summary(book, found, sealed=keys is not None and bool(keys.roles))))
-    if any(deed.proof == "unsigned" for deed in found.deeds):
-        raise typer.Exit(UNSIGNED)
+    with ending_with(UNSIGNED if any(deed.proof == "unsigned" for deed in found.deeds) else 0):
+        for each in rows(found) if json else lines(found):
+            typer.echo(notation.dumps(each) if json else printable(str(each)))
+        if not json:
+            typer.echo(printable(summary(book, found, sealed=keys is not None and bool(keys.roles))))
 
 
 async def beside(book: Logbook) -> tuple[list[Entry], list[Letter]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from esper.cli.fleet import Fleet, fleet
-from esper.cli.keeping import kept
+from esper.cli.keeping import drained_at_end, kept
 from esper.cli.plan import planned
 from esper.cli.quiet import log_to
 from esper.errors import EsperError
@@ -58,6 +58,7 @@ class Cast:
             await end([keeping])
 
     def ask_trainers_to_end(self) -> None:
+        """They come to the end of their epoch first. NotAskedError: one of them can't be asked."""
         for unit in self.crew.units:
             if unit.plan.role == "trainer":
                 unit.let_end()
@@ -77,11 +78,8 @@ async def cast(read: RunFile, scripts: dict[str, str]) -> AsyncIterator[Cast]:
     async with fleet(played) as run:
         at_once = [once(plan) for tier in planned(played, run.place) for plan in tier]
         with log_to(run.place.logs / f"{read.name}.log"):
-            async with kept(run, [at_once]) as crew:
-                try:
-                    yield Cast(run, crew, tuple(scripts))
-                finally:
-                    await crew.drain()
+            async with kept(run, [at_once]) as crew, drained_at_end(crew):
+                yield Cast(run, crew, tuple(scripts))
 
 
 def once(plan: Plan) -> Plan:

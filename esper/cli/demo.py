@@ -19,12 +19,18 @@ from esper.cli.cast import Cast, cast
 from esper.cli.dashboard import show
 from esper.cli.fleet import example_file, interruptible
 from esper.cli.summary import shortcomings, summary
+from esper.cli.terminal import console
+from esper.cli.verdict import ending_with
 from esper.cli.witness import Witness, witness
 from esper.errors import EsperError
 
 FAILED = 1
 FOLD_S = 10.0  # for the last packets to come through both tiers
 SCRIPTS = {"controller": "esper.examples.grow_digits", "hostile": "esper.examples.hostile"}
+
+
+class DemoFailedError(EsperError):
+    """It did not do all that it is to show."""
 
 
 @dataclass
@@ -40,29 +46,48 @@ def demo(
     json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object; the rest to stderr.")] = False,
 ) -> None:
     """Run the whole system on this machine, and show what it did."""
-    if failure := interruptible(_demo(seconds, runs_dir, json)):
-        print(f"esper: {failure}", file=sys.stderr)
-        raise typer.Exit(FAILED)
+    content, path, failure = interruptible(_demo(seconds, runs_dir, json))
+    with ending_with(FAILED if failure else 0):
+        try:
+            _close(content, path, json)
+        finally:
+            if failure:
+                print(f"esper: {failure}", file=sys.stderr)
 
 
-async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> str:
-    """Why it failed; empty: it did not."""
-    console, progress, began = Console(stderr=as_json), Progress(), time.monotonic()
+async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> tuple[dict[str, Any], Path, str]:
+    """What it did, where that is to be written, and why it failed; empty: it did not."""
+    began = time.monotonic()
     read = example_file(name="demo", runs_dir=runs_directory)
-    async with cast(read, SCRIPTS) as run, witness(run.fleet.record) as seen:
-        failure = await _played(run, seen, progress, console, seconds)
-        content = summary(seen.collected, wall_s=time.monotonic() - began, failure=failure)
-        failure = failure or "; ".join(shortcomings(seen.collected))
-    path = run.fleet.directory / "summary.json"
-    path.write_text(notation.dumps(content, indent=2, allow_nan=False) + "\n")
+    try:
+        with console(sys.stderr if as_json else sys.stdout) as screen:
+            async with cast(read, SCRIPTS) as run, witness(run.fleet.record) as seen:
+                failure = await _played(run, seen, screen, seconds)
+                content = summary(seen.collected, wall_s=time.monotonic() - began, failure=failure)
+                if failure := failure or "; ".join(shortcomings(seen.collected)):
+                    raise DemoFailedError(failure)
+    except DemoFailedError as error:
+        failure = str(error)
+    return content, run.fleet.directory / "summary.json", failure
+
+
+def _close(content: dict[str, Any], path: Path, as_json: bool) -> None:
+    """Say what it did, now that nothing is left that a terminal could hold up."""
+    kept = f"{path}"
+    try:
+        path.write_text(notation.dumps(content, indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        kept = f"{path} can't be written: {error.strerror}"
     if as_json:
         print(notation.dumps(content, allow_nan=False))
+    console = Console(stderr=as_json)
     console.print(closing_table(content))
-    console.print(f"{path}", highlight=False, soft_wrap=True)
-    return failure
+    console.print(kept, highlight=False, soft_wrap=True, markup=False)
 
 
-async def _played(run: Cast, seen: Witness, progress: Progress, console: Console, seconds: float) -> str:
+async def _played(run: Cast, seen: Witness, console: Console, seconds: float) -> str:
+    """Why it failed; empty: it did not."""
+    progress = Progress()
     screen = asyncio.create_task(show(seen.picture, console, lambda: progress.doing))
     try:
         async with asyncio.timeout(seconds):

@@ -11,6 +11,7 @@ import typer
 
 from esper.cli.options import RUNS, AsObject, RunsDir
 from esper.cli.printed import printable
+from esper.cli.verdict import ending_with
 from esper.errors import SettingError
 from esper.runtime import logbook
 from esper.runtime.parting import Decided, Parting, history, parting
@@ -29,12 +30,11 @@ def diff(
     """Compare what two runs decided, step by step. Status 0: alike, digests included; 1: they part somewhere."""
     left, right = _history(one, runs_dir, keyring), _history(other, runs_dir, other_keyring)
     found = parting(left, right)
-    if json:
-        typer.echo(notation.dumps({"equal": True, "common": len(left)} if found is None else found.row()))
-    else:
-        typer.echo(printable(f"alike in all {len(left)} decisions") if found is None else told(found, left))
-    if found is not None:
-        raise typer.Exit(PART)
+    with ending_with(0 if found is None else PART):
+        if json:
+            typer.echo(notation.dumps({"equal": True, "common": len(left)} if found is None else found.row()))
+        else:
+            typer.echo(printable(f"alike in all {len(left)} decisions") if found is None else told(found, left))
 
 
 def told(found: Parting, left: list[Decided]) -> str:

@@ -19,6 +19,7 @@ from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.survey import survey
 from esper.cli.options import AsObject
+from esper.cli.verdict import ending_with
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import machine_facts
 from esper.doctor.machine_checks import machine_findings
@@ -46,15 +47,14 @@ def doctor(
     """Check this machine and a Redis, and say what to do. A message is published and read on a stream of its own."""
     findings = machine_findings(machine_facts()) + asyncio.run(_redis_and_run(redis, run))
     status = worst(findings)
-    if json:
-        print(notation.dumps({"status": status, "checks": [finding.row() for finding in findings]}))
-    else:
-        for finding in findings:
-            print(line(finding))
-        counts = {each: sum(finding.status == each for finding in findings) for each in ("ok", "warn", "fail")}
-        print(", ".join(f"{number} {each}" for each, number in counts.items()))
-    if status == "fail":
-        raise typer.Exit(UNFIT)
+    with ending_with(UNFIT if status == "fail" else 0):
+        if json:
+            print(notation.dumps({"status": status, "checks": [finding.row() for finding in findings]}))
+        else:
+            for finding in findings:
+                print(line(finding))
+            counts = {each: sum(finding.status == each for finding in findings) for each in ("ok", "warn", "fail")}
+            print(", ".join(f"{number} {each}" for each, number in counts.items()))
 
 
 def line(finding: Finding) -> str:

@@ -20,13 +20,16 @@ from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import without_password
 from esper.bus.inbox import Inbox
-from esper.cli.plan import ROLES, Place
+from esper.cli.plan import KEYRINGS, Place
 from esper.errors import EsperError, SettingError
 from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.runtime import logbook, runfile
 from esper.runtime.runfile import EMBEDDED, RunFile
 
 T = TypeVar("T")
+
+AWAY_S = 3.0
+"""A Redis outside that does not answer for so long is waited for no more at a run's end: what it holds stays there."""
 
 log = structlog.get_logger()
 
@@ -81,11 +84,19 @@ async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
                     await keep_log(record, directory)
 
 
+def patience_s(redis: EmbeddedRedis | None) -> float:
+    """How long an answer is waited for at the end of a run. What its own Redis holds is lost with it."""
+    return AWAY_S if redis is None else connect.WRITE_S
+
+
 async def keep_log(record: runs.RunRecord, directory: Path) -> None:
     """Leave the run's log there. Where that can't be, it is said: the run has ended all the same."""
     try:
+        if not record.has_own_redis:
+            async with connect.client(record.reach, AWAY_S) as redis:
+                await redis.execute_command("PING")
         reach = record.reach
-    except SettingError as error:  # the file with the password for its Redis is gone by now
+    except EsperError as error:  # it is away, or the file with the password for it is gone by now
         log.warning("log.not_kept", run=record.run_id, why=str(error))
         return
     await logbook.keep(reach, record.run_id, record.keyring("observer"), directory / logbook.LOG)
@@ -114,7 +125,7 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
         yield
     finally:
         try:
-            async with connect.writer(record.reach) as redis:  # anew: the password may be another by now
+            async with connect.client(record.reach, AWAY_S) as redis:  # anew: the password may be another by now
                 await runs.forget_outside(redis, record.name, record.run_id)
         except EsperError as error:  # the run has ended all the same, and a newer one takes the name over
             log.warning("run.not_taken_off", run=record.run_id, why=str(error))
@@ -122,11 +133,11 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
 
 def run_of(folder: Path) -> str:
     """The run that the keyrings of a folder are for; all of them, and one for each role."""
-    found = {keyring: RoleKeyring.load(folder / f"{keyring}.json") for keyring in ROLES}
+    found = {keyring: RoleKeyring.load(folder / f"{keyring}.json") for keyring in KEYRINGS}
     run_ids = {keys.run_id for keys in found.values()}
     if len(run_ids) > 1:
         raise SettingError("keys", str(folder), f"keyrings of one run, not of {' and '.join(sorted(run_ids))}")
-    for keyring, roles in ROLES.items():
+    for keyring, roles in KEYRINGS.items():
         if missing := set(roles) - set(found[keyring].roles):
             raise SettingError("keys", str(folder / f"{keyring}.json"), f"a keyring for {', '.join(sorted(missing))}")
     return run_ids.pop()
@@ -148,7 +159,7 @@ def folder_of(read: RunFile, folder: Path) -> Path:
 def hold_keys(record: runs.RunRecord, folder: Path | None) -> None:
     """The keyrings of a folder, which are rotated there; else new ones, from a master that is forgotten at once."""
     master = MasterKeyring.new(time.time_ns())
-    for keyring, roles in ROLES.items():
+    for keyring, roles in KEYRINGS.items():
         if folder is not None:
             record.keyring(keyring).symlink_to((folder / f"{keyring}.json").absolute())
         else:

@@ -67,14 +67,15 @@ def heartbeat_line(beat: pb.Heartbeat, now_ns: int) -> str:
     )
 
 
-def seed_line(state: pb.SeedState) -> str:
-    """Where one seed stands."""
+def seed_line(state: pb.SeedState, why: str = "") -> str:
+    """Where one seed stands; `why`: what it was culled for."""
     place = f" at {state.site}" if state.site else ""
     grown = f" ({state.blueprint_id})" if state.blueprint_id else ""
     paused = "  paused" if state.paused else ""
     embargo = f" until epoch {state.embargo_until_epoch}" if state.stage == EMBARGOED else ""
     stage = f"{short(state.stage)}{embargo}"
-    return printable(f"  {state.seed_id}{place}{grown}  {stage}  alpha {number(state.alpha)}{paused}")
+    culled = f"  culled: {why}" if why else ""
+    return printable(f"  {state.seed_id}{place}{grown}  {stage}  alpha {number(state.alpha)}{paused}{culled}")
 
 
 def number(value: float) -> str:

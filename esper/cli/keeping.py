@@ -7,12 +7,16 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from esper.bus import connect, names
 from esper.bus.embedded import EmbeddedRedis
-from esper.cli.fleet import Fleet
+from esper.bus.faults import UnavailableError
+from esper.cli.fleet import Fleet, patience_s
 from esper.cli.plan import planned
 from esper.errors import BusError, EsperError, SettingError
 from esper.runtime import control, logfiles, notify
@@ -27,6 +31,8 @@ from esper.runtime.spawn import said
 from esper.runtime.unit import Plan, Say, Unit
 
 LOOK_S = 0.1
+
+log = structlog.get_logger()
 
 
 class KeptRedis:
@@ -97,9 +103,7 @@ async def kept(run: Fleet, plans: Sequence[Sequence[Plan]] = ()) -> AsyncIterato
     notes, path = Notes(), run.record.directory / "notify"
     own = None if run.redis is None else KeptRedis(run.redis, run.read.restart, notes, run.place.logs)
 
-    async def until_settled(role: str) -> None:
-        await drained(run, role, notes)
-
+    until_settled = Draining(run, notes)
     environment = {notify.SOCKET: str(path)}
     tiers = [
         [Unit(plan, run.place.logs, environment, notes) for plan in tier]
@@ -117,20 +121,49 @@ async def kept(run: Fleet, plans: Sequence[Sequence[Plan]] = ()) -> AsyncIterato
                 await end(beside)
 
 
-async def drained(run: Fleet, role: str, notes: Notes) -> None:
-    """Before a tier of aggregators ends: until it has folded all that was said to it, or it has taken too long."""
-    told = {"regional": ("telemetry", "regional"), "global": ("regional", "global")}.get(role)
-    if told is None:
-        return
-    groups = [(names.region_key(run.record.run_id, region, told[0]), told[1]) for region in run.read.regions]
+@asynccontextmanager
+async def drained_at_end(crew: Crew) -> AsyncIterator[None]:
+    """End the crew after this block. Where the block fails that is what went wrong; the rest is said in the log."""
     try:
-        async with connect.writer(run.record.reach) as redis:
-            left = await settled(redis, groups, run.read.settle_s)
-    except EsperError as error:  # Redis is away, or the password for it
-        notes("tier.unsettled", tier=role, why=str(error))
-    else:
-        if left:
-            notes("tier.unsettled", tier=role, why=f"{left:g} entries wait after {run.read.settle_s:g} s")
+        yield
+    except BaseException:
+        try:
+            await crew.drain()
+        except EsperError as error:
+            log.warning("run.not_drained", why=str(error))
+        raise
+    await crew.drain()
+
+
+@dataclass
+class Draining:
+    """Waits, before a tier of aggregators ends, until it has folded all that was said to it, or it takes too long.
+
+    A Redis outside that does not answer is asked once, and no tier after that waits for it.
+    """
+
+    run: Fleet
+    notes: Say
+    away: str = ""
+
+    async def __call__(self, role: str) -> None:
+        told = {"regional": ("telemetry", "regional"), "global": ("regional", "global")}.get(role)
+        if told is None:
+            return
+        if self.away:
+            self.notes("tier.unsettled", tier=role, why=self.away)
+            return
+        record, read = self.run.record, self.run.read
+        groups = [(names.region_key(record.run_id, region, told[0]), told[1]) for region in read.regions]
+        try:
+            async with connect.client(record.reach, patience_s(self.run.redis)) as redis:
+                left = await settled(redis, groups, read.settle_s)
+        except EsperError as error:  # Redis is away, or the password for it
+            self.away = str(error) if isinstance(error, UnavailableError) and self.run.redis is None else ""
+            self.notes("tier.unsettled", tier=role, why=str(error))
+        else:
+            if left:
+                self.notes("tier.unsettled", tier=role, why=f"{left:g} entries wait after {read.settle_s:g} s")
 
 
 async def answer(crew: Crew, asked: control.Request) -> AsyncGenerator[dict[str, Any], None]:

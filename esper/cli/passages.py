@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +18,7 @@ class Observer(Protocol):
     """Opens entries, and follows streams."""
 
     def opened(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None: ...
-    def merged(self, streams: Sequence[str], since: str = "$") -> AsyncGenerator[Opened, None]: ...
+    def merged(self, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +53,36 @@ class Reading:
     left: Callable[[Opened], Opened | None]
 
     async def messages(self, passage: Passage) -> AsyncGenerator[Opened, None]:
-        """What the passage says. Ends where it does; where it follows without an end, never."""
-        newest = max([await tail.newest_id(self.redis, stream) for stream in self.streams], key=entry_order)
+        """What the passage says. Ends where it does; where it follows without an end, never.
+
+        Where each stream stands is its own: on a Cluster each server gives out ids by its own clock.
+        """
+        newest = {stream: await tail.newest_id(self.redis, stream) for stream in self.streams}
+        coming = {stream: end for stream, end in newest.items() if not passage.is_over(end)}
         if passage.since != NOW:
-            end = passage.until if passage.is_over(newest) else newest
-            found = self._newest(passage, end) if passage.last else self._forward(passage.since, end)
+            ends = {stream: coming.get(stream, passage.until) for stream in self.streams}
+            found = self._newest(passage, ends) if passage.last else self._forward(passage.since, ends)
             async with aclosing(found) as before:
                 async for opened in before:
                     yield opened
-        if passage.follows and not passage.is_over(newest):
-            async with aclosing(self.observer.merged(self.streams, newest)) as coming:
-                async for opened in coming:
-                    if passage.is_over(opened.entry_id):
-                        return
-                    if (wanted := self.left(opened)) is not None:
-                        yield wanted
+        if passage.follows and coming:
+            async with aclosing(self._coming(passage, coming)) as messages:
+                async for opened in messages:
+                    yield opened
 
-    async def _newest(self, passage: Passage, end: str) -> AsyncGenerator[Opened, None]:
+    async def _coming(self, passage: Passage, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
+        """Of several streams one may lie behind the end before another: they end with whoever asks."""
+        async with aclosing(self.observer.merged(positions)) as messages:
+            async for opened in messages:
+                is_over = passage.is_over(opened.entry_id)
+                if is_over and len(positions) == 1:
+                    return
+                if not is_over and (wanted := self.left(opened)) is not None:
+                    yield wanted
+
+    async def _newest(self, passage: Passage, ends: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
         found: list[Opened] = []
-        for stream in self.streams:
+        for stream, end in ends.items():
             num = 0
             async with aclosing(tail.backwards(self.redis, stream, end)) as entries:
                 async for entry_id, sealed in entries:
@@ -83,9 +94,9 @@ class Reading:
         for opened in sorted(found, key=lambda opened: entry_order(opened.entry_id))[-(passage.last or 0) :]:
             yield opened
 
-    async def _forward(self, since: str, end: str) -> AsyncGenerator[Opened, None]:
+    async def _forward(self, since: str, ends: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
         """The first of all streams, again and again."""
-        parts = [self._part(stream, since, end) for stream in self.streams]
+        parts = [self._part(stream, since, end) for stream, end in ends.items()]
         heads = [(await anext(part, None), part) for part in parts]
         waiting = [(head, part) for head, part in heads if head is not None]
         while waiting:

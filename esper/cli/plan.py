@@ -19,7 +19,7 @@ from esper.runtime.spawn import Program
 from esper.runtime.unit import Plan
 
 Variables = Callable[[], Mapping[str, str]]
-ROLES: dict[str, list[Role]] = {
+KEYRINGS: dict[str, list[Role]] = {
     "worker": [Role.WORKER],
     "coordinator": [Role.COORDINATOR],
     "regional": [Role.REGIONAL],
@@ -131,7 +131,7 @@ def served(kind: Kind, place: Place, role: str, name: str, **settings: str) -> P
 
 
 def process(name: str, kind: Process, place: Place) -> Plan:
-    keyring = next(keyring for keyring, roles in ROLES.items() if kind.keys in roles)
+    keyring = next(keyring for keyring, roles in KEYRINGS.items() if kind.keys in roles)
     program = place.program(name, kind.command, kind, keyring)
     return Plan(
         name,

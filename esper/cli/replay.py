@@ -18,6 +18,7 @@ import typer
 
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir
 from esper.cli.ports import free_port
+from esper.cli.verdict import ending_with
 from esper.errors import EsperError, SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
@@ -106,9 +107,8 @@ def replay(
         typer.echo(f"run {made[0].run_id} can be replayed: {ranks}")
         return
     result = _run_again(made, arguments, reads, timeout_s)
-    typer.echo(notation.dumps(result.row()) if json else told(result))
-    if not result.equal:
-        raise typer.Exit(DIFFERS)
+    with ending_with(0 if result.equal else DIFFERS):
+        typer.echo(notation.dumps(result.row()) if json else told(result))
 
 
 def told(result: Result) -> str:

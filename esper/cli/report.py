@@ -12,6 +12,7 @@ import typer
 from esper.bench.output.placed import place
 from esper.bus.names import NAME
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir
+from esper.cli.verdict import ending_with
 
 if TYPE_CHECKING:
     from esper.web.finished import Finished
@@ -33,9 +34,8 @@ def report(
     place(page, path)
     entries, findings = checked.num_entries, len(checked.findings)
     told = {"report": str(path), "run": checked.run_id, "entries": entries, "findings": findings}
-    typer.echo(notation.dumps(told) if json else f"{path}: {entries} entries, {findings} findings")
-    if checked.findings:
-        raise typer.Exit(FOUND)
+    with ending_with(FOUND if findings else 0):
+        typer.echo(notation.dumps(told) if json else f"{path}: {entries} entries, {findings} findings")
 
 
 async def _read(run: str, runs_dir: Path, keyring: Path | None) -> tuple[Finished, str]:

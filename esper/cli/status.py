@@ -5,8 +5,21 @@ from __future__ import annotations
 import asyncio
 import json as notation
 import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from esper.cli.options import AsObject, LiveRun
+from esper.leyline.lifecycle import CULLED, EMBARGOED
+
+if TYPE_CHECKING:
+    from esper.client import Controller
+    from esper.view.picture import Picture
+    from esper.view.seeds import Moment
+
+GONE = (CULLED, EMBARGOED)
+"""Entered in one step."""
+MOST_RECEIPTS = 2_048
+"""The newest, among them the outcomes of what ranks have asked for by themselves."""
 
 
 def status(
@@ -24,12 +37,38 @@ async def _status(run: str | None, as_json: bool) -> None:
 
     async with Controller.connect(run, name="status") as controller:
         workers = await controller.status()
+        seeds = [state for beat in workers.values() for state in beat.seeds]
+        culled = {state.seed_id: state.stage_since_step for state in seeds if state.stage in GONE}
+        why = reasons(await _picture(controller), culled) if culled else {}
     if as_json:
         beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
-        print(notation.dumps({"run": controller.run_id, "workers": beats}))
+        print(notation.dumps({"run": controller.run_id, "workers": beats, "culled": why}))
         return
     print(f"run {controller.run_id}: {counted(len(workers), 'worker')} heard of")
     for _, beat in sorted(workers.items()):
         print(form.heartbeat_line(beat, time.time_ns()))
         for state in beat.seeds:
-            print(form.seed_line(state))
+            print(form.seed_line(state, why.get(state.seed_id, "")))
+
+
+async def _picture(controller: Controller) -> Picture:
+    """Of what was answered lately."""
+    from esper.bus import names
+    from esper.view.picture import Picture
+
+    picture = Picture(controller.run_id)
+    for opened in await controller.observer.newest(names.key(controller.run_id, "receipts"), MOST_RECEIPTS):
+        picture.note(opened)
+    return picture
+
+
+def reasons(picture: Picture, culled: Mapping[str, int]) -> dict[str, str]:
+    """Why each of these seeds was culled in the step that is given, as far as it was said."""
+    found = {seed: culled_for(picture.seeds.of(seed).moments, step) for seed, step in sorted(culled.items())}
+    return {seed: why for seed, why in found.items() if why}
+
+
+def culled_for(moments: Sequence[Moment], step: int) -> str:
+    """What was told of the cull in this step: an earlier life under the same id had another end."""
+    told = (each for each in moments if each.step == step and each.passed and each.stage in GONE)
+    return next((each.detail for each in told), "")

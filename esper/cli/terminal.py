@@ -9,6 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import IO, TextIO, cast
+
+from rich.console import Console
 
 MOST_WAITING = 1_000
 """Texts that wait for a reader who is slow, or has stopped the terminal by Ctrl-S; it misses the others."""
@@ -77,3 +80,10 @@ def terminal(descriptor: int, *, is_ours: bool = False) -> Iterator[Terminal]:
         yield made
     finally:
         made.finish()
+
+
+@contextmanager
+def console(stream: TextIO) -> Iterator[Console]:
+    """That holds nobody up, and ends nobody."""
+    with terminal(stream.fileno()) as output:
+        yield Console(file=cast(IO[str], output))

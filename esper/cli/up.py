@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Annotated, Any, TextIO, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,9 +22,9 @@ from esper.bus.runs import RunRecord, list_live
 from esper.cli.dashboard import show
 from esper.cli.detach import detached
 from esper.cli.fleet import Fleet, example, example_file, fleet
-from esper.cli.keeping import kept
+from esper.cli.keeping import drained_at_end, kept
 from esper.cli.quiet import log_to
-from esper.cli.terminal import terminal
+from esper.cli.terminal import console
 from esper.errors import EsperError
 from esper.runtime import notify, runfile
 from esper.runtime.crew import Crew
@@ -69,6 +69,7 @@ class Keeper:
         self._is_awaited = told_fd >= 0  # whoever has started this waits until it is ready
         self._console = self._errors = Console(quiet=True)
         self._crew: Crew | None = None
+        self._failure: EsperError | None = None
         self._this: asyncio.Task[Any] | None = None
 
     async def keep(self, read: RunFile) -> int:
@@ -92,30 +93,27 @@ class Keeper:
         beside = [asyncio.create_task(self._announce(run, crew))]
         if self._told_fd < 0:
             beside.append(asyncio.create_task(self._screen(run)))
-        failure, in_order = None, False
         crew.start()
         try:
-            try:
+            async with drained_at_end(crew):
                 await crew.keep()
-            finally:
-                in_order = await crew.drain()
         except EsperError as error:  # given up, or not to be started
-            failure = error
+            self._failure = error
         finally:
             await end(beside)
         await telling
-        if failure is not None:
-            self._complain(str(failure))
-        return DONE if in_order and failure is None else FAILED
+        return FAILED if self._failure is not None or crew.was_any_killed else DONE
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """What it says goes to the terminal, unless that is another's by then; what is wrong always."""
-        with ExitStack() as stack:
-            if self._told_fd < 0:
-                self._console = stack.enter_context(console(sys.stdout))
-            self._errors = stack.enter_context(console(sys.stderr))
-            yield
+        """What it says goes to the terminal, unless that is another's by then; what is wrong always, and why last."""
+        with console(sys.stderr) as self._errors:
+            with ExitStack() as stack:
+                if self._told_fd < 0:
+                    self._console = stack.enter_context(console(sys.stdout))
+                yield
+            if self._failure is not None:
+                self._complain(str(self._failure))
 
     def _on_signal(self) -> None:
         """The first one ends the run in order, the next one at once."""
@@ -171,13 +169,6 @@ class Keeper:
 
     def _complain(self, line: str) -> None:
         self._errors.print(f"esper: {line}", highlight=False, soft_wrap=True, markup=False)
-
-
-@contextmanager
-def console(stream: TextIO) -> Iterator[Console]:
-    """That holds nobody up, and ends nobody."""
-    with terminal(stream.fileno()) as output:
-        yield Console(file=cast(IO[str], output))
 
 
 def namesakes(record: RunRecord) -> list[str]:

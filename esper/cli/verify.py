@@ -11,6 +11,7 @@ import typer
 
 from esper.cli.options import RUNS, AnyKeyring, AsJson, RunsDir
 from esper.cli.printed import printable
+from esper.cli.verdict import ending_with
 from esper.runtime import logbook
 from esper.runtime.audit import Audit, Finding, audit
 
@@ -26,11 +27,10 @@ def verify(
     """Check a log, one line for each finding, with its entry id. Status 0: nothing found; 1: something; 2: no log."""
     book, keys = asyncio.run(logbook.find(log, runs_dir, keyring))
     result = audit(book, keys)
-    for each in (*result.notes, *result.findings):
-        typer.echo(notation.dumps(asdict(each)) if json else line(each))
-    typer.echo(notation.dumps(row(result)) if json else summary(result))
-    if result.findings:
-        raise typer.Exit(FOUND)
+    with ending_with(FOUND if result.findings else 0):
+        for each in (*result.notes, *result.findings):
+            typer.echo(notation.dumps(asdict(each)) if json else line(each))
+        typer.echo(notation.dumps(row(result)) if json else summary(result))
 
 
 def line(finding: Finding) -> str:

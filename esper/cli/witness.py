@@ -51,8 +51,8 @@ class Witness:
 
     async def follow(self, observer: Observer) -> None:
         """Receipts, decisions and heartbeats from the beginning of the run on, without end."""
-        streams = [names.key(self.collected.run_id, name) for name in STREAMS]
-        async with aclosing(observer.merged(streams, "0")) as messages:
+        positions = {names.key(self.collected.run_id, name): "0" for name in STREAMS}
+        async with aclosing(observer.merged(positions)) as messages:
             async for opened in messages:
                 self.collected.note(opened.message)
                 self.picture.note(opened)

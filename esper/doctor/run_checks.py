@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from esper.bus.acl import ROLES, adds, joins, looks, user_name
+from esper.bus.acl import USERS, adds, joins, looks, user_name
 from esper.bus.names import STREAMS
 from esper.bus.survey import Group, StreamView
 from esper.doctor.facts import Rights
@@ -48,9 +48,9 @@ def behind(name: str, group: Group) -> Finding:
 
 def role_of(run_id: str, user: str, roles: Iterable[Role]) -> str | None:
     """Which of the users of `esper acl` this is: by its name, else by the roles of its keyring. None: none of them."""
-    named = [role for role in ROLES if user_name(run_id, role) == user]
+    named = [role for role in USERS if user_name(run_id, role) == user]
     held = {role.value for role in roles}
-    return next(iter(named or [role for role, needs in ROLES.items() if needs and held == {*needs}]), None)
+    return next(iter(named or [role for role, needs in USERS.items() if needs and held == {*needs}]), None)
 
 
 def rights_finding(role: str, found: Rights) -> Finding:

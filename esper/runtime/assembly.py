@@ -16,7 +16,7 @@ from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
 from esper.runtime.lanes import Lanes
 from esper.runtime.missing import Missing
-from esper.runtime.namesake import require_alone
+from esper.runtime.namesake import Newcomer, require_alone
 from esper.runtime.orders import Orders
 from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
@@ -32,12 +32,12 @@ async def assemble(
     origin: Origin,
     lanes: Lanes,
     *,
-    fresh: bool = False,
+    newcomer: Newcomer | None = None,
     waits: bool = False,
     durability: Wanted = "fast",
 ) -> Beside:
-    """Connect, check the server, load what this worker had seen of each log. `fresh`: its trainer has just begun.
-    SettingError where another worker of the run bears this name already.
+    """Connect, check the server, load what this worker had seen of each log. `newcomer`: its trainer, where that has
+    just begun. SettingError where a worker is in the run beside which it can't be.
 
     `waits`: the logs are read once the trainer says that it begins.
     """
@@ -45,14 +45,14 @@ async def assemble(
     await wait_ready(redis, PATIENCE_S)
     await admit(redis, durability)
     await clock.look(redis)
-    if fresh:
+    if newcomer is not None:
         beats = _opener(access, name, Domain.HEARTBEAT, None)
-        await require_alone(redis, access.run_id, name, beats, clock.now_ms())
+        await require_alone(redis, access.run_id, newcomer, beats, clock.now_ms())
     guards = {log: ReplayGuard() for log in LOGS}
     outbox = Outbox(redis)
     windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
     await windows.take_over()
-    decided = await _past(redis, access.run_id, name, fresh=fresh)
+    decided = await _past(redis, access.run_id, name, fresh=newcomer is not None)
     again = {log: _opener(access, name, domain, None) for log, domain in LOGS.items()}
     recaller = Recaller(redis, access.run_id, name, again, clock)
     orders = Orders(past=entry_order(decided), worker=name)

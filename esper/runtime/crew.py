@@ -93,6 +93,11 @@ class Crew:
     def units(self) -> list[Unit]:
         return [unit for tier in self.tiers for unit in tier]
 
+    @property
+    def was_any_killed(self) -> bool:
+        """Whether one had to be, as it did not end in its time."""
+        return any(unit.was_killed for unit in self.units)
+
     def start(self, later: Collection[str] = ()) -> None:
         """All at once, but `later`, which wait until they are played: each waits for what it needs of the others."""
         if self.server is not None:
@@ -146,7 +151,7 @@ class Crew:
         self.drained.set()
         for each in wrong:
             raise each
-        return not any(unit.was_killed for unit in self.units)
+        return not self.was_any_killed
 
     def hurry(self) -> None:
         """Kill what is left, and wait for nobody."""

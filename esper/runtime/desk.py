@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 import structlog
 
-from esper.bus.delivery import Delivery
+from esper.bus.delivery import MAX_ATTEMPTS, Delivery
 from esper.bus.names import beside
 from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import EsperError, RefusedError, UnsealedError
@@ -39,27 +39,30 @@ class Desk(Generic[T]):
         self.num_repeats = 0
         self._series: dict[tuple[Route | None, str, str], str] = {}  # by the route of a message, where it was met
 
-    def answered(self, batch: Iterable[Delivery], repeats: Repeats, noted: Noted | None = None) -> Settlement:
-        """What a batch comes to; these messages of it took effect before. Asked for anew with the same `noted`."""
+    def answered(self, batch: Sequence[Delivery], repeats: Repeats, noted: Noted | None = None) -> Settlement:
+        """What a batch comes to; these messages of it took effect before. Asked for anew with the same `noted`.
+
+        Whatever becomes of an entry, it is done with, and acknowledged.
+        """
         settlement, noted = Settlement(), {} if noted is None else noted
+        settlement.ack_all(batch)
         for delivery in batch:
-            self.answer(delivery, settlement, repeats, noted)
+            if delivery.attempts > MAX_ATTEMPTS:
+                reject_spent(settlement, delivery)
+            else:
+                self._answer(delivery, settlement, repeats, noted)
         return settlement
 
-    def answer(self, delivery: Delivery, settlement: Settlement, repeats: Repeats, noted: Noted) -> None:
-        """Settle one delivery; where it is refused, alone: its neighbours go on."""
-        if delivery.spent:
-            reject_spent(settlement, delivery)
-            return
+    def _answer(self, delivery: Delivery, settlement: Settlement, repeats: Repeats, noted: Noted) -> None:
+        """Answer one delivery; where it is refused, alone: its neighbours go on."""
         try:
             opened = self.read(delivery)
-            message = self._message_of(opened, delivery)
+            message = self._message_of(opened, delivery) if self.once else None
             is_repeat = message is not None and (message in repeats or settlement.holds(*message))
-            answers = [] if is_repeat else list(self.handle(opened))
+            answers = () if is_repeat else list(self.handle(opened))
         except EsperError as error:
             self._refuse(delivery, error, settlement, noted)
             return
-        settlement.ack(delivery)
         if is_repeat:
             self.num_repeats += 1
         elif message is not None:  # only now: what failed took no effect, and may come again
@@ -68,18 +71,17 @@ class Desk(Generic[T]):
             settlement.write(stream, sealed)
 
     def _refuse(self, delivery: Delivery, error: EsperError, settlement: Settlement, noted: Noted) -> None:
-        if delivery.entry_id not in noted:
-            noted[delivery.entry_id] = self.refusals.note(delivery.stream, delivery.entry_id, error)
-        if noted[delivery.entry_id]:
+        is_told = noted.get(delivery.entry_id)
+        if is_told is None:
+            is_told = noted[delivery.entry_id] = self.refusals.note(delivery.stream, delivery.entry_id, error)
+        if is_told:
             settlement.reject(delivery, error, None if isinstance(error, RefusedError) else delivery.body)
-        else:
-            settlement.ack(delivery)
         if isinstance(error, UnsealedError):  # else a stream that is kept whole would grow with every flood
             settlement.drop(delivery)
 
     def _message_of(self, opened: T, delivery: Delivery) -> Message | None:
         """Who it is, whatever entry holds it. None: that does not matter here."""
-        if not self.once or not isinstance(opened, Opened):
+        if not isinstance(opened, Opened):
             return None
         return self._series_of(opened, delivery), opened.header.sequence
 

@@ -17,6 +17,7 @@ from esper.leyline.frames import FrameDecoder, encode
 from esper.runtime.alarm import ALARM_FD, TRAINER_PID, await_alarm
 
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
+WORLD_SIZE = "ESPER_LINK_WORLD_SIZE"
 _BUFFER_BYTES = 1 << 20
 
 

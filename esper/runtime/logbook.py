@@ -76,7 +76,9 @@ def read_file(path: Path) -> Logbook:
                 digest.update(raw)
     except OSError as error:
         raise SettingError("log", str(path), f"a readable file ({error.strerror})") from error
-    if book.run_id and not foot:
+    if not book.run_id:
+        book.flaws.append("the log has no first line with its run: it is no exported log, or its beginning was cut off")
+    if not foot:
         book.flaws.append("the log has no last line with the number of its entries: it was cut short")
     return book
 

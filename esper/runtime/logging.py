@@ -13,22 +13,26 @@ from esper.runtime.settings import Settings
 
 
 class Lines:
-    """A descriptor that takes whole lines or loses them: a full disk is no reason to end what its log tells of.
+    """A descriptor that takes lines or loses them: a full disk is no reason to end what its log tells of.
 
     sys.stderr would keep a line that it could not write, and fail again at the end of the process: status 120.
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._text = descriptor, ""
+        self._descriptor, self._text, self._is_torn = descriptor, "", False
 
     def write(self, text: str) -> int:
         self._text += text
         return len(text)
 
     def flush(self) -> None:
+        """Write what there is. Where a part alone is taken, as by a disk that fills up, the next line begins anew."""
         line, self._text = self._text.encode(errors="backslashreplace"), ""
+        left = b"\n" + line if self._is_torn else line
         with suppress(OSError):
-            os.write(self._descriptor, line)
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+                self._is_torn = bool(left)
 
 
 def configure(settings: Settings, **context: Any) -> None:

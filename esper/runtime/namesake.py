@@ -1,59 +1,101 @@
-"""Refuses a trainer whose name another one of the run bears: two would take each other's orders off one group."""
+"""Refuses a trainer that would not be alone: another one bears its name, or the run is one of another kind."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from esper.bus import names, tail
 from esper.bus.connect import Redis
 from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
-from esper.leyline.envelope import unpack
 from esper.leyline.seal import Opener
+
+Beat: TypeAlias = tuple[str, pb.Heartbeat]
+"""Whose it is, and what it says."""
 
 NUM_LOOKED_AT = 512
 RECENT_MS = 1_500
-WATCH_S = 1.5
-"""A worker beats twice a second."""
+WATCH_S = 2.2
+"""A worker beats twice a second, or at its next boundary: where steps take up to a second it is heard twice in that."""
 LOOK_S = 0.1
 NUM_BEATS = 2
 """One may have been on its way when its trainer died."""
 
 
-async def require_alone(
-    redis: Redis, run_id: str, name: str, opener: Opener, now_ms: int, watch_s: float = WATCH_S
-) -> None:
-    """Before a trainer that has just begun touches the groups of its name. SettingError where another process of this
-    name, in no process group, has beaten lately and goes on to: that is looked at for `watch_s` seconds.
+class Newcomer(NamedTuple):
+    """A trainer that has just begun."""
 
-    Ranks are not looked after: whoever starts their group ends the old one first.
+    name: str
+    world_size: int = 1
+
+    def is_rival(self, producer: str, beat: pb.Heartbeat) -> bool:
+        """Whether both can't be in one run, if the other one lives: a run is one process group, or replicas.
+
+        A rank that is not heard itself may be one that hangs since its group has ended, which is to begin anew.
+        """
+        if beat.HasField("report") or (beat.world_size > 1 and beat.repeated):
+            return False
+        return (beat.world_size > 1) != (self.world_size > 1) or producer == self.name
+
+    def refusal(self, producer: str, beat: pb.Heartbeat) -> SettingError:
+        """Why it is not let in beside that one."""
+        if beat.world_size == self.world_size == 1:
+            expected = f"one that no other worker of the run bears: a process called so stands at step {beat.step}"
+            return SettingError("name of this worker (ESPER_NAME, attach(name=...))", self.name, expected)
+        met = f"{producer}, one of {beat.world_size}, stands at step {beat.step}"
+        expected = f"a run of its own (ESPER_RUN): {met}, and a run is one process group or workers in none"
+        return SettingError("place of this worker", f"{self.name}, one of {self.world_size}", expected)
+
+
+async def require_alone(
+    redis: Redis, run_id: str, newcomer: Newcomer, opener: Opener, now_ms: int, watch_s: float = WATCH_S
+) -> None:
+    """Before a trainer that has just begun touches the groups of its name. SettingError where one that it can't be
+    beside has beaten lately and goes on to: that is looked at for `watch_s` seconds, unless it falls silent before.
     """
     stream = names.key(run_id, "heartbeats")
     entries = await tail.last(redis, stream, NUM_LOOKED_AT)
     recent = [entry for entry in entries if entry_ms(entry[0]) >= now_ms - RECENT_MS]
-    beats = [beat for at, sealed in recent if (beat := _beat_of(name, opener, at, sealed, now_ms)) is not None]
-    if not beats or beats[-1].HasField("report") or beats[-1].world_size > 1:
-        return
-    position, num, give_up_at = entries[-1][0], 0, time.monotonic() + watch_s
-    while time.monotonic() < give_up_at:
+    heard_ms = _last_heard_ms(newcomer, [(at, _beat(opener, at, sealed, now_ms)) for at, sealed in recent])
+    position, num, began_s, waited_s = entries[-1][0] if entries else "0", Counter[int](), time.monotonic(), 0.0
+    while waited_s < watch_s and now_ms + waited_s * 1000 - heard_ms <= RECENT_MS:
         await asyncio.sleep(LOOK_S)
+        waited_s = time.monotonic() - began_s
         for row in await tail.read_after(redis, stream, position, waits=False):
             position, sealed = tail.message(row)
-            beat = _beat_of(name, opener, position, sealed, now_ms)
-            num += beat is not None and beat.incarnation == beats[-1].incarnation and not beat.HasField("report")
-            if beat is not None and num >= NUM_BEATS:
-                expected = f"one that no other worker of the run bears: a process called so stands at step {beat.step}"
-                raise SettingError("name of this worker (ESPER_NAME, attach(name=...))", name, expected)
+            met = _beat(opener, position, sealed, now_ms)
+            if met is None or not newcomer.is_rival(*met):
+                continue
+            heard_ms = entry_ms(position)
+            num[met[1].incarnation] += 1
+            if num[met[1].incarnation] >= NUM_BEATS:
+                raise newcomer.refusal(*met)
 
 
-def _beat_of(name: str, opener: Opener, at: str, sealed: bytes, now_ms: int) -> pb.Heartbeat | None:
-    """The heartbeat, if it is of a worker of this name; the others' are not opened."""
+def _last_heard_ms(newcomer: Newcomer, beats: Sequence[tuple[str, Beat | None]]) -> float:
+    """When a rival that has not left was last heard: not by the newest word of each alone, as a rank whose steps take
+    half a second has its words repeated in between. Minus infinity: there is none.
+    """
+    heard = [(at, *beat) for at, beat in beats if beat is not None]
+    newest = {producer: beat for _, producer, beat in heard}
+    rivals = [
+        at
+        for at, producer, beat in heard
+        if newcomer.is_rival(producer, beat) and not newest[producer].HasField("report")
+    ]
+    return entry_ms(rivals[-1]) if rivals else -math.inf
+
+
+def _beat(opener: Opener, at: str, sealed: bytes, now_ms: int) -> Beat | None:
+    """The heartbeat, and whose it is."""
     try:
-        if unpack(sealed).header.producer != name:
-            return None
-        message = opener.open(sealed, at, now_ms).message
+        opened = opener.open(sealed, at, now_ms)
     except RefusedError:
         return None  # no word of a worker's, and the coordinator's to tell
-    return message if isinstance(message, pb.Heartbeat) else None
+    return (opened.header.producer, opened.message) if isinstance(opened.message, pb.Heartbeat) else None

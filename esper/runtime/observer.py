@@ -60,10 +60,10 @@ class Observer:
                 if opened := self.opened(stream, entry_id, sealed):
                     yield opened
 
-    async def merged(self, streams: Sequence[str], since: str = "$") -> AsyncGenerator[Opened, None]:
-        """Entries of several streams as they come; in order within each stream only."""
+    async def merged(self, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
+        """Entries of several streams as they come, each behind a position of its own; in order within each only."""
         queue: asyncio.Queue[Opened] = asyncio.Queue(maxsize=1_024)
-        readers = [asyncio.create_task(self._pour(stream, since, queue)) for stream in streams]
+        readers = [asyncio.create_task(self._pour(stream, since, queue)) for stream, since in positions.items()]
         try:
             while True:
                 yield await _next(queue, readers)

@@ -28,41 +28,44 @@ class Refusals:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.num_untold = 0  # refused without a dead letter or a receipt
         self._clock = clock
-        self._since: Counter[str] = Counter()
-        self._told_at_s = -TOLD_EVERY_S
+        self._told: Counter[tuple[str, str]] = Counter()
+        self._tells_at_s = clock()
         self._letters, self._filled_at_s = float(NUM_LETTERS), clock()
+        self._next_letter_at_s = clock()
 
     def note(self, stream: str, entry_id: str, error: EsperError) -> bool:
         """Count one; whether it may also be answered in Redis, by a dead letter or a receipt.
 
         Always where a holder of the key has sealed something new that makes no sense, or a handler failed.
         """
-        reason = reason_name(error.reason) if isinstance(error, RefusedError) else "failed"
-        self.counts[stream, reason] += 1
-        self._since[reason] += 1
+        reason = error.reason if isinstance(error, RefusedError) else None
+        self.counts[stream, "failed" if reason is None else reason_name(reason)] += 1
         now_s = self._clock()
-        if now_s >= self._told_at_s + TOLD_EVERY_S:
+        if now_s >= self._tells_at_s:
             self._tell(stream, entry_id, error, now_s)
-        may_be_told = _only_by_key(error) or self._takes_letter(now_s)
-        self.num_untold += not may_be_told
-        return may_be_told
+        # Replay and junk need no key; a value out of range under a good seal, met for the first time, does.
+        needs_key = reason is None or reason == OUT_OF_RANGE
+        if needs_key or (now_s >= self._next_letter_at_s and self._takes_letter(now_s)):
+            return True
+        self.num_untold += 1
+        return False
 
     def _tell(self, stream: str, entry_id: str, error: EsperError, now_s: float) -> None:
         """The newest by name, and how many of each reason since the last line."""
-        reasons = dict(self._since.most_common())
-        log.warning("message.refused", stream=stream, entry_id=entry_id, why=str(error), reasons=reasons)
-        self._since.clear()
-        self._told_at_s = now_s
+        since: Counter[str] = Counter()
+        for (_, reason), num in (self.counts - self._told).items():
+            since[reason] += num
+        log.warning(
+            "message.refused", stream=stream, entry_id=entry_id, why=str(error), reasons=dict(since.most_common())
+        )
+        self._told = self.counts.copy()
+        self._tells_at_s = now_s + TOLD_EVERY_S
 
     def _takes_letter(self, now_s: float) -> bool:
         self._letters = min(NUM_LETTERS, self._letters + (now_s - self._filled_at_s) * LETTERS_PER_S)
         self._filled_at_s = now_s
         if self._letters < 1:
+            self._next_letter_at_s = now_s + (1 - self._letters) / LETTERS_PER_S
             return False
         self._letters -= 1
         return True
-
-
-def _only_by_key(error: EsperError) -> bool:
-    """Replay and junk need no key; a value out of range under a good seal, met for the first time, does."""
-    return not isinstance(error, RefusedError) or error.reason == OUT_OF_RANGE

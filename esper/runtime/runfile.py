@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from esper.bus.acl import ROLES as USERS
+from esper.bus.acl import USERS
 from esper.errors import SettingError, near
 from esper.leyline.kinds import Role
 from esper.runtime.settings import Name

@@ -35,6 +35,14 @@ class State(StrEnum):
 ENDED = (State.STOPPED, State.DONE, State.FAILED)
 
 
+class NotAskedError(EsperError):
+    """The file that asks processes to end can't be made, as where the disk is full."""
+
+    def __init__(self, name: str, stop_file: Path, why: str) -> None:
+        self.name, self.stop_file, self.why = name, stop_file, why
+        super().__init__(f"{name} can't be asked to end by its file {stop_file}: {why}")
+
+
 class Say(Protocol):
     """Tells those who watch what has happened."""
 
@@ -118,10 +126,10 @@ class Unit:
             spawn.signal_group(process.pid, signal.SIGKILL)
 
     def let_end(self) -> None:
-        """Ask its processes to end by themselves, by the file that they look at; from now on they may."""
+        """Ask its processes to end by themselves, by the file that they look at; from now on they may. NotAskedError"""
         self.plan = replace(self.plan, may_end=True)
         if self.plan.stop_file is not None:
-            self.plan.stop_file.touch()
+            self._make_file(self.plan.stop_file)
 
     def death(self) -> EsperError:
         """Why it was given up: the one of its processes that ended first, with its last words, or was not started."""
@@ -226,11 +234,17 @@ class Unit:
         if self.plan.stop_file is None:
             return False
         try:
-            self.plan.stop_file.touch()
-        except OSError as error:  # as where the disk is full: a signal needs no room
-            self._say("process.unasked", unit=self.plan.name, why=str(error))
+            self._make_file(self.plan.stop_file)
+        except NotAskedError as error:  # a signal needs no room
+            self._say("process.unasked", unit=self.plan.name, why=error.why)
             return False
         return True
+
+    def _make_file(self, stop_file: Path) -> None:
+        try:
+            stop_file.touch()
+        except OSError as error:
+            raise NotAskedError(self.plan.name, stop_file, error.strerror or str(error)) from error
 
     def _is_now(self, state: State) -> None:
         if state is not self.state:

@@ -19,9 +19,10 @@ test: $(READY)
 
 # Three at once on two cores: a third of their time these tests wait, for heartbeats, leases and kills. The tests of a
 # file stay with one worker: they share demos, clusters, and what git lists. On a machine that does other work: JOBS=2.
+# tests/system/conftest.py says which files are begun first.
 JOBS ?= 3
 test-system: $(READY)
-	$(RUN)/python -m pytest tests/system -n $(JOBS) --dist loadscope
+	$(RUN)/python -m pytest tests/system -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 # Drives a headless Chromium over the pages of `esper web`: the one on PATH, or CHROMIUM=/path/to/it.
 test-web: $(VENV)/.browser
@@ -45,7 +46,7 @@ soak: $(READY)
 bench: $(READY)
 	$(RUN)/esper bench run --quick --sample --out bench/out
 
-# Every row, at the effort of figures that are published: hours.
+# Every row, at the effort of figures that are published: hours. Stopped and begun anew, it goes on where it was.
 bench-full: $(READY)
 	$(RUN)/esper bench run --full --out bench/out
 
@@ -62,14 +63,12 @@ bench-gpu:
 	$(RUN)/python -c 'import torch; assert torch.cuda.is_available(), "torch sees no CUDA device"'
 	$(RUN)/esper bench run --full --out bench/out
 
-# Single parts: scripts, and rows of files beside the bare client and peers. Less of it: make bench-parts BENCH=--quick.
-BENCH ?=
-PARTS := bus telemetry barrier peers/bus peers/steps
+# Rows of files: single parts, beside the bare client, torch alone, and peers. Less of it: make bench-parts BENCH=--quick.
+BENCH ?= --full
+PARTS := kasmina calibration scale checkpoints bus telemetry barrier peers/bus peers/steps
+FAMILIES := kasmina calibration scale checkpoints bus tiers barrier peers
 bench-parts: $(VENV)/.bench
-	$(RUN)/python bench/kasmina.py $(BENCH)
-	$(RUN)/python bench/calibration.py $(BENCH)
-	$(RUN)/python bench/scale.py $(BENCH)
-	$(RUN)/esper bench run bus tiers barrier peers $(PARTS:%=--from bench/%.py) $(or $(BENCH),--full)
+	$(RUN)/esper bench run $(FAMILIES) $(PARTS:%=--from bench/%.py) $(BENCH) --out bench/out/parts
 
 $(VENV)/.bench: $(READY)
 	$(PIP) -e '.[peers]' -c constraints.txt

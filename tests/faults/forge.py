@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from nacl.signing import SigningKey
 
 from esper.leyline import contracts as pb
 from esper.leyline.derive import KEY_BYTES, seal_key, signing_key
@@ -92,7 +92,7 @@ class Secrets:
             return self._known(self.valid, Domain.COMMAND, Role.CONTROLLER, run)
         return self._known(key_id, Domain(domain), Role(role.decode()), run)
 
-    def signing_key(self) -> Ed25519PrivateKey:
+    def signing_key(self) -> SigningKey:
         return signing_key(self._secrets[self.valid], self.valid, self.run, Role.CONTROLLER)
 
     def _derived(self, key_id: int, domain: Domain, role: Role, run: str) -> bytes:
@@ -166,7 +166,7 @@ class Forge:
         """Under the key that belongs to the header, and `role`, unless another is given."""
         data = draft.packed()
         if draft.flags & SIGNED:
-            data += self._signer.sign(data) if signature is None else signature
+            data += self._signer.sign(data).signature if signature is None else signature
         if key is None:
             key = self.secrets.seal_key(draft.key_id, draft.domain, role.encode(), self.secrets.run)
         return data + hmac.digest(key, data, "sha256")

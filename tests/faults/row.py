@@ -9,6 +9,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TypeAlias
 
+from esper.errors import SettingError
 from tests.faults import rows
 
 Amounts: TypeAlias = Mapping[str, int]  # what is done, and how often: {"messages": 20_000, "worker_kills": 40}
@@ -67,6 +68,14 @@ class Row:
     ci: Amounts
     chunk: Amounts
     num_chunks: int
+
+    def amounts(self, tier: str, changed: Amounts) -> Amounts:
+        """Those of the tier, but for what was changed. SettingError for a name that the row has not."""
+        asked = self.ci if tier == "ci" else self.chunk
+        for name, number in changed.items():
+            if name not in asked:
+                raise SettingError(name, number, f"one of the amounts of {self.name}: {', '.join(asked)}")
+        return {**asked, **changed}
 
 
 def table() -> Iterator[Row]:

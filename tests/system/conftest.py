@@ -16,6 +16,22 @@ from tests.system.processes import Esper
 from tests.system.scripted import Script
 from tests.system.town import Town
 
+# By what they took in processor time and in waiting: begun last, the longest would run on while other workers are done.
+LONGEST_FIRST = [
+    f"test_{name}.py"
+    for name in (
+        *("faults", "interrupts", "demo", "redis_trouble", "torchrun", "matrix", "docs_kept", "bench_soak", "tutorial"),
+        *("torchrun_nodes", "cluster", "docs_endless", "compose", "deep_rollback", "resumed_commands", "two_ranks"),
+        *("callbacks_steered", "bench_rows", "checkpoint_trials", "checkpoint_ranks", "teacher_steered"),
+    )
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The rest keep their order, and each file's tests theirs."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+
 
 @pytest.fixture
 def runtime() -> Iterator[Path]:
@@ -64,5 +80,13 @@ def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
 def town(server: EmbeddedRedis, run_id: str, tmp_path: Path) -> Iterator[Town]:
     """Servers as processes on that Redis, and a trainer in this one."""
     town = Town(server, run_id, tmp_path)
+    yield town
+    town.close()
+
+
+@pytest.fixture
+def coordinated(server: EmbeddedRedis, run_id: str, tmp_path: Path) -> Iterator[Town]:
+    """The same without the tiers: each of their processes takes the most of a second to start."""
+    town = Town(server, run_id, tmp_path, servers=["coordinator"])
     yield town
     town.close()

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import esper
@@ -20,25 +19,23 @@ from tests.seed_kit import SETTINGS, batch, loss_of, new_host
 EVERY = 8
 
 
-def is_over(stop: Path, world_size: int) -> bool:
+def is_over(stop: Path) -> bool:
     """Rank 0 looks, so that all ranks end after the same step."""
     flag = torch.tensor(float(stop.exists()))
-    if world_size > 1:
-        dist.broadcast(flag, 0)
+    dist.broadcast(flag, 0)
     return bool(flag)
 
 
 def main(folder: Path, rank: int, world_size: int) -> None:
     torch.set_num_threads(1)
-    if world_size > 1:
-        dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world_size)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world_size)
     host = new_host()
-    model: nn.Module = DistributedDataParallel(host) if world_size > 1 else host
+    model = DistributedDataParallel(host)
     optimizer = torch.optim.AdamW(host.parameters(), lr=1e-3)
     kept: dict[str, Any] = {"checkpoints": folder / "kept", "checkpoint_every": EVERY, "checkpoints_kept": 1_000}
     run = esper.attach(model, optimizer=optimizer, sites=["body", "head"], settings=SETTINGS, **kept)
     seen = {}
-    while not is_over(folder / "stop", world_size):
+    while not is_over(folder / "stop"):
         with run.step() as step:
             stages = {each.seed_id: each.stage for each in run.executor.states()}
             seen[run.step_number] = [strong_digest(run.portrait.weights()).hex(), stages]
@@ -51,8 +48,7 @@ def main(folder: Path, rank: int, world_size: int) -> None:
     memory = [ref.step for ref in run.portrait.states._snapshots.refs()]
     run.close()
     (folder / f"{rank}.json").write_text(json.dumps({"seen": seen, "memory": memory}))
-    if world_size > 1:
-        dist.destroy_process_group()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

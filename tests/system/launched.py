@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class Launched:
     A node is a torchrun of its own, with a disk of its own; two of them meet at one address.
     """
 
+    servers: Sequence[str] = (*SERVERS,)
+
     def __init__(
         self, url: str, run_id: str, directory: Path, name: str, *, num_nodes: int = 1, **settings: str
     ) -> None:
@@ -52,7 +54,8 @@ class Launched:
         self.stop_file = directory / "stop"
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         self._keyring(Role.CONTROLLER, Role.OPTIMIZER)
-        for each, (module, role, told) in SERVERS.items():
+        for each in self.servers:
+            module, role, told = SERVERS[each]
             self._start(each, (f"esper.workers.{module}",), {**self._common(role), "RUN": run_id, "NAME": each, **told})
         trains = {**self._common(Role.WORKER), "STOP_FILE": str(self.stop_file), **settings}
         meeting = (f"--rdzv-endpoint={HOST}:{free_ports(1)[0]}", f"--local-addr={HOST}", f"--rdzv-id={name}")
@@ -120,3 +123,9 @@ class Launched:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+class Coordinated(Launched):
+    """Without the tiers, of which a test asks nothing: each of their processes takes the most of a second to start."""
+
+    servers = ("coordinator",)

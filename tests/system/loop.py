@@ -31,11 +31,16 @@ class Loop:
             self.optimizer.zero_grad()
             step.loss(loss)
 
-    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000) -> None:
-        """Train on until something shows; the limit turns a hang into a failure."""
+    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000, rest_s: float = 0.0) -> None:
+        """Train on until something shows; the limit turns a hang into a failure.
+
+        Without a rest between two steps it takes a core from whoever is waited for.
+        """
         for _ in range(limit):
             if reached():
                 return
+            if rest_s:
+                self.run.exchange.pump(rest_s)
             self.step()
         raise AssertionError("never reached")
 

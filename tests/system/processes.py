@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 
 PATIENCE_S = 90.0
+REST_S = 0.005  # between two looks
+ENDED_WITHIN_S = 20.0  # patience too: a busy machine is no failure
 
 
 class Esper:
@@ -137,11 +139,11 @@ def stop(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def seconds_until(reached: Callable[[], bool], timeout_s: float = PATIENCE_S) -> float:
-    """Look, without rest, until it holds; how long that took."""
+    """Look now and then until it holds; how long that took. Without a rest it takes a core from who is waited for."""
     began = time.monotonic()
     while not reached():
         assert time.monotonic() - began < timeout_s, "never reached"
-        os.sched_yield()
+        select.select([], [], [], REST_S)
     return time.monotonic() - began
 
 
@@ -154,3 +156,20 @@ def runs_of(runtime: Path) -> list[str]:
 def logs_of(runtime: Path) -> dict[str, str]:
     """Every log that a command left below this place, by its file's name."""
     return {path.name: path.read_text(errors="replace") for path in runtime.glob("runs/*/logs/*.log")}
+
+
+def nothing_left(runtime: Path) -> bool:
+    """Whether all of its processes have ended, and no run is listed."""
+    return not processes(runtime) and not runs_of(runtime)
+
+
+def ends_by_ctrl_c(command: Esper, within_s: float = ENDED_WITHIN_S) -> int:
+    """Press it; the exit status of a command that took what it had started with it, in time and without a word."""
+    began = time.monotonic()
+    command.interrupt()
+    status = command.ended(within_s)
+    seconds_until(lambda: nothing_left(command.runtime), within_s)
+
+    assert time.monotonic() - began < within_s
+    assert "Traceback" not in command.text
+    return status

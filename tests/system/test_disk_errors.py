@@ -28,6 +28,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.system
+@pytest.mark.timeout(180)
 def test_whichever_call_fails_the_checkpoint_before_it_loads_and_training_goes_on(
     preloaded: Path, tmp_path: Path
 ) -> None:
@@ -36,7 +37,7 @@ def test_whichever_call_fails_the_checkpoint_before_it_loads_and_training_goes_o
         env=os.environ | {"LD_PRELOAD": str(preloaded), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=170,
         check=False,
     )
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def town(runtime: Path) -> Iterator[Town]:
     with EmbeddedRedis(runtime / "redis") as server:
-        town = Town(server, new_run_id("prefetched"), runtime)
+        town = Town(server, new_run_id("prefetched"), runtime, servers=["coordinator"])
         yield town
         town.close()
 

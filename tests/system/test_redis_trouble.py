@@ -63,10 +63,6 @@ def rate_is(town: Town, value: float) -> Callable[[], bool]:
     return lambda: town.run.optimizers.hyperparameters()["lr"] == value
 
 
-def counted(town: Town) -> int:
-    return sum(aggregate.num_packets for aggregate in town.said("global"))
-
-
 @pytest.mark.parametrize("said", TROUBLES)
 def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: str) -> None:
     harm, mend = TROUBLES[said]
@@ -83,7 +79,7 @@ def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: st
     town.steps_until(rate_is(town, 0.025))
     town.steps_until(lambda: "bus.regained" in town.log("runtime"))  # each part tries again in its own time
     report = town.run.close()
-    seconds_until(lambda: counted(town) >= report.packets - report.shed)
+    seconds_until(lambda: town.num_counted >= report.packets - report.shed)
 
     runtime = town.log("runtime")
     assert trained >= NUM_UNSTORED // 2
@@ -93,11 +89,12 @@ def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: st
     assert [process.poll() for process in town.servers.values()] == [None, None, None]
     packets = [packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets]
     assert set(packets) == set(range(1, report.packets - report.shed + 1))
-    assert counted(town) == report.packets - report.shed
+    assert town.num_counted == report.packets - report.shed
     assert (report.commands_applied, report.commands_failed) == (2, 0)
 
 
-def test_a_command_that_redis_acknowledged_before_it_was_killed_is_carried_out_once(town: Town) -> None:
+def test_a_command_that_redis_acknowledged_before_it_was_killed_is_carried_out_once(coordinated: Town) -> None:
+    town = coordinated
     town.publish(rate(0.05))
     town.steps_until(rate_is(town, 0.05))
     town.settle_down()
@@ -122,12 +119,14 @@ def test_a_command_that_redis_acknowledged_before_it_was_killed_is_carried_out_o
 RESUMED_S = 25.0
 """A coordinator's start took 8 of them at a load of ten on two cores; a trainer that hears nothing gives up at 30."""
 
+REST_S = 0.002  # between two steps
+
 
 def applied_within(town: Town, value: float) -> float:
     """Publish a command and train on until it has taken effect; seconds."""
     began = time.monotonic()
     town.publish(rate(value))
-    town.steps_until(rate_is(town, value), limit=2_000_000)
+    town.steps_until(rate_is(town, value), rest_s=REST_S)
     return time.monotonic() - began
 
 
@@ -167,16 +166,17 @@ def is_known(town: Town, sealed: bytes) -> bool:
     return False
 
 
-def test_a_second_coordinator_stands_by_and_takes_over_from_one_that_is_stopped(town: Town) -> None:
+def test_a_second_coordinator_stands_by_and_takes_over_from_one_that_is_stopped(coordinated: Town) -> None:
+    town = coordinated
     old = town.start_another("coordinator")
-    town.steps_until(lambda: "coordinator.stands_by" in town.log("coordinator"), limit=2_000_000)
+    town.steps_until(lambda: "coordinator.stands_by" in town.log("coordinator"), rest_s=REST_S)
     applied_within(town, 0.05)
     assert town.log("coordinator").count("coordinator.leads") == 1
 
     old.send_signal(signal.SIGSTOP)
     took_s = applied_within(town, 0.04)
     old.send_signal(signal.SIGCONT)
-    town.steps_until(lambda: old.poll() is not None, limit=2_000_000)
+    town.steps_until(lambda: old.poll() is not None, rest_s=REST_S)
     applied_within(town, 0.03)
 
     log = town.log("coordinator")
@@ -189,7 +189,8 @@ def test_a_second_coordinator_stands_by_and_takes_over_from_one_that_is_stopped(
 
 
 @pytest.mark.parametrize("survives", [True, False], ids=["the same coordinator", "a new coordinator"])
-def test_a_command_whose_commit_redis_has_forgotten_is_not_carried_out_again(town: Town, survives: bool) -> None:
+def test_a_command_whose_commit_redis_has_forgotten_is_not_carried_out_again(coordinated: Town, survives: bool) -> None:
+    town = coordinated
     applied_within(town, 0.05)
     town.settle_down()
     coordinator = town.servers["coordinator"]

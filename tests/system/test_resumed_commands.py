@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ import pytest
 
 from esper.bus import connect
 from esper.bus.floors import kept_key
+from esper.bus.names import new_run_id
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.manifest import Manifest
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.scripted import Script
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 Seen = dict[str, Any]
 BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
@@ -116,36 +119,55 @@ def lose_history(script: Script) -> None:
     asyncio.run(delete())
 
 
-def test_what_was_applied_after_the_checkpoint_is_applied_again_at_its_step(script: Script, tmp_path: Path) -> None:
-    rank = start(script, tmp_path, 2, KILLED, "begin")
+@dataclass(frozen=True)
+class Lived:
+    """A run that was killed after its checkpoint, resumed, and resumed once more after its history was lost."""
+
+    entries: list[str]  # of the commands that were decided before the checkpoint
+    kept: Manifest
+    needed: dict[str, str]
+    decisions: list[str]
+    first: Seen
+    again: Seen
+    told: Counter[str]  # receipts by command
+    copied: str  # the entry in which the first command came again
+    errors: str  # of whoever met that
+
+
+@pytest.fixture(scope="module")
+def lived(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    folder = tmp_path_factory.mktemp("resumed")
+    script = Script(redis_url, new_run_id("resumed"), folder)
+    rank = start(script, folder / "run", 2, KILLED, "begin")
     entries = steer(script, rank)
     first = said(rank)
-    [kept] = [Manifest.from_bytes(path.read_bytes()) for path in tmp_path.rglob("manifest.json")]
+    [kept] = [Manifest.from_bytes(path.read_bytes()) for path in folder.rglob("manifest.json")]
+    shutil.copytree(folder / "run", folder / "copy")
     needed = asyncio.run(needed_from(script))
 
-    again = said(start(script, tmp_path, 0, END, "resume"))
-
+    again = said(start(script, folder / "run", 0, END, "resume"))
     decisions = [opened.entry_id for opened in script.read("decisions")]
-    assert kept.log.positions == {"commands": entries[2], "optimizer": entries[1], "decisions": decisions[0]} == needed
+    receipts = [opened.message for opened in script.read("receipts")]
+    told = Counter(each.command_id for each in receipts if isinstance(each, pb.CommandReceipt))
+
+    lose_history(script)
+    rank = start(script, folder / "copy", 1, END, "resume")
+    wait_until(rank, lambda: num_heartbeats(script) > 0)
+    copied = script.copy("commands", entries[0])
+    script.commit(1, 14, ("commands", copied))
+    return Lived(entries, kept, needed, decisions, first, again, told, copied, ended(rank))
+
+
+def test_what_was_applied_after_the_checkpoint_is_applied_again_at_its_step(lived: Lived) -> None:
+    first, again, kept = lived.first, lived.again, lived.kept
+    positions = {"commands": lived.entries[2], "optimizer": lived.entries[1], "decisions": lived.decisions[0]}
+    assert kept.log.positions == positions == lived.needed
     assert list(again) == [str(step) for step in range(kept.place.step, END + 1)]
     assert [again[str(step)] for step in range(9, KILLED + 1)] == [first[str(step)] for step in range(9, KILLED + 1)]
     assert [set(again[str(step)][1]) for step in (AFTER - 1, AFTER)] == [{"s0"}, {"s0", "s1"}]
-    receipts = [opened.message for opened in script.read("receipts")]
-    told = Counter(each.command_id for each in receipts if isinstance(each, pb.CommandReceipt))
-    assert sorted(told.values()) == [1] * 5
+    assert sorted(lived.told.values()) == [1] * 5
 
 
-def test_after_a_loss_of_history_what_the_checkpoint_had_met_is_refused(script: Script, tmp_path: Path) -> None:
-    rank = start(script, tmp_path, 2, KILLED, "begin")
-    [germinated, *_] = steer(script, rank)
-    said(rank)
-    lose_history(script)
-
-    rank = start(script, tmp_path, 1, END, "resume")
-    wait_until(rank, lambda: num_heartbeats(script) > 0)
-    copied = script.copy("commands", germinated)
-    script.commit(1, 14, ("commands", copied))
-
-    errors = ended(rank)
-    assert f"round 1 names entry {copied} of :commands, refused here" in errors
-    assert f"was met as entry {germinated} and again as {copied}" in errors
+def test_after_a_loss_of_history_what_the_checkpoint_had_met_is_refused(lived: Lived) -> None:
+    assert f"round 1 names entry {lived.copied} of :commands, refused here" in lived.errors
+    assert f"was met as entry {lived.entries[0]} and again as {lived.copied}" in lived.errors

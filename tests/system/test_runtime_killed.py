@@ -9,7 +9,9 @@ import pytest
 
 from esper.leyline import contracts as pb
 from tests.system.loop import Scripted
+from tests.system.processes import seconds_until
 from tests.system.scripted import Script
+from tests.system.town import Town, rate
 
 pytestmark = pytest.mark.system
 APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
@@ -92,6 +94,20 @@ def test_no_row_is_lost_or_doubled_when_it_is_killed(script: Script, loop: Scrip
     numbers = {packet.sequence for frame in frames for packet in frame.packets}  # type: ignore[attr-defined]
     assert numbers == set(range(1, 201))
     assert (report.packets, report.shed) == (200, 0)
+
+
+def test_every_packet_is_counted_once_by_both_tiers_when_it_is_killed(town: Town) -> None:
+    town.publish(rate(0.05))
+    town.steps_until(lambda: town.run.optimizers.hyperparameters()["lr"] == 0.05)
+    os.kill(town.run.exchange.link.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    town.publish(rate(0.025))
+    town.steps_until(lambda: town.run.optimizers.hyperparameters()["lr"] == 0.025)
+
+    report = town.run.close()
+
+    seconds_until(lambda: town.num_counted >= report.packets - report.shed)
+    assert town.num_counted == report.packets - report.shed > 0
+    assert town.run.exchange.link.num_starts == 2  # type: ignore[union-attr]
 
 
 def test_last_words_are_stored_though_it_was_dead_already_when_the_run_ended(script: Script, loop: Scripted) -> None:

@@ -71,16 +71,12 @@ def test_the_run_goes_on_and_every_acknowledged_command_is_applied_once(watched:
     town.steps_until(lambda: applied(town).keys() >= {f"lr-{value}" for value in acknowledged + after}, 2_000)
     report = town.run.close()
     stored = {packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets}
-    seconds_until(lambda: counted(town) >= len(stored), 20.0)
+    seconds_until(lambda: town.num_counted >= len(stored), 20.0)
 
     assert (acknowledged, after) == (values, [0.25])
     assert set(applied(town).values()) == {1}
     assert (report.commands_applied, report.commands_failed) == (NUM_BEFORE + 2, 0)
-    assert counted(town) == len(stored)
+    assert town.num_counted == len(stored)
     assert {process.poll() for process in town.servers.values()} == {None}
     assert "Traceback" not in town.log("runtime") + town.log("coordinator")
     assert "bus.lost" in town.log("runtime")
-
-
-def counted(town: Town) -> int:
-    return sum(aggregate.num_packets for aggregate in town.said("global"))

@@ -24,7 +24,7 @@ from tests.seed_kit import batch, loss_of, new_host
 from tests.system.steered import Answers, Steered
 from tests.teacher_kit import Professor, professor, questions, saved
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 WORLD, MOST_STEPS = 2, 20_000
 
 
@@ -102,7 +102,13 @@ def test_teachers_come_before_the_same_step_on_both_ranks_or_on_neither(
     steered = Steered(redis_url, run_id, tmp_path)
     environments = [{**steered.worker, "ESPER_NAME": f"worker-{rank}"} for rank in range(WORLD)]
     with steered.controlled(story):
-        spawn(train, (str(tmp_path), environments), nprocs=WORLD)  # type: ignore[no-untyped-call]
+        both = spawn(train, (str(tmp_path), environments), nprocs=WORLD, join=False)  # type: ignore[no-untyped-call]
+        try:
+            while not both.join():
+                pass
+        finally:
+            for process in both.processes:
+                process.kill()  # where the test's time is over they would train on
     told = steered.told
 
     said = [json.loads((tmp_path / f"said-{rank}.json").read_text()) for rank in range(WORLD)]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +13,8 @@ import pytest
 
 from esper.bus import connect, runs
 from esper.client import Receipt
-from tests.system.launched import Launched
+from tests.pages import typed_by
+from tests.system.launched import Coordinated, Launched
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -22,7 +26,7 @@ async def launched(redis_url: str, run_id: str, tmp_path: Path) -> AsyncIterator
     name = run_id.replace("-", "")
     async with connect.writer(redis_url) as redis:
         await runs.announce_outside(redis, name, run_id)
-    started = Launched(redis_url, run_id, tmp_path, name, num_nodes=2, CHECKPOINT_EVERY="50")
+    started = Coordinated(redis_url, run_id, tmp_path, name, num_nodes=2, CHECKPOINT_EVERY="50")
     yield started
     started.close()
 
@@ -32,14 +36,30 @@ async def where(receipt: Receipt) -> dict[str, int]:
     return {each.worker: each.step for each in await receipt.applied()}
 
 
-async def test_a_command_takes_effect_before_one_step_on_both_nodes(launched: Launched) -> None:
+def options(command: str) -> dict[str, str]:
+    """Of torchrun, by name."""
+    return dict(re.findall(r"--([\w-]+)[ =](\S+)", command))
+
+
+async def test_commands_take_effect_before_one_step_on_both_nodes_also_after_a_restart(launched: Launched) -> None:
     async with launched.controller() as run:
         await run.epochs(1, START_S)
         steps = await where(await run.germinate("s", site="head", blueprint="mlp", hidden=8))
         trained = await where(await run.start_training("s"))
+        await run.epochs(4)
+        os.kill(launched.rank(1), signal.SIGKILL)  # and then look: it may have said more since
+        before = max(beat.step for beat in (await run.until(lambda _: True)).values())
+        await run.until(lambda workers: all(beat.step > before for beat in workers.values()), START_S)
+        again = await where(await run.cull("s"))
     last = await asyncio.to_thread(launched.ended, START_S)
 
-    assert set(steps) == set(trained) == {"worker-0", "worker-1"}
-    assert len(set(steps.values())) == len(set(trained.values())) == 1
+    [page] = typed_by("tests/system/test_torchrun_nodes.py")
+    typed = options(" ".join(map(str, launched.started["torchrun-0"].args)))  # type: ignore[arg-type]
+    shown = options(page.commands[-1])
+    assert {**shown, **{name: typed[name] for name in ("rdzv-endpoint", "rdzv-id", "local-addr")}} == typed
+    assert set(steps) == set(trained) == set(again) == {"worker-0", "worker-1"}
+    assert [len(set(each.values())) for each in (steps, trained, again)] == [1, 1, 1]
+    assert min(again.values()) > before
     assert last[0] == last[1]
+    assert [launched.said(node).count("run.resumed") for node in launched.nodes] == [1, 1]
     assert all("ended at step" in launched.said(node) for node in launched.nodes)

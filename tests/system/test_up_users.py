@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from esper.bus.acl import ADMIN, ROLES as USERS, user_name
+from esper.bus.acl import ADMIN, USERS, user_name
 from esper.bus.connect import writer
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.passwords import file_of, variables
 from esper.cli.main import app
-from esper.cli.plan import ROLES
+from esper.cli.plan import KEYRINGS
 from esper.leyline.keyring import MasterKeyring
 from esper.runtime.runfile import parse
 from tests.many_servers import HOST, free_ports
@@ -58,7 +58,7 @@ def run_file(run_id: str, short_directory: Path, tmp_path: Path, monkeypatch: py
         monkeypatch.delenv(name)
     master, (port,) = MasterKeyring.new(time.time_ns()), free_ports(1)
     (tmp_path / "keys").mkdir()
-    for keyring, roles in ROLES.items():
+    for keyring, roles in KEYRINGS.items():
         master.derive(run_id, roles).save(tmp_path / "keys" / f"{keyring}.json")
     invoked("acl", run_id, "--out", str(tmp_path / "users.acl"))
     (tmp_path / "run.toml").write_text(FILE.format(host=HOST, port=port, directory=tmp_path))

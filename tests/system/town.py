@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,14 +36,16 @@ SERVERS = {"coordinator": Role.COORDINATOR, "regional": Role.REGIONAL, "global_"
 class Town(Loop):
     """One run of one rank. Steps are the test's to take; everything else goes on by itself."""
 
-    def __init__(self, server: EmbeddedRedis, run_id: str, directory: Path, url: str = "") -> None:
+    def __init__(
+        self, server: EmbeddedRedis, run_id: str, directory: Path, url: str = "", servers: Iterable[str] = SERVERS
+    ) -> None:
         self.server, self.run_id, self.directory = server, run_id, directory
         self.url = url or server.url
         self.master = MasterKeyring.new(time.time_ns())
         keys = self.master.derive(run_id, [Role.CONTROLLER, Role.OBSERVER])
         self._sealer = Sealer(keys, Role.CONTROLLER, "town")
         self._opener = Opener(keys, guard=None, accept=list(Domain))
-        self.servers = {name: self._start(name, role) for name, role in SERVERS.items()}
+        self.servers = {name: self._start(name, SERVERS[name]) for name in servers}
         super().__init__()
         environment = self._environment(WORKER, Role.WORKER)
         with stderr_to(directory / "runtime.log"):
@@ -74,6 +76,11 @@ class Town(Loop):
         key = names.region_key(self.run_id, region, stream) if region else names.key(self.run_id, stream)
         now_ms = time.time_ns() // 1_000_000
         return [self._opener.open(sealed, entry_id, now_ms).message for entry_id, sealed in self.sealed(key)]
+
+    @property
+    def num_counted(self) -> int:
+        """Packets, as the global tier has told of them so far."""
+        return sum(aggregate.num_packets for aggregate in self.said("global"))
 
     def sealed(self, key: str) -> list[tuple[str, bytes]]:
         """Every entry of a stream."""

@@ -23,6 +23,7 @@ from esper.runtime.access import Access
 from esper.runtime.assembly import assemble
 from esper.runtime.beside import Beside
 from esper.runtime.lanes import Lanes
+from esper.runtime.namesake import Newcomer
 from esper.runtime.packets import Origin
 from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import kept_right
@@ -156,9 +157,8 @@ class Trainer:
 async def runtime_of(told: Told, control: socket.socket, rows: socket.socket) -> Beside:
     path = Path(told.directory) / "worker.json"
     access = Access(told.run, told.url, RoleKeyring.load(path), path)
-    return await assemble(
-        access, Origin(told.name, "r0"), await Lanes.adopt(control.detach(), rows.detach()), fresh=True
-    )
+    lanes = await Lanes.adopt(control.detach(), rows.detach())
+    return await assemble(access, Origin(told.name, "r0"), lanes, newcomer=Newcomer(told.name, told.world_size))
 
 
 async def main(stopping: asyncio.Event) -> None:

@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 NUM_SLOTS = 16_384
 BUS = 10_000  # a node's bus listens on its port plus this
 SERVICE = "primary"
-FORMED_S = 20.0
+FORMED_S = 60.0
 
 
 def free_ports(num: int) -> list[int]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from esper.bus import connect, durability, names
-from esper.bus.faults import UnavailableError
+from esper.bus import connect, durability, names, sentinel
+from esper.bus.faults import LostError, UnavailableError
 from esper.leyline import contracts as pb
 from tests.many_servers import Watched, watched_servers
 from tests.system.processes import seconds_until
@@ -57,6 +58,28 @@ def applied(town: Town) -> Counter[str]:
     receipts = [each for each in town.said("receipts") if isinstance(each, pb.CommandReceipt)]
     done = pb.ReceiptStatus.RECEIPT_APPLIED
     return Counter(each.command_id for each in receipts if each.worker == WORKER and each.status == done)
+
+
+async def pinged(url: str) -> bool:
+    async with connect.writer(url) as writer:
+        return bool(await writer.ping())
+
+
+def test_who_connects_while_the_sentinels_choose_waits_for_the_one_in_charge(watched: Watched) -> None:
+    before = watched.in_charge()
+    watched.servers[before].kill()
+
+    assert now(pinged(watched.url))
+    assert watched.in_charge() != before
+
+
+def test_a_primary_that_no_sentinel_knows_is_an_error_at_once(watched: Watched) -> None:
+    began = time.monotonic()
+
+    with pytest.raises(LostError, match="No master found for 'nosuch'"):
+        now(pinged(watched.url.replace("/primary", "/nosuch")))
+
+    assert time.monotonic() - began < sentinel.CHOOSING_S
 
 
 def test_the_run_goes_on_and_every_acknowledged_command_is_applied_once(watched: Watched, town: Town) -> None:

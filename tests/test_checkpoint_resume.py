@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
+from esper.tolaria.checkpoints.optimizers import OptimizerState
+from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.reduce import SeedReducer
+from esper.tolaria.surroundings import Surroundings
 from tests.checkpoint_kit import Training, equal
-from tests.seed_kit import Op
+from tests.seed_kit import Host, Op, batch, loss_of, new_host
 from tests.session_kit import own_optimizer
 
 
@@ -58,6 +65,47 @@ def test_a_fossil_that_the_hosts_optimizer_can_not_step_stays_frozen(tmp_path: P
         name for name, _ in first.host.named_parameters() if "seed_s0" in name
     ]
     assert equal(again.everything(), first.everything())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "on_cpu"),
+    [
+        (partial(torch.optim.LBFGS, max_iter=2), {"H_diag", "ro", "al"}),
+        (torch.optim.AdamW, {"step"}),
+        (partial(torch.optim.AdamW, fused=True), set()),
+    ],
+    ids=["lbfgs", "adamw", "fused adamw"],
+)
+def test_on_another_device_moments_are_where_the_parameters_are(
+    optimizer: Callable[..., torch.optim.Optimizer], on_cpu: set[str]
+) -> None:
+    first, again = new_host(), new_host().to("meta")
+    trained, fresh = optimizer(first.parameters()), optimizer(again.parameters(), **({} if on_cpu else {"fused": None}))
+    for step in (1, 2, 3):
+        trained.step(partial(closure, first, trained, step))
+
+    state_of(again, fresh).put_back(state_of(first, trained).dump(), {}, settings=True)
+
+    held = [(name, tree_leaves(value)) for state in fresh.state.values() for name, value in state.items()]
+    tensors = [(name, each) for name, values in held for each in values if isinstance(each, torch.Tensor)]
+    assert any(each.is_meta for _, each in tensors)
+    assert {name for name, each in tensors if each.device.type == "cpu"} == on_cpu
+
+
+def closure(host: Host, optimizer: torch.optim.Optimizer, step: int) -> float:
+    optimizer.zero_grad()
+    x, targets = batch(step)
+    loss = loss_of(host(x), targets).mean()
+    torch.autograd.backward(loss)
+    return float(loss.detach())
+
+
+def state_of(host: Host, optimizer: torch.optim.Optimizer) -> OptimizerState:
+    def named() -> dict[str, torch.Tensor]:
+        return dict(host.named_parameters())
+
+    around = Surroundings(model=host.named_parameters)
+    return OptimizerState(Optimizers(optimizer, reduce=SeedReducer(), around=around), optimizer, named)
 
 
 def test_a_fossil_is_part_of_the_resumed_model(tmp_path: Path) -> None:

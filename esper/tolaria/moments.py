@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -70,7 +70,7 @@ def hand_on(source: torch.optim.Optimizer, into: torch.optim.Optimizer, paramete
         return False
     for parameter in held:
         state = dict(source.state[parameter])
-        if isinstance(count := state.get("step"), torch.Tensor) and _counts_on_device(groups[parameter]):
+        if isinstance(count := state.get("step"), torch.Tensor) and counts_on_device(groups[parameter]):
             state["step"] = count.to(parameter.device)
         into.state[parameter] = state
     return True
@@ -82,7 +82,8 @@ def _same_kind(source: torch.optim.Optimizer, into: torch.optim.Optimizer) -> bo
     return both_adam or type(source) is type(into)
 
 
-def _counts_on_device(group: dict[str, object]) -> bool:
+def counts_on_device(group: Mapping[str, object]) -> bool:
+    """Whether a group's steps are counted beside its parameters."""
     return bool(group.get("fused") or group.get("capturable"))
 
 

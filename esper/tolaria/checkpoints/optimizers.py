@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from esper.errors import CheckpointError
+from esper.tolaria import moments
 from esper.tolaria.bank import Bank
 from esper.tolaria.host import KeptHost
 from esper.tolaria.moments import Moments
@@ -86,8 +88,11 @@ class OptimizerState:
             self._optimizers.add_to_host([each for each in lacking if isinstance(each, torch.nn.Parameter)])
 
     def _kept(self, dumped: Mapping[str, Any], by_name: Names) -> KeptOptimizers:
-        device = {name: by_name[name].device for name in dumped["host"]}
-        states = [_on(state, device[name]) for name, state in dumped["host"].items()]
+        counted = {name: group["settings"] for group in dumped["groups"] for name in group["names"]}
+        states = [
+            _on(state, by_name[name].device, moments.counts_on_device(counted[name]))
+            for name, state in dumped["host"].items()
+        ]
         host = KeptHost([by_name[name] for name in dumped["host"]], len(dumped["groups"]), Moments(states))
         beside = next((each.device for each in by_name.values()), torch.device("cpu"))
         return KeptOptimizers(host, {seed_id: _kept_seed(held, beside) for seed_id, held in dumped["seeds"].items()})
@@ -120,12 +125,12 @@ def _as_data(seeds: Mapping[str, KeptSeedOptimizer]) -> dict[str, Any]:
 
 
 def _kept_seed(held: Mapping[str, Any], device: torch.device) -> KeptSeedOptimizer:
-    return KeptSeedOptimizer(**{**held, "moments": Moments([_on(state, device) for state in held["moments"]])})
+    counts = moments.counts_on_device(held["hyperparameters"])
+    return KeptSeedOptimizer(**{**held, "moments": Moments([_on(state, device, counts) for state in held["moments"]])})
 
 
-def _on(state: dict[str, object], device: torch.device) -> dict[str, object]:
-    """Moments beside their parameters; a count of steps stays where torch keeps it, on the CPU."""
-    return {
-        name: value.to(device) if isinstance(value, torch.Tensor) and value.ndim else value
-        for name, value in state.items()
-    }
+def _on(state: Mapping[str, object], device: torch.device, counts: bool) -> dict[str, object]:
+    """Moments beside their parameters, in lists too; a count of steps stays where torch keeps it, on the CPU unless
+    `counts` says that a kernel counts there."""
+    moved = tree_map_only(torch.Tensor, lambda each: each.to(device) if each.ndim or counts else each, dict(state))
+    return cast(dict[str, object], moved)

@@ -29,7 +29,8 @@ def told(runs: Iterable[Sequence[Figure]]) -> list[tuple[tuple[Alarm, ...], Sess
     """Run after run, each judged by those before it."""
     sessions, found = list[Session](), list[tuple[tuple[Alarm, ...], Session]]()
     for figures in runs:
-        found.append(judged(results(figures), sessions))
+        alarms, [session] = judged(results(figures), sessions)
+        found.append((alarms, session))
         sessions.append(found[-1][1])
     return found
 
@@ -97,7 +98,7 @@ def test_nothing_is_judged_before_there_are_five_runs() -> None:
 def test_runs_of_another_mode_are_no_baseline() -> None:
     sessions = [replace(session, mode="full") for _, session in told(drawn(20, seed=11))]
 
-    _, session = judged(results([figure(3.0)]), sessions)
+    _, [session] = judged(results([figure(3.0)]), sessions)
 
     assert not is_suspect(session)
 

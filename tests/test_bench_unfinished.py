@@ -12,18 +12,19 @@ from typer.testing import CliRunner, Result
 
 from esper.bench.effort import EFFORTS
 from esper.bench.figures import Figure
+from esper.bench.history.store import Store
 from esper.bench.output import document
 from esper.bench.output.unfinished import NAME, Unfinished
 from esper.bench.results import Results, Sitting
 from esper.bench.row import Measurement
 from esper.bench.rows.stability import measure
-from esper.bench.runner import carried_out
+from esper.bench.runner import carried_out, remembered
 from esper.bench.timing.overdue import OverdueError, within
 from esper.bench.underway import Underway
 from esper.bench.work import churn
 from esper.cli.main import app
 from esper.errors import SettingError
-from tests.bench_kit import machine
+from tests.bench_kit import figure, machine
 
 ROWS = """
 from pathlib import Path
@@ -38,7 +39,7 @@ def counted(name):
         with open(FOLDER / "calls", "a") as file:
             file.write(name)
         if name == "c" and not (FOLDER / "go").exists():
-            raise KeyboardInterrupt
+            raise {how}
         yield Figure(name, "ours", "count", 1.0, "bytes", 1)
     return Measurement(name, "own", measure)
 
@@ -46,8 +47,9 @@ ROWS = [counted(name) for name in "abcd"]
 """
 
 
-def bench(folder: Path, *arguments: object) -> Result:
-    (folder / "rows.py").write_text(ROWS.format(folder=str(folder)))
+def bench(folder: Path, *arguments: object, fails: bool = False) -> Result:
+    how = "OSError" if fails else "KeyboardInterrupt"
+    (folder / "rows.py").write_text(ROWS.format(folder=str(folder), how=how))
     places = ("--from", folder / "rows.py", "--out", folder / "out", "--store", folder / "store")
     return CliRunner().invoke(app, ["bench", "run", *map(str, (*arguments, *places))])
 
@@ -76,6 +78,49 @@ def test_what_is_done_is_begun_anew_once_it_is_whole_or_on_demand(tmp_path: Path
 
     assert (tmp_path / "calls").read_text() == "abc" + "abc" + "cd" + "abcd"
     assert not (tmp_path / "out" / NAME).exists()
+
+
+def test_a_row_that_failed_is_tried_again_and_those_that_are_done_are_kept(tmp_path: Path) -> None:
+    failed = bench(tmp_path, "own", "--full", fails=True)
+    (tmp_path / "go").touch()
+    done = bench(tmp_path, "own", "--full", fails=True)
+
+    assert (failed.exit_code, done.exit_code) == (1, 0)
+    assert f"what is done stays in {tmp_path / 'out' / NAME}: the same command measures the rest" in failed.stderr
+    assert (tmp_path / "calls").read_text() == "abcd" + "c"
+    assert not (tmp_path / "out" / NAME).exists()
+
+
+def test_each_sitting_is_remembered_once_at_its_own_commit(tmp_path: Path) -> None:
+    def kept(row: str, commit: str, ended_s: float) -> Results:
+        sitting = Sitting((row,), commit, False, 0.1, 0.2, ended_s - 1.0, ended_s)
+        return Results((figure(2.0, row),), (), (), machine(), EFFORTS["full"], 0.0, ended_s, {row: 1.0}, (sitting,))
+
+    store, rows = Store(tmp_path), [kept("a", "old", 1.0), kept("b", "new", 2.0)]
+    for num in (1, 2):
+        remembered(Underway(EFFORTS["full"], kept=rows[:num]).results(), store)
+
+    [old, new] = store.sessions(machine().key)
+    assert [(each.commit, {*each.took_s}, [entry.row for entry in each.entries]) for each in (old, new)] == [
+        ("old", {"a"}, ["a"]),
+        ("new", {"b"}, ["b"]),
+    ]
+
+
+def test_a_sitting_that_was_remembered_is_not_the_baseline_of_its_own_figures(tmp_path: Path) -> None:
+    def sat(value: float, at_s: float) -> Results:
+        sitting = Sitting(("a",), "c", False, 0.1, 0.2, at_s, at_s + 1.0)
+        return Results((figure(value, "a"),), (), (), machine(), EFFORTS["full"], at_s, at_s, {"a": 1.0}, (sitting,))
+
+    store = Store(tmp_path)
+    for at in range(8):
+        remembered(sat(1.0 + 0.001 * (at % 3), float(at)), store)
+
+    [first, again] = [remembered(sat(2.0, 100.0), store).alarms for _ in range(2)]
+    [alarm] = remembered(sat(2.0, 200.0), store).alarms
+
+    assert (first, again) == ((), ()) and alarm.row == "a"
+    assert len(store.sessions(machine().key)) == 10
 
 
 def test_a_quick_run_is_short_and_never_goes_on_with_figures_of_before(tmp_path: Path) -> None:

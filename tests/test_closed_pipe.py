@@ -14,6 +14,7 @@ from tests.unread_kit import unread
 
 PROGRAM = "from esper.cli.main import app; app(prog_name='esper')"
 ROWS = """
+from esper.bench.figures import Figure
 from esper.bench.row import Measurement
 from esper.errors import EsperError
 
@@ -21,7 +22,10 @@ def fails(effort):
     raise EsperError("the disk is gone")
     yield
 
-ROWS = [Measurement("lost", "own", fails)]
+def counts(effort):
+    yield Figure("found", "ours", "count", 1.0, "bytes", 1)
+
+ROWS = [Measurement("found", "own", counts), Measurement("lost", "own", fails)]
 """
 LOST = "failed: lost: the measurement failed: EsperError: the disk is gone\n"
 
@@ -66,3 +70,15 @@ def test_what_was_found_is_no_yes_where_nobody_reads_it(words: list[str], tmp_pa
 
     assert ended.returncode == 1
     assert ended.stderr == (LOST if words[0] == "bench" else "")
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_figures_that_nobody_reads_end_a_run_as_ctrl_c_does(unbuffered: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(ROWS)
+    places = ["--from", str(tmp_path / "rows.py"), "--store", str(tmp_path / "store")]
+
+    arguments = ["-c", PROGRAM, "bench", "run", "found", "lost", "--json", *places]
+    ended = unread(arguments, environment={"PYTHONUNBUFFERED": unbuffered}, timeout_s=60)
+
+    assert ended.returncode == 130
+    assert ended.stderr.startswith("interrupted before 2 rows were done: found, lost\n")

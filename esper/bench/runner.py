@@ -44,9 +44,12 @@ def remembered(results: Results, store: Store) -> Results:
     """With its alarms, and kept for the runs to come. A store that can't be read or written to is one of the failures,
     so that nothing that was measured is lost with it."""
     key, alarms = results.machine.key, tuple[Alarm, ...]()
+    began = {sitting.started_s for sitting in results.sittings}
     try:
-        alarms, session = judged(results, store.sessions(key))
-        store.add(key, session)
+        earlier = store.sessions(key)
+        known = {session.at_s for session in earlier} & began  # a sitting that left a row to be measured again
+        alarms, sessions = judged(results, [session for session in earlier if session.at_s not in known])
+        store.add(key, *(session for session in sessions if session.at_s not in known))
     except EsperError as error:
         results = replace(results, failures=(*results.failures, error))
     return replace(results, alarms=alarms)

@@ -64,9 +64,10 @@ def run(
     """Measure rows, each arm beside the others in one interleaved run.
 
     Interrupted, it prints and writes what there is so far. With --full and --out each row that is done is on disk at
-    once, and the same command goes on with the others, until all are done.
+    once, and the same command goes on with the others, failed ones too, until all are done.
 
     Status 1: a row failed; with --gate also a missed gate, or a row slower than before on this machine, twice running.
+    Status 130: interrupted, also by a reader of --json who left before the end.
     """
     rows = picked(names or [], files or [], sample=sample)
     families = {row.name: row.family for row in rows}
@@ -74,17 +75,17 @@ def run(
     progress = Progress(families, Console(stderr=True), as_json=json)
     underway = begun(rows, effort, limit, progress)
     two, compared = bool(baseline or current), partial(between, rows, baseline, current, files or [], underway)
-    work = compared if two else partial(here, rows, store, underway)
+    work = compared if two else partial(here, rows, store, underway, progress)
     require_used(anew=anew and (not full or out is None or two), limit=limit if two else None)
     unfinished = placed(out, families) if out is not None else None
     if unfinished is not None and full and not two:
-        go_on(unfinished, underway, progress, anew=anew)
+        go_on(unfinished, underway, progress.machine, anew=anew)
     results, interrupted = so_far(work, underway)
     document = Document(results, families)
     with ending_with(INTERRUPTED if interrupted else results.status):
         deliver(document, out, store, as_json=json)
-        if unfinished is not None and not interrupted and underway.on_row is not None:
-            unfinished.forget()
+        if unfinished is not None and underway.on_row is not None:
+            settle(unfinished, progress, is_whole=not (interrupted or underway.failed))
         if to_run is not None or redis is not None:
             told(document, to_run, redis, keyring, region)
         if json:
@@ -112,14 +113,20 @@ def limit_s(minutes: float | None, mode: Mode) -> float:
     return given * 60.0
 
 
-def go_on(unfinished: Unfinished, underway: Underway, progress: Progress, *, anew: bool) -> None:
-    """Keep what an interrupted run has done, tell of it, and add to it."""
+def go_on(unfinished: Unfinished, underway: Underway, machine: Machine, *, anew: bool) -> None:
+    """Keep what an earlier sitting has done, and add to it."""
     if anew:
         unfinished.forget()
-    underway.kept = unfinished.done(underway.planned, underway.effort, progress.machine)
+    underway.kept = unfinished.done(underway.planned, underway.effort, machine)
     underway.on_row = unfinished.add
-    for results in underway.kept:
-        progress.kept(results)
+
+
+def settle(unfinished: Unfinished, progress: Progress, *, is_whole: bool) -> None:
+    """Forget the rows that are done once all are: until then the same command measures the others."""
+    if is_whole:
+        unfinished.forget()
+    else:
+        progress.say(f"what is done stays in {unfinished.folder}: the same command measures the rest")
 
 
 def so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bool]:
@@ -153,12 +160,14 @@ def deliver(document: Document, out: Path | None, store: Path | None, *, as_json
             table.show(document, Console())
 
 
-def here(rows: Sequence[Row], store: Path | None, underway: Underway) -> Results:
+def here(rows: Sequence[Row], store: Path | None, underway: Underway, progress: Progress) -> Results:
     """This revision, compared with earlier runs on this machine, and remembered."""
     from esper.bench import runner  # scipy, which listing rows does without
     from esper.bench.history import store as stored
     from esper.bench.timing.logs import warnings_on_stderr
 
+    for results in underway.kept:
+        progress.kept(results)
     with warnings_on_stderr():
         return runner.carried_out(rows, underway, stored.Store(store))
 
@@ -192,25 +201,35 @@ class Progress:
 
     def __call__(self, figure: Figure) -> None:
         if self.as_json:
-            typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families), self.machine))
+            self._print(figure, self.machine)
 
     def ended(self, row: str, seconds: float, error: EsperError | None) -> None:
         if not self.as_json:
             said = f"measured {row} in {seconds:.0f} s" if error is None else f"failed: {error}"
-            self.errors.print(said, markup=False, highlight=False, soft_wrap=True)
+            self.say(said)
 
     def close(self, results: Results) -> None:
         """Say what went wrong, which the table has too."""
         for line in table.closing(results):
-            self.errors.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.say(line)
 
     def kept(self, results: Results) -> None:
         """Of a row that an earlier sitting has done."""
         if not self.as_json:
-            self.errors.print(f"kept {', '.join(results.took_s)}", markup=False, highlight=False, soft_wrap=True)
+            self.say(f"kept {', '.join(results.took_s)}")
             return
         for figure in results.figures:
-            typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families), results.machine))
+            self._print(figure, results.machine)
+
+    def say(self, line: str) -> None:
+        self.errors.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _print(self, figure: Figure, machine: Machine) -> None:
+        """Once nobody reads it any more it is as if by Ctrl-C: what was not measured is no yes."""
+        try:
+            typer.echo(lines.as_line(figure, lines.family_of(figure.row, self.families), machine))
+        except BrokenPipeError:
+            raise KeyboardInterrupt from None
 
 
 def mode(*, quick: bool, gate: bool, full: bool) -> Mode:

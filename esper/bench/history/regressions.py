@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import stats
 
 from esper.bench.figures import MEASURED, Figure
 from esper.bench.history.store import Entry, Name, Session
-from esper.bench.results import Alarm, Results
+from esper.bench.results import Alarm, Results, Sitting
 from esper.bench.statistics.summary import AGAIN
 
 FEWEST, MOST = 5, 20
@@ -51,8 +51,9 @@ class Finding:
         return self.ratio > 1.0 + max(SMALLEST, self.floor)
 
 
-def judged(results: Results, sessions: Sequence[Session]) -> tuple[tuple[Alarm, ...], Session]:
-    """Alarms of this run, and what is to be remembered of it, given the earlier runs on an equal machine.
+def judged(results: Results, sessions: Sequence[Session]) -> tuple[tuple[Alarm, ...], list[Session]]:
+    """Alarms of this run, and what is to be remembered of it, given the earlier runs on an equal machine: of a run that
+    was stopped and begun anew its sittings, each at its commit.
 
     A run of another mode is no baseline, and a figure that was suspected is not part of one: what got slower stays an
     alarm until it is mended, or its row forgotten.
@@ -70,7 +71,8 @@ def judged(results: Results, sessions: Sequence[Session]) -> tuple[tuple[Alarm, 
         for name, finding in suspects.items()
         if pasts[name].was_suspect
     )
-    return alarms, session_of(results, entries, suspects)
+    marked = [replace(entry, suspect=entry.name in suspects) for entry in entries]
+    return alarms, [session_of(results, sitting, marked) for sitting in results.sittings]
 
 
 def compare(cost: float, past: Past, floor: float) -> Finding | None:
@@ -128,13 +130,12 @@ def thinned(samples: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(f"{ordered[at]:.4g}") for at in places)
 
 
-def session_of(results: Results, entries: Iterable[Entry], suspects: Collection[Name]) -> Session:
-    """What is remembered of a run."""
-    machine = results.machine
-    marked = tuple(replace(entry, suspect=entry.name in suspects) for entry in entries)
-    load = max(machine.load_start, machine.load_end)
-    took_s = {row: round(seconds, 1) for row, seconds in results.took_s.items()}
-    return Session(results.started_s, machine.commit, machine.dirty, results.effort.mode, load, marked, took_s)
+def session_of(results: Results, sitting: Sitting, entries: Iterable[Entry]) -> Session:
+    """What is remembered of the rows that were measured in one sitting."""
+    own = tuple(entry for entry in entries if entry.row in sitting.rows)
+    load = max(sitting.load_start, sitting.load_end)
+    took_s = {row: round(results.took_s[row], 1) for row in sitting.rows}
+    return Session(sitting.started_s, sitting.commit, sitting.dirty, results.effort.mode, load, own, took_s)
 
 
 def floors_of(figures: Iterable[Figure]) -> dict[tuple[str, str], float]:

@@ -1,4 +1,4 @@
-"""What earlier runs came to on this machine: JSON lines, one a run, a file for each fingerprint."""
+"""What earlier runs came to on this machine: JSON lines, one a sitting, a file for each fingerprint."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One earlier run. `mode` is its effort's; only runs of one mode are compared. `load`: of the minute, the higher
-    of its start and its end. `took_s`: seconds of each row."""
+    """One earlier run, or one sitting of it. `mode` is its effort's; only runs of one mode are compared. `load`: of the
+    minute, the higher of its start and its end. `took_s`: seconds of each row."""
 
     at_s: float
     commit: str
@@ -67,13 +67,13 @@ class Store:
             text = file.read_text() if file.is_file() else ""
         return [_read(line, file, number) for number, line in enumerate(text.split("\n")[:-1], 1)]
 
-    def add(self, key: str, session: Session) -> None:
-        """Behind the others; whoever else adds one waits. Raises SettingError where it can't be written."""
+    def add(self, key: str, *sessions: Session) -> None:
+        """Behind the others; whoever else adds some waits. Raises SettingError where it can't be written."""
         file = self._file(key)
         with _or_refused(file), self._alone():
             _end_at_a_line(file)
             with file.open("a") as out:
-                out.write(_line(session))
+                out.writelines(map(_line, sessions))
 
     def forget(self, key: str, rows: Collection[str]) -> None:
         """Begin anew with these rows on this machine, as after a slow-down that was meant. Raises SettingError for one

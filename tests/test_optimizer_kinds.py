@@ -178,3 +178,26 @@ def test_8_bit_state_without_torchao_is_refused_with_what_to_install(monkeypatch
     assert reason == Reason.REASON_NOT_SUPPORTED
     assert "install esper[torchao]" in detail
     assert optimizers.owns("s0") == ()
+
+
+def test_in_float16_the_least_gradient_makes_a_bounded_step() -> None:
+    seed, optimizers = Sprout("s0", dtype=torch.float16), alone()
+    optimizers.create(seed, lr=0.01)
+    before = [each.detach().clone() for each in seed.parameters]
+
+    for step in range(3):
+        for each in seed.parameters:
+            each.grad = torch.full_like(each, 5e-3 if step else 0.0)  # its square, times 1 - beta2, is 0 in float16
+        optimizers.step(step)
+
+    moved = [(each.detach() - start).abs().max().item() for each, start in zip(seed.parameters, before, strict=True)]
+    assert all(0.0 < each < 0.3 for each in moved)
+
+
+def test_in_float16_an_eps_that_is_rounded_to_0_is_refused() -> None:
+    seed = Sprout("s0", dtype=torch.float16)
+
+    reason, detail = refusal(alone().apply(create(eps=1e-8), 0, {"s0": seed}))
+
+    assert reason == Reason.REASON_OUT_OF_RANGE
+    assert detail == "eps of optimizer 's0' is 1e-08, which float16 rounds to 0; expected at least 6e-08"

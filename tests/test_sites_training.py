@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from esper.kasmina.paired import Holdout
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
-from tests.seed_kit import Op, equal
+from tests import checkpoint_kit
+from tests.seed_kit import Op, batch, equal, loss_of, new_host
 from tests.site_kit import Plot, alone
 
 
@@ -141,6 +144,25 @@ def test_a_seed_grows_under_autocast(dtype: torch.dtype, stage: str) -> None:
     assert meter.sizes.total == one.step - 1 and float(meter.strikes) == 0
     assert equal(one.gradients, alone(one, Host(None), one.step).gradients) == (stage == "TRAINING")
     assert one.host.state_dict()["blocks.1.site.weight"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_seed_lives_in_a_model_that_is_half_precision_itself(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def narrow(step: int, size: int = 64) -> tuple[Tensor, Tensor]:
+        x, classes = batch(step, size)
+        return x.to(dtype), classes
+
+    monkeypatch.setattr(checkpoint_kit, "batch", narrow)
+    examples = Holdout([narrow(-100 - i, 128) for i in range(4)], loss_of)
+    monkeypatch.setattr(checkpoint_kit, "held_out", lambda: examples)
+    run = checkpoint_kit.Training(tmp_path, new_host().to(dtype))
+
+    run.raise_seed()  # with the optimizer that a command without values makes
+
+    assert run.stages() == {"s0": "FOSSILIZED"}
+    assert all(bool(each.isfinite().all()) for each in run.everything().values())
 
 
 @pytest.fixture

@@ -48,6 +48,9 @@ BOUNDS: Mapping[str, Bound] = {
     "fused": Bound(high=1.0, closed=True, whole=True),
     "warmup_steps": Bound(high=MOST_STEPS, closed=True, whole=True),
 }
+EPS_IN_HALF = 1e-3
+"""Where second moments are float16, which rounds 1e-8 to 0, and them where gradients are below 8e-3: with this a step
+is then 8 times the rate at most."""
 STATE_BITS = "state_bits"  # chooses the kind, and is no value of a step
 
 
@@ -60,13 +63,19 @@ class Kind:
     group: Callable[[Values], Group]
     make: Callable[[Iterable[torch.Tensor], Group], torch.optim.Optimizer]
     eager: bool = False  # its step would compile itself at first use
+    wide: bool = False  # it computes in float32 whatever its parameters are
 
-    def complete(self, optimizer_id: str, given: Values) -> dict[str, float]:
-        """Defaults overlaid with `given`; RefusedError for a name or a value that does not fit."""
+    def complete(self, optimizer_id: str, given: Values, *, in_half: bool = False) -> dict[str, float]:
+        """Defaults overlaid with `given`; RefusedError for a name or a value that does not fit.
+
+        `in_half`: some parameters are float16.
+        """
         names = [name for name in given if name != STATE_BITS]
         require_known(optimizer_id, [name for name in names if name not in self.defaults], self.defaults)
         require_bounds(optimizer_id, given)
         values = {**self.defaults, **{name: float(given[name]) for name in names}}
+        if in_half and "eps" in values and not self.wide:
+            values["eps"] = _eps_in_half(optimizer_id, float(given.get("eps", EPS_IN_HALF)))
         if values.get("nesterov") and (not values["momentum"] or values["dampening"]):
             detail = f"optimizer {optimizer_id!r}: nesterov needs a momentum above 0 and a dampening of 0"
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
@@ -97,6 +106,13 @@ def require_bounds(optimizer_id: str, values: Values) -> None:
         if not (math.isfinite(value) and bound.admits(value)):
             detail = f"{name} of optimizer {optimizer_id!r} is {value:g}; expected {bound}"
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
+
+
+def _eps_in_half(optimizer_id: str, eps: float) -> float:
+    if not torch.tensor(eps, dtype=torch.float16, device="cpu"):
+        detail = f"eps of optimizer {optimizer_id!r} is {eps:g}, which float16 rounds to 0; expected at least 6e-08"
+        raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
+    return eps
 
 
 def _adam_group(values: Values) -> Group:
@@ -146,4 +162,4 @@ _MOMENTUM = {"lr": 1e-3, "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0,
 
 ADAMW = Kind("AdamW", _ADAM, _adam_group, _adamw)
 SGD = Kind("SGD", _MOMENTUM | {"warmup_steps": 0.0, "fused": 0.0}, _sgd_group, _sgd)
-ADAMW_8BIT = Kind("AdamW8bit", _8_BIT, _8_bit_group, _adamw_8bit, eager=True)
+ADAMW_8BIT = Kind("AdamW8bit", _8_BIT, _8_bit_group, _adamw_8bit, eager=True, wide=True)

@@ -35,7 +35,8 @@ class SeedOptimizer:
         """RefusedError where a hyperparameter does not fit. `given` also chooses the kind: see kind_of."""
         self.optimizer_id = optimizer_id
         self.kind: Kind = kind_of(optimizer_id, given)
-        self.values = self.kind.complete(optimizer_id, given)
+        in_half = any(parameter.dtype == torch.float16 for _, parameter in named)
+        self.values = self.kind.complete(optimizer_id, given, in_half=in_half)
         self.warmup_steps = int(self.values.pop("warmup_steps"))
         self.names = [name for name, _ in named]
         self.parameters: list[torch.Tensor] = [parameter for _, parameter in named]

@@ -13,6 +13,7 @@ from esper.kasmina.advance import ADVANCING, wish
 from esper.kasmina.breaker import OPEN, Breaker
 from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
+from esper.kasmina.displaced import Displaced, detail_of
 from esper.kasmina.durable import DurableSeeds
 from esper.kasmina.evidence import ALONE, Sources, Witness
 from esper.kasmina.feedback import feed_back
@@ -59,6 +60,8 @@ class Executor:
         for slot in self._slots.values():
             slot.watched = self._watched
         self.in_emergency: Callable[[str], object] = lambda reason: None  # a breaker opened: save what can be saved
+        self.on_displaced: Callable[[str, str], object] = lambda site, detail: None  # a seed there would do nothing
+        self._displaced = Displaced(host, self._slots.values())
         device = next((parameter.device for parameter in host.parameters()), torch.device("cpu"))
         self._losses = Ring(self.settings.window, device)
         self._known: dict[str, Seed] = {}
@@ -149,6 +152,8 @@ class Executor:
         walks = step % self.settings.walk_every == 0
         if walks:
             self._watched.lapse()
+            for slot in self._displaced.look():
+                self.on_displaced(slot.name, detail_of(slot))
         for slot in self._slots.values():
             if not slot.resting:
                 break

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor, nn
 
 from esper.errors import RefusedError
+from esper.kasmina.displaced import require_part
 from esper.kasmina.evidence import Witness
 from esper.kasmina.germination import Findings, built, seed_dtype
 from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, guarded
@@ -60,6 +61,7 @@ class Kernels:
         if site not in self.slots:
             detail = f"no site is called {site!r}; sites: {', '.join(self.slots)}"
             raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_SITE, detail)
+        require_part(self.witness.model, self.slots[site])
         return self.slots[site]
 
     def load_kernel(self, kernel_artifact_id: KernelId) -> Kernel:

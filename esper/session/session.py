@@ -60,6 +60,7 @@ class Session:
         self._beat_at = self._look_at = self._hear_at = 0.0
         self._num_untold = 0  # steps since it was last looked whether there is anything to hand over
         self.executor.in_emergency = self._in_emergency
+        self.executor.on_displaced = self._displaced
         self._barrier_due = False
         self._chronicle = self.exchange.chronicle = Chronicle(self.portrait, self.run_id, self.exchange.say)
         self.lessons = Lessons(None, self.portrait.steering.count)
@@ -308,6 +309,9 @@ class Session:
         self._telling.emergency(reason, self.step_number)
         if self.checkpoints is not None:
             self.checkpoints.in_emergency(reason)
+
+    def _displaced(self, site: str, detail: str) -> None:
+        self._telling.displaced(site, detail, self.step_number)
 
     def _overdue(self) -> str:
         promised = self.exchange.boundary.promised_from

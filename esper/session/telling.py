@@ -60,6 +60,11 @@ class Telling:
         self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened", reason=reason)
         log.error("breaker.opened", step=step, reason=reason)
 
+    def displaced(self, site: str, detail: str, step: int) -> None:
+        """The script has put another module in the place of a site's."""
+        self.exchange.rows.note(WARNING, "site.displaced", site=site, detail=detail)
+        log.warning("site.displaced", step=step, site=site, detail=detail)
+
     def importance(self, requests: Sequence[pb.StructuralPruningRequest], step: int, epoch: int) -> None:
         """In a heartbeat each, from rank 0: every rank has the same."""
         for request in requests if self.portrait.place.rank == 0 else ():

@@ -1,0 +1,48 @@
+"""Notices where a script has put another module in the place of a site's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import nn
+
+from esper.errors import RefusedError
+from esper.kasmina.sites import PLACE
+from esper.kasmina.slot import Slot
+from esper.leyline import contracts as pb
+
+
+class Displaced:
+    """Which slots hang on a module that the model no longer has: what a seed does there reaches nobody."""
+
+    def __init__(self, host: nn.Module, slots: Collection[Slot]) -> None:
+        self._host, self._slots, self._known = host, slots, set[str]()
+        exact = {id(module): path for path, module in host.named_modules()}
+        self._paths = {slot.name: exact.get(id(slot.module), slot.name) for slot in slots}
+
+    def look(self) -> list[Slot]:
+        """Those that have become so since the last look; their seeds ask to be culled."""
+        now = [slot for slot in self._slots if not is_part(self._host, slot, self._paths[slot.name])]
+        found = [slot for slot in now if slot.name not in self._known]
+        self._known = {slot.name for slot in now}
+        for slot in found:
+            if slot.seed is not None:
+                slot.seed.complain(pb.ReasonCode.REASON_UNKNOWN_SITE, detail_of(slot))
+        return found
+
+
+def is_part(host: nn.Module, slot: Slot, path: str) -> bool:
+    """At this path, or anywhere else: wrappers make paths longer."""
+    at: nn.Module | None = host
+    for part in path.split("."):
+        at = None if at is None else at._modules.get(part)
+    return at is slot.module or any(each is slot.module for each in host.modules())
+
+
+def require_part(host: nn.Module, slot: Slot) -> None:
+    if not is_part(host, slot, slot.name.partition(PLACE)[0]):
+        raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_SITE, detail_of(slot))
+
+
+def detail_of(slot: Slot) -> str:
+    return f"the module that {slot.name!r} was at attach() is no part of the model any more; close() and attach() anew"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import redis as library
 
 from esper.bus.connect import Redis
 from esper.bus.faults import NoGroupError
@@ -61,3 +62,12 @@ async def test_a_client_that_was_closed_can_be_used_again(redis: Redis) -> None:
     await redis.aclose()
 
     assert await redis.ask(ID) != before
+
+
+def test_what_the_library_says_of_itself_is_looked_up_once_for_all_connections(redis: Redis) -> None:
+    pytest.importorskip("redis.driver_info", reason="this release looks it up once by itself")
+
+    first, second = (redis.connection_pool.make_connection() for _ in range(2))  # type: ignore[no-untyped-call]
+
+    assert first.driver_info is second.driver_info
+    assert first.driver_info.lib_version == library.__version__

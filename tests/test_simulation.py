@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.simulation.model import Model, Word
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import run
+from tests.simulation.server import server
 
 NUM_SEEDS, NUM_CHUNKS = 200, 8
 NUM_QUICK = 40  # what `-k quick` runs: enough for most faults of the runtime
@@ -62,3 +65,36 @@ def test_a_failing_seed_is_shown_again_by_the_command_that_it_prints() -> None:
 
     assert "Plan(seed=0," in shown.stdout
     assert "nothing is broken" in shown.stdout  # as its fault was planted by this test
+
+
+def test_what_a_server_falls_back_to_is_what_it_held_then() -> None:
+    model = server(lambda: 1, (7, 0))
+    begin: list[tuple[Word, ...]] = [
+        ("XADD", "s", "1-1", "m", "a"),
+        ("XGROUP", "CREATE", "s", "g", "0"),
+        ("XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "STREAMS", "s", ">"),
+        ("HSET", "h", "f", "a"),
+    ]
+    for words in begin:
+        model.call(*words)
+    held, remembered = facts(model), model.snapshot()
+
+    for _ in range(2):  # nor does what comes after the first fall change what the second one finds
+        model.call("XADD", "s", "2-1", "m", "b")
+        model.call("XCLAIM", "s", "g", "d", 0, "1-1", "RETRYCOUNT", 7)
+        model.call("XACK", "s", "g", "1-1")
+        model.call("HSET", "h", "f", "b")
+        assert facts(model) != held
+        model.restore(remembered)
+        assert facts(model) == held
+
+
+def facts(model: Model) -> list[Any]:
+    """All that it says of a stream, its group and a hash."""
+    pending = model.call("XPENDING", "s", "g", "-", "+", 9)
+    return [
+        model.call("XRANGE", "s", "-", "+"),
+        pending,
+        model.call("XINFO", "GROUPS", "s"),
+        model.call("HGETALL", "h"),
+    ]

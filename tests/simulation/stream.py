@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Id = tuple[int, int]
 Fields = tuple[bytes, ...]
@@ -50,6 +50,10 @@ class Group:
             if consumer is None or lease.consumer == consumer:
                 yield at, lease
 
+    def copy(self) -> Group:
+        leases = {at: replace(lease) for at, lease in self.leases.items()}
+        return Group(self.last, leases, self.order.copy(), self.consumers.copy())
+
     def num_pending(self, consumer: bytes) -> int:
         return sum(lease.consumer == consumer for lease in self.leases.values())
 
@@ -62,6 +66,10 @@ class Stream:
     order: list[Id] = field(default_factory=list)
     last: Id = BEGIN
     groups: dict[bytes, Group] = field(default_factory=dict)
+
+    def copy(self) -> Stream:
+        groups = {name: group.copy() for name, group in self.groups.items()}
+        return Stream(self.entries.copy(), self.order.copy(), self.last, groups)
 
     def next_id(self, now_ms: int) -> Id:
         return (now_ms, 0) if now_ms > self.last[0] else (self.last[0], self.last[1] + 1)

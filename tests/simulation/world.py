@@ -214,7 +214,7 @@ class World:
         except RefusalError as refusal:
             self.note(who, f"{shown(ask)} -> {refusal}")
             return None, refused(str(refusal))
-        if reply is not None or not ask.block_ms:
+        if self.trace is not None and (reply is not None or not ask.block_ms):  # text that is seldom read takes long
             self.note(who, f"{shown(ask)} -> {str(reply)[:160]}")
         self.record.look(self.model, ask, reply)
         return reply, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from esper.errors import RefusedError
 from esper.kasmina.executor import Executor
+from esper.kasmina.weighing import weighed
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.kernels.contract import KernelExecutionContract, KernelLoading
 from esper.leyline import contracts as pb
@@ -137,6 +139,37 @@ def test_a_seed_larger_than_the_budget_is_refused_before_it_is_built() -> None:
     assert "its parameters would take 1,044 bytes; seed_memory_bytes is 1,000; site 'body'" in refused.detail
     assert fits.status == APPLIED
     assert sum(sizes) == 16 * 9 + 6 * 17
+
+
+def test_what_was_weighed_at_a_site_is_not_built_on_the_meta_device_again() -> None:
+    bench, devices = Bench(), list[str]()
+    built = BLUEPRINTS["mlp"].builder
+
+    def watched(*given: Any) -> nn.Module:
+        seed = built(*given)
+        devices.extend({p.device.type for p in seed.parameters()})
+        return seed
+
+    bench.executor.kernels.blueprints = {"mlp": replace(BLUEPRINTS["mlp"], builder=watched)}
+    bench.train(1)
+
+    for hidden in (16, 16, 17):
+        assert bench.germinate(hidden=hidden).status == APPLIED
+        assert bench.do(Op.SEED_OP_CANCEL).status == APPLIED
+        bench.executor._known.clear()
+
+    assert devices == ["meta", "cpu", "cpu", "meta", "cpu"]
+
+
+@pytest.mark.parametrize(("kind", "blueprint"), CASES)
+def test_what_a_blueprint_would_take_is_what_it_takes(kind: type[nn.Module], blueprint: str) -> None:
+    x = torch.randn(HOSTS[kind])
+    site = kind().get_submodule("body")
+    build = partial(BLUEPRINTS[blueprint].build, site, x.shape, site(x).shape, {})
+
+    size = weighed(build, torch.float64)
+
+    assert size == 8 * sum(p.numel() for p in build().parameters()) > 0
 
 
 def test_a_noop_germinates_and_is_culled_and_has_nothing_to_train() -> None:

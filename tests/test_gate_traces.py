@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from esper.kasmina.hooks import HookCensus
+from esper.kasmina.hooks import HookCensus, NewHooks
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, batch, new_host
 
@@ -131,24 +131,24 @@ def test_without_optimizers_to_follow_g5_is_unmeasured() -> None:
 def test_a_census_counts_what_was_added_and_leaves_the_rest() -> None:
     host = new_host()
     host.body.register_forward_hook(eavesdrop)
-    census = HookCensus(host)
+    census, new = HookCensus(host), NewHooks(host)
     host.head.weight.register_hook(same)  # type: ignore[no-untyped-call]
     host.register_forward_hook(lambda *_: None)
 
-    before = census.added()
-    census.remove_added()
+    before, removed = census.added(), new.remove()
 
-    assert (before, census.added()) == (2, 0)
+    assert (before, removed, census.added()) == (2, 2, 0)
     assert len(host.body._forward_hooks) == 1
 
 
 def test_a_hook_on_a_shared_weight_is_one_hook_and_comes_off() -> None:
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
     second.weight = first.weight
-    census = HookCensus(nn.Sequential(first, second))
+    host = nn.Sequential(first, second)
+    census, new = HookCensus(host), NewHooks(host)
     first.weight.register_hook(same)  # type: ignore[no-untyped-call]
 
-    assert (census.added(), census.remove_added(), census.remove_added()) == (1, 1, 0)
+    assert (census.added(), new.remove(), new.remove()) == (1, 1, 0)
 
 
 class Shifty(Plain):

@@ -232,3 +232,17 @@ def test_a_write_inside_a_tensor_that_wraps_others_is_stopped() -> None:
     _, violation = monitor.run(call, torch.ones(2, 4), torch.ones(2, 3), closely=True)
 
     assert "would write to wrapped" in violation and inner.any()
+
+
+def test_the_hosts_tensors_have_the_names_that_torch_gives_them() -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.bias = first.bias
+    host = nn.Sequential(first, nn.BatchNorm1d(2), nn.Sequential(second), first)
+
+    watched = HostTensors(host)
+
+    expected = {id(tensor): name for name, tensor in (*host.named_parameters(), *host.named_buffers())}
+    found = [id(tensor) for tensor in watched.tensors]
+    assert dict(zip(found, watched.names, strict=True)) == expected
+    assert len(found) == len(expected)
+    assert watched.ids == expected.keys()

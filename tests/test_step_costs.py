@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +9,7 @@ from torch import Tensor, nn
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
 from esper.kasmina.ring import Ring
 from esper.leyline import contracts as pb
-from tests.seed_kit import Host, Op, new_host, optimizer_of
+from tests.seed_kit import Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
 
 torch.set_num_threads(1)
@@ -55,34 +53,23 @@ def test_a_loss_counts_as_it_was_when_it_was_noted() -> None:
     assert dict(zip(table.names, table.values, strict=True))["loss"] == noted
 
 
-class Listed(Host):
-    """Counts how often somebody goes through all of its parameters."""
-
-    num_listed = 0
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Parameter]]:
-        self.num_listed += 1
-        return super().named_parameters(prefix, recurse, remove_duplicate)
-
-
 def test_without_a_seed_no_step_looks_for_the_hosts_tensors() -> None:
-    host = new_host(Listed)
-    assert isinstance(host, Listed)
+    host = new_host()
     run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
     train(run, host, 2)
-    every, before = run.executor.settings.walk_every, host.num_listed
+    every, watched = run.executor.settings.walk_every, run.executor._watched
+    before = watched.tensors
 
     train(run, host, 2 * every)
-    dormant = host.num_listed - before
+    dormant = watched.tensors
     order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
     train(run, host, 1)
-    before = host.num_listed
-    train(run, host, 2 * every)
+    germinated = watched.tensors
+    train(run, host, every)
 
-    assert dormant == 0
-    assert host.num_listed - before >= 2
+    assert dormant is before
+    assert germinated is not before
+    assert watched.tensors is not germinated
 
 
 def test_a_weight_that_was_exchanged_while_nobody_looked_is_watched() -> None:

@@ -178,12 +178,19 @@ class Generators:
         self._torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
         self._python = random.getstate()
 
-    def moved(self) -> bool:
+    def put_back(self) -> bool:
+        """Whether any had moved."""
+        moved = self._moved()
+        if moved:
+            self._put_back()
+        return moved
+
+    def _moved(self) -> bool:
         now = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
         same = all(torch.equal(a, b) for a, b in zip(self._torch, now, strict=True))
         return not same or self._python != random.getstate()
 
-    def put_back(self) -> None:
+    def _put_back(self) -> None:
         torch.set_rng_state(self._torch[0])
         for device, state in zip(self._devices, self._torch[1:], strict=True):
             torch.cuda.set_rng_state(state, device)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,15 +14,17 @@ from torch import Tensor, nn
 from esper.errors import RefusedError
 from esper.kasmina.evidence import Generators, Value, Witness
 from esper.kasmina.gates import SanityEvidence
-from esper.kasmina.hooks import HookCensus
-from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors
+from esper.kasmina.hooks import NewHooks
+from esper.kasmina.monitor import GradientIsolationMonitor
 from esper.kasmina.paired import cuda_devices
 from esper.kasmina.slot import BlueprintFault, Prepared, SiteShape, Slot, delta_of, guarded
+from esper.kasmina.weighing import weighed
 from esper.kernels.blueprints import Blueprint
 from esper.kernels.kernel import Kernel
 from esper.leyline import contracts as pb
 
 UNSEEN = SanityEvidence(0.0, *[None] * 9)
+MOST_WEIGHTS = 64  # of one site
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,9 @@ def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mappin
     """A kernel with its Findings. The global generators and the host's hooks are as before."""
     if slot.shape is None:
         return Kernel(None, Findings(UNSEEN))
-    generators, census = Generators(witness.model), HookCensus(witness.model)
+    generators, hooks = Generators(witness.model), NewHooks(witness.model)
     kernel, findings = _built(witness, slot, slot.shape, blueprint, parameters, rng_seed)
-    evidence = replace(findings.evidence, draws=float(generators.moved()), hooks=float(census.remove_added()))
-    generators.put_back()
+    evidence = replace(findings.evidence, draws=float(generators.put_back()), hooks=float(hooks.remove()))
     return Kernel(kernel, replace(findings, evidence=evidence))
 
 
@@ -83,47 +86,70 @@ def _built(
     if misfit is not None:
         return None, Findings(seen, misfit=f"{misfit}; site {slot.name!r}")
     build = partial(blueprint.build, slot.module, shape.input, shape.output, parameters)
-    dtype = seed_dtype(slot, shape)
     devices = cuda_devices(witness.model)
-    with torch.device("cpu"), torch.random.fork_rng(devices):  # not where the user's default device is
-        if too_large := _too_large(build, dtype, witness.config.seed_memory_bytes):
-            detail = f"blueprint {blueprint.blueprint_id} with {dict(parameters)}: {too_large}; site {slot.name!r}"
-            return None, Findings(seen, misfit=detail)
+    with _on_cpu(), torch.random.fork_rng(devices):
+        size, limit = _weight(slot, shape, blueprint, parameters, build), witness.config.seed_memory_bytes
+        if size > limit:
+            detail = f"its parameters would take {size:,} bytes; seed_memory_bytes is {limit:,}; site {slot.name!r}"
+            return None, Findings(seen, misfit=f"blueprint {blueprint.blueprint_id} with {dict(parameters)}: {detail}")
         torch.default_generator.manual_seed(rng_seed)  # torch.manual_seed takes 1 ms where CUDA isn't initialised
         if devices:
             torch.cuda.manual_seed_all(rng_seed)
         module = guarded(build)
     if isinstance(module, BlueprintFault):
         return None, Findings(seen, fault=module.detail)
-    module = module.to(device=shape.device, dtype=dtype)
-    return module, _probed(module, shape, GradientIsolationMonitor(module, HostTensors(witness.model)))
+    module = module.to(device=shape.device, dtype=seed_dtype(slot, shape))
+    slot.watched.look()
+    return module, _probed(module, shape, GradientIsolationMonitor(module, slot.watched))
 
 
-def _too_large(build: Callable[[], nn.Module], dtype: torch.dtype, limit: int) -> str:
-    """Weighed before memory is taken. What can't be built on the meta device is weighed by G0, when it is there."""
-    with torch.device("meta"):
-        weighed = guarded(build)
-    size = 0 if isinstance(weighed, BlueprintFault) else sum(p.numel() for p in weighed.parameters()) * dtype.itemsize
-    return f"its parameters would take {size:,} bytes; seed_memory_bytes is {limit:,}" if size > limit else ""
+def _weight(
+    slot: Slot, shape: SiteShape, blueprint: Blueprint, parameters: Mapping[str, float], build: Callable[[], nn.Module]
+) -> int:
+    """Bytes. What was weighed at this site before is not built on the meta device again; G0 weighs what comes of it."""
+    dtype = seed_dtype(slot, shape)
+    asked = (blueprint.digest, shape, dtype, *sorted(parameters.items()))
+    if asked not in slot.weights:
+        if len(slot.weights) >= MOST_WEIGHTS:
+            slot.weights.clear()
+        slot.weights[asked] = weighed(build, dtype)
+    return slot.weights[asked]
+
+
+def _on_cpu() -> AbstractContextManager[object]:
+    """Not where the user's default device is. Such a context takes a part of each call to torch, and isn't entered
+    for nothing."""
+    return nullcontext() if torch.empty(0).device.type == "cpu" else torch.device("cpu")
 
 
 def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonitor) -> Findings:
     """What one pass over a fixed input shows. Gradients are on: the walk needs delta's graph."""
     parameters = list(module.parameters())
     size = float(sum(p.numel() * p.element_size() for p in parameters))
-    non_finite = float(sum(int((~torch.isfinite(p)).sum()) for p in parameters))
-    weighed = replace(UNSEEN, seen=1.0, fault=0.0, non_finite=non_finite, seed_bytes=size)
+    non_finite = float(sum(_non_finite(p.detach()) for p in parameters))
+    begun = replace(UNSEEN, seen=1.0, fault=0.0, non_finite=non_finite, seed_bytes=size)
     x, h = shape.probe()
     own = next((p.dtype for p in parameters), x.dtype)
     with torch.enable_grad():
         # Under autocast a live input may be narrower.
         delta, violation = monitor.run(delta_of, x.to(own), h.to(own), closely=True)
     if isinstance(delta, BlueprintFault):
-        return Findings(replace(weighed, fault=1.0), violation or delta.detail)
+        return Findings(replace(begun, fault=1.0), violation or delta.detail)
     fits = delta.shape == h.shape and delta.device == h.device
-    largest = float(delta.detach().abs().max()) if delta.numel() else 0.0
     strays = float(bool(violation))
-    return Findings(replace(weighed, shape_ok=float(fits), identity=largest, stray_leaves=strays), violation)
+    return Findings(
+        replace(begun, shape_ok=float(fits), identity=_largest(delta.detach()), stray_leaves=strays), violation
+    )
+
+
+def _non_finite(values: Tensor) -> int:
+    """A sum is finite only where all values are: one pass, where looking at each takes four."""
+    return 0 if cmath.isfinite(values.sum().item()) else int((~values.isfinite()).sum())
+
+
+def _largest(values: Tensor) -> float:
+    """abs() of the largest; a new seed's are all 0."""
+    return float(values.abs().max()) if values.any() else 0.0
 
 
 def parameter_copies(module: nn.Module) -> list[Tensor]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, MutableMapping
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+from esper.kasmina.walking import walked
 
+_of_module = attrgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_of_tensor = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 Table: TypeAlias = MutableMapping[int, Any]
 
@@ -20,32 +23,47 @@ class HookCensus:
 
     def __init__(self, root: nn.Module) -> None:
         self._root = root
-        self._before = {id(hook) for _, _, hook in self._hooks()}
+        self._before = {id(hook) for _, _, hook in _others_hooks(root)}
 
     def added(self) -> int:
-        return sum(id(hook) not in self._before for _, _, hook in self._hooks())
+        return sum(id(hook) not in self._before for _, _, hook in _others_hooks(self._root))
 
-    def remove_added(self) -> int:
-        """Take off what was added since, and say how many they were."""
-        added = [(table, key) for table, key, hook in self._hooks() if id(hook) not in self._before]
+
+class NewHooks:
+    """Hooks that are hung on a module's subtree from now on. It looks for them only where torch has given a handle out
+    since: going through a host stands in the way of a graft."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._root, self._first = root, RemovableHandle.next_id
+
+    def remove(self) -> int:
+        """Take them off, and say how many they were."""
+        if RemovableHandle.next_id == self._first:
+            return 0
+        added = [(table, key) for table, key, _ in _others_hooks(self._root) if key >= self._first]
         for table, key in added:
             del table[key]
         return len(added)
 
-    def _hooks(self) -> Iterator[tuple[Table, int, Any]]:
-        for table in _tables(self._root):
-            yield from ((table, key, hook) for key, hook in table.items() if not _ours(hook))
+
+def _others_hooks(root: nn.Module) -> Iterator[tuple[Table, int, Any]]:
+    for table in _tables(root):
+        yield from ((table, key, hook) for key, hook in table.items() if not _ours(hook))
 
 
 def _tables(root: nn.Module) -> Iterator[Table]:
-    """Those in which there is a hook. In one pass over the modules: it stands in the way of a graft."""
+    """Those in which there is a hook."""
     met: set[int] = set()  # parameters: one may be several modules'
-    for module in root.modules():
-        yield from (table for name in OF_MODULES if (table := getattr(module, name, None)))
+    for _, module in walked(root):
+        for table in _of_module(module):
+            if table:
+                yield table
         for parameter in module._parameters.values():
             if parameter is not None and id(parameter) not in met:
                 met.add(id(parameter))
-                yield from (table for name in OF_TENSORS if (table := getattr(parameter, name, None)))
+                for table in _of_tensor(parameter):
+                    if table:
+                        yield table
 
 
 def _ours(hook: object) -> bool:

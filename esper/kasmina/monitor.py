@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from esper.errors import EsperError
 from esper.kasmina.graph import walk
+from esper.kasmina.walking import walked
 
 WATCHED = 128  # tensors of the host whose version counters are read around one call of a seed: 9 us, twice
 WALKED_ALWAYS = 64  # nodes; a larger graph of delta's is walked at close looks only
@@ -52,10 +53,13 @@ class HostTensors:
 
     def look(self) -> None:
         """Find them anew: fossils join, and modules may be given other tensors."""
-        named = [*self._host.named_parameters(), *self._host.named_buffers()]
-        kept = [(name, tensor) for name, tensor in named if not (is_lazy(tensor) or tensor.is_inference())]
-        self.names, self.tensors = [name for name, _ in kept], [tensor for _, tensor in kept]
-        self.ids = {id(tensor) for tensor in self.tensors}
+        found: dict[int, tuple[str, Tensor]] = {}
+        for prefix, module in walked(self._host):
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if tensor is not None and not (is_lazy(tensor) or tensor.is_inference()):
+                    found.setdefault(id(tensor), (prefix + name, tensor))
+        self.ids = found.keys()
+        self.names, self.tensors = [name for name, _ in found.values()], [tensor for _, tensor in found.values()]
         self._lapsed = False
 
     def watched(self) -> tuple[int, Sequence[Tensor]]:

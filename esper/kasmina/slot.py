@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -93,6 +93,7 @@ class Slot:
         self.seed: Seed | None = None
         self.shape: SiteShape | None = None
         self.generation = 0
+        self.weights: dict[Hashable, int] = {}  # bytes of what blueprints would build here, by all that they depend on
         self.watched = HostTensors(module)
         self.monitor: GradientIsolationMonitor | None = None
         self.regions: Regions | None = None

@@ -1,0 +1,32 @@
+"""Weighs what a blueprint would build, before memory is taken for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from esper.kasmina.slot import BlueprintFault, guarded
+
+FILLS = {
+    *(nn.init.uniform_, nn.init.normal_, nn.init.constant_, nn.init.kaiming_uniform_),
+    *(torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.fill_, torch.Tensor.zero_),
+}
+
+
+class Unfilled(TorchFunctionMode):
+    """Leaves out what fills a tensor: on the meta device there is nothing to fill, and torch takes its time over it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        return (args[0] if args else given["tensor"]) if func in FILLS else func(*args, **given)
+
+
+def weighed(build: Callable[[], nn.Module], dtype: torch.dtype) -> int:
+    """Bytes that its parameters would take; 0 where it can't be built on the meta device, and G0 weighs it."""
+    with torch.device("meta"), Unfilled():
+        made = guarded(build)
+    return 0 if isinstance(made, BlueprintFault) else sum(p.numel() for p in made.parameters()) * dtype.itemsize

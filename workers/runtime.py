@@ -11,7 +11,9 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime import access, assembly, logging, namesake, process, pulse, settings, timekeeping, trainer_figures
 from esper.runtime.alarm import rung_if_evicted
+from esper.runtime.ending import along, end
 from esper.runtime.lanes import Lanes
+from esper.runtime.launcher import launcher_gone
 from esper.runtime.packets import Format, Origin
 from esper.runtime.upkeep import Duties, Post, kept_up
 
@@ -25,6 +27,7 @@ class RuntimeSettings(settings.Settings):
     link_rows_fd: int
     link_alarm_fd: int
     link_trainer_pid: int
+    link_launcher_pid: int = 0
     link_fresh: bool = False
     link_world_size: int = 1
     telemetry_format: Format = "frames"
@@ -47,7 +50,11 @@ async def main(stopping: asyncio.Event) -> None:
         upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.refusals, duties)
         async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:
             new = None
-            await beside.serve(stopping)
+            alone = asyncio.create_task(launcher_gone(chosen.link_trainer_pid, chosen.link_launcher_pid))
+            try:
+                await along(beside.serve(stopping), [alone])
+            finally:
+                await end([alone])
     except EsperError as error:
         if new or not isinstance(error, BusError):  # later a Redis that is away ends no training
             lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))

@@ -18,7 +18,7 @@ from esper.errors import EvictedError
 
 EVICTED = 75
 """Exit status of a trainer whose process group ends, to be started anew: EX_TEMPFAIL of sysexits.h."""
-ALARM_FD, TRAINER_PID = "ESPER_LINK_ALARM_FD", "ESPER_LINK_TRAINER_PID"
+ALARM_FD, TRAINER_PID, LAUNCHER_PID = "ESPER_LINK_ALARM_FD", "ESPER_LINK_TRAINER_PID", "ESPER_LINK_LAUNCHER_PID"
 GRACE_S = 2.0
 LOOK_S = 0.05
 

@@ -14,7 +14,8 @@ from contextlib import suppress
 from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.runtime.alarm import ALARM_FD, TRAINER_PID, await_alarm
+from esper.runtime.alarm import ALARM_FD, LAUNCHER_PID, TRAINER_PID, await_alarm
+from esper.runtime.launcher import launcher_of
 
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
 WORLD_SIZE = "ESPER_LINK_WORLD_SIZE"
@@ -30,6 +31,7 @@ class Link:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
+        self._launcher = launcher_of(self._environment, os.getppid())
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._rows: socket.socket | None = None
@@ -55,10 +57,11 @@ class Link:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         lanes = {CONTROL_FD: str(control_peer.fileno()), ROWS_FD: str(rows_peer.fileno())}
         fresh = {FRESH: "1" if self.num_starts == 0 else "0"}
+        family = {TRAINER_PID: str(os.getpid()), LAUNCHER_PID: str(self._launcher)}
         ring = await_alarm()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.workers.runtime"],  # -P: whatever is named esper where the user stands
-            env={**self._environment, **lanes, **fresh, ALARM_FD: str(ring), TRAINER_PID: str(os.getpid())},
+            env={**self._environment, **lanes, **fresh, **family, ALARM_FD: str(ring)},
             pass_fds=(control_peer.fileno(), rows_peer.fileno(), ring),
             stdin=subprocess.DEVNULL,
         )

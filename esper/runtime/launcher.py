@@ -1,0 +1,28 @@
+"""Ends a rank whose torchrun was killed outright: it would train on in the way of the group that takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from esper.errors import EvictedError
+from esper.runtime.procs import look
+
+BY_TORCHRUN = "TORCHELASTIC_RUN_ID"
+"""Set by torchrun in each rank. Who starts a trainer otherwise, such as a shell, may end long before it."""
+LOOK_S = 0.5
+
+
+def launcher_of(environment: Mapping[str, str], parent: int) -> int:
+    """The process without which this trainer is not to go on; 0: it goes on alone."""
+    return parent if BY_TORCHRUN in environment else 0
+
+
+async def launcher_gone(trainer: int, launcher: int, look_s: float = LOOK_S) -> None:
+    """Raises EvictedError once the trainer has another parent. Waits for ever where it has no launcher, or has ended
+    itself: its runtime is told so otherwise."""
+    while (found := look(trainer)) is not None and launcher in (0, found.parent):
+        await asyncio.sleep(look_s)
+    if found is not None:
+        raise EvictedError(f"torchrun ({launcher}) has ended, and left this rank ({trainer}) to nobody: it ends too")
+    await asyncio.Event().wait()

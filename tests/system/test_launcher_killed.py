@@ -1,0 +1,42 @@
+"""Ranks whose torchrun was killed outright leave their run to the group that takes their place."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect, runs
+from tests.system.launched import Coordinated, Launched
+from tests.system.processes import processes
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+START_S = 100.0  # of an agent and its ranks, on a machine that is busy otherwise
+ENDS_S = 20.0
+
+
+@pytest.fixture
+async def launched(redis_url: str, run_id: str, tmp_path: Path) -> AsyncIterator[Launched]:
+    name = run_id.replace("-", "")
+    async with connect.writer(redis_url) as redis:
+        await runs.announce_outside(redis, name, run_id)
+    started = Coordinated(redis_url, run_id, tmp_path, name, CHECKPOINT_EVERY="50")
+    yield started
+    started.close()
+
+
+async def test_ranks_end_within_seconds_of_their_torchrun(launched: Launched) -> None:
+    async with launched.controller() as run:
+        await run.epochs(1, START_S)
+        ranks = {launched.rank(0), launched.rank(1)}
+
+        launched.started["torchrun-0"].send_signal(signal.SIGKILL)
+        async with asyncio.timeout(ENDS_S):
+            while ranks & processes(launched.directory).keys():
+                await asyncio.sleep(0.1)
+
+    assert launched.said("torchrun-0").count("to nobody: it ends too") >= 1

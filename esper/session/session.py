@@ -87,6 +87,8 @@ class Session:
     def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
         """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
         self.checkpoints = self.portrait.states.deep = checkpoints
+        if checkpoints is not None:
+            checkpoints.on_failed = self._telling.checkpoint_failed
         place = checkpoints.resume() if resume and checkpoints is not None else None
         if place is not None:
             self.step_number, self.epoch = place.step, place.epoch

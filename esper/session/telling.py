@@ -60,6 +60,11 @@ class Telling:
         self.exchange.rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened", reason=reason)
         log.error("breaker.opened", step=step, reason=reason)
 
+    def checkpoint_failed(self, step: int, why: str) -> None:
+        """Whoever made it has logged it."""
+        level = pb.TelemetryLevel.TELEMETRY_ERROR
+        self.exchange.rows.note(level, "checkpoint.failed", step=str(step), why=why)
+
     def displaced(self, site: str, detail: str, step: int) -> None:
         """The script has put another module in the place of a site's."""
         self.exchange.rows.note(WARNING, "site.displaced", site=site, detail=detail)

@@ -57,6 +57,7 @@ class Checkpoints:
     resumed: Log = field(default_factory=Log)  # of the checkpoint that was put back at the start
     holds_back: Callable[[], bool] = lambda: False  # whether orders older than the newest are yet to be carried out
     on_kept: Callable[[Mapping[str, str]], None] = lambda positions: None
+    on_failed: Callable[[int, str], object] = lambda step, why: None  # one could not be written
     _commit: pb.BarrierCommit = field(default_factory=pb.BarrierCommit)
     _held: dict[int, tuple[Path, bytes, Log]] = field(default_factory=dict)
 
@@ -191,8 +192,7 @@ class Checkpoints:
         try:
             self.store.undo(rollback, self.clock_ns(), self.signer)
         except (CheckpointError, SettingError) as error:
-            self.num_failed += 1
-            log.error("checkpoint.failed", step=rollback.step, why=str(error))
+            self._failed(rollback.step, error)
 
     def _undone_names(self) -> frozenset[str]:
         """Where that is not to be told, none may be gone back to."""
@@ -206,9 +206,13 @@ class Checkpoints:
         try:
             return make()
         except (CheckpointError, SettingError) as error:
-            self.num_failed += 1
-            log.error("checkpoint.failed", step=self._step, why=str(error))
+            self._failed(self._step, error)
             return None
+
+    def _failed(self, step: int, error: EsperError) -> None:
+        self.num_failed += 1
+        log.error("checkpoint.failed", step=step, why=str(error))
+        self.on_failed(step, str(error))
 
     def _whole(self, path: Path, refused: list[str]) -> bool:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,10 @@ class Nursery(Process):
         """One more role, not yet started."""
         return Forked(self.socket, {"module": module, "arguments": arguments, "environment": environment or {}}, log)
 
+    def started(self, module: str, log: Path, environment: Mapping[str, str]) -> Running:
+        """`python -m module`, but for the imports."""
+        return Born(self.socket, {"module": module, "arguments": {}, "environment": environment, "log": str(log)})
+
 
 class Forked(Child):
     """A child of the nursery."""
@@ -51,6 +57,7 @@ class Born:
     """What the nursery tells of a child: its id at once, how it ended when it has."""
 
     def __init__(self, place: Path, order: Mapping[str, Any]) -> None:
+        self.args = order["module"]
         self._code: int | None = None
         self._told = b""
         self._connection = socket.socket(socket.AF_UNIX)
@@ -58,6 +65,21 @@ class Born:
         self._connection.connect(str(place))
         self._connection.sendall(json.dumps(order).encode() + b"\n")
         self.pid = int(self._line())
+
+    @property
+    def returncode(self) -> int | None:
+        """None until somebody has seen it end."""
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     def poll(self) -> int | None:
         try:

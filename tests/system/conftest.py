@@ -11,10 +11,11 @@ import pytest
 
 from esper.bus.embedded import EmbeddedRedis
 from tests.bus_kit import own_server
+from tests.faults.nursery import Nursery
 from tests.system.loop import Scripted
-from tests.system.processes import Esper
+from tests.system.processes import Esper, Start
 from tests.system.scripted import Script
-from tests.system.town import Town
+from tests.system.town import SERVERS, Town
 
 # By what they took in processor time and in waiting: begun last, the longest would run on while other workers are done.
 LONGEST_FIRST = [
@@ -76,17 +77,24 @@ def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
         yield own
 
 
+@pytest.fixture(scope="session")
+def born(short_directory: Path) -> Iterator[Start]:
+    """Starts the servers of runs without what each would import: a second of processor time, on a slow machine."""
+    with Nursery(short_directory, [f"esper.workers.{name}" for name in SERVERS]) as nursery:
+        yield nursery.started
+
+
 @pytest.fixture
-def town(server: EmbeddedRedis, run_id: str, tmp_path: Path) -> Iterator[Town]:
+def town(server: EmbeddedRedis, run_id: str, tmp_path: Path, born: Start) -> Iterator[Town]:
     """Servers as processes on that Redis, and a trainer in this one."""
-    town = Town(server, run_id, tmp_path)
+    town = Town(server, run_id, tmp_path, start=born)
     yield town
     town.close()
 
 
 @pytest.fixture
-def coordinated(server: EmbeddedRedis, run_id: str, tmp_path: Path) -> Iterator[Town]:
-    """The same without the tiers: each of their processes takes the most of a second to start."""
-    town = Town(server, run_id, tmp_path, servers=["coordinator"])
+def coordinated(server: EmbeddedRedis, run_id: str, tmp_path: Path, born: Start) -> Iterator[Town]:
+    """The same without the tiers."""
+    town = Town(server, run_id, tmp_path, servers=["coordinator"], start=born)
     yield town
     town.close()

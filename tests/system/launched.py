@@ -18,8 +18,9 @@ from esper.client import Controller
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
+from tests.faults.processes import Running
 from tests.many_servers import HOST, free_ports
-from tests.system.processes import buried, processes, stop
+from tests.system.processes import Start, buried, processes, started, stop
 
 REGIONS = ("r0", "r1")
 SERVERS = {
@@ -47,23 +48,32 @@ class Launched:
     servers: Sequence[str] = (*SERVERS,)
 
     def __init__(
-        self, url: str, run_id: str, directory: Path, name: str, *, num_nodes: int = 1, **settings: str
+        self,
+        url: str,
+        run_id: str,
+        directory: Path,
+        name: str,
+        *,
+        num_nodes: int = 1,
+        start: Start = started,
+        **settings: str,
     ) -> None:
         self.url, self.run_id, self.directory = url, run_id, directory
         self.master = MasterKeyring.new(time.time_ns())
         self.stop_file = directory / "stop"
-        self.started: dict[str, subprocess.Popen[bytes]] = {}
+        self.started: dict[str, Running] = {}
         self._keyring(Role.CONTROLLER, Role.OPTIMIZER)
         for each in self.servers:
             module, role, told = SERVERS[each]
-            self._start(each, (f"esper.workers.{module}",), {**self._common(role), "RUN": run_id, "NAME": each, **told})
+            settled = environment({**self._common(role), "RUN": run_id, "NAME": each, **told})
+            self.started[each] = start(f"esper.workers.{module}", self._log(each), settled)
         trains = {**self._common(Role.WORKER), "STOP_FILE": str(self.stop_file), **settings}
         meeting = (f"--rdzv-endpoint={HOST}:{free_ports(1)[0]}", f"--local-addr={HOST}", f"--rdzv-id={name}")
         size = (f"--nnodes={num_nodes}", f"--nproc-per-node={2 // num_nodes}")
         self.nodes = [f"torchrun-{number}" for number in range(num_nodes)]
         for node in self.nodes:
             command = (*TORCHRUN, *size, *meeting, "-m", "esper.examples.torchrun_digits")
-            self._start(node, command, {**trains, "CHECKPOINTS": str(directory / f"kept-{node}")})
+            self._launch(node, command, {**trains, "CHECKPOINTS": str(directory / f"kept-{node}")})
 
     def controller(self) -> AbstractAsyncContextManager[Controller]:
         """Whoever steers it."""
@@ -84,12 +94,12 @@ class Launched:
         return [opener.open(sealed, entry_id, int(entry_id.split("-")[0])).message for entry_id, sealed in entries]
 
     def said(self, name: str) -> str:
-        return (self.directory / f"{name}.log").read_text(errors="replace")
+        return self._log(name).read_text(errors="replace")
 
     def said_by_ranks(self) -> str:
         return "".join(map(self.said, self.nodes))
 
-    def ended(self, timeout_s: float = 30.0) -> dict[int, tuple[int, str]]:
+    def ended(self, timeout_s: float = 90.0) -> dict[int, tuple[int, str]]:
         """Ask the ranks to end; by rank, the step that it had taken and the digest of its parameters."""
         self.stop_file.touch()
         for node in self.nodes:
@@ -114,18 +124,25 @@ class Launched:
     def _common(self, role: Role) -> dict[str, str]:
         return {"REDIS_URL": self.url, "KEYRING": str(self._keyring(role))}
 
-    def _start(self, name: str, module: tuple[str, ...], settings: Mapping[str, str]) -> None:
-        told = {f"ESPER_{key}": value for key, value in settings.items()}
-        with (self.directory / f"{name}.log").open("ab") as log:
+    def _log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def _launch(self, name: str, module: tuple[str, ...], settings: Mapping[str, str]) -> None:
+        with self._log(name).open("ab") as log:
             self.started[name] = subprocess.Popen(
                 [sys.executable, "-m", *module],
-                env={**os.environ, **told, **PROCESS},
+                env={**os.environ, **environment(settings), **PROCESS},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
 
 
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """What a process is told of these."""
+    return {f"ESPER_{key}": value for key, value in settings.items()}
+
+
 class Coordinated(Launched):
-    """Without the tiers, of which a test asks nothing: each of their processes takes the most of a second to start."""
+    """Without the tiers, of which a test asks nothing."""
 
     servers = ("coordinator",)

@@ -11,6 +11,8 @@ import esper
 from esper.session import Session
 from tests.system.scripted import Script
 
+REST_S = 0.002  # between two steps
+
 
 class Loop:
     """Whoever inherits attaches `run` to the model."""
@@ -31,7 +33,7 @@ class Loop:
             self.optimizer.zero_grad()
             step.loss(loss)
 
-    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000, rest_s: float = 0.0) -> None:
+    def steps_until(self, reached: Callable[[], bool], limit: int = 200_000, rest_s: float = REST_S) -> None:
         """Train on until something shows; the limit turns a hang into a failure.
 
         Without a rest between two steps it takes a core from whoever is waited for.
@@ -39,8 +41,7 @@ class Loop:
         for _ in range(limit):
             if reached():
                 return
-            if rest_s:
-                self.run.exchange.pump(rest_s)
+            self.run.exchange.pump(rest_s)
             self.step()
         raise AssertionError("never reached")
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +14,7 @@ from esper.errors import CommandFailedError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from tests.system.processes import buried
+from tests.system.processes import Start, buried, started
 
 Answers = dict[str, list[pb.CommandReceipt]]
 Story = Callable[[Controller], Awaitable[Answers]]
@@ -27,8 +24,8 @@ WORKER = "worker-0"
 class Steered:
     """One run. `told` is what the controller's script came to know; its errors are raised there."""
 
-    def __init__(self, redis_url: str, run_id: str, directory: Path) -> None:
-        self.redis_url, self.run_id, self.directory = redis_url, run_id, directory
+    def __init__(self, redis_url: str, run_id: str, directory: Path, start: Start = started) -> None:
+        self.redis_url, self.run_id, self.directory, self._started = redis_url, run_id, directory, start
         self.master = MasterKeyring.new(time.time_ns())
         self.worker = self._environment(WORKER, Role.WORKER)
         self.controller = self._environment("controller", Role.CONTROLLER, Role.OPTIMIZER)
@@ -42,16 +39,14 @@ class Steered:
     @property
     def told(self) -> Answers:
         assert self._script is not None
-        return self._script.result(timeout=20.0)
+        return self._script.result(timeout=60.0)
 
     @contextmanager
     def controlled(self, story: Story) -> Iterator[None]:
         """Coordinated, and with a controller that plays the story, for as long as the block takes."""
-        log = self.directory / "coordinator.log"
-        with log.open("wb") as stderr, ThreadPoolExecutor(1) as thread:
-            environment = {**os.environ, **self._environment("coordinator", Role.COORDINATOR)}
-            command = [sys.executable, "-m", "esper.workers.coordinator"]
-            process = subprocess.Popen(command, env=environment, stderr=stderr)
+        log, environment = self.directory / "coordinator.log", self._environment("coordinator", Role.COORDINATOR)
+        with ThreadPoolExecutor(1) as thread:
+            process = self._started("esper.workers.coordinator", log, environment)
             try:
                 self._script = thread.submit(asyncio.run, self._play(story))
                 yield

@@ -23,6 +23,7 @@ from esper.kasmina.pruning.plan import plan
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.site_kit import OPEN
+from tests.system.processes import Start
 from tests.system.steered import WORKER, Answers, Steered, insisted
 from tests.test_sites_detach import hooks
 
@@ -37,9 +38,9 @@ MOST_STEPS = 6_000
 
 
 @pytest.fixture
-def steered(redis_url: str, run_id: str, tmp_path: Path) -> Steered:
+def steered(redis_url: str, run_id: str, tmp_path: Path, born: Start) -> Steered:
     torch.set_num_threads(1)
-    return Steered(redis_url, run_id, tmp_path)
+    return Steered(redis_url, run_id, tmp_path, born)
 
 
 async def grown(run: Controller, *, site: str, elsewhere: str, pruned: str) -> Answers:

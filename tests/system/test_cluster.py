@@ -16,7 +16,7 @@ from esper.bus.names import new_run_id
 from esper.leyline import contracts as pb
 from tests.many_servers import Cluster, a_cluster
 from tests.system.launched import REGIONS, Launched
-from tests.system.processes import seconds_until
+from tests.system.processes import Start, seconds_until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -30,9 +30,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def launched(cluster: Cluster, tmp_path: Path) -> Iterator[Launched]:
+def launched(cluster: Cluster, tmp_path: Path, born: Start) -> Iterator[Launched]:
     run_id = spread(cluster)
-    started = Launched(cluster.url, run_id, tmp_path, run_id)
+    started = Launched(cluster.url, run_id, tmp_path, run_id, start=born)
     yield started
     started.close()
 
@@ -78,7 +78,7 @@ def test_a_seeds_life_and_every_packet_counted_once(launched: Launched) -> None:
     receipts = asyncio.run(live(launched))
     last = launched.ended()
     packets = [sent(launched, region) for region in REGIONS]
-    seconds_until(lambda: counted(launched) >= sum(map(len, packets)), 20.0)
+    seconds_until(lambda: counted(launched) >= sum(map(len, packets)))
 
     assert [receipt.worker for receipt in receipts] == ["worker-0", "worker-1"] * 5
     assert all(one.step == other.step for one, other in zip(receipts[::2], receipts[1::2], strict=True))

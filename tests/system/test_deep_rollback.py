@@ -14,6 +14,7 @@ import pytest
 from esper.client import Controller
 from esper.leyline import contracts as pb
 from tests.system.deep import EVERY
+from tests.system.processes import Start
 from tests.system.steered import Answers, Steered
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -48,8 +49,10 @@ def start(steered: Steered, folder: Path, rank: int) -> subprocess.Popen[bytes]:
     )
 
 
-def test_every_rank_goes_back_to_its_checkpoint_bit_for_bit(redis_url: str, run_id: str, tmp_path: Path) -> None:
-    steered = Steered(redis_url, run_id, tmp_path)
+def test_every_rank_goes_back_to_its_checkpoint_bit_for_bit(
+    redis_url: str, run_id: str, tmp_path: Path, born: Start
+) -> None:
+    steered = Steered(redis_url, run_id, tmp_path, born)
     ranks = []
     with steered.controlled(partial(story, stop=tmp_path / "stop")):
         try:

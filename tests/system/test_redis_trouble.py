@@ -119,14 +119,12 @@ def test_a_command_that_redis_acknowledged_before_it_was_killed_is_carried_out_o
 RESUMED_S = 25.0
 """A coordinator's start took 8 of them at a load of ten on two cores; a trainer that hears nothing gives up at 30."""
 
-REST_S = 0.002  # between two steps
-
 
 def applied_within(town: Town, value: float) -> float:
     """Publish a command and train on until it has taken effect; seconds."""
     began = time.monotonic()
     town.publish(rate(value))
-    town.steps_until(rate_is(town, value), rest_s=REST_S)
+    town.steps_until(rate_is(town, value))
     return time.monotonic() - began
 
 
@@ -168,15 +166,16 @@ def is_known(town: Town, sealed: bytes) -> bool:
 
 def test_a_second_coordinator_stands_by_and_takes_over_from_one_that_is_stopped(coordinated: Town) -> None:
     town = coordinated
+    town.steps_until(lambda: "coordinator.leads" in town.log("coordinator"))
     old = town.start_another("coordinator")
-    town.steps_until(lambda: "coordinator.stands_by" in town.log("coordinator"), rest_s=REST_S)
+    town.steps_until(lambda: "coordinator.stands_by" in town.log("coordinator"))
     applied_within(town, 0.05)
     assert town.log("coordinator").count("coordinator.leads") == 1
 
     old.send_signal(signal.SIGSTOP)
     took_s = applied_within(town, 0.04)
     old.send_signal(signal.SIGCONT)
-    town.steps_until(lambda: old.poll() is not None, rest_s=REST_S)
+    town.steps_until(lambda: old.poll() is not None)
     applied_within(town, 0.03)
 
     log = town.log("coordinator")

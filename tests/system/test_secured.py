@@ -19,7 +19,7 @@ from esper.errors import BusError
 from esper.leyline.kinds import Role
 from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
-from tests.system.test_redis_trouble import REST_S, rate_is
+from tests.system.test_redis_trouble import rate_is
 from tests.system.town import REGION, Town, now, rate
 from tests.tls_kit import Authority
 
@@ -81,8 +81,8 @@ def test_a_run_under_acls_and_tls_obeys_its_controller_alone_also_after_the_user
             await Publisher(redis).add(commands, secured.sealed_now(rate(value)))
 
     now(add("controller", 0.05))
-    secured.steps_until(rate_is(secured, 0.05), rest_s=REST_S)
-    secured.steps_until(lambda: bool(secured.said("global")), rest_s=REST_S)
+    secured.steps_until(rate_is(secured, 0.05))
+    secured.steps_until(lambda: bool(secured.said("global")))
     told = [dict(zip(row[::2], row[1::2], strict=True)) for row in secured.order("ACL", "LOG", "100")]
     denied = {row[b"object"].decode() for row in told}
     for user in ("worker", "coordinator", "regional", "global", "observer", "exporter"):
@@ -92,7 +92,7 @@ def test_a_run_under_acls_and_tls_obeys_its_controller_alone_also_after_the_user
     alone = len(secured.sealed(commands))
     secured.order("ACL", "LOAD")  # which drops every connection of a user with a name
     now(add("controller", 0.03))
-    secured.steps_until(rate_is(secured, 0.03), rest_s=REST_S)
+    secured.steps_until(rate_is(secured, 0.03))
 
     assert denied <= ASKED_IN_VAIN
     assert alone == 1

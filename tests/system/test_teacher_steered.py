@@ -21,6 +21,7 @@ from esper.leyline import contracts as pb
 from esper.tolaria.digest import strong_digest
 from esper.tolaria.teachers import TeacherSource
 from tests.seed_kit import batch, loss_of, new_host
+from tests.system.processes import Start
 from tests.system.steered import Answers, Steered
 from tests.teacher_kit import Professor, professor, questions, saved
 
@@ -76,7 +77,7 @@ def train(rank: int, folder: str, environments: list[dict[str, str]]) -> None:
 
 
 def test_teachers_come_before_the_same_step_on_both_ranks_or_on_neither(
-    redis_url: str, run_id: str, tmp_path: Path
+    redis_url: str, run_id: str, tmp_path: Path, born: Start
 ) -> None:
     folders = [tmp_path / f"teachers-{rank}" for rank in range(WORLD)]
     for folder in folders:
@@ -99,7 +100,7 @@ def test_teachers_come_before_the_same_step_on_both_ranks_or_on_neither(
         finally:
             (tmp_path / "over").touch()
 
-    steered = Steered(redis_url, run_id, tmp_path)
+    steered = Steered(redis_url, run_id, tmp_path, born)
     environments = [{**steered.worker, "ESPER_NAME": f"worker-{rank}"} for rank in range(WORLD)]
     with steered.controlled(story):
         both = spawn(train, (str(tmp_path), environments), nprocs=WORLD, join=False)  # type: ignore[no-untyped-call]

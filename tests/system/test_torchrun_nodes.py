@@ -15,6 +15,7 @@ from esper.bus import connect, runs
 from esper.client import Receipt
 from tests.pages import typed_by
 from tests.system.launched import Coordinated, Launched
+from tests.system.processes import Start
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -22,11 +23,11 @@ START_S = 100.0  # of two agents and their ranks, on a machine that is busy othe
 
 
 @pytest.fixture
-async def launched(redis_url: str, run_id: str, tmp_path: Path) -> AsyncIterator[Launched]:
+async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start) -> AsyncIterator[Launched]:
     name = run_id.replace("-", "")
     async with connect.writer(redis_url) as redis:
         await runs.announce_outside(redis, name, run_id)
-    started = Coordinated(redis_url, run_id, tmp_path, name, num_nodes=2, CHECKPOINT_EVERY="50")
+    started = Coordinated(redis_url, run_id, tmp_path, name, num_nodes=2, start=born, CHECKPOINT_EVERY="50")
     yield started
     started.close()
 
@@ -54,7 +55,7 @@ async def test_commands_take_effect_before_one_step_on_both_nodes_also_after_a_r
     last = await asyncio.to_thread(launched.ended, START_S)
 
     [page] = typed_by("tests/system/test_torchrun_nodes.py")
-    typed = options(" ".join(map(str, launched.started["torchrun-0"].args)))  # type: ignore[arg-type]
+    typed = options(" ".join(map(str, launched.started["torchrun-0"].args)))
     shown = options(page.commands[-1])
     assert {**shown, **{name: typed[name] for name in ("rdzv-endpoint", "rdzv-id", "local-addr")}} == typed
     assert set(steps) == set(trained) == set(again) == {"worker-0", "worker-1"}

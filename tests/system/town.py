@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,8 +22,9 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.session import Session
+from tests.faults.processes import Running
 from tests.system.loop import Loop
-from tests.system.processes import buried
+from tests.system.processes import Start, buried, started
 
 T = TypeVar("T")
 
@@ -37,9 +36,15 @@ class Town(Loop):
     """One run of one rank. Steps are the test's to take; everything else goes on by itself."""
 
     def __init__(
-        self, server: EmbeddedRedis, run_id: str, directory: Path, url: str = "", servers: Iterable[str] = SERVERS
+        self,
+        server: EmbeddedRedis,
+        run_id: str,
+        directory: Path,
+        url: str = "",
+        servers: Iterable[str] = SERVERS,
+        start: Start = started,
     ) -> None:
-        self.server, self.run_id, self.directory = server, run_id, directory
+        self.server, self.run_id, self.directory, self._started = server, run_id, directory, start
         self.url = url or server.url
         self.master = MasterKeyring.new(time.time_ns())
         keys = self.master.derive(run_id, [Role.CONTROLLER, Role.OBSERVER])
@@ -89,7 +94,7 @@ class Town(Loop):
     def log(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text()
 
-    def start_another(self, name: str) -> subprocess.Popen[bytes]:
+    def start_another(self, name: str) -> Running:
         """A new process in the place of one that was killed, or not; it writes to the same log. Returns the old one."""
         old, self.servers[name] = self.servers[name], self._start(name, SERVERS[name])
         return old
@@ -106,13 +111,8 @@ class Town(Loop):
         common = {"RUN": self.run_id, "REDIS_URL": self.url, "KEYRING": str(path), "NAME": name}
         return {f"ESPER_{key}": value for key, value in {**common, "REGION": REGION, "REGIONS": REGION}.items()}
 
-    def _start(self, name: str, role: Role) -> subprocess.Popen[bytes]:
-        with (self.directory / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", f"esper.workers.{name}"],
-                env={**os.environ, **self._environment(name, role)},
-                stderr=log,
-            )
+    def _start(self, name: str, role: Role) -> Running:
+        return self._started(f"esper.workers.{name}", self.directory / f"{name}.log", self._environment(name, role))
 
     async def _add(self, sealed: bytes) -> None:
         async with connect.writer(self.url) as redis:

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import asyncio, gc, json, weakref
 from esper.runtime import process
@@ -35,3 +37,54 @@ def test_a_full_hand_costs_no_collection_and_cycles_are_still_found() -> None:
     loaded, in_hand, held, found = json.loads(ended.stdout)
     assert loaded > 1_000  # left to themselves: modules, functions, classes
     assert (in_hand, held, found) == (0, 10_000, True)
+
+
+LOADED = """
+import gc, json
+from esper.runtime.collecting import loading
+
+def walks() -> int:
+    return sum(each["collections"] for each in gc.get_stats())
+
+before = walks()
+with loading():
+    import asyncio
+    within = walks() - before
+    with loading():
+        pass
+    still = gc.isenabled()
+print(json.dumps([within, still, gc.isenabled()]))
+"""
+
+
+def test_what_is_loaded_is_not_walked_meanwhile() -> None:
+    ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60)
+
+    assert json.loads(ended.stdout) == [0, False, True]
+
+
+ENDED = """
+import atexit, gc, sys
+from esper.runtime.collecting import end_soon
+
+gc.disable()
+atexit.register(print, "ended in order")
+if sys.argv[1] == "soon":
+    end_soon()
+
+class Node:
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        print("walked")
+
+Node()
+"""
+
+
+@pytest.mark.parametrize(("how", "said"), [("soon", ["ended in order"]), ("as ever", ["ended in order", "walked"])])
+def test_an_end_that_is_to_come_soon_walks_nothing(how: str, said: list[str]) -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDED, how], capture_output=True, text=True, timeout=60)
+
+    assert ended.stdout.splitlines() == said

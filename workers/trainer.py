@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from esper.errors import EsperError
-from esper.examples.train_digits import train
-from esper.runtime import logging, process, settings
+from esper.runtime import collecting, logging, process, settings
 
 
 class TrainerSettings(settings.Settings):
@@ -22,9 +22,13 @@ class TrainerSettings(settings.Settings):
 
 
 def main() -> None:
-    """Train until told to stop."""
+    """Train until told to stop. torch comes after the settings, which may be refused."""
     chosen = settings.load(TrainerSettings)
     logging.configure(chosen, role="trainer", worker=chosen.name, run=chosen.run)
+    collecting.end_soon()
+    with collecting.loading():
+        import_module("esper.session.attach")  # what its first line with esper would load, and most of torch with it
+        from esper.examples.train_digits import train
     try:
         done = train(chosen.max_epochs, chosen.stop_file)
     except EsperError as error:

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from esper.cli import completing, manual
 from esper.errors import EsperError, SettingError, near
+from esper.runtime import collecting
 
 HOMES = {
     "demo": ("esper.cli.demo:demo", "Run the whole system on this machine, and show what it did."),
@@ -72,6 +73,7 @@ class Lazy(TyperGroup):
         options["standalone_mode"] = False  # else the library prints usage errors its own way
         status: Any = 0
         open_closed_streams()
+        collecting.end_soon()
         try:
             status = super().main(args, prog_name, **options)
             sys.stdout.flush()  # what is left to write meets a closed pipe here, not at the interpreter's end
@@ -121,7 +123,8 @@ def load(name: str) -> Any:
 
     log_to_stderr()
     module, attribute = HOMES[name][0].split(":")
-    home = getattr(import_module(module), attribute)
+    with collecting.loading():
+        home = getattr(import_module(module), attribute)
     if attribute == "build":
         home = home()
     if not isinstance(home, typer.Typer):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import faulthandler
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 
 import pytest
 
 STDERR = pytest.StashKey[int]()
+ARMED = pytest.StashKey[float]()
+MOMENTS_S = 0.2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,32 +33,42 @@ def pytest_enter_pdb() -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    yield from watched(item)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.config.stash[ARMED] = float("-inf")
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    yield from watched(item)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    watch(item)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    yield from watched(item)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    watch(item)
 
 
-def watched(item: pytest.Item) -> Iterator[None]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    watch(item)
+
+
+def watch(item: pytest.Item) -> None:
     """Each phase has the test's whole time: its alarm rings once, and a teardown may stand still after it.
 
-    The timer is a thread of C that needs no GIL: it writes where every thread stands, and ends the process.
+    The timer is a thread of C that needs no GIL: it writes where every thread stands, and ends the process. To set one
+    costs as much as an empty phase does, so one that was set moments ago stays: a phase has those less.
     """
+    now_s = time.monotonic()
+    if now_s - item.config.stash[ARMED] < MOMENTS_S:
+        return
+    item.config.stash[ARMED] = now_s
     if limit_s := timeout_s(item):
         after_s = limit_s + item.config.getoption("--stuck-s")
         faulthandler.dump_traceback_later(after_s, exit=True, file=item.config.stash[STDERR])
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def timeout_s(item: pytest.Item) -> float:

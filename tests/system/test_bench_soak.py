@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,23 @@ import pytest
 from esper.bench.soak.soaked import read
 from esper.bench.soak.stability import soak
 from esper.bench.work.churn import STEPS_PER_LIFE
+from tests.system.processes import seconds_until
 
 pytestmark = pytest.mark.system
 
 SOAK = [sys.executable, "-m", "esper.cli.main", "bench", "soak", "--json", "--every", "0.1", "--samples"]
-HOURS = 0.003
+MORE_H = 0.001  # some lives of seeds
 PATIENCE_S = 150.0
+
+
+def until_sampled(path: Path, times: int, soaking: subprocess.Popen[str]) -> None:
+    """Wait for so many samples, and not for one that has ended."""
+
+    def reached() -> bool:
+        assert soaking.poll() is None
+        return path.exists() and path.read_text().count("\n") >= times
+
+    seconds_until(reached, PATIENCE_S)
 
 
 def figures(said: str) -> dict[str, float]:
@@ -29,18 +39,18 @@ def figures(said: str) -> dict[str, float]:
 
 @pytest.mark.timeout(400)
 def test_it_is_interrupted_reported_gone_on_from_and_finds_no_error(tmp_path: Path) -> None:
-    path, ends = tmp_path / "soak.jsonl", time.monotonic() + PATIENCE_S
+    path = tmp_path / "soak.jsonl"
     with subprocess.Popen([*SOAK, str(path), "--hours", "1"], stdout=subprocess.PIPE, text=True) as soaking:
-        while (not path.exists() or path.read_text().count("\n") < 3) and time.monotonic() < ends:
-            assert soaking.poll() is None
+        until_sampled(path, 3, soaking)
         soaking.send_signal(signal.SIGINT)
         said = figures(soaking.communicate(timeout=PATIENCE_S)[0])
 
     assert soaking.returncode == 130
     assert said["steps"] > 0
 
+    hours = read(path)[-1].hours + MORE_H
     answer = subprocess.run(
-        [*SOAK, str(path), "--hours", str(HOURS)], check=True, capture_output=True, text=True, timeout=170
+        [*SOAK, str(path), "--hours", str(hours)], check=True, capture_output=True, text=True, timeout=170
     )
 
     found = figures(answer.stdout)
@@ -50,15 +60,14 @@ def test_it_is_interrupted_reported_gone_on_from_and_finds_no_error(tmp_path: Pa
     newest = {sample["session"]: sample for sample in samples}.values()
     assert found["lives"] == sum((sample["steps"] - 1) // STEPS_PER_LIFE for sample in newest)
     assert found["errors"] == 0, samples[-1]["last_error"]
-    assert samples[-1]["hours"] >= HOURS
+    assert samples[-1]["hours"] >= hours
 
 
 @pytest.mark.timeout(300)
 def test_it_is_gone_on_from_where_it_was_killed(tmp_path: Path) -> None:
-    path, ends = tmp_path / "soak.jsonl", time.monotonic() + PATIENCE_S
-    with subprocess.Popen([*SOAK, str(path), "--hours", "1"], stdout=subprocess.DEVNULL) as soaking:
-        while (not path.exists() or path.read_text().count("\n") < 2) and time.monotonic() < ends:
-            assert soaking.poll() is None
+    path = tmp_path / "soak.jsonl"
+    with subprocess.Popen([*SOAK, str(path), "--hours", "1"], stdout=subprocess.DEVNULL, text=True) as soaking:
+        until_sampled(path, 2, soaking)
         soaking.kill()
     left = read(path)
 

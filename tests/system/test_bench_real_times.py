@@ -16,7 +16,7 @@ from esper.bench.timing.comparing import compared, paired
 from esper.bench.timing.opened import opened, samplers
 from tests.bench_kit import BRIEF, told
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 def counting(num: int) -> Callable[[], Ready]:

@@ -27,6 +27,7 @@ EFFORT = Effort("gate", 60, 600, 0.05, 4.0)  # more of them where the machine is
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.timeout(240),
     pytest.mark.skipif(not revision(HERE)[0], reason="the tests are not run from a checkout"),
 ]
 

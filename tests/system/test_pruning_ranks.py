@@ -18,7 +18,7 @@ from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.tolaria.reduce import SeedReducer
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 WORLD, NUM_STEPS = 2, 12
 PATIENCE = timedelta(seconds=150)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tests.faults.processes import Child, Process, Running, wait_until
 
-BORN_S = 20.0
+BORN_S = 60.0
 
 
 class Nursery(Process):

@@ -17,7 +17,8 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.faults.accounts import Accounts
 from tests.faults.history import Record
-from tests.faults.processes import Process, wait_until
+from tests.faults.nursery import Nursery
+from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Result
 from tests.faults.server import Server
 
@@ -43,6 +44,7 @@ class Tail:
 
 
 RUN = "faults-0a1b2c3d"
+MODULES = [f"tests.faults.roles.{role}" for role in ("commander", "follower")]
 COMMANDS = names.key(RUN, "commands")
 GRACE_S = 15.0
 
@@ -52,8 +54,9 @@ class Scene:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory, self._stack = directory, stack
-        self.commanders: dict[str, Process] = {}
-        self.followers: dict[str, Process] = {}
+        self.commanders: dict[str, Child] = {}
+        self.followers: dict[str, Child] = {}
+        self._nursery = stack.enter_context(Nursery(directory, MODULES))
         self._tails: dict[str, Tail] = {}
         master = MasterKeyring.new(time.time_ns())
         for role in (Role.CONTROLLER, Role.WORKER):
@@ -63,22 +66,22 @@ class Scene:
     def history(self) -> Path:
         return self.directory / "history"
 
-    def command(self, name: str, url: str, **told: Any) -> Process:
+    def command(self, name: str, url: str, **told: Any) -> Child:
         """Start a commander."""
         self.commanders[name] = self.start("commander", name, url, **told)
         return self.commanders[name]
 
-    def follow(self, name: str, url: str, **told: Any) -> Process:
+    def follow(self, name: str, url: str, **told: Any) -> Child:
         """Start a follower; its group is there on return."""
         self.followers[name] = self.start("follower", name, url, **told)
-        wait_until(lambda: bool(self.said(name, "ready")), f"{name} is ready", 30.0)
+        wait_until(lambda: bool(self.said(name, "ready")), f"{name} is ready")
         return self.followers[name]
 
-    def start(self, role: str, name: str, url: str, **told: Any) -> Process:
+    def start(self, role: str, name: str, url: str, **told: Any) -> Child:
         """Start a process that nothing more is asked of."""
         arguments = {"directory": str(self.directory), "url": url, "run": RUN, "name": name, **told}
-        process = Process(f"tests.faults.roles.{role}", arguments, self.log(name))
-        return self._stack.enter_context(process)
+        child = self._nursery.role(f"tests.faults.roles.{role}", arguments, self.log(name))
+        return self._stack.enter_context(child)
 
     def log(self, name: str) -> Path:
         return self.directory / f"{name}.log"
@@ -88,12 +91,12 @@ class Scene:
         tail = self._tails.setdefault(name, Tail(self.history, name))
         return tail.records()[what]
 
-    def goes_on(self, name: str, more: int = 3, timeout_s: float = 30.0) -> None:
+    def goes_on(self, name: str, more: int = 3, timeout_s: float = SOON_S) -> None:
         """Wait until a commander has so many more commands acknowledged."""
         enough = len(self.said(name, "acked")) + more
         wait_until(lambda: len(self.said(name, "acked")) >= enough, f"{name} goes on", timeout_s)
 
-    def follows(self, name: str, timeout_s: float = 30.0) -> None:
+    def follows(self, name: str, timeout_s: float = SOON_S) -> None:
         """Wait until a follower has carried out a command that was sent after this call."""
         sent = {record["id"] for each in self.commanders for record in self.said(each, "sent")}
 
@@ -102,7 +105,7 @@ class Scene:
 
         wait_until(newest_is_new, f"{name} follows", timeout_s)
 
-    def finish(self, server: Server, timeout_s: float = 30.0) -> Accounts:
+    def finish(self, server: Server, timeout_s: float = SOON_S) -> Accounts:
         """Stop the commanders, let the followers come to the end of the stream, stop these; the accounts."""
         for commander in self.commanders.values():
             commander.terminate(GRACE_S)

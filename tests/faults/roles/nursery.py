@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -13,12 +14,17 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from esper.runtime.collecting import end_soon, loading
+
 PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     told = json.loads(sys.argv[1])
-    preload(told["modules"])
+    with loading():
+        preload(told["modules"])
+    gc.freeze()  # a walk would have each child copy what it shares
+    end_soon()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(told["socket"] + ".new")
         listener.listen(64)

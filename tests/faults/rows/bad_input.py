@@ -98,7 +98,7 @@ def on_stream(station: Station, forge: Forge, num_refused: int, result: Result) 
     worker, sent = station.start("worker", "worker-a"), Sent()
     pid = worker.pid
     add_good(station, forge, NUM_FIRST)
-    wait_until(station.is_through, "the worker has begun", 30.0)
+    wait_until(station.is_through, "the worker has begun")
     began = resident_bytes(pid)
     for drawn in rounds(num_refused, forge.chance):
         add(station, forge, drawn, sent)

@@ -69,9 +69,9 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         worker = hands.on[hands.work("worker", count=256)]
         began_s = time.monotonic()
         hands.publish(PUBLISHER, 10**9, amounts["signed_per_s"], together=TOGETHER)
-        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
+        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun")
         flooder = hands.start("flooder", FLOODER, per_s=amounts["junk_per_s"], seed=seed)
-        wait_until(lambda: bool(list(records(hands.history, FLOODER))), "the flooder is ready", 30.0)
+        wait_until(lambda: bool(list(records(hands.history, FLOODER))), "the flooder is ready")
         flooder.pause()
         watch = Watch(hands, worker)
         take_turns(watch, flooder, amounts)

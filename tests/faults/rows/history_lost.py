@@ -137,7 +137,7 @@ def refuses_to_start(server: Server, stage: Scene) -> None:
     """On a server that may evict streams a process ends at once, and says why."""
     server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     process = stage.start("follower", "refused", server.url)
-    wait_until(lambda: not process.alive, "a process refuses to start", 30.0)
+    wait_until(lambda: not process.alive, "a process refuses to start")
     assert "may evict streams; expected noeviction" in process.last_words(), process.last_words()
     server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
 

@@ -40,7 +40,7 @@ def die_in_hand(hands: Crew, pulse: Pulse, result: Result) -> None:
     died_ns = time.monotonic_ns()
     left = set(hands.held_by(holder))
     assert left, "it held nothing when it died"
-    wait_until(lambda: left <= applied_ns(hands).keys(), "all of it is done", 30.0)
+    wait_until(lambda: left <= applied_ns(hands).keys(), "all of it is done")
     for entry_id in left:
         took_s = pulse.served_s(died_ns, applied_ns(hands)[entry_id])
         result.sample("reclaimed_s", took_s)

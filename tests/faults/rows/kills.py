@@ -67,7 +67,7 @@ class Targets:
         self.crew.server.restart()
         self.result.count("redis_kills")
         at = len(self.crew.applied())
-        wait_until(lambda: len(self.crew.applied()) > at, "work goes on", 30.0)
+        wait_until(lambda: len(self.crew.applied()) > at, "work goes on")
         self.result.sample("resumed_s", time.monotonic() - began)
 
 
@@ -81,7 +81,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         targets = Targets(hands, result, chance, work_s, workers, tiers)
         hands.publish("publisher", amounts["messages"], per_s)
         hands.publish("publisher-telemetry", amounts["messages"] // PACKETS, per_s / PACKETS, region=REGION, together=2)
-        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
+        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun")
         strike(targets, amounts, amounts["messages"] / per_s)
         result.count("lease_losses", hands.lease_losses())
         hands.finish(result)

@@ -35,7 +35,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         tiers = {tier: hands.on[hands.aggregate(tier)] for tier in TIERS}
         told = {name: amounts[name] for name in ("per_s", "seconds", "most_waiting")}
         reporter = hands.start("reporter", "publisher-reporter", region=REGION, **told)
-        wait_until(lambda: bool(hands.client.exists(TOTALS)), "the flow has begun", 30.0)
+        wait_until(lambda: bool(hands.client.exists(TOTALS)), "the flow has begun")
         used = watch(hands, {**tiers, "reporter": reporter}, chance, amounts)
         hands.finish(result)
         check(result, hands)

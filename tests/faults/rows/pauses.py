@@ -50,7 +50,7 @@ class Stage:
         self.result.count("worker_pauses")
         if taken:
             refused = partial(self._lost_leases, name, before)
-            wait_until(refused, f"{name} is refused what it had held {lasts_s:.1f} s ago", 20.0)
+            wait_until(refused, f"{name} is refused what it had held {lasts_s:.1f} s ago")
             self.result.count("stale_leases")
             self.result.count("messages_taken_over", len(taken))
             self._await_done(taken)
@@ -94,7 +94,7 @@ class Stage:
         return self.crew.lease_losses(name) > before
 
     def _await_done(self, taken: set[str]) -> None:
-        wait_until(lambda: taken <= {each["entry_id"] for each in self.crew.applied()}, "it is done", 20.0)
+        wait_until(lambda: taken <= {each["entry_id"] for each in self.crew.applied()}, "it is done")
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
@@ -104,7 +104,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         aggregators = [hands.aggregate(tier) for tier in TIERS for _ in range(2)]
         hands.publish("publisher", 10_000_000, PER_S, answer_s=ANSWER_S)
         hands.publish("publisher-telemetry", 10_000_000, 20.0, region=REGION, together=2, answer_s=ANSWER_S)
-        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
+        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun")
         stage = Stage(hands, result, chance, amounts["longest_ms"] / 1000, workers, aggregators)
         for fault in faults(stage, amounts["pauses"]):
             lasts_s = stage.lasts_s()

@@ -47,7 +47,7 @@ class Faults:
 
     def pause(self) -> None:
         """Serve nobody until every read under way is given up."""
-        wait_until(lambda: bool(self.waiting()), "a read is under way", 60.0)
+        wait_until(lambda: bool(self.waiting()), "a read is under way")
         began_ns = time.monotonic_ns()
         lasts_s = 2 * BLOCK_S + ANSWER_S + 0.4  # a BLOCK that has begun still ends; the read after it has no answer
         self.crew.client.client_pause(int(lasts_s * 1000), all=True)
@@ -75,7 +75,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
             **told,
         )
         hands.publish("publisher", 10_000_000, PER_S, together=2)
-        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
+        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun")
         faults = Faults(hands, result)
         harm([faults.cut_off] * amounts["cut_offs"], chance)
         patience_s = 30.0 + amounts["cancels"] * LONGEST_S * 2

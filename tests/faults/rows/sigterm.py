@@ -34,7 +34,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     ):
         workers = {place: start(hands, place) for place in PLACES}
         hands.publish("publisher", 10_000_000, PER_S, together=BURST)
-        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun", 30.0)
+        wait_until(lambda: len(hands.applied()) > 0, "the flow has begun")
         stopped = []
         for _ in range(amounts["stops"]):
             due_s = time.monotonic() + chance.uniform(0.0, 0.4)

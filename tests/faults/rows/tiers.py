@@ -86,7 +86,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         )
         told = {"seed": seed, "sources": amounts["sources"], "count": count, "per_s": amounts["per_s"]}
         hands.start("metrics", "publisher-telemetry", region=REGION, **told)
-        wait_until(lambda: bool(hands.client.exists(TOTALS)), "the flow has begun", 30.0)
+        wait_until(lambda: bool(hands.client.exists(TOTALS)), "the flow has begun")
         strike(targets, amounts["faults"], count * amounts["sources"] / amounts["per_s"])
         result.count("lease_losses", hands.lease_losses())
         hands.finish(result)

@@ -84,6 +84,15 @@ def born(short_directory: Path) -> Iterator[Start]:
         yield nursery.started
 
 
+@pytest.fixture(scope="session")
+def ranks(short_directory: Path) -> Iterator[Start]:
+    """Starts ranks of these modules without what each would import: five seconds of processor time, mostly torch's."""
+    place = short_directory / "ranks"
+    place.mkdir()
+    with Nursery(place, [f"tests.system.{name}" for name in ("deep", "resumed")]) as nursery:
+        yield nursery.started
+
+
 @pytest.fixture
 def town(server: EmbeddedRedis, run_id: str, tmp_path: Path, born: Start) -> Iterator[Town]:
     """Servers as processes on that Redis, and a trainer in this one."""

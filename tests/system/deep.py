@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,4 +51,4 @@ def main(folder: Path, rank: int, world_size: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(os.environ["DEEP_RANK"]), int(os.environ["DEEP_WORLD"]))
+    main(Path(os.environ["DEEP_FOLDER"]), int(os.environ["DEEP_RANK"]), int(os.environ["DEEP_WORLD"]))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,4 +50,5 @@ def main(folder: Path, num_orders: int, num_steps: int, resume: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "resume")
+    folder, num_orders, num_steps, how = os.environ["RESUMED"].split("|")
+    main(Path(folder), int(num_orders), int(num_steps), how == "resume")

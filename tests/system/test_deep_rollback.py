@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -41,27 +38,27 @@ async def story(controller: Controller, stop: Path) -> Answers:
     return {"begun": begun, "back": back}
 
 
-def start(steered: Steered, folder: Path, rank: int) -> subprocess.Popen[bytes]:
-    place = {"ESPER_NAME": f"worker-{rank}", "DEEP_RANK": str(rank), "DEEP_WORLD": str(WORLD_SIZE)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.system.deep", str(folder)],
-        env={**os.environ, **steered.worker, **place, "OMP_NUM_THREADS": "1"},
-    )
+def place(steered: Steered, folder: Path, rank: int) -> dict[str, str]:
+    """What one rank is told."""
+    own = {"ESPER_NAME": f"worker-{rank}", "DEEP_RANK": str(rank), "DEEP_WORLD": str(WORLD_SIZE)}
+    return {**steered.worker, **own, "DEEP_FOLDER": str(folder)}
 
 
 def test_every_rank_goes_back_to_its_checkpoint_bit_for_bit(
-    redis_url: str, run_id: str, tmp_path: Path, born: Start
+    redis_url: str, run_id: str, tmp_path: Path, born: Start, ranks: Start
 ) -> None:
     steered = Steered(redis_url, run_id, tmp_path, born)
-    ranks = []
+    both, logs = [], [tmp_path / f"{rank}.log" for rank in range(WORLD_SIZE)]
     with steered.controlled(partial(story, stop=tmp_path / "stop")):
         try:
-            ranks = [start(steered, tmp_path, rank) for rank in range(WORLD_SIZE)]
-            assert [rank.wait(200) for rank in ranks] == [0] * WORLD_SIZE
+            for rank, log in enumerate(logs):
+                both.append(ranks("tests.system.deep", log, place(steered, tmp_path, rank)))
+            ends = [process.wait(200) for process in both]
+            assert ends == [0] * WORLD_SIZE, [log.read_text()[-4000:] for log in logs]
         finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
+            for process in both:
+                process.kill()
+                process.wait()
 
     begun, back = steered.told["begun"], steered.told["back"]
     target, step = first_checkpoint_above(begun[0].step), back[0].step

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +18,10 @@ from esper.bus.floors import kept_key
 from esper.bus.names import new_run_id
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.manifest import Manifest
+from tests.faults.processes import Running
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
+from tests.system.processes import Start, seconds_until
 from tests.system.scripted import Script
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -32,43 +30,46 @@ Seen = dict[str, Any]
 BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
 
 
-def start(script: Script, folder: Path, num_orders: int, num_steps: int, how: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.system.resumed", str(folder), str(num_orders), str(num_steps), how],
-        env=dict(os.environ) | script.environment() | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@dataclass(frozen=True)
+class Rank:
+    """A process that trains, and what it writes."""
+
+    process: Running
+    log: Path
+
+    def said(self) -> Seen:
+        """What it saw; then it is killed."""
+        try:
+            self.until(lambda: bool(self._told()))
+        finally:
+            self.kill()
+        seen: Seen = json.loads(self._told()[-1])
+        return seen
+
+    def ended(self) -> str:
+        """Its last words; it is killed where it comes to its last step instead."""
+        seconds_until(lambda: self.process.poll() is not None or bool(self._told()))
+        self.kill()
+        return self.log.read_text()
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Wait for that; it does not end before."""
+        seconds_until(lambda: reached() or self.process.poll() is not None)
+        assert reached(), self.log.read_text()[-4000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _told(self) -> list[str]:
+        whole, _, _ = self.log.read_text().rpartition("\n")
+        return [line for line in whole.splitlines() if line.startswith("{")]
 
 
-def said(rank: subprocess.Popen[str]) -> Seen:
-    """What it saw; then it is killed."""
-    assert rank.stdout is not None
-    try:
-        line = next((line for line in rank.stdout if line.startswith("{")), "")
-    finally:
-        rank.kill()
-        _, errors = rank.communicate()
-    assert line, errors[-4000:]  # it ended before its time
-    seen: Seen = json.loads(line)
-    return seen
-
-
-def ended(rank: subprocess.Popen[str]) -> str:
-    """Its last words; it is killed where it comes to its last step instead."""
-    assert rank.stdout is not None
-    if any(line.startswith("{") for line in rank.stdout):
-        rank.kill()
-    _, errors = rank.communicate(timeout=50)
-    return errors
-
-
-def wait_until(rank: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
-    while not reached():
-        with suppress(subprocess.TimeoutExpired):
-            rank.wait(0.1)
-        assert rank.poll() is None, ended(rank)[-4000:]
+def start(ranks: Start, script: Script, folder: Path, num_orders: int, num_steps: int, how: str) -> Rank:
+    log = folder.parent / f"{folder.name}-{how}.log"
+    told = {"RESUMED": f"{folder}|{num_orders}|{num_steps}|{how}"}
+    return Rank(ranks("tests.system.resumed", log, {**script.environment(), **told}), log)
 
 
 def num_heartbeats(script: Script) -> int:
@@ -85,9 +86,9 @@ def decide(script: Script, round_: int, step: int, *commands: Command) -> list[s
     return [entry for _, entry in entries]
 
 
-def steer(script: Script, rank: subprocess.Popen[str]) -> list[str]:
+def steer(script: Script, rank: Rank) -> list[str]:
     """A seed before the checkpoint, its grafting after it."""
-    wait_until(rank, lambda: num_heartbeats(script) > 0)
+    rank.until(lambda: num_heartbeats(script) > 0)
     train = [on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING)]
     first = decide(script, 1, BEFORE, train[0], own_optimizer("s0", 0.02), train[1])
     rate = pb.AdaptationCommand(
@@ -135,27 +136,27 @@ class Lived:
 
 
 @pytest.fixture(scope="module")
-def lived(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+def lived(redis_url: str, tmp_path_factory: pytest.TempPathFactory, ranks: Start) -> Lived:
     folder = tmp_path_factory.mktemp("resumed")
     script = Script(redis_url, new_run_id("resumed"), folder)
-    rank = start(script, folder / "run", 2, KILLED, "begin")
+    rank = start(ranks, script, folder / "run", 2, KILLED, "begin")
     entries = steer(script, rank)
-    first = said(rank)
+    first = rank.said()
     [kept] = [Manifest.from_bytes(path.read_bytes()) for path in folder.rglob("manifest.json")]
     shutil.copytree(folder / "run", folder / "copy")
     needed = asyncio.run(needed_from(script))
 
-    again = said(start(script, folder / "run", 0, END, "resume"))
+    again = start(ranks, script, folder / "run", 0, END, "resume").said()
     decisions = [opened.entry_id for opened in script.read("decisions")]
     receipts = [opened.message for opened in script.read("receipts")]
     told = Counter(each.command_id for each in receipts if isinstance(each, pb.CommandReceipt))
 
     lose_history(script)
-    rank = start(script, folder / "copy", 1, END, "resume")
-    wait_until(rank, lambda: num_heartbeats(script) > 0)
+    rank = start(ranks, script, folder / "copy", 1, END, "resume")
+    rank.until(lambda: num_heartbeats(script) > 0)
     copied = script.copy("commands", entries[0])
     script.commit(1, 14, ("commands", copied))
-    return Lived(entries, kept, needed, decisions, first, again, told, copied, ended(rank))
+    return Lived(entries, kept, needed, decisions, first, again, told, copied, rank.ended())
 
 
 def test_what_was_applied_after_the_checkpoint_is_applied_again_at_its_step(lived: Lived) -> None:

@@ -13,6 +13,7 @@ from esper.bench.runner import run
 from esper.bench.work import attached
 from esper.bench.work.hosts import SMALL
 
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 ROWS = registered()
 FEW = Effort("quick", 3, 3, 1.0, 0.0)
 HEAVY = [
@@ -29,7 +30,6 @@ HEAVY = [
 ]
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("name", HEAVY)
 def test_every_arm_of_a_row_is_measured(name: str) -> None:
     row = ROWS[name]
@@ -42,7 +42,6 @@ def test_every_arm_of_a_row_is_measured(name: str) -> None:
     assert all(medians[arm.name] for arm in row.arms if arm.missing is None or not arm.missing())
 
 
-@pytest.mark.system
 def test_rounds_of_the_barrier_are_made_by_real_processes() -> None:
     found = run([ROWS["consensus-round"]], FEW)
 
@@ -54,8 +53,6 @@ def test_rounds_of_the_barrier_are_made_by_real_processes() -> None:
     assert rounds.value and ping.value and rounds.value > 4 * ping.value  # proposal, vote, commit: each sent and read
 
 
-@pytest.mark.system
-@pytest.mark.timeout(240)
 def test_an_attached_step_is_timed_by_two_clocks_while_messages_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attached, "PER_S", 200.0)  # whose cost is not looked at
 
@@ -72,7 +69,6 @@ def test_an_attached_step_is_timed_by_two_clocks_while_messages_arrive(monkeypat
     assert figures["attached", "attached alone", "p99"].value is None
 
 
-@pytest.mark.system
 def test_kinds_of_messages_isolation_and_limits_are_counted_whole() -> None:
     found = run([ROWS[name] for name in ("message-kinds", "isolation-memory", "machine-limits")], FEW)
 

@@ -15,8 +15,9 @@ from bus_rows.session import Amounts  # noqa: E402
 from esper.bench.effort import EFFORTS  # noqa: E402
 from telemetry_rows import fold  # noqa: E402
 
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
-@pytest.mark.system
+
 def test_the_rows_of_the_tiers_check_every_arm_of_every_form() -> None:
     found = list(measured("tiers-fold", fold.measure, {"quick": Amounts(num=1_024, rounds=1)}, EFFORTS["quick"]))
 

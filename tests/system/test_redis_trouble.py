@@ -22,7 +22,7 @@ from esper.runtime.windows import part
 from tests.system.processes import seconds_until
 from tests.system.town import REGION, WORKER, Town, rate
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 Change = Callable[[Town], None]
 NUM_UNSTORED = 64

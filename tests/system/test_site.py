@@ -12,7 +12,7 @@ import pytest
 
 from tests.pages import ROOT
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]+)")
 
 
@@ -21,7 +21,7 @@ def test_the_site_builds_strictly_and_loads_nothing_from_outside(tmp_path: Path)
 
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
 
     assert built.returncode == 0, built.stderr
     pages = {page.relative_to(tmp_path): page.read_text() for page in tmp_path.rglob("*.html")}

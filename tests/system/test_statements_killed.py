@@ -12,7 +12,7 @@ from tests.system.loop import Scripted
 from tests.system.scripted import Script
 from tests.system.test_runtime_killed import germinate, propose
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 def carried_out(script: Script, loop: Scripted, round_: int, command: pb.AdaptationCommand) -> None:

@@ -89,7 +89,7 @@ def ranks(short_directory: Path) -> Iterator[Start]:
     """Starts ranks of these modules without what each would import: five seconds of processor time, mostly torch's."""
     place = short_directory / "ranks"
     place.mkdir()
-    with Nursery(place, [f"tests.system.{name}" for name in ("deep", "resumed")]) as nursery:
+    with Nursery(place, [f"tests.system.{name}" for name in ("deep", "rank", "resumed")]) as nursery:
         yield nursery.started
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,4 +95,5 @@ def main(rank: int, num_orders: int, num_steps: int, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    rank, num_orders, num_steps, directory = os.environ["RANK_OF_TWO"].split("|")
+    main(int(rank), int(num_orders), int(num_steps), Path(directory))

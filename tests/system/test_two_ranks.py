@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,10 @@ import pytest
 
 from esper.bus.names import new_run_id
 from esper.leyline import contracts as pb
+from tests.faults.processes import Running
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
+from tests.system.processes import Start
 from tests.system.scripted import Script
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -99,24 +99,23 @@ def decisions() -> list[Decision]:
     return decided
 
 
-def decide_once_both_listen(script: Script, ranks: list[subprocess.Popen[bytes]]) -> None:
+def decide_once_both_listen(script: Script, ranks: list[Running]) -> None:
     """What was decided before a trainer began does not bind it."""
     wait_until(ranks, lambda: {beat.worker for beat in messages(script, "heartbeats")} == {*ROSTER})
     for number, (step, commands, fields) in enumerate(decisions(), 1):
         decide(script, number, step, *commands, **fields)
 
 
-def start(script: Script, directory: Path) -> list[subprocess.Popen[bytes]]:
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.system.rank", str(rank), str(len(decisions())), str(END), str(directory)],
-            env=dict(os.environ) | script.environment(f"worker-{rank}") | {"OMP_NUM_THREADS": "1"},
-        )
-        for rank in (0, 1)
-    ]
+def start(script: Script, directory: Path, begin: Start) -> list[Running]:
+    started = []
+    for rank in (0, 1):
+        told = {"RANK_OF_TWO": f"{rank}|{len(decisions())}|{END}|{directory}"}
+        environment = script.environment(f"worker-{rank}") | told
+        started.append(begin("tests.system.rank", directory / f"{rank}.log", environment))
+    return started
 
 
-def resume_once_both_hold(script: Script, ranks: list[subprocess.Popen[bytes]]) -> None:
+def resume_once_both_hold(script: Script, ranks: list[Running]) -> None:
     """As a coordinator would: ask both, see that they hold before the same step, and resume there."""
     round_ = len(decisions()) + 1
     wait_until(ranks, lambda: {b.worker for b in messages(script, "heartbeats") if paused(b)} == {*ROSTER})
@@ -135,7 +134,7 @@ def messages(script: Script, stream: str) -> list[Any]:
     return [opened.message for opened in script.read(stream)]
 
 
-def wait_until(ranks: list[subprocess.Popen[bytes]], reached: Any) -> None:
+def wait_until(ranks: list[Running], reached: Any) -> None:
     """Look now and then, for as long as both ranks live."""
     while not reached():
         with suppress(subprocess.TimeoutExpired):
@@ -144,19 +143,23 @@ def wait_until(ranks: list[subprocess.Popen[bytes]], reached: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def run(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(redis_url: str, tmp_path_factory: pytest.TempPathFactory, ranks: Start) -> Run:
     directory = tmp_path_factory.mktemp("ranks")
     script = Script(redis_url, new_run_id("ranks"), directory)
-    ranks = start(script, directory)
+    both = start(script, directory, ranks)
     try:
-        decide_once_both_listen(script, ranks)
-        resume_once_both_hold(script, ranks)
-        assert [rank.wait(120) for rank in ranks] == [0, 0]
+        decide_once_both_listen(script, both)
+        resume_once_both_hold(script, both)
+        assert [rank.wait(120) for rank in both] == [0, 0], last_words(directory)
     finally:
-        for rank in ranks:
+        for rank in both:
             rank.kill()
             rank.wait()
     return Run(script, [json.loads((directory / f"{rank}.json").read_text()) for rank in (0, 1)])
+
+
+def last_words(directory: Path) -> list[str]:
+    return [path.read_text()[-2000:] for path in sorted(directory.glob("*.log"))]
 
 
 def test_both_ranks_pass_through_the_stages_at_the_same_steps(run: Run) -> None:

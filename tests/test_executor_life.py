@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from esper.leyline import contracts as pb
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, batch, equal, held_out, new_host
@@ -238,6 +240,29 @@ def test_evidence_is_the_mean_over_ranks() -> None:
 
     assert {tensor.dtype for tensor in calls} == {torch.float64}
     assert outcome.detail.startswith("steps is unmeasured; fit_first is unmeasured")
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.num = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_rank_alone_has_the_evidence_of_one_among_equals_and_asks_torch_for_none_of_it() -> None:
+    witness = Bench().executor._witness
+    values = [0.1, None, 7, 1e300, 5e-324, -0.0, math.inf]
+
+    with Operations() as asked:
+        alone = witness.mean(values)
+    witness.reduce = lambda tensor: (tensor + tensor) / 2
+
+    assert alone == witness.mean(values) == values
+    assert asked.num == 0
+    assert witness.mean([torch.tensor(0.5), None]) == [0.5, None]
 
 
 def test_a_breaker_opened_by_command_quarantines_the_seed() -> None:

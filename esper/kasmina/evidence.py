@@ -26,16 +26,18 @@ from esper.kasmina.sites import absent
 from esper.kasmina.slot import SiteShape, Slot, delta_of
 
 Value = float | Tensor | None
+Reduce = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What evidence is drawn from beside the model.
 
-    `reduce` makes a tensor its mean over ranks, in place or not, and is called by all ranks alike.
+    `reduce` makes a tensor its mean over ranks, in place or not, and is called by all ranks alike; None: there are no
+    others.
     """
 
-    reduce: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    reduce: Reduce | None = None
     holdout: Holdout | None = None
     clock: Callable[[], float] = time.perf_counter
 
@@ -50,7 +52,7 @@ class Witness:
 
     model: nn.Module
     config: KasminaConfig
-    reduce: Callable[[Tensor], Tensor]
+    reduce: Reduce | None
     holdout: Holdout | None
     clock: Callable[[], float]
     losses: Ring
@@ -59,7 +61,10 @@ class Witness:
 
     def mean(self, values: Sequence[Value]) -> list[float | None]:
         """Each value's mean over ranks; None unless every rank measured it. One collective, one wait."""
-        packed = self.reduce(_packed(values, self.losses.device)).tolist()
+        if self.reduce is None and not any(isinstance(value, Tensor) for value in values):
+            return [None if value is None else float(value) for value in values]
+        mine = _packed(values, self.losses.device)
+        packed = (mine if self.reduce is None else self.reduce(mine)).tolist()
         half = len(values)
         # A mean of flags may be a rounding error below 1.
         return [v if flag > 1 - 1e-6 else None for v, flag in zip(packed[:half], packed[half:], strict=True)]

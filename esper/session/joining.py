@@ -118,7 +118,10 @@ class Joining:
             run_id=self.run_id,
             settings=self.chosen.settings,
             blueprints=blueprints,
-            sources=Sources(reducer.mean, held_out(self.holdout, self.chosen.settings.min_examples)),
+            sources=Sources(
+                reducer.mean if reducer.world_size > 1 else None,
+                held_out(self.holdout, self.chosen.settings.min_examples),
+            ),
         )
 
     def _around(self, executor: Executor) -> Surroundings:

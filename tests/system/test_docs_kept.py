@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ FILE = next(block.text for block in blocks(ROOT / "README.md") if block.language
 README = "README.md"
 OF_THE_BACKGROUND, OF_WHAT_IS_LEFT = ("up", "ps", "restart", "down"), ("verify", "replay", "diff")
 STAYS = "esper up -f run.toml"
+DETACHED = f"{STAYS} --detach"
 TRAINS = "  loss "  # in the line that it prints every few seconds
 DRAWN = b"LAG"
 
@@ -53,8 +54,6 @@ class Reader:
             self._on_a_screen(words)
         elif ">" in words:
             subprocess.run(["bash", "-c", command], check=True, timeout=60)
-        elif command == STAYS:
-            self._interrupted(words)
         else:
             result = CliRunner().invoke(app, words)
             self.said[command] = result.output
@@ -73,13 +72,16 @@ class Reader:
 
             assert terminal.ended() == 0
 
-    def _interrupted(self, words: list[str]) -> None:
-        """It stays: Ctrl-C ends it in order once it trains, and so with status 0."""
+    @contextmanager
+    def staying(self) -> Iterator[None]:
+        """It stays in its terminal, and trains; ended from another, it ends in order and so with status 0."""
+        _, *words = shlex.split(STAYS)
+        (self.place / "run.toml").write_text(self._file)
         with ExitStack() as ending:
             process = Esper(self.runtime, *words, cwd=self.place)
             ending.callback(process.kill)
             process.says(TRAINS)
-            process.interrupt()
+            yield
 
             assert process.ended() == 0, process.text
 
@@ -105,6 +107,7 @@ def test_no_line_is_left_out() -> None:
     every = {command for block in SHOWN if block.page != README for command in block.commands}
 
     assert every == {*lines(*OF_THE_BACKGROUND), *lines(*OF_WHAT_IS_LEFT)}
+    assert DETACHED in (command for block in SHOWN if block.page == README for command in block.commands)
 
 
 def test_the_commands_of_the_readme_steer_a_run_and_leave_a_log_without_a_finding(
@@ -118,28 +121,24 @@ def test_the_commands_of_the_readme_steer_a_run_and_leave_a_log_without_a_findin
     assert ": 0 findings" in reader.said["esper verify mine"]
 
 
-def test_a_run_goes_on_in_the_background_is_restarted_in_parts_and_ended(
+def test_a_run_that_stays_is_restarted_in_parts_ended_verified_and_replayed_to_the_same_bits(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = Reader(place, monkeypatch, "demo")
+    *looked_after, down = [command for command in lines(*OF_THE_BACKGROUND) if command not in (STAYS, DETACHED)]
 
-    for command in (command for command in lines(*OF_THE_BACKGROUND) if command != STAYS):
+    with reader.staying():
+        reader.type("esper publish pause --run demo")  # else it trains meanwhile what is to be replayed
+        for command in looked_after:
+            reader.type(command)
+        reader.type("esper publish resume --run demo")
+        reader.type(down)
+    reader.keep()
+    for command in lines(*OF_WHAT_IS_LEFT):
         reader.type(command)
 
     assert "regional-r0 is ready" in reader.said["esper restart regional-r0 demo"]
     assert "is stopped" in reader.said["esper down demo"].splitlines()[-1]
-
-
-def test_a_run_that_ctrl_c_has_ended_is_verified_and_replayed_to_the_same_bits(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader = Reader(place, monkeypatch, "demo")
-    reader.type(STAYS)
-    reader.keep()
-
-    for command in lines(*OF_WHAT_IS_LEFT):
-        reader.type(command)
-
     assert ": 0 findings" in reader.said["esper verify demo"]
     assert " again\n" in reader.said["esper replay demo"]
     assert "alike in all" in reader.said["esper diff demo demo"]

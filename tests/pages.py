@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,10 +49,11 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(path: Path) -> list[Block]:
-    """In their order."""
+@cache
+def blocks(path: Path) -> tuple[Block, ...]:
+    """In their order; a page is read once."""
     text = path.read_text()
-    return [_block(path, text, found) for found in FENCE.finditer(text)]
+    return tuple(_block(path, text, found) for found in FENCE.finditer(text))
 
 
 def typed_by(test: str) -> list[Block]:

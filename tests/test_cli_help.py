@@ -99,3 +99,7 @@ def test_the_list_of_commands_costs_no_command_its_import() -> None:
 )
 def test_a_command_ends_with_the_status_that_its_help_names(line: str, status: int) -> None:
     assert CliRunner().invoke(app, line.split()).exit_code == status
+
+
+def test_a_command_that_is_called_again_is_not_made_again() -> None:
+    assert load("publish") is load("publish")

@@ -22,17 +22,17 @@ def offer(command: Any) -> None:
         offer(child)
     command.params = [parameter for parameter in command.params if parameter.name not in FOR_ESPER_ALONE]
     for parameter in command.params:
-        if (names := SOURCES.get(parameter.name)) is not None:
-            parameter._custom_shell_complete = offering(names)
+        if parameter.name in SOURCES:
+            parameter._custom_shell_complete = offering(parameter.name)
 
 
-def offering(names: Callable[[str | None], list[str]]) -> Callable[[Any, Any, str], list[str]]:
+def offering(source: str) -> Callable[[Any, Any, str], list[str]]:
     """As the library calls it: with what was typed so far."""
 
     def offered(context: Any, parameter: Any, incomplete: str) -> list[str]:
         limit(LONGEST_S)
         try:
-            found = names(run_named(context))
+            found = SOURCES[source](run_named(context))
         except (EsperError, OSError, TimeoutError):
             found = []
         finally:

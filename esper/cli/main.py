@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -63,7 +64,7 @@ class Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in HOMES and not ctx.resilient_parsing:
-            raise SettingError("COMMAND", args[0], f"one that `esper --help` lists{near(args[0], HOMES)}")
+            raise SettingError("COMMAND", args[0], f"one that `esper --help` lists{meant(args[0])}")
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
 
@@ -90,6 +91,11 @@ class Lazy(TyperGroup):
             if not (isinstance(ending.__context__, BrokenPipeError) and silenced()):
                 raise
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def meant(word: str) -> str:
+    """The same word below `esper publish`, which is easily left out; else the near ones."""
+    return f"; `esper publish {word}` is one" if word in load("publish").commands else near(word, HOMES)
 
 
 def open_closed_streams() -> None:
@@ -122,6 +128,12 @@ def load(name: str) -> Any:
     from esper.cli.quiet import log_to_stderr
 
     log_to_stderr()
+    return made(name)
+
+
+@cache
+def made(name: str) -> Any:
+    """What it is made of never changes: tests that call a command a hundred times in one process make it once."""
     module, attribute = HOMES[name][0].split(":")
     with collecting.loading():
         home = getattr(import_module(module), attribute)

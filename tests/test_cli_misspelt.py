@@ -13,6 +13,10 @@ from esper.cli.main import app
     [
         (["verfy"], "COMMAND is 'verfy'; expected one that `esper --help` lists (near: 'verify')"),
         (["frobnicate"], "COMMAND is 'frobnicate'; expected one that `esper --help` lists"),
+        (
+            ["germinate"],
+            "COMMAND is 'germinate'; expected one that `esper --help` lists; `esper publish germinate` is one",
+        ),
         (["publish", "cul"], "No such command 'cul'. Did you mean 'cull'?"),
     ],
 )

@@ -46,7 +46,23 @@ def start(worker: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def attach(**options: object) -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    esper.attach(model, **{"optimizer": optimizer, "sites": ["0"], **options})  # type: ignore[arg-type]
+    esper.attach(**{"model": model, "optimizer": optimizer, "sites": ["0"], **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"model": torch.optim.SGD([nn.Parameter(torch.ones(1))])}, "model is 'a SGD'; expected a torch.nn.Module"),
+        ({"optimizer": nn.Linear(2, 2)}, "optimizer is 'a Linear'; expected a torch.optim.Optimizer"),
+        ({"sites": "head"}, "sites is 'head'; expected a list of names, as ['head']"),
+    ],
+    ids=["model", "optimizer", "sites"],
+)
+def test_what_is_of_another_kind_than_attach_takes_is_named(given: dict[str, object], line: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        attach(**given)
+
+    assert str(refused.value) == line
 
 
 @pytest.mark.parametrize("worker", ["coordinator", "regional", "global_"])

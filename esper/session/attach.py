@@ -46,6 +46,7 @@ def attach(
     broken blueprint, RuntimeLostError where the runtime is not ready within 30 s; with `required=False` it trains
     unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
     """
+    require_kinds(model, optimizer, sites)
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
     require_whole(model)
@@ -59,6 +60,16 @@ def attach(
         session = Joining(model, bare(optimizer), sites, holdout, chosen, place, run_id).session(link, blueprints)
         undo.pop_all()
     return session
+
+
+def require_kinds(model: object, optimizer: Any, sites: object) -> None:
+    """Raises SettingError where two arguments changed places, or the one site was not put into a list."""
+    if not isinstance(model, torch.nn.Module):
+        raise SettingError("model", f"a {type(model).__name__}", "a torch.nn.Module")
+    if not isinstance(bare(optimizer), torch.optim.Optimizer):
+        raise SettingError("optimizer", f"a {type(optimizer).__name__}", "a torch.optim.Optimizer")
+    if isinstance(sites, str):
+        raise SettingError("sites", sites, f"a list of names, as [{sites!r}]")
 
 
 def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

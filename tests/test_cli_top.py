@@ -20,6 +20,14 @@ def test_without_a_terminal_it_says_what_is_for_scripts() -> None:
     )
 
 
+def test_what_is_refused_loads_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "esper.top.app", raising=False)
+
+    CliRunner().invoke(app, ["top", "--run", "demo"])
+
+    assert "esper.top.app" not in sys.modules
+
+
 def test_two_names_of_a_run_are_one_too_many() -> None:
     result = CliRunner().invoke(app, ["top", "mine", "--run", "demo"])
 

@@ -23,14 +23,15 @@ def top(
 ) -> None:
     """Watch a live run on one screen, and steer it by keys: workers, seeds, barriers, telemetry, commands."""
     with extra("esper top", "top"):
-        import esper.top.app  # noqa: F401
-    from esper.cli.fleet import interruptible
+        import textual  # noqa: F401  # what is refused below need not load the rest, two thirds of a second
 
     if named and run and named != run:
         raise SettingError("--run", run, f"the same as RUN, {named!r}, or one of the two")
     for name, is_terminal in (("stdout", sys.stdout.isatty()), ("stdin", os.isatty(0)), ("stderr", os.isatty(2))):
         if not is_terminal:  # keys come by stdin, and the screen is drawn on stderr
             raise SettingError(name, "no terminal", "a terminal; `esper status --json` is for scripts")
+    from esper.cli.fleet import interruptible
+
     if status := interruptible(_top(named or run, read_only)):
         raise typer.Exit(status)
 

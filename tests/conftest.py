@@ -22,6 +22,8 @@ from tests.scripted import ScriptedRun, listed
 
 pytest_plugins = ["tests.stuck"]
 
+gc.disable()  # until all conftests are loaded: that of tests/system imports torch, a fifth of it spent in walks
+
 # Whoever starts tests in the background of a shell has Ctrl-C ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -51,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """A hook rather than a fixture: where nobody asks for uvloop, the ids of tests stay as they are."""
     if config.getoption("--loop") == "uvloop":
         config.pluginmanager.register(OnUvloop())
+
+
+def pytest_sessionstart() -> None:
+    """From here on, in a process that collects no tests as well."""
+    gc.enable()
 
 
 def pytest_collectstart() -> None:

@@ -18,7 +18,7 @@ from tests.system.processes import Start, buried, started
 
 Answers = dict[str, list[pb.CommandReceipt]]
 Story = Callable[[Controller], Awaitable[Answers]]
-WORKER = "worker-0"
+WORKER, PATIENT_S = "worker-0", "60"
 
 
 class Steered:
@@ -45,6 +45,7 @@ class Steered:
     def controlled(self, story: Story) -> Iterator[None]:
         """Coordinated, and with a controller that plays the story, for as long as the block takes."""
         log, environment = self.directory / "coordinator.log", self._environment("coordinator", Role.COORDINATOR)
+        environment["ESPER_SILENCE_S"] = PATIENT_S  # nobody starts these ranks again where the machine stands still
         with ThreadPoolExecutor(1) as thread:
             process = self._started("esper.workers.coordinator", log, environment)
             try:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SIZE = struct.pack("HHHH", 24, 80, 0, 0)
-PATIENCE_S = 60.0
+PATIENCE_S = 200.0
 
 
 class Terminal:

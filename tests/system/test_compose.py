@@ -37,7 +37,7 @@ def here(command: list[str]) -> list[str]:
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"]} | environment
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
 
 
 def has_compose_client() -> bool:

@@ -23,7 +23,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("a call that fails is compiled, and there is no C compiler here")
     library = tmp_path_factory.mktemp("library") / "failing_calls.so"
     source = ROOT / "tests" / "failing_calls.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True, timeout=30)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True, timeout=150)
     return library
 
 

@@ -60,7 +60,7 @@ class Typist:
             self._start(command, words)
 
     def _at_a_shell(self, command: str) -> None:
-        ended = subprocess.run(["bash", "-c", command], cwd=self.place, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(["bash", "-c", command], cwd=self.place, capture_output=True, text=True, timeout=140)
         assert ended.returncode == 0, command + ended.stderr
         assert not command.startswith("curl") or '"entry' in ended.stdout, ended.stdout
 

@@ -53,7 +53,7 @@ class Reader:
         if words[0] == "top":
             self._on_a_screen(words)
         elif ">" in words:
-            subprocess.run(["bash", "-c", command], check=True, timeout=60)
+            subprocess.run(["bash", "-c", command], check=True, timeout=200)
         else:
             result = CliRunner().invoke(app, words)
             self.said[command] = result.output

@@ -32,7 +32,7 @@ async def started(run: ScriptedRun, path: Path) -> asyncio.subprocess.Process:
 
 
 async def until_lines(path: Path, number: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not path.exists() or path.read_bytes().count(b"\n") < number:
             await asyncio.sleep(0.005)
 

@@ -21,9 +21,10 @@ from tests.system.town import SERVERS, Town
 LONGEST_FIRST = [
     f"test_{name}.py"
     for name in (
-        *("faults", "interrupts", "demo", "redis_trouble", "torchrun", "matrix", "docs_kept", "bench_soak", "tutorial"),
-        *("torchrun_nodes", "cluster", "docs_endless", "compose", "deep_rollback", "resumed_commands", "two_ranks"),
-        *("callbacks_steered", "bench_rows", "checkpoint_trials", "checkpoint_ranks", "teacher_steered"),
+        *("faults", "interrupts", "demo", "bench_measurements", "torchrun_nodes", "docs_kept", "bench_soak"),
+        *("tutorial", "matrix", "torchrun", "docs_endless", "compose", "cluster", "redis_trouble", "bench_rows"),
+        *("two_ranks", "deep_rollback", "resumed_commands", "checkpoint_trials", "checkpoint_ranks", "teacher_steered"),
+        *("callbacks_steered", "bench_worker", "bench_telemetry"),
     )
 ]
 

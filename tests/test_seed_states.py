@@ -154,10 +154,12 @@ def test_a_step_waits_for_no_device_and_a_heartbeat_once() -> None:
     steps = [waited(lambda step=step: many.train(step)) for step in (3, 4)]  # type: ignore[misc]
     beat = waited(many.executor.states)
     flush = waited(lambda: many.executor.begin_step(CONFIG.read_every, EPOCH))
+    many.executor._witness.reduce = lambda tensor: tensor
+    among_ranks = waited(lambda: many.executor.begin_step(2 * CONFIG.read_every, EPOCH))
 
     assert [calls for step in steps for calls in step] == [[], [], [], []]
-    assert beat == (["tolist"], [])
-    assert flush == (["tolist"] * 2, [])  # the seeds' rows, and the means over ranks that move alpha
+    assert beat == flush == (["tolist"], [])  # the seeds' rows
+    assert among_ranks == (["tolist"] * 2, [])  # those, and the means over ranks that move alpha
 
 
 def test_ready_seeds_are_those_whose_next_gate_may_be_tried() -> None:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 import redis as library
 
-from esper.bus.connect import Redis
-from esper.bus.faults import NoGroupError
+from esper.bus.connect import Redis, writer
+from esper.bus.faults import LostError, NoGroupError
 
 ID = ("CLIENT", "ID")
 
@@ -71,3 +71,37 @@ def test_what_the_library_says_of_itself_is_looked_up_once_for_all_connections(r
 
     assert first.driver_info is second.driver_info
     assert first.driver_info.lib_version == library.__version__
+
+
+async def test_an_error_costs_no_connection(redis: Redis, run_id: str) -> None:
+    first = await redis.ask(ID)
+
+    with pytest.raises(NoGroupError):
+        await redis.ask_all([("XREADGROUP", "GROUP", "g", "c", "STREAMS", run_id, ">"), ("PING",)])
+
+    assert await redis.ask(ID) == first
+
+
+async def test_an_answer_in_many_pieces_is_whole_and_in_order(redis: Redis, run_id: str) -> None:
+    large = bytes(range(256)) * 8_192
+
+    replies = await redis.ask_all([("SET", run_id, large), *[("ECHO", f"{at}") for at in range(600)], ("GET", run_id)])
+
+    assert replies == [b"OK", *[b"%d" % at for at in range(600)], large]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_whoever_waits_on_a_connection_that_is_closed_hears_so_at_once(
+    redis: Redis, redis_reader: Redis, protocol: int
+) -> None:
+    async with asyncio.timeout(5), writer(f"{redis.url}?protocol={protocol}") as waiting:
+        at = await waiting.ask(ID)
+        blocked = asyncio.create_task(waiting.ask(("BLPOP", "nothing-here", 0)))
+        while b"cmd=blpop" not in await redis_reader.ask(("CLIENT", "LIST", "ID", at)):
+            assert not blocked.done()
+
+        await redis_reader.ask(("CLIENT", "KILL", "ID", at))
+
+        with pytest.raises(LostError, match="cannot be reached"):
+            await blocked
+        assert await waiting.ask(("PING",)) == b"PONG"

@@ -11,8 +11,8 @@ import redis.asyncio as library
 from esper.bus.deadline import in_time
 from esper.bus.diagnosis import diagnosed
 from esper.bus.faults import FAILURES, LostError, translated
+from esper.bus.line import Line, Streamed, line_of
 from esper.bus.outage import Outage
-from esper.bus.packing import packed
 from esper.bus.protocol import Argument
 from esper.errors import BusError
 
@@ -47,8 +47,8 @@ class Redis(library.Redis):
     holds_on = True
     """Whether a connection stays in hand between commands: the library's pool takes as long to give it out and to take
     it back as the exchange itself."""
-    _idle: list[Any]
-    """Connections in hand, in use as the pool sees it."""
+    _idle: list[Line]
+    """Over connections in hand, in use as the pool sees it."""
     by_slot = False
     """Whether keys of different hash tags may lie on different servers, so that no one call names both."""
 
@@ -69,24 +69,26 @@ class Redis(library.Redis):
         return await self._in_time(self._exchange(commands)) if commands else []
 
     async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        connection = await self._taken()
+        line = await self._taken()
         try:
-            return await exchanged(connection, commands)
+            return await line.exchange(commands)
         finally:
             if self.holds_on:
-                self._idle.append(connection)
+                self._idle.append(line)
             else:
-                await self.connection_pool.release(connection)
+                await self.connection_pool.release(line.connection)
 
-    async def _taken(self) -> Any:
-        """A connection that is sound: one in hand, else one from the pool, which opens it where need be."""
+    async def _taken(self) -> Line:
+        """A line that is sound: one in hand, else over a connection from the pool, which opens it where need be."""
         pool: Any = self.connection_pool
         while self._idle:
-            connection = self._idle.pop()
-            if await is_sound(connection):
-                return connection
-            await pool.release(connection)
-        return await pool.get_connection()
+            line = self._idle.pop()
+            if await line.is_sound():
+                return line
+            await line.close()
+            await pool.release(line.connection)
+        connection = await pool.get_connection()
+        return line_of(connection) if self.holds_on else Streamed(connection)
 
     async def _in_time(self, exchange: Awaitable[T]) -> T:
         try:
@@ -104,24 +106,3 @@ class Redis(library.Redis):
             return error
         self.known = True
         return await diagnosed(error, self.url)
-
-
-async def is_sound(connection: Any) -> bool:
-    """Whether it is open, at the beginning of an answer, and not asked by the library to open anew."""
-    try:
-        return connection.is_connected and not (connection.should_reconnect() or await connection.can_read())
-    except FAILURES:
-        return False
-
-
-async def exchanged(connection: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    """The replies to these commands. Where one is an error, those behind it go down with the connection."""
-    await connection.send_packed_command(packed(commands, connection))
-    replies: list[Any] = []
-    try:
-        for _ in commands:
-            replies.append(await connection.read_response())
-    finally:
-        if len(replies) < len(commands):
-            await connection.disconnect()
-    return replies

@@ -1,0 +1,126 @@
+"""One connection that the library has opened: commands out, their answers back, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from redis.exceptions import ConnectionError as NoConnectionError, InvalidResponse
+from redis.utils import HIREDIS_AVAILABLE
+
+from esper.bus.faults import FAILURES
+from esper.bus.packing import packed
+from esper.bus.protocol import Argument
+
+HUNG_UP = "Connection closed by server."
+_MORE = object()
+
+
+class Direct(asyncio.Protocol):
+    """Takes answers from the transport itself, two thirds of what an exchange takes through the library's stream.
+
+    From then on nobody else may read by this connection: closed, it is the library's again.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        from hiredis import Reader
+
+        errors = {"protocolError": InvalidResponse, "replyError": connection._parser.parse_error}
+        self.connection, self._transport = connection, connection._writer.transport
+        self._answers: Any = Reader(**errors, notEnoughData=_MORE)
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[list[Any]] | None = None
+        self._replies: list[Any] = []
+        self._num_awaited = 0
+        self._library = self._transport.get_protocol()  # who closes the connection waits for its word
+        self._transport.set_protocol(self)
+
+    async def is_sound(self) -> bool:
+        """Whether it is open, at the beginning of an answer, and not asked by the library to open anew."""
+        connection = self.connection
+        is_open = connection.is_connected and not self._transport.is_closing()
+        return is_open and not (self._answers.has_data() or connection.should_reconnect())
+
+    async def exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """The replies to these commands; the first error among them, once all are here."""
+        waiter = self._waiter = self._loop.create_future()
+        self._replies, self._num_awaited = [], len(commands)
+        try:
+            if self._transport.is_closing():
+                raise NoConnectionError(HUNG_UP)
+            self._transport.writelines(packed(commands, self.connection))
+            replies: list[Any] = await waiter
+        except BaseException:  # a cancellation too: what is answered later would be taken for another's
+            await self.close()
+            raise
+        finally:
+            self._waiter = None
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    async def close(self) -> None:
+        """At once, whatever is under way."""
+        await self.connection.disconnect(nowait=True)
+
+    def data_received(self, data: bytes) -> None:
+        """Part of an answer, or several."""
+        self._answers.feed(data)
+        waiter, replies = self._waiter, self._replies
+        if waiter is None or waiter.done():
+            return
+        try:
+            while (reply := self._answers.gets()) is not _MORE:
+                replies.append(reply)
+                if len(replies) == self._num_awaited:
+                    waiter.set_result(replies)
+                    return
+        except InvalidResponse as error:
+            waiter.set_exception(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Whoever waits for an answer gets none."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(NoConnectionError(str(error or HUNG_UP)))
+        self._library.connection_lost(error)
+
+
+class Streamed:
+    """The library's own way: where hiredis is missing, for RESP3, and where a pool watches over each connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def is_sound(self) -> bool:
+        """Whether it is open, at the beginning of an answer, and not asked by the library to open anew."""
+        connection = self.connection
+        try:
+            return connection.is_connected and not (connection.should_reconnect() or await connection.can_read())
+        except FAILURES:
+            return False
+
+    async def exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """The replies to these commands. Where one is an error, those behind it go down with the connection."""
+        await self.connection.send_packed_command(packed(commands, self.connection))
+        replies: list[Any] = []
+        try:
+            for _ in commands:
+                replies.append(await self.connection.read_response())
+        finally:
+            if len(replies) < len(commands):
+                await self.close()
+        return replies
+
+    async def close(self) -> None:
+        """In order."""
+        await self.connection.disconnect()
+
+
+Line: TypeAlias = Direct | Streamed
+
+
+def line_of(connection: Any) -> Line:
+    """The shortest way there is over a connection that is open."""
+    return Direct(connection) if HIREDIS_AVAILABLE and int(connection.protocol) == 2 else Streamed(connection)

@@ -7,7 +7,6 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from esper.cli.extras import MissingExtraError, extra
 from esper.cli.main import app
 
 
@@ -44,10 +43,3 @@ def test_a_missing_extra_is_one_sentence_that_names_it(monkeypatch: pytest.Monke
 
     assert result.exit_code == 2
     assert result.stderr == "esper: esper top needs the extra 'top': pip install 'esper[top]'\n"
-
-
-def test_what_else_is_missing_is_no_matter_of_an_extra() -> None:
-    with pytest.raises(ModuleNotFoundError, match="nowhere"), extra("esper top", "top"):
-        raise ModuleNotFoundError("no module named nowhere", name="nowhere")
-    with pytest.raises(MissingExtraError), extra("esper top", "top"):
-        raise ModuleNotFoundError("no module named textual.app", name="textual.app")

@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from pydantic import Field
-
 from esper.errors import BusError, EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime import access, assembly, logging, namesake, process, pulse, settings, timekeeping, trainer_figures
 from esper.runtime.alarm import rung_if_evicted
-from esper.runtime.ending import along, end
 from esper.runtime.lanes import Lanes
-from esper.runtime.launcher import launcher_gone
-from esper.runtime.packets import Format, Origin
+from esper.runtime.launcher import while_launched
+from esper.runtime.packets import Origin
+from esper.runtime.told import RuntimeSettings
 from esper.runtime.upkeep import Duties, Post, kept_up
-
-
-class RuntimeSettings(settings.Settings):
-    """What esper.attach() puts into the environment."""
-
-    step_timeout_s: float = Field(pulse.STEP_TIMEOUT_S, ge=5.0)
-    """A trainer that says nothing for so long hangs, though its process is at work."""
-    link_control_fd: int
-    link_rows_fd: int
-    link_alarm_fd: int
-    link_trainer_pid: int
-    link_launcher_pid: int = 0
-    link_fresh: bool = False
-    link_world_size: int = 1
-    telemetry_format: Format = "frames"
-    """columnar: tables of packed columns, for rows by the thousand a second; frames for rows that tell of an event."""
 
 
 async def main(stopping: asyncio.Event) -> None:
@@ -50,11 +32,7 @@ async def main(stopping: asyncio.Event) -> None:
         upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.refusals, duties)
         async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:
             new = None
-            alone = asyncio.create_task(launcher_gone(chosen.link_trainer_pid, chosen.link_launcher_pid))
-            try:
-                await along(beside.serve(stopping), [alone])
-            finally:
-                await end([alone])
+            await while_launched(beside.serve(stopping), chosen.link_trainer_pid, chosen.link_launcher_pid)
     except EsperError as error:
         if new or not isinstance(error, BusError):  # later a Redis that is away ends no training
             lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib.util import find_spec
 
 from esper.errors import EsperError
 
@@ -23,12 +22,7 @@ class MissingExtraError(EsperError):
         super().__init__(f"{command} needs the extra '{extra}': pip install 'esper[{extra}]'")
 
 
-@contextmanager
-def extra(command: str, name: str) -> Iterator[None]:
-    """Around the imports of a command: MissingExtraError where what is missing is a library of that extra."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in LIBRARIES[name]:
-            raise MissingExtraError(command, name) from None
-        raise
+def require(command: str, name: str) -> None:
+    """MissingExtraError where a library of that extra is not installed; none is loaded."""
+    if not all(map(find_spec, LIBRARIES[name])):
+        raise MissingExtraError(command, name)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.extras import extra
+from esper.cli.extras import require
 from esper.errors import SettingError
 
 
@@ -22,9 +22,7 @@ def top(
     read_only: Annotated[bool, typer.Option("--read-only", help="Publish nothing, whatever key is pressed.")] = False,
 ) -> None:
     """Watch a live run on one screen, and steer it by keys: workers, seeds, barriers, telemetry, commands."""
-    with extra("esper top", "top"):
-        import textual  # noqa: F401  # what is refused below need not load the rest, two thirds of a second
-
+    require("esper top", "top")  # what is refused below need not load it, two thirds of a second
     if named and run and named != run:
         raise SettingError("--run", run, f"the same as RUN, {named!r}, or one of the two")
     for name, is_terminal in (("stdout", sys.stdout.isatty()), ("stdin", os.isatty(0)), ("stderr", os.isatty(2))):

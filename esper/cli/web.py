@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from esper.cli.extras import extra
+from esper.cli.extras import require
 from esper.cli.options import NamedRun
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def web(
     json: Annotated[bool, typer.Option("--json", help="Print where it answers as one JSON object.")] = False,
 ) -> None:
     """Show a live run in a browser, until interrupted: plots, seeds, each decision with its signature."""
-    with extra("esper web", "web"):
-        from esper.web.serving import Place
+    require("esper web", "web")
+    from esper.web.serving import Place
+
     with suppress(asyncio.CancelledError):  # by SIGTERM, as any server is ended: status 0
         asyncio.run(_web(run, Place(host, port, [host, *(allow_host or ())]), token_file, json))
 

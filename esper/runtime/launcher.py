@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import TypeVar
 
 from esper.errors import EvictedError
+from esper.runtime.ending import along, end
 from esper.runtime.procs import look
+
+T = TypeVar("T")
 
 BY_TORCHRUN = "TORCHELASTIC_RUN_ID"
 """Set by torchrun in each rank. Who starts a trainer otherwise, such as a shell, may end long before it."""
@@ -26,3 +30,12 @@ async def launcher_gone(trainer: int, launcher: int, look_s: float = LOOK_S) -> 
     if found is not None:
         raise EvictedError(f"torchrun ({launcher}) has ended, and left this rank ({trainer}) to nobody: it ends too")
     await asyncio.Event().wait()
+
+
+async def while_launched(work: Coroutine[object, object, T], trainer: int, launcher: int) -> T:
+    """Do this work for a trainer; EvictedError, and the work is cancelled, once its launcher is gone."""
+    watch = asyncio.create_task(launcher_gone(trainer, launcher))
+    try:
+        return await along(work, [watch])
+    finally:
+        await end([watch])

@@ -12,10 +12,10 @@ from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.runtime.leading import CoordinatorSettings
 from esper.runtime.settings import PREFIX, Settings
+from esper.runtime.told import RuntimeSettings
 from esper.session.options import SessionOptions
 from esper.workers.exporter import ExporterSettings
 from esper.workers.global_ import GlobalSettings
-from esper.workers.runtime import RuntimeSettings
 from esper.workers.trainer import TrainerSettings
 from scripts.reference.tables import code, table
 

@@ -170,6 +170,20 @@ def test_a_misfit_is_told_of_and_its_command_is_answered_when_it_takes_effect() 
     assert not run.executor.seeds
 
 
+def test_nothing_is_made_for_a_site_that_was_replaced_meanwhile_and_training_goes_on() -> None:
+    host, run = begun()
+    run.exchange.rows.table()
+    run.prefetch("body", "lora", rank=2)
+
+    host.body = nn.Linear(8, 6)
+    train(run, host, 2)
+
+    [(event, facts)] = told(run)
+    assert event == "kernel.not_prefetched"
+    assert "the module that 'body' was at attach() is no part of the model any more" in facts["detail"]
+    assert len(run.executor.kernels.pool) == 0
+
+
 def test_memory_that_seeds_need_is_not_given_to_kernels_in_advance() -> None:
     bench = Bench(settings=replace(SETTINGS, seeds_memory_bytes=2000))
     bench.train(1)

@@ -81,7 +81,7 @@ class Prefetch:
     def take_due(self, step: int) -> list[Wanted]:
         """Those to make before this step, the most urgent first. One whose site has carried no batch yet is not."""
         self.wanted = sorted((each for each in self.wanted if each.due > step), key=lambda each: each.due)
-        possible = [each for each in self.wanted if self.kernels.slot(each.site).shape is not None]
+        possible = [each for each in self.wanted if self.kernels.slots[each.site].shape is not None]
         shares = [math.ceil(num / (each.due - step)) for num, each in enumerate(possible, start=1)]
         now = possible[: max(1, max(shares))] if possible else []
         self.wanted = [each for each in self.wanted if each not in now]
@@ -90,15 +90,22 @@ class Prefetch:
     def make(self, wanted: Wanted) -> Prefetched:
         """Build and compile it, unless that was done already, and keep it where the pool and the budget let it be."""
         clock = self.kernels.witness.clock
-        begun, detail = clock(), ""
+        begun = clock()
+        try:
+            detail = self._made(wanted)
+        except RefusedError as error:
+            detail = error.detail
+        return Prefetched(wanted, (clock() - begun) * 1e3, detail)
+
+    def _made(self, wanted: Wanted) -> str:
+        """Why it is not in the pool now; RefusedError as its germination would raise."""
         kernel_id = self.kernels.next_id(*wanted.kernel)
         if kernel_id not in self.kernels.pool:
-            try:
-                self.kernels.prepare(*wanted.kernel)
-                detail = "" if kernel_id in self.kernels.pool else "the pool has no room for it"
-            except RefusedError as error:
-                detail = error.detail
-        if not detail and self.budget.level == Level.EMERGENCY:
+            self.kernels.prepare(*wanted.kernel)
+            if kernel_id not in self.kernels.pool:
+                return "the pool has no room for it"
+        if self.budget.level == Level.EMERGENCY:
             detail = f"seeds and pools take {self.budget.used_bytes} of {self.budget.limit_bytes} bytes with it"
             self.kernels.evict_kernel(kernel_id)
-        return Prefetched(wanted, (clock() - begun) * 1e3, detail)
+            return detail
+        return ""

@@ -29,6 +29,23 @@ def test_a_seed_whose_site_was_replaced_asks_to_be_culled() -> None:
     assert request.detail == DETAIL
 
 
+def test_a_seed_that_a_rollback_puts_back_there_asks_again() -> None:
+    bench = Bench()
+    bench.train(1)
+    assert bench.germinate("head").status == APPLIED
+    bench.do(Op.SEED_OP_START_TRAINING)
+    kept = bench.executor.snapshot()
+    bench.host.head = nn.Linear(6, 3)
+    bench.train(LOOKS)
+
+    bench.executor.restore(kept, bench.step + 1)
+    put_back = bench.executor.requests()
+    bench.train(LOOKS)
+
+    assert put_back == []
+    assert [request.detail for request in bench.executor.requests()] == [DETAIL]
+
+
 def test_nothing_germinates_in_a_module_that_the_model_has_no_more() -> None:
     bench = Bench()
     bench.train(1)

@@ -21,11 +21,12 @@ class Displaced:
         self._paths = {slot.name: exact.get(id(slot.module), slot.name) for slot in slots}
 
     def look(self) -> list[Slot]:
-        """Those that have become so since the last look; their seeds ask to be culled."""
+        """Those that have become so since the last look. The seeds of all ask to be culled: a rollback or a reset takes
+        back what one has asked for, and does not put the module back."""
         now = [slot for slot in self._slots if not is_part(self._host, slot, self._paths[slot.name])]
         found = [slot for slot in now if slot.name not in self._known]
         self._known = {slot.name for slot in now}
-        for slot in found:
+        for slot in now:
             if slot.seed is not None:
                 slot.seed.complain(pb.ReasonCode.REASON_UNKNOWN_SITE, detail_of(slot))
         return found

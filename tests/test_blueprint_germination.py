@@ -172,6 +172,13 @@ def test_what_a_blueprint_would_take_is_what_it_takes(kind: type[nn.Module], blu
     assert size == 8 * sum(p.numel() for p in build().parameters()) > 0
 
 
+def test_a_size_that_a_builder_works_out_on_the_cpu_is_weighed() -> None:
+    def build() -> nn.Module:
+        return nn.Linear(2, int(torch.empty(1, device="cpu").fill_(3.0)))
+
+    assert weighed(build, torch.float32) == 4 * (3 * 2 + 3)
+
+
 def test_a_noop_germinates_and_is_culled_and_has_nothing_to_train() -> None:
     bench, alone = Bench(), Bench(sites=())
     bench.train(1)

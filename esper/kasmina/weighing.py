@@ -18,11 +18,13 @@ FILLS = {
 
 
 class Unfilled(TorchFunctionMode):
-    """Leaves out what fills a tensor: on the meta device there is nothing to fill, and torch takes its time over it."""
+    """Leaves out what fills a tensor on the meta device: there is nothing to fill, and torch takes its time over it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
-        return (args[0] if args else given["tensor"]) if func in FILLS else func(*args, **given)
+        if func in FILLS and (filled := args[0] if args else given["tensor"]).is_meta:
+            return filled
+        return func(*args, **given)
 
 
 def weighed(build: Callable[[], nn.Module], dtype: torch.dtype) -> int:

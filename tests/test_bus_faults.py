@@ -98,6 +98,17 @@ async def test_a_replica_is_refused_at_start_and_named_when_it_becomes_one(serve
             await connect.check_server(writer)
 
 
+async def test_who_is_refused_by_a_replica_asks_anew_where_the_address_leads(server: EmbeddedRedis) -> None:
+    async with connect.writer(server.url) as writer:
+        before = await writer.ask(("CLIENT", "ID"))
+        await writer.ask(("REPLICAOF", "127.0.0.1", "1"))
+
+        with pytest.raises(ReadOnlyError, match="is read-only"):
+            await Publisher(writer).add("stream", b"m")
+
+        assert await writer.ask(("CLIENT", "ID")) != before
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 async def test_a_policy_that_may_evict_is_refused_at_start(server: EmbeddedRedis, policy: str) -> None:
     async with connect.writer(server.url) as writer:

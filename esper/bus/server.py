@@ -7,10 +7,11 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import redis.asyncio as library
+from redis.exceptions import RedisError
 
 from esper.bus.deadline import in_time
 from esper.bus.diagnosis import diagnosed
-from esper.bus.faults import FAILURES, LostError, translated
+from esper.bus.faults import FAILURES, LostError, UnavailableError, translated
 from esper.bus.line import Line, Streamed, line_of
 from esper.bus.outage import Outage
 from esper.bus.protocol import Argument
@@ -72,6 +73,10 @@ class Redis(library.Redis):
         line = await self._taken()
         try:
             return await line.exchange(commands)
+        except RedisError as error:
+            if isinstance(translated(error, self.url), UnavailableError):
+                await line.close()  # by now the address may lead to another server, which would not refuse
+            raise
         finally:
             if self.holds_on:
                 self._idle.append(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 import redis as library
@@ -105,3 +106,20 @@ async def test_whoever_waits_on_a_connection_that_is_closed_hears_so_at_once(
         with pytest.raises(LostError, match="cannot be reached"):
             await blocked
         assert await waiting.ask(("PING",)) == b"PONG"
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_a_client_that_nobody_closes_leaves_no_connection_behind(
+    redis: Redis, redis_reader: Redis, protocol: int
+) -> None:
+    async def dropped() -> int:
+        at = int(await writer(f"{redis.url}?protocol={protocol}").ask(ID))
+        gc.collect()
+        return at
+
+    with pytest.warns(ResourceWarning, match="unclosed Connection"):
+        at = await dropped()
+
+    async with asyncio.timeout(5):
+        while await redis_reader.ask(("CLIENT", "LIST", "ID", at)):
+            pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeAlias
+from weakref import ref
 
 from redis.exceptions import ConnectionError as NoConnectionError, InvalidResponse
 from redis.utils import HIREDIS_AVAILABLE
@@ -27,7 +28,8 @@ class Direct(asyncio.Protocol):
         from hiredis import Reader
 
         errors = {"protocolError": InvalidResponse, "replyError": connection._parser.parse_error}
-        self.connection, self._transport = connection, connection._writer.transport
+        # The loop knows the transport, and that us: held here, a client that nobody closes would stay open for good.
+        self._held, self._transport = ref(connection), connection._writer.transport
         self._answers: Any = Reader(**errors, notEnoughData=_MORE)
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[list[Any]] | None = None
@@ -35,6 +37,11 @@ class Direct(asyncio.Protocol):
         self._num_awaited = 0
         self._library = self._transport.get_protocol()  # who closes the connection waits for its word
         self._transport.set_protocol(self)
+
+    @property
+    def connection(self) -> Any:
+        """Whose transport this is; the pool holds it."""
+        return self._held()
 
     async def is_sound(self) -> bool:
         """Whether it is open, at the beginning of an answer, and not asked by the library to open anew."""

@@ -123,3 +123,19 @@ async def test_a_client_that_nobody_closes_leaves_no_connection_behind(
     async with asyncio.timeout(5):
         while await redis_reader.ask(("CLIENT", "LIST", "ID", at)):
             pass
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_who_is_cancelled_over_a_connection_that_broke_keeps_no_place_of_the_pool(
+    redis: Redis, redis_reader: Redis, protocol: int
+) -> None:
+    async with writer(f"{redis.url}?max_connections=1&protocol={protocol}") as narrow:
+        await redis_reader.ask(("CLIENT", "KILL", "ID", await narrow.ask(ID)))
+        await redis_reader.ask(("PING",))
+
+        cancelled = asyncio.create_task(narrow.ask(ID))
+        asyncio.get_running_loop().call_soon(cancelled.cancel)  # at its first wait
+        await asyncio.wait([cancelled])
+
+        assert cancelled.cancelled()
+        assert await narrow.ask(("PING",)) == b"PONG"

@@ -121,8 +121,8 @@ class Streamed:
         return replies
 
     async def close(self) -> None:
-        """In order."""
-        await self.connection.disconnect()
+        """At once: a wait for its end could be cut short, and with it the way back to the pool."""
+        await self.connection.disconnect(nowait=True)
 
 
 Line: TypeAlias = Direct | Streamed

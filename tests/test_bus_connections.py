@@ -10,6 +10,7 @@ import redis as library
 
 from esper.bus.connect import Redis, writer
 from esper.bus.faults import LostError, NoGroupError
+from esper.bus.line import Streamed, line_of
 
 ID = ("CLIENT", "ID")
 
@@ -139,3 +140,17 @@ async def test_who_is_cancelled_over_a_connection_that_broke_keeps_no_place_of_t
 
         assert cancelled.cancelled()
         assert await narrow.ask(("PING",)) == b"PONG"
+
+
+@pytest.mark.parametrize("option", ["socket_timeout=1", "health_check_interval=1"])
+async def test_what_a_url_asks_of_the_library_is_left_to_the_library(redis: Redis, option: str) -> None:
+    async with writer(f"{redis.url}?{option}") as asked:
+        connection = await asked.connection_pool.get_connection()  # type: ignore[no-untyped-call]
+
+        assert isinstance(line_of(connection), Streamed)
+
+
+async def test_a_url_may_have_answers_in_less_time(redis: Redis) -> None:
+    async with writer(f"{redis.url}?socket_timeout=0.1") as hasty:
+        with pytest.raises(LostError, match="Timeout reading"):
+            await hasty.ask(("BLPOP", "nothing-here", 5))

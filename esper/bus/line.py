@@ -95,7 +95,7 @@ class Direct(asyncio.Protocol):
 
 
 class Streamed:
-    """The library's own way: where hiredis is missing, for RESP3, and where a pool watches over each connection."""
+    """The library's own way: where hiredis is missing, for RESP3, and where a pool or the URL asks for more."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -129,5 +129,7 @@ Line: TypeAlias = Direct | Streamed
 
 
 def line_of(connection: Any) -> Line:
-    """The shortest way there is over a connection that is open."""
-    return Direct(connection) if HIREDIS_AVAILABLE and int(connection.protocol) == 2 else Streamed(connection)
+    """The shortest way there is over a connection that is open. Time limits and PINGs of a URL are the library's."""
+    asks_more = connection.socket_timeout is not None or connection.health_check_interval
+    is_plain = HIREDIS_AVAILABLE and int(connection.protocol) == 2 and not asks_more
+    return Direct(connection) if is_plain else Streamed(connection)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -118,7 +119,8 @@ class Child:
     def discard(self) -> None:
         """End it in whatever state it is."""
         if self.process is not None and self.process.poll() is None:
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # a nursery has buried it, and is about to tell
+                os.killpg(self.pid, signal.SIGKILL)
             self.process.wait()
 
     def last_words(self) -> str:

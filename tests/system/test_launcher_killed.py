@@ -16,7 +16,7 @@ from tests.system.processes import processes
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 START_S = 100.0  # of an agent and its ranks, on a machine that is busy otherwise
-ENDS_S = 20.0
+ENDS_S = 60.0  # patience too: a busy machine is no failure
 
 
 @pytest.fixture

@@ -67,8 +67,6 @@ async def test_a_client_that_was_closed_can_be_used_again(redis: Redis) -> None:
 
 
 def test_what_the_library_says_of_itself_is_looked_up_once_for_all_connections(redis: Redis) -> None:
-    pytest.importorskip("redis.driver_info", reason="this release looks it up once by itself")
-
     first, second = (redis.connection_pool.make_connection() for _ in range(2))  # type: ignore[no-untyped-call]
 
     assert first.driver_info is second.driver_info

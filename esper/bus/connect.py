@@ -13,6 +13,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import RedisError
 
 from esper.bus.addresses import Address, Node, address
@@ -24,13 +25,6 @@ from esper.bus.server import Redis, as_it_came
 from esper.bus.tls import TlsConnection
 from esper.errors import BusError, SettingError
 
-try:
-    from redis.driver_info import DriverInfo
-except ImportError:  # releases before it look their own version up once
-    DRIVER: dict[str, Any] = {}
-else:
-    DRIVER = {"driver_info": DriverInfo()}  # else each connection reads and parses the package's metadata: 1.1 ms
-
 __all__ = ["Redis", "ServerClock", "check_server", "client", "reader", "server_ms", "wait_ready", "writer"]
 
 CONNECT_S = 5.0
@@ -38,6 +32,8 @@ WRITE_S = 10.0
 LOOK_S = 1.0
 """How long a Sentinel, or a node of a Cluster that is asked who holds what, has to answer before the next is asked."""
 OLDEST_SERVER = (6, 2)
+DRIVER = DriverInfo()
+"""One for all connections: else each reads and parses the package's metadata, 1.1 ms."""
 
 
 def client(url: str, deadline_s: float | None) -> Redis:
@@ -74,7 +70,7 @@ def options(connect_s: float, answer_s: float | None = None) -> dict[str, Any]:
         "socket_timeout": answer_s,
         "socket_connect_timeout": connect_s,
         "health_check_interval": 0,
-        **DRIVER,
+        "driver_info": DRIVER,
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from esper.errors import EvictedError
 from esper.runtime.launcher import launcher_gone, launcher_of
+from esper.runtime.procs import look
 
 LAUNCHES = """
 import subprocess, sys
@@ -50,7 +51,10 @@ async def test_a_rank_ends_once_its_launcher_was_killed(launcher: subprocess.Pop
         await asyncio.wait_for(watching, 30)
 
 
-@pytest.mark.parametrize("who", ["a trainer without a launcher", "a trainer that has ended itself"])
+@pytest.mark.parametrize(
+    "who",
+    ["a trainer without a launcher", "a trainer that has ended itself", "one whom somebody adopted after its end"],
+)
 async def test_nothing_is_said_of(who: str, launcher: subprocess.Popen[str]) -> None:
     trainer, watched = trainer_of(launcher), launcher.pid
     if who == "a trainer without a launcher":
@@ -58,6 +62,9 @@ async def test_nothing_is_said_of(who: str, launcher: subprocess.Popen[str]) -> 
         watched = 0
     else:
         os.kill(trainer, signal.SIGKILL)
+        while (found := look(trainer)) is None or not found.is_zombie:
+            await asyncio.sleep(0)
+        watched = launcher.pid if who == "a trainer that has ended itself" else os.getpid()
 
     watching = asyncio.create_task(launcher_gone(trainer, watched, look_s=0.01))
     done, _ = await asyncio.wait([watching], timeout=0.1)

@@ -25,9 +25,9 @@ def launcher_of(environment: Mapping[str, str], parent: int) -> int:
 async def launcher_gone(trainer: int, launcher: int, look_s: float = LOOK_S) -> None:
     """Raises EvictedError once the trainer has another parent. Waits for ever where it has no launcher, or has ended
     itself: its runtime is told so otherwise."""
-    while (found := look(trainer)) is not None and launcher in (0, found.parent):
+    while (found := look(trainer)) is not None and not found.is_zombie and launcher in (0, found.parent):
         await asyncio.sleep(look_s)
-    if found is not None:
+    if found is not None and not found.is_zombie:
         raise EvictedError(f"torchrun ({launcher}) has ended, and left this rank ({trainer}) to nobody: it ends too")
     await asyncio.Event().wait()
 

@@ -201,3 +201,14 @@ def test_in_float16_an_eps_that_is_rounded_to_0_is_refused() -> None:
 
     assert reason == Reason.REASON_OUT_OF_RANGE
     assert detail == "eps of optimizer 's0' is 1e-08, which float16 rounds to 0; expected at least 6e-08"
+
+
+def test_in_float16_no_command_sets_such_an_eps_later_either() -> None:
+    seed, optimizers = Sprout("s0", dtype=torch.float16), alone()
+    optimizers.create(seed)
+
+    reason, detail = refusal(optimizers.adjust(adjustment("s0", eps=1e-8)))
+
+    assert reason == Reason.REASON_OUT_OF_RANGE
+    assert detail == "eps of optimizer 's0' is 1e-08, which float16 rounds to 0; expected at least 6e-08"
+    assert optimizers.hyperparameters("s0")["eps"] == 1e-3

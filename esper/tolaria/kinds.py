@@ -72,10 +72,11 @@ class Kind:
         """
         names = [name for name in given if name != STATE_BITS]
         require_known(optimizer_id, [name for name in names if name not in self.defaults], self.defaults)
-        require_bounds(optimizer_id, given)
+        narrow = in_half and not self.wide
+        require_bounds(optimizer_id, given, in_half=narrow)
         values = {**self.defaults, **{name: float(given[name]) for name in names}}
-        if in_half and "eps" in values and not self.wide:
-            values["eps"] = _eps_in_half(optimizer_id, float(given.get("eps", EPS_IN_HALF)))
+        if narrow and "eps" in values and "eps" not in given:
+            values["eps"] = EPS_IN_HALF
         if values.get("nesterov") and (not values["momentum"] or values["dampening"]):
             detail = f"optimizer {optimizer_id!r}: nesterov needs a momentum above 0 and a dampening of 0"
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
@@ -99,20 +100,20 @@ def require_known(optimizer_id: str, unknown: list[str], known: Mapping[str, flo
         raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_PARAMETER, detail)
 
 
-def require_bounds(optimizer_id: str, values: Values) -> None:
-    """RefusedError for the first value out of range; names without a bound may be any finite number."""
+def require_bounds(optimizer_id: str, values: Values, *, in_half: bool = False) -> None:
+    """RefusedError for the first value out of range; names without a bound may be any finite number.
+
+    `in_half`: some are added to what is float16.
+    """
     for name, value in values.items():
         bound = BOUNDS.get(name, Bound(low=-math.inf))
         if not (math.isfinite(value) and bound.admits(value)):
             detail = f"{name} of optimizer {optimizer_id!r} is {value:g}; expected {bound}"
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
-
-
-def _eps_in_half(optimizer_id: str, eps: float) -> float:
-    if not torch.tensor(eps, dtype=torch.float16, device="cpu"):
-        detail = f"eps of optimizer {optimizer_id!r} is {eps:g}, which float16 rounds to 0; expected at least 6e-08"
-        raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
-    return eps
+        if in_half and name == "eps" and not torch.tensor(value, dtype=torch.float16, device="cpu"):
+            expected = "which float16 rounds to 0; expected at least 6e-08"
+            detail = f"eps of optimizer {optimizer_id!r} is {value:g}, {expected}"
+            raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
 
 
 def _adam_group(values: Values) -> Group:

@@ -145,9 +145,10 @@ class Optimizers:
         """Set values that win over the user's scheduler and a seed's warm-up, and hand others back to them."""
         name, values = adjustment.optimizer_id, dict(adjustment.hyperparameters)
         try:
-            overrides = self._find(name).overrides
+            found = self._find(name)
+            overrides = found.overrides
             require_known(name, overrides.unknown([*values, *adjustment.release]), overrides.effective())
-            require_bounds(name, values)
+            require_bounds(name, values, in_half=isinstance(found, SeedOptimizer) and found.in_half)
         except RefusedError as error:
             return _failed(error)
         released = set(adjustment.release)

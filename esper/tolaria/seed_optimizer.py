@@ -37,6 +37,7 @@ class SeedOptimizer:
         self.kind: Kind = kind_of(optimizer_id, given)
         in_half = any(parameter.dtype == torch.float16 for _, parameter in named)
         self.values = self.kind.complete(optimizer_id, given, in_half=in_half)
+        self.in_half = in_half and not self.kind.wide
         self.warmup_steps = int(self.values.pop("warmup_steps"))
         self.names = [name for name, _ in named]
         self.parameters: list[torch.Tensor] = [parameter for _, parameter in named]

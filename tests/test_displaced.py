@@ -7,6 +7,7 @@ import structlog
 import torch
 from torch import nn
 
+from esper.kasmina.executor import Executor
 from esper.leyline import contracts as pb
 from tests.seed_kit import APPLIED, SETTINGS, Bench, Op, Reason, new_host, optimizer_of
 from tests.session_kit import train, unsteered
@@ -86,3 +87,15 @@ def test_a_module_that_is_only_wrapped_or_moved_is_where_it_was(wrapped: str) ->
         bench.host.other, bench.host.head = bench.host.head, nn.Identity()  # type: ignore[assignment]
 
     assert bench.germinate("head").status == APPLIED
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's
+def test_a_block_in_whose_place_is_a_scripted_one_has_its_sites_no_more() -> None:
+    host, displaced = nn.Sequential(nn.Sequential(nn.Linear(8, 6))), list[str]()
+    executor = Executor(host, ["0.0"], run_id="test-00000000")
+    executor.on_displaced = lambda site, detail: displaced.append(site)
+
+    host[0] = torch.jit.script(nn.Sequential(nn.Linear(8, 6)))
+    executor.begin_step(executor.settings.walk_every, 0)
+
+    assert displaced == ["0.0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from torch import nn
 
@@ -34,10 +35,10 @@ class Displaced:
 
 def is_part(host: nn.Module, slot: Slot, path: str) -> bool:
     """At this path, or anywhere else: wrappers make paths longer."""
-    at: nn.Module | None = host
-    for part in path.split("."):
-        at = None if at is None else at._modules.get(part)
-    return at is slot.module or any(each is slot.module for each in host.modules())
+    with suppress(AttributeError):  # there is nothing of that name, which need not mean much
+        if host.get_submodule(path) is slot.module:
+            return True
+    return any(each is slot.module for each in host.modules())
 
 
 def require_part(host: nn.Module, slot: Slot) -> None:

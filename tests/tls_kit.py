@@ -28,8 +28,10 @@ class Authority:
         self.directory, self.name = directory, name
         self._key = ec.generate_private_key(ec.SECP256R1())
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        known = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())  # Python 3.13 asks for it
         builder = _builder(name, name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
-        self._cert = builder.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
+        builder = builder.add_extension(usage, critical=True).add_extension(known, critical=False)
+        self._cert = builder.sign(self._key, hashes.SHA256())
         self.cert = directory / f"{name}.pem"
         self.cert.write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
 

@@ -54,7 +54,7 @@ def test_nothing_germinates_in_a_module_that_the_model_has_no_more() -> None:
     bench.host.head = nn.Linear(6, 3)
     outcome = bench.germinate("head")
 
-    assert (outcome.reason, outcome.detail) == (Reason.REASON_UNKNOWN_SITE, DETAIL)
+    assert (outcome.reason, outcome.detail) == (Reason.REASON_NOT_SUPPORTED, DETAIL)
     assert bench.germinate("body").status == APPLIED
 
 

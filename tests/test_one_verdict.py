@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch import nn
 
 from esper.bus.delivery import Delivery
 from esper.kasmina.moves import Outcome
@@ -78,6 +79,19 @@ def test_a_gate_that_one_rank_would_pass_and_the_other_fail_is_failed_by_both() 
     assert [outcome.status for outcome in outcomes] == [FAILED, FAILED]
     assert outcomes[0].evidence == outcomes[1].evidence
     assert [rank.stage() for rank in together] == ["TRAINING", "TRAINING"]
+
+
+def test_a_site_that_one_rank_has_replaced_is_none_for_both() -> None:
+    ranks = [Bench(), Bench()]
+    for rank in ranks:
+        rank.train(1)
+    ranks[1].host.head = nn.Linear(6, 3)
+
+    outcomes = Group().both(ranks, lambda rank: rank.germinate("head"))
+
+    assert [outcome.status for outcome in outcomes] == [FAILED] * 2
+    assert "on another rank" in outcomes[0].detail
+    assert "is no part of the model any more" in outcomes[1].detail
 
 
 def test_what_is_not_finite_on_one_rank_is_culled_on_both() -> None:

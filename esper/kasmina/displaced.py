@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from torch import nn
 
-from esper.errors import RefusedError
 from esper.kasmina.sites import PLACE
 from esper.kasmina.slot import Slot
 from esper.leyline import contracts as pb
@@ -41,9 +40,9 @@ def is_part(host: nn.Module, slot: Slot, path: str) -> bool:
     return any(each is slot.module for each in host.modules())
 
 
-def require_part(host: nn.Module, slot: Slot) -> None:
-    if not is_part(host, slot, slot.name.partition(PLACE)[0]):
-        raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_SITE, detail_of(slot))
+def misfit_of(host: nn.Module, slot: Slot) -> str:
+    """Why nothing can germinate there; "" where the site is a part of the model."""
+    return "" if is_part(host, slot, slot.name.partition(PLACE)[0]) else detail_of(slot)
 
 
 def detail_of(slot: Slot) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor, nn
 
 from esper.errors import RefusedError
-from esper.kasmina.displaced import require_part
+from esper.kasmina.displaced import misfit_of
 from esper.kasmina.evidence import Witness
-from esper.kasmina.germination import Findings, built, seed_dtype
+from esper.kasmina.germination import UNSEEN, Findings, built, seed_dtype
 from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, guarded
 from esper.kernels.blueprints import Blueprint, find
 from esper.kernels.kernel import Kernel, KernelId
@@ -61,11 +61,15 @@ class Kernels:
         if site not in self.slots:
             detail = f"no site is called {site!r}; sites: {', '.join(self.slots)}"
             raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_SITE, detail)
-        require_part(self.witness.model, self.slots[site])
         return self.slots[site]
 
     def load_kernel(self, kernel_artifact_id: KernelId) -> Kernel:
-        """From the pool, which then no longer has it, or built and looked over now."""
+        """From the pool, which then no longer has it, or built and looked over now.
+
+        At a site whose module was replaced there is none, and that is a finding: all ranks are to hear of it.
+        """
+        if gone := misfit_of(self.witness.model, self.slot(kernel_artifact_id.site)):
+            return Kernel(None, Findings(UNSEEN, misfit=gone))
         kernel = self.pool.take(kernel_artifact_id)
         made_for = self._made_for(kernel_artifact_id)
         if kernel is None or kernel.made_for != made_for:

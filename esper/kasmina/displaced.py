@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
+from operator import attrgetter
 
 from torch import nn
 
@@ -34,10 +34,11 @@ class Displaced:
 
 def is_part(host: nn.Module, slot: Slot, path: str) -> bool:
     """At this path, or anywhere else: wrappers make paths longer."""
-    with suppress(AttributeError):  # there is nothing of that name, which need not mean much
-        if host.get_submodule(path) is slot.module:
-            return True
-    return any(each is slot.module for each in host.modules())
+    try:
+        there = attrgetter(path)(host)
+    except AttributeError:  # nothing has that name, which need not mean much
+        there = None
+    return there is slot.module or any(each is slot.module for each in host.modules())
 
 
 def misfit_of(host: nn.Module, slot: Slot) -> str:

@@ -9,7 +9,6 @@ from esper.errors import EsperError
 LIBRARIES = {
     "top": ("textual",),
     "web": ("starlette", "uvicorn"),
-    "docs": ("mkdocs", "material"),
 }
 """Extra: what it brings, by import name."""
 

@@ -126,7 +126,7 @@ def test_an_error_out_of_a_task_group_is_told_as_any_other(capsys: pytest.Captur
     [
         ({"nosuch": 1}, "attach\\(\\) option is 'nosuch'; expected one of"),
         ({"run": "nosuch"}, "no live run is called 'nosuch'"),
-        ({}, "run is not set; expected the name of a live run, by --run or ESPER_RUN; live runs: none"),
+        ({}, "run is not set; expected the name of a live run, by --run, run= or ESPER_RUN; live runs: none"),
         ({"sites": ["nosuch"], "run": "a-00000000", "required": False}, "'nosuch'"),
     ],
 )

@@ -45,7 +45,7 @@ async def find(
     keyring = keyring or os.environ.get("ESPER_KEYRING") or ""
     if not run:
         live = ", ".join(record.run_id for record in runs.list_live()) or "none"
-        raise SettingError("run", run, f"the name of a live run, by --run or ESPER_RUN; live runs: {live}")
+        raise SettingError("run", run, f"the name of a live run, by --run, run= or ESPER_RUN; live runs: {live}")
     if not redis_url:
         record = runs.resolve(run)
         path = Path(keyring or record.keyring(role))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import attrgetter
+from typing import NamedTuple
 
 from esper.kasmina.config import KasminaConfig
 
@@ -107,17 +109,20 @@ def judge(evidence: Evidence, config: KasminaConfig) -> GateResult:
     """The gate that this evidence belongs to, judged."""
     match evidence:
         case SanityEvidence():
-            return _judge(evidence, _sanity(config))
+            return _judge(evidence, _sanity(config.seed_memory_bytes))
         case GradientEvidence():
-            return _judge(evidence, _gradient(evidence, config))
+            first = math.nan if evidence.fit_first is None else evidence.fit_first
+            ratios = config.gradient_ratio_min, config.gradient_ratio_max
+            return _judge(evidence, _gradient(first, config.window, ratios, config.rho_max))
         case StabilityEvidence():
-            return _judge(evidence, _stability(config))
+            bounds = config.loss_variance_max, config.recompiles_max, config.latency_budget_ms
+            return _judge(evidence, _stability(*bounds))
         case InterfaceEvidence():
-            return _judge(evidence, _interface(config))
+            return _judge(evidence, _interface(config.scale_drift_max))
         case ImpactEvidence():
             return _impact(evidence, config)
         case ResetEvidence():
-            return _judge(evidence, [_zero(field.name) for field in fields(evidence)])
+            return _judge(evidence, RESET)
 
 
 def _zero(name: str) -> Rule:
@@ -132,49 +137,56 @@ def _at_least(name: str, bound: float) -> Rule:
     return Rule(name, lambda value: value >= bound, f"at least {bound:g}")
 
 
-def _sanity(config: KasminaConfig) -> list[Rule]:
-    zeros = [
-        _zero(name) for name in ("fault", "digest_gap", "non_finite", "identity", "draws", "stray_leaves", "hooks")
-    ]
-    return [
+# A gate's rules are made once for each of its bounds: making them anew takes as long as asking them.
+
+
+@lru_cache(maxsize=64)
+def _sanity(most_bytes: int) -> tuple[Rule, ...]:
+    names = ("fault", "digest_gap", "non_finite", "identity", "draws", "stray_leaves", "hooks")
+    return (
         _at_least("seen", 1),
-        *zeros,
-        _at_most("seed_bytes", config.seed_memory_bytes),
+        *(_zero(name) for name in names),
+        _at_most("seed_bytes", most_bytes),
         _at_least("shape_ok", 1),
-    ]
+    )
 
 
-def _gradient(evidence: GradientEvidence, config: KasminaConfig) -> list[Rule]:
-    first = math.nan if evidence.fit_first is None else evidence.fit_first
-    lowest, highest = config.gradient_ratio_min, config.gradient_ratio_max
-    return [
-        _at_least("steps", config.window),
+@lru_cache(maxsize=64)
+def _gradient(first: float, window: int, ratios: tuple[float, float], rho_max: float) -> tuple[Rule, ...]:
+    lowest, highest = ratios
+    return (
+        _at_least("steps", window),
         Rule("fit_first", math.isfinite, "a finite number"),
         Rule("fit_last", lambda value: value < first, f"below the first window's {first:.4g}"),
         Rule("probe_change", lambda value: value < 0, "below 0"),
         Rule("gradient_ratio", lambda value: lowest <= value <= highest, f"in [{lowest:g}, {highest:g}]"),
-        _at_most("size_ratio", config.rho_max),
+        _at_most("size_ratio", rho_max),
         _zero("violations"),
-    ]
+    )
 
 
-def _stability(config: KasminaConfig) -> list[Rule]:
-    return [
+@lru_cache(maxsize=64)
+def _stability(most_variance: float, most_recompiles: float, most_ms: float) -> tuple[Rule, ...]:
+    return (
         _zero("alpha_gap"),
         _zero("alpha_held"),
-        _at_most("loss_variance", config.loss_variance_max),
-        _at_most("recompiles", config.recompiles_max),
-        _at_most("latency_ms", config.latency_budget_ms),
-    ]
+        _at_most("loss_variance", most_variance),
+        _at_most("recompiles", most_recompiles),
+        _at_most("latency_ms", most_ms),
+    )
 
 
-def _interface(config: KasminaConfig) -> list[Rule]:
-    return [
+@lru_cache(maxsize=64)
+def _interface(most_drift: float) -> tuple[Rule, ...]:
+    return (
         _zero("mismatches"),
         _at_least("batches", 1),
         _at_least("batches_shadowed", 1),
-        _at_most("scale_drift", config.scale_drift_max),
-    ]
+        _at_most("scale_drift", most_drift),
+    )
+
+
+RESET = tuple(_zero(name) for name in ("seeds", "optimizers", "hooks", "bytes_held", "differing"))
 
 
 def _impact(evidence: ImpactEvidence, config: KasminaConfig) -> GateResult:
@@ -189,15 +201,16 @@ def _impact(evidence: ImpactEvidence, config: KasminaConfig) -> GateResult:
 
 
 def _judge(evidence: Evidence, rules: Sequence[Rule]) -> GateResult:
-    values: dict[str, Any] = {each.name: getattr(evidence, each.name) for each in fields(evidence)}  # asdict copies
+    names: tuple[str, ...] = evidence.__match_args__
+    values: dict[str, float | None] = dict(zip(names, attrgetter(*names)(evidence), strict=True))
     failures = []
-    for rule in rules:
-        value = values[rule.name]
+    for name, holds, expected in rules:
+        value = values[name]
         if value is None:
-            failures.append(f"{rule.name} is unmeasured")
-        elif not rule.holds(value):
-            failures.append(f"{rule.name} is {value:.4g}, expected {rule.expected}")
+            failures.append(f"{name} is unmeasured")
+        elif not holds(value):
+            failures.append(f"{name} is {value:.4g}, expected {expected}")
     measured = {name: float(value) for name, value in values.items() if value is not None}
-    non_finite = any(not math.isfinite(value) for value in measured.values())
+    non_finite = not all(map(math.isfinite, measured.values()))
     score = 1.0 - len(failures) / len(rules)
     return GateResult(not failures, "; ".join(failures), measured, non_finite, score=score)

@@ -14,7 +14,7 @@ from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import Breaker
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.meter import Meter
-from esper.kasmina.records import MOST_RECORDS, counts_for_life, dispensable
+from esper.kasmina.records import MOST_RECORDS, dispensable
 from esper.kasmina.ring import LossLevel
 from esper.kasmina.state_tensor import Column, Row
 from esper.leyline import contracts as pb
@@ -125,12 +125,9 @@ class Seed:
             pb.StageRecord(step=now.step, passed=passed, evidence=dict(evidence or {}), detail=detail, **record)
         )
         while len(self.history) > MOST_RECORDS:
-            self._drop_record(dispensable(self.history))
-
-    def _drop_record(self, place: int) -> None:
-        self.gates_dropped += counts_for_life(self.history, place)
-        self.records_dropped += 1
-        del self.history[place]
+            place, counts = dispensable(self.history)
+            del self.history[place]
+            self.records_dropped, self.gates_dropped = self.records_dropped + 1, self.gates_dropped + counts
 
     def complain(self, reason: pb.ReasonCode, detail: str) -> None:
         """Ask for a cull; the coordinator decides, for all ranks."""

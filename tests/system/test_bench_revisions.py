@@ -23,7 +23,7 @@ from esper.errors import SettingError
 from tests.bench_kit import told
 
 FILE = Path(__file__).with_name("rows_of_revisions.py")
-EFFORT = Effort("gate", 60, 600, 0.05, 4.0)  # more of them where the machine is busy
+EFFORT = Effort("gate", 40, 100, 0.3, 4.0)
 
 pytestmark = [
     pytest.mark.system,
@@ -36,12 +36,10 @@ def test_what_got_slower_is_an_alarm_and_what_came_to_something_else_or_died_fai
     rows = [registered([FILE])[name] for name in ("counting", "counted", "changed", "dying")]
 
     results = compare(rows, Revisions("HEAD", ".", [FILE]), Underway(EFFORT))
-    # Slower twice, beyond what processes of equal code differ by: on a busy machine that can take a second try.
-    alarms = results.alarms or compare(rows[:1], Revisions("HEAD", ".", [FILE]), Underway(EFFORT)).alarms
 
     ratio = told(results.figures, "planted as it is", "p50").vs
-    assert ratio is not None and ratio.verdict == "slower" and 1.3 < ratio.ratio < 1.7
-    [alarm] = alarms
+    assert ratio is not None and ratio.verdict == "slower" and 3.0 < ratio.ratio < 40.0
+    [alarm] = results.alarms
     assert (alarm.row, alarm.arm) == ("counting", "planted") and alarm.p_value < 0.001
     assert told(results.figures, "gone as it is", "p50").label.startswith("not measured: not installed (at ")
     assert told(results.figures, "all", "p50").label == "not measured: it is no comparison of arms"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -91,4 +92,5 @@ def all_see(stop: str) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    told = json.loads(sys.argv[1])
+    main(Path(told["folder"]), told["kind"])

@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +23,10 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime import logbook
 from esper.runtime.audit import audit
+from tests.faults.nursery import Nursery
 from tests.faults.processes import ROOT, Child, wait_until
 from tests.faults.roles.grower import STOP, TEACHERS
+from tests.faults.roles.reborn import ORDER
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.server import UNKEPT, Server
 
@@ -39,19 +41,24 @@ STEPWISE = (
 )
 ANSWERED_S, REPLAYED_S, ATTEMPTS = 60.0, 180.0, 5
 ACCEPTED = pb.ReceiptStatus.RECEIPT_ACCEPTED
+GROWER, COORDINATOR = "tests.faults.roles.grower", "esper.workers.coordinator"
+FORKED = "-S -m tests.faults.roles.reborn"
 Command = pb.AdaptationCommand | pb.OptimizerCommand
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     result = Result()
-    with Server(directory / "redis", options=UNKEPT) as server:
+    with (
+        Server(directory / "redis", options=UNKEPT) as server,
+        Nursery(directory, [GROWER, COORDINATOR]) as nursery,
+    ):
         for number in range(amounts["runs"]):
             draw = random.Random(f"{seed}/{number}")
             dies = number < amounts["deaths"]
             ranks = 2 if number < amounts["pairs"] else 1
             kind = draw.choice(("adamw", "sgd"))
             taught = number >= amounts["runs"] - amounts["taught"]
-            with Garden(directory / f"run-{number}", server, ranks, kind, taught) as garden:
+            with Garden(directory / f"run-{number}", server, nursery, ranks, kind, taught) as garden:
                 garden.tend(draw, amounts["commands"], result, dies=dies)
                 replayed(garden, result)
     return result
@@ -65,9 +72,9 @@ def replayed(garden: Garden, result: Result) -> None:
     result.expect(not found.findings, f"{garden.run_id}: its log is not sound: {found.findings[:3]}")
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "esper.cli.main", "replay", str(path), "--json"],
+        [sys.executable, "-m", "esper.cli.main", "replay", str(path), "--json", "--script", FORKED],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), ORDER: json.dumps(garden.order)},
         capture_output=True,
         text=True,
         timeout=REPLAYED_S,
@@ -83,48 +90,18 @@ def replayed(garden: Garden, result: Result) -> None:
     result.expect(not told["differences"], f"{garden.run_id}: {told['differences']}")
 
 
-class Trainer(Child):
-    """One rank."""
-
-    def __init__(self, garden: Garden, rank: int, environment: Mapping[str, str]) -> None:
-        super().__init__(garden.folder / f"trainer-{rank}.log")
-        self._command = [sys.executable, "-m", "tests.faults.roles.grower", str(garden.folder), garden.kind]
-        self._environment = dict(environment)
-
-    def command(self) -> Sequence[str]:
-        return self._command
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return self._environment
-
-
-class Coordinator(Child):
-    """As a run has it."""
-
-    def __init__(self, garden: Garden) -> None:
-        super().__init__(garden.folder / "coordinator.log")
-        self._environment = garden.environment(Role.COORDINATOR, "coordinator", SNAPSHOT_EVERY="40")
-
-    def command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "esper.workers.coordinator"]
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return self._environment
-
-
 @dataclass
 class Garden:
     """One run: its processes, and the controller that is this one."""
 
     folder: Path
     server: Server
+    nursery: Nursery
     num_ranks: int
     kind: str
     taught: bool  # has teachers to distil from
     master: MasterKeyring = field(default_factory=lambda: MasterKeyring.new(time.time_ns()))
-    _trainers: list[Trainer] = field(default_factory=list)
+    _trainers: list[Child] = field(default_factory=list)
     _num_commands: int = 0
     _heard: str = "0"
     _receipts: dict[str, list[pb.CommandReceipt]] = field(default_factory=dict)
@@ -133,7 +110,8 @@ class Garden:
         self.folder.mkdir(parents=True)
         self.teachers = [teacher(self.folder, seed) for seed in range(2)] if self.taught else []
         self.run_id, self._stop_file = names.new_run_id("rerun"), self.folder / "stop"
-        self._coordinator = Coordinator(self)
+        coordinating = self.environment(Role.COORDINATOR, "coordinator", SNAPSHOT_EVERY="40")
+        self._coordinator = self.nursery.role(COORDINATOR, {}, self.folder / "coordinator.log", coordinating)
         keys = self.master.derive(self.run_id, [Role.CONTROLLER, Role.OPTIMIZER])
         self._sealers = {role: Sealer(keys, role, "gardener") for role in (Role.CONTROLLER, Role.OPTIMIZER)}
         observer = self.master.derive(self.run_id, [Role.OBSERVER])
@@ -157,7 +135,17 @@ class Garden:
     def environment(self, role: Role, name: str, **settings: str) -> dict[str, str]:
         common = {"RUN": self.run_id, "REDIS_URL": self.server.url, "KEYRING": str(self.keyring(role)), "NAME": name}
         told = {f"ESPER_{key}": value for key, value in {**common, **settings}.items()}
-        return {**os.environ, **told, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        return {**told, "PYTHONPATH": str(ROOT)}
+
+    @property
+    def growing(self) -> dict[str, str]:
+        """Arguments of its trainers."""
+        return {"folder": str(self.folder), "kind": self.kind}
+
+    @property
+    def order(self) -> dict[str, object]:
+        """What the nursery is told when a replay wants one of its trainers."""
+        return {"nursery": str(self.nursery.socket), "module": GROWER, "arguments": self.growing}
 
     def start_trainers(self) -> None:
         port = str(free_port())
@@ -167,7 +155,8 @@ class Garden:
             if self.num_ranks > 1:
                 environment |= {"RANK": str(rank), "WORLD_SIZE": str(self.num_ranks), "GLOO_SOCKET_IFNAME": "lo"}
                 environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            self._trainers.append(Trainer(self, rank, environment).start())
+            log = self.folder / f"trainer-{rank}.log"
+            self._trainers.append(self.nursery.role(GROWER, self.growing, log, environment).start())
 
     def tend(self, draw: random.Random, num_commands: int, result: Result, *, dies: bool) -> None:
         """Publish what is drawn, each answered before the next; let the trainers die half-way; end in order."""

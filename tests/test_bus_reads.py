@@ -10,7 +10,6 @@ import pytest
 
 from esper.bus.connect import Redis
 from esper.bus.consumer import BUSY, FEWEST, MOST_BYTES, Pace
-from esper.bus.deadline import in_time
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
@@ -257,55 +256,6 @@ async def test_what_is_remembered_of_settled_entries_stays_small(
         most = max(most, len(inbox.pending._held))
 
     assert 0 <= most <= 2 * 1024
-
-
-@pytest.mark.parametrize("turns", range(1, 9))
-async def test_an_answer_that_came_while_this_process_was_held_up_is_not_given_up(redis: Redis, turns: int) -> None:
-    await redis.ask(("PING",))
-    asked = asyncio.create_task(in_time(0.05, redis.ask(("PING",))))
-    for _ in range(turns):  # after some of them the command has left, and its answer has not been looked at
-        await asyncio.sleep(0)
-
-    held_up_until = time.monotonic() + 0.1
-    while time.monotonic() < held_up_until:
-        pass  # as in a long handler, or stopped by a signal
-
-    assert await asked == b"PONG"
-
-
-async def test_an_answer_that_does_not_come_is_given_up_in_time(redis: Redis) -> None:
-    began = time.monotonic()
-
-    with pytest.raises(TimeoutError):
-        await in_time(0.05, asyncio.Event().wait())
-
-    assert 0.05 <= time.monotonic() - began < 5
-
-
-async def test_who_is_cancelled_as_the_time_runs_out_stays_cancelled() -> None:
-    ends = asyncio.Event()
-
-    async def cut() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ends.set()
-            waiting.cancel()
-
-    waiting = asyncio.create_task(in_time(0.01, cut()))
-    await ends.wait()
-
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-
-
-async def test_one_that_outlived_a_deadline_can_be_waited_with_again() -> None:
-    for _ in range(2):
-        with pytest.raises(TimeoutError):
-            await in_time(0.01, asyncio.Event().wait())
-
-    this = asyncio.current_task()
-    assert this is not None and this.cancelling() == 0
 
 
 async def test_many_are_added_in_one_round_trip_in_order(redis: Redis, run_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from math import inf
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -12,32 +13,42 @@ LAST_LOOK_S = 0.1
 T = TypeVar("T")
 
 
+def ends_in(seconds: float | None) -> float:
+    """When so much time is over, by the clock of the running loop; None: never."""
+    return inf if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
 async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
-    """What the server answers; TimeoutError where it does not in that time.
+    """What the server answers; TimeoutError where it does not in that time."""
+    return await by(ends_in(seconds), exchange)
+
+
+async def by(end: float, exchange: Awaitable[T]) -> T:
+    """What the server answers; TimeoutError where it does not until then.
 
     A process that was held up itself, by a signal, a busy machine or a long handler, finds the answer in its socket:
     a loop looks at timers before it looks at sockets, so that the first timer to run out only begins a last look.
     """
-    if seconds is None:
+    if end == inf:
         return await exchange
-    with Limit(seconds):
+    with Limit(end):
         return await exchange
 
 
 class Limit:
-    """Cuts a block of the running task short. As asyncio.timeout, in half of its time: every command has one.
+    """Cuts a block of the running task short. As asyncio.timeout, in half of its time.
 
     A cancellation from elsewhere stays one, also where it comes as the time runs out.
     """
 
     __slots__ = ("_cancelling", "_cut", "_loop", "_task", "_timer")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, end: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] | None = asyncio.current_task(self._loop)
         self._cancelling = 0 if self._task is None else self._task.cancelling()
         self._cut = False
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._timer = self._loop.call_at(end, self._look)
 
     def __enter__(self) -> None:
         return None
@@ -57,3 +68,53 @@ class Limit:
     def _end(self) -> None:
         if self._task is not None:
             self._cut = self._task.cancel()
+
+
+class Watch:
+    """Ends what takes too long of one wait after the other: TimeoutError, after a last look as in `by`.
+
+    One timer for all of them, which goes back to sleep where it finds a younger one. A timer a wait is 5 us.
+    """
+
+    __slots__ = ("_end", "_looked_for", "_loop", "_timer", "_waiter", "_wakes_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiter: asyncio.Future[Any] | None = None
+        self._looked_for: asyncio.Future[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._end = self._wakes_at = inf
+
+    def begin(self, waiter: asyncio.Future[Any], end: float) -> None:
+        """Watch this one from now on."""
+        self._waiter, self._end = waiter, end
+        if end < self._wakes_at:
+            self._sleep(end)
+
+    def done(self) -> None:
+        """There is none to watch; the timer finds that out by itself."""
+        self._waiter = None
+
+    def close(self) -> None:
+        """Leave no timer behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._wakes_at = None, inf
+
+    def _sleep(self, until: float) -> None:
+        self.close()
+        self._timer, self._wakes_at = self._loop.call_at(until, self._look), until
+
+    def _look(self) -> None:
+        waiter, now = self._waiter, self._loop.time()
+        self._timer, self._wakes_at = None, inf
+        looked, self._looked_for = self._looked_for, None
+        if waiter is None or waiter.done() or self._end == inf:
+            return
+        if looked is waiter:
+            waiter.set_exception(TimeoutError())
+        elif self._end <= now:
+            self._looked_for = waiter
+            self._sleep(now + LAST_LOOK_S)
+        else:
+            self._sleep(self._end)

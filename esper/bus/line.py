@@ -10,6 +10,7 @@ from weakref import ref
 from redis.exceptions import ConnectionError as NoConnectionError, InvalidResponse
 from redis.utils import HIREDIS_AVAILABLE
 
+from esper.bus.deadline import Watch, by
 from esper.bus.faults import FAILURES
 from esper.bus.packing import packed
 from esper.bus.protocol import Argument
@@ -32,6 +33,7 @@ class Direct(asyncio.Protocol):
         self._held, self._transport = ref(connection), connection._writer.transport
         self._answers: Any = Reader(**errors, notEnoughData=_MORE)
         self._loop = asyncio.get_running_loop()
+        self._watch = Watch(self._loop)
         self._waiter: asyncio.Future[list[Any]] | None = None
         self._replies: list[Any] = []
         self._num_awaited = 0
@@ -43,19 +45,24 @@ class Direct(asyncio.Protocol):
         """Whose transport this is; the pool holds it."""
         return self._held()
 
-    async def is_sound(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it is open, at the beginning of an answer, and not asked by the library to open anew."""
         connection = self.connection
         is_open = connection.is_connected and not self._transport.is_closing()
         return is_open and not (self._answers.has_data() or connection.should_reconnect())
 
-    async def exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """The replies to these commands; the first error among them, once all are here."""
+    async def is_sound(self) -> bool:
+        """The same."""
+        return self.is_ready()
+
+    async def exchange(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
+        """The replies to these commands; the first error among them, once all are here. TimeoutError: they are late."""
         waiter = self._waiter = self._loop.create_future()
         self._replies, self._num_awaited = [], len(commands)
         try:
             if self._transport.is_closing():
                 raise NoConnectionError(HUNG_UP)
+            self._watch.begin(waiter, end)
             self._transport.writelines(packed(commands, self.connection))
             replies: list[Any] = await waiter
         except BaseException:  # a cancellation too: what is answered later would be taken for another's
@@ -63,6 +70,7 @@ class Direct(asyncio.Protocol):
             raise
         finally:
             self._waiter = None
+            self._watch.done()
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
@@ -89,6 +97,7 @@ class Direct(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Whoever waits for an answer gets none."""
+        self._watch.close()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(NoConnectionError(str(error or HUNG_UP)))
         self._library.connection_lost(error)
@@ -100,6 +109,10 @@ class Streamed:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
+    def is_ready(self) -> bool:
+        """The library can't tell without a wait."""
+        return False
+
     async def is_sound(self) -> bool:
         """Whether it is open, at the beginning of an answer, and not asked by the library to open anew."""
         connection = self.connection
@@ -108,8 +121,11 @@ class Streamed:
         except FAILURES:
             return False
 
-    async def exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    async def exchange(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
         """The replies to these commands. Where one is an error, those behind it go down with the connection."""
+        return await by(end, self._asked(commands))
+
+    async def _asked(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         await self.connection.send_packed_command(packed(commands, self.connection))
         replies: list[Any] = []
         try:

@@ -26,21 +26,31 @@ class Publisher:
 
         With patience they are, for so long.
         """
-        if not patience_s:
-            return (await self.add_many(stream_key, (sealed,)))[0]
-        patience = Patience(self._surroundings, f"writer of {stream_key}", patience_s)
-        return await drive(publish(stream_key, sealed, patience), self.redis, self.redis, self._never)
+        if patience_s:
+            patience = Patience(self._surroundings, _who(stream_key), patience_s)
+            return await drive(publish(stream_key, sealed, patience), self.redis, self.redis, self._never)
+        try:  # not by add_many: a tenth of an exchange more
+            [entry_id] = await self.redis.ask_all((("XADD", stream_key, "*", FIELD, sealed),))
+        except UnavailableError as error:
+            self.redis.outage.begins(_who(stream_key), error)
+            raise
+        self.redis.outage.ends(_who(stream_key))
+        added: str = entry_id.decode()
+        return added
 
     async def add_many(self, stream_key: str, messages: Sequence[bytes]) -> list[str]:
         """Ids of the entries, in order, in one round trip.
 
         After an error any of them may be there: add the same bytes again, all of them.
         """
-        who = f"writer of {stream_key}"
         try:
             ids = await self.redis.ask_all([("XADD", stream_key, "*", FIELD, sealed) for sealed in messages])
         except UnavailableError as error:
-            self.redis.outage.begins(who, error)
+            self.redis.outage.begins(_who(stream_key), error)
             raise
-        self.redis.outage.ends(who)
+        self.redis.outage.ends(_who(stream_key))
         return [entry_id.decode() for entry_id in ids]
+
+
+def _who(stream_key: str) -> str:
+    return f"writer of {stream_key}"

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import redis.asyncio as library
 from redis.exceptions import RedisError
 
-from esper.bus.deadline import in_time
+from esper.bus.deadline import by, ends_in, in_time
 from esper.bus.diagnosis import diagnosed
 from esper.bus.faults import FAILURES, LostError, UnavailableError, translated
 from esper.bus.line import Line, Streamed, line_of
 from esper.bus.outage import Outage
 from esper.bus.protocol import Argument
 from esper.errors import BusError
-
-T = TypeVar("T")
 
 
 def as_it_came(reply: Any, **_: Any) -> Any:
@@ -59,7 +57,12 @@ class Redis(library.Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run one command, once."""
-        return await self._in_time(super().execute_command(*args, **options))  # type: ignore[no-untyped-call]
+        try:
+            answer = await in_time(self.deadline_s, super().execute_command(*args, **options))  # type: ignore[no-untyped-call]
+        except FAILURES as error:
+            raise await self._said(error) from error
+        self.known = True
+        return answer
 
     async def ask(self, words: Sequence[Argument]) -> Any:
         """Run one command, once; the reply as it came."""
@@ -67,19 +70,27 @@ class Redis(library.Redis):
 
     async def ask_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """Run these in one round trip, once; the replies as they came. After an error any of them may have run."""
-        return await self._in_time(self._exchange(commands)) if commands else []
-
-    async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        line = await self._taken()
+        if not commands:
+            return []
         try:
-            return await line.exchange(commands)
+            replies = await self._exchange(commands, ends_in(self.deadline_s))
+        except FAILURES as error:
+            raise await self._said(error) from error
+        self.known = True
+        return replies
+
+    async def _exchange(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
+        idle = self._idle
+        line = idle.pop() if idle and idle[-1].is_ready() else await by(end, self._taken())
+        try:
+            return await line.exchange(commands, end)
         except RedisError as error:
             if isinstance(translated(error, self.url), UnavailableError):
                 await line.close()  # by now the address may lead to another server, which would not refuse
             raise
         finally:
             if self.holds_on:
-                self._idle.append(line)
+                idle.append(line)
             else:
                 await self.connection_pool.release(line.connection)
 
@@ -95,15 +106,11 @@ class Redis(library.Redis):
         connection = await pool.get_connection()
         return line_of(connection) if self.holds_on else Streamed(connection)
 
-    async def _in_time(self, exchange: Awaitable[T]) -> T:
-        try:
-            answer = await in_time(self.deadline_s, exchange)
-        except FAILURES as error:
-            met = translated(error, self.url)
-            is_hung_up = isinstance(met, LostError) and not isinstance(error, TimeoutError)
-            raise (await self._explained(met) if is_hung_up else met) from error
-        self.known = True
-        return answer
+    async def _said(self, error: RedisError | OSError | RuntimeError) -> BusError:
+        """The error of ours for what an exchange met."""
+        met = translated(error, self.url)
+        is_hung_up = isinstance(met, LostError) and not isinstance(error, TimeoutError)
+        return await self._explained(met) if is_hung_up else met
 
     async def _explained(self, error: BusError) -> BusError:
         """Before it ever answered, it is looked into once: a server that wants TLS hangs up as one that goes away."""

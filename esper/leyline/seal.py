@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, Message
+from nacl.bindings import crypto_sign
 from nacl.exceptions import BadSignatureError
-from nacl.signing import SigningKey
 
 from esper.errors import RefusedError, SettingError, UnsealedError
 from esper.leyline import bounds, contracts as pb
@@ -34,6 +34,7 @@ from esper.leyline.envelope import (
     MAGIC,
     REST,
     SEAL_BYTES,
+    SIGNATURE_BYTES,
     SIGNED,
     VERSION,
     DeadlineKind,
@@ -65,7 +66,8 @@ class _Line(NamedTuple):
     start: bytes
     names: bytes
     mac: Mac
-    signer: SigningKey | None
+    signing_key: bytes
+    """As libsodium takes it, private and public half; empty where nothing is signed."""
     domain: Domain
     cap: int
     until_ns: int
@@ -132,17 +134,18 @@ class Sealer:
         domain, keyring = domain_of(message_type), self._keyring
         key_id, key = keyring.seal_key(domain, self.role, now_ns)
         signer = keyring.signing_key(key_id, self.role) if domain is Domain.COMMAND else None
-        flags, kind = 0 if signer is None else SIGNED, kind_of(message_type)
+        signing_key = b"" if signer is None else bytes(signer) + bytes(signer.verify_key)
+        flags, kind = SIGNED if signing_key else 0, kind_of(message_type)
         head = HEAD.pack(MAGIC, VERSION, flags, key_id, domain, kind, self.incarnation, 0, 0, 0, 0, 0)
         names = pack_names(keyring.run_id, self.role, self.producer, target)
         until_ns = keyring.changes_at(now_ns) or _FOR_EVER
-        return _Line(head[:ALIKE], names, Mac(key), signer, domain, cap_of(domain), until_ns, keyring.version)
+        return _Line(head[:ALIKE], names, Mac(key), signing_key, domain, cap_of(domain), until_ns, keyring.version)
 
 
 def _sealed(line: _Line, rest: bytes, body: bytes) -> bytes:
     data = b"".join((line.start, rest, line.names, BODY_LENGTH.pack(len(body)), body))
-    if line.signer is not None:
-        data += line.signer.sign(data).signature
+    if line.signing_key:
+        data += crypto_sign(data, line.signing_key)[:SIGNATURE_BYTES]  # a twentieth less than by SigningKey.sign
     return data + line.mac.digest(data)
 
 

@@ -143,4 +143,25 @@ MUTANTS = (
         "yield from ()",
         (f"{INBOX_TESTS}::test_an_entry_deleted_while_pending_is_counted_and_done_with",),
     ),
+    Mutant(
+        "an_answer_that_is_in_the_socket_is_given_up",
+        "esper/bus/deadline.py",
+        "        if looked is waiter:\n",
+        "        if self._end <= now:\n",
+        ("tests/test_bus_deadlines.py::test_an_answer_of_which_only_the_beginning_had_come_is_taken_too",),
+    ),
+    Mutant(
+        "a_command_is_given_up_by_the_timer_of_the_one_before",
+        "esper/bus/deadline.py",
+        "        elif self._end <= now:\n",
+        "        elif True:\n",
+        ("tests/test_bus_deadlines.py::test_each_command_has_the_whole_time_for_itself",),
+    ),
+    Mutant(
+        "the_timer_of_commands_does_not_go_back_to_sleep",
+        "esper/bus/deadline.py",
+        "            self._sleep(self._end)\n",
+        "            pass\n",
+        ("tests/test_bus_deadlines.py::test_one_that_began_before_the_time_of_another_was_over_is_given_up_too",),
+    ),
 )

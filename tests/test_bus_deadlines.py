@@ -1,0 +1,184 @@
+"""An answer is waited for as long as was said: no longer, and not less where this process itself was held up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextvars import Context
+from typing import Any, TypeVarTuple
+
+import pytest
+
+from esper.bus.connect import Redis, writer
+from esper.bus.deadline import Watch, in_time
+from esper.bus.faults import LostError
+
+ID = ("CLIENT", "ID")
+BRIEF_S = 0.4
+Ts = TypeVarTuple("Ts")
+
+
+@pytest.fixture(params=[2, 3])
+async def brief(redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Redis]:
+    """A client that waits for 0.4 s; RESP3 goes the library's way."""
+    async with writer(f"{redis_url}?protocol={request.param}") as client:
+        await client.ask(("PING",))
+        client.deadline_s = BRIEF_S
+        yield client
+
+
+async def test_a_command_that_is_not_answered_in_time_is_given_up(brief: Redis) -> None:
+    before, began = await brief.ask(ID), time.monotonic()
+
+    with pytest.raises(LostError, match="no answer in time"):
+        await brief.ask(("BLPOP", "nothing-here", 5))
+
+    assert BRIEF_S <= time.monotonic() - began < 4
+    assert await brief.ask(ID) != before
+
+
+async def test_each_command_has_the_whole_time_for_itself(brief: Redis) -> None:
+    for _ in range(3):  # whose waits overlap with the end of the time of the one before
+        assert await brief.ask(("BLPOP", "nothing-here", "0.24")) is None
+
+
+async def test_one_that_began_before_the_time_of_another_was_over_is_given_up_too(brief: Redis) -> None:
+    assert await brief.ask(("BLPOP", "nothing-here", "0.24")) is None
+
+    with pytest.raises(LostError, match="no answer in time"):
+        await brief.ask(("BLPOP", "nothing-here", 5))
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+async def test_an_answer_that_came_while_this_process_was_held_up_is_taken(brief: Redis, turns: int) -> None:
+    brief.deadline_s = 0.05
+    asked = asyncio.create_task(brief.ask(("PING",)))
+    for _ in range(turns):  # after some of them the command has left, and its answer has not been looked at
+        await asyncio.sleep(0)
+
+    hold_up(0.1)
+
+    assert await asked == b"PONG"
+
+
+async def test_an_answer_of_which_only_the_beginning_had_come_is_taken_too(brief: Redis, run_id: str) -> None:
+    large = bytes(4 << 20)  # more than a socket holds
+    await brief.ask(("SET", run_id, large))
+    brief.deadline_s = 0.05
+    asked = asyncio.create_task(brief.ask(("GET", run_id)))
+    for _ in range(3):  # by then the command has left
+        await asyncio.sleep(0)
+
+    hold_up(0.1)
+
+    assert await asked == large
+
+
+def hold_up(seconds: float) -> None:
+    """As a long handler would, or a signal."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+async def test_a_cancellation_as_the_time_runs_out_stays_one() -> None:
+    loop = asyncio.get_running_loop()
+    watch, waiter = Watch(loop), loop.create_future()
+    waiting = asyncio.ensure_future(awaited(waiter))
+    await asyncio.sleep(0)
+
+    watch.begin(waiter, loop.time() - 1)
+    while not waiter.done():
+        await asyncio.sleep(0)
+    waiting.cancel()  # before it has heard of it
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert isinstance(waiter.exception(), TimeoutError)
+
+
+async def awaited(waiter: asyncio.Future[Any]) -> Any:
+    return await waiter
+
+
+def test_many_commands_need_one_timer_which_a_closed_connection_takes_along(redis_url: str) -> None:
+    with asyncio.Runner(loop_factory=Noting) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, Noting)
+
+        runner.run(asked_often(redis_url))
+
+        [timer] = [timer for whose, timer in loop.timers if isinstance(whose, Watch)]
+        assert timer.cancelled()
+
+
+class Noting(asyncio.SelectorEventLoop):
+    """Keeps every timer that it is asked for, and who asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: list[tuple[object, asyncio.TimerHandle]] = []
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As any loop."""
+        timer = super().call_at(when, callback, *args, context=context)
+        self.timers.append((getattr(callback, "__self__", None), timer))
+        return timer
+
+
+async def asked_often(url: str) -> None:
+    """A hundred commands over one connection, which is then closed."""
+    async with writer(url) as client:
+        for _ in range(100):
+            await client.ask(("PING",))
+    await asyncio.sleep(0)  # for the transport to say so
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+async def test_an_answer_that_came_while_this_process_was_held_up_is_not_given_up(redis: Redis, turns: int) -> None:
+    await redis.ask(("PING",))
+    asked = asyncio.create_task(in_time(0.05, redis.ask(("PING",))))
+    for _ in range(turns):  # after some of them the command has left, and its answer has not been looked at
+        await asyncio.sleep(0)
+
+    hold_up(0.1)
+
+    assert await asked == b"PONG"
+
+
+async def test_an_answer_that_does_not_come_is_given_up_in_time(redis: Redis) -> None:
+    began = time.monotonic()
+
+    with pytest.raises(TimeoutError):
+        await in_time(0.05, asyncio.Event().wait())
+
+    assert 0.05 <= time.monotonic() - began < 5
+
+
+async def test_who_is_cancelled_as_the_time_runs_out_stays_cancelled() -> None:
+    ends = asyncio.Event()
+
+    async def cut() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.set()
+            waiting.cancel()
+
+    waiting = asyncio.create_task(in_time(0.01, cut()))
+    await ends.wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_one_that_outlived_a_deadline_can_be_waited_with_again() -> None:
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await in_time(0.01, asyncio.Event().wait())
+
+    this = asyncio.current_task()
+    assert this is not None and this.cancelling() == 0

@@ -24,6 +24,8 @@ from esper.kernels.kernel import Kernel
 from esper.leyline import contracts as pb
 
 UNSEEN = SanityEvidence(0.0, *[None] * 9)
+SEEN = replace(UNSEEN, seen=1.0)
+FAULTY = replace(SEEN, fault=1.0)
 MOST_WEIGHTS = 64  # of one site
 
 
@@ -79,26 +81,27 @@ def _built(
     parameters: Mapping[str, float],
     rng_seed: int,
 ) -> tuple[nn.Module | None, Findings]:
-    seen = replace(UNSEEN, seen=1.0, fault=1.0)
     misfit = guarded(blueprint.fits, slot.module, shape.input, shape.output, parameters)
     if isinstance(misfit, BlueprintFault):
-        return None, Findings(seen, fault=misfit.detail)
+        return None, Findings(FAULTY, fault=misfit.detail)
     if misfit is not None:
-        return None, Findings(seen, misfit=f"{misfit}; site {slot.name!r}")
+        return None, Findings(FAULTY, misfit=f"{misfit}; site {slot.name!r}")
     build = partial(blueprint.build, slot.module, shape.input, shape.output, parameters)
     devices = cuda_devices(witness.model)
     with _on_cpu(), torch.random.fork_rng(devices):
         size, limit = _weight(slot, shape, blueprint, parameters, build), witness.config.seed_memory_bytes
         if size > limit:
             detail = f"its parameters would take {size:,} bytes; seed_memory_bytes is {limit:,}; site {slot.name!r}"
-            return None, Findings(seen, misfit=f"blueprint {blueprint.blueprint_id} with {dict(parameters)}: {detail}")
+            return None, Findings(
+                FAULTY, misfit=f"blueprint {blueprint.blueprint_id} with {dict(parameters)}: {detail}"
+            )
         torch.default_generator.manual_seed(rng_seed)  # torch.manual_seed takes 1 ms where CUDA isn't initialised
         if devices:
             torch.cuda.manual_seed_all(rng_seed)
         module = guarded(build)
     if isinstance(module, BlueprintFault):
-        return None, Findings(seen, fault=module.detail)
-    module = module.to(device=shape.device, dtype=seed_dtype(slot, shape))
+        return None, Findings(FAULTY, fault=module.detail)
+    module = _placed(module, shape.device, seed_dtype(slot, shape))
     slot.watched.look()
     return module, _probed(module, shape, GradientIsolationMonitor(module, slot.watched))
 
@@ -127,7 +130,7 @@ def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonit
     parameters = list(module.parameters())
     size = float(sum(p.numel() * p.element_size() for p in parameters))
     non_finite = float(sum(_non_finite(p.detach()) for p in parameters))
-    begun = replace(UNSEEN, seen=1.0, fault=0.0, non_finite=non_finite, seed_bytes=size)
+    begun = replace(SEEN, fault=0.0, non_finite=non_finite, seed_bytes=size)
     x, h = shape.probe()
     own = next((p.dtype for p in parameters), x.dtype)
     with torch.enable_grad():
@@ -140,6 +143,14 @@ def _probed(module: nn.Module, shape: SiteShape, monitor: GradientIsolationMonit
     return Findings(
         replace(begun, shape_ok=float(fits), identity=_largest(delta.detach()), stray_leaves=strays), violation
     )
+
+
+def _placed(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """There, and of that dtype. Most seeds are built so: `to` takes as long as making a layer, to find that out."""
+    tensors = (*module.parameters(), *module.buffers())
+    if all(tensor.device == device and tensor.dtype == dtype for tensor in tensors):
+        return module
+    return module.to(device=device, dtype=dtype)
 
 
 def _non_finite(values: Tensor) -> int:

@@ -75,8 +75,9 @@ class Remains:
     """Notes a module's tensors without holding them, to tell later what of their memory was not given back."""
 
     def __init__(self, module: nn.Module | None) -> None:
-        tensors = () if module is None else (*module.parameters(), *module.buffers())
-        self._tensors = [weakref.ref(tensor) for tensor in tensors]
+        tables = [] if module is None else [(each._parameters, each._buffers) for _, each in walked(module)]
+        tensors = (tensor for pair in tables for table in pair for tensor in table.values() if tensor is not None)
+        self._tensors = [weakref.ref(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values()]
 
     def bytes_held(self) -> int:
         held: list[Tensor] = [tensor for each in self._tensors if (tensor := each()) is not None]

@@ -12,7 +12,7 @@ from torch import nn
 from esper.errors import RefusedError
 from esper.kasmina.advance import ADVANCING
 from esper.kasmina.blend import AlphaSchedule, Phase
-from esper.kasmina.breaker import BREAKERS, Breaker
+from esper.kasmina.breaker import BREAKERS, Breaker, BreakerSettings
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.evidence import Witness
 from esper.kasmina.forgetting import forgotten, require_room
@@ -48,6 +48,7 @@ from esper.leyline.lifecycle import (
 AUTO = "auto"  # the parameter of a command; no blueprint may have one of that name
 Op = pb.SeedOperation
 Reason = pb.ReasonCode
+APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 
 
 @dataclass
@@ -99,8 +100,10 @@ class Moves:
     guards: Guards = field(init=False)
     rulings: Rulings = field(init=False)
     meters: Meters = field(init=False)
+    isolation: BreakerSettings = field(init=False)  # of each seed's own breaker
 
     def __post_init__(self) -> None:
+        self.isolation = replace(BREAKERS["isolation"], threshold=self.witness.config.circuit_breaker_threshold)
         self.guards, self.meters = Guards(self.witness), Meters(self.witness.config)
         self.rulings = FreshRulings(self.guards)
         pool = self.kernels.pool
@@ -160,7 +163,7 @@ class Moves:
         seed.record(CULLED, now, detail=detail)
         seed.embargo_until_epoch = now.epoch + self.witness.config.embargo_epochs
         seed.record(EMBARGOED, now, detail=f"until epoch {seed.embargo_until_epoch}")
-        return Outcome(pb.ReceiptStatus.RECEIPT_APPLIED, stage=seed.stage, detail=detail, culled=True)
+        return Outcome(APPLIED, stage=seed.stage, detail=detail, culled=True)
 
     # -- the operations ----------------------------------------------------------------------------------------------
 
@@ -183,7 +186,7 @@ class Moves:
         fault = kernel.findings.fault
         outcome = self._through(seed, command.operation, GERMINATED, evidence, now, note=fault)
         self.known[seed.seed_id] = seed
-        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+        if outcome.status == APPLIED:
             seed.module, slot.generation = kernel.module, kernel_id.generation
             seed.census = HookCensus(slot.module)
             seed.auto = auto
@@ -200,7 +203,7 @@ class Moves:
         self, command: pb.SeedCommand, slot: Slot, generation: int, now: Moment, before: Seed | None = None
     ) -> Seed:
         """DORMANT, in no slot yet."""
-        config, device = self.witness.config, slot.shape.device if slot.shape else torch.device("cpu")
+        device = slot.shape.device if slot.shape else torch.device("cpu")
         return Seed(
             seed_id=command.seed_id,
             site=slot.name,
@@ -210,9 +213,7 @@ class Moves:
             generation=generation,
             alpha=torch.zeros((), device=device),
             meter=self.meters.new(device),
-            breaker=Breaker(
-                replace(BREAKERS["isolation"], threshold=config.circuit_breaker_threshold), self.witness.clock
-            ),
+            breaker=Breaker(self.isolation, self.witness.clock),
             history=before.history if before else [],
             records_dropped=before.records_dropped if before else 0,
             gates_dropped=before.gates_dropped if before else 0,
@@ -236,7 +237,7 @@ class Moves:
         self.rulings.admit("recompile")
         evidence = self.witness.gradient(self.slots[seed.site], seed)
         outcome = self._through(seed, command.operation, BLENDING, evidence, now)
-        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+        if outcome.status == APPLIED:
             seed.schedule = schedule
             seed.set_alpha(now.step)
             seed.meter.start_blending()
@@ -266,7 +267,7 @@ class Moves:
         evidence = self.witness.impact(self.slots[seed.site], seed)
         slot, joined = self.slots[seed.site], list[nn.Parameter]()
         outcome = self._through(seed, Op.SEED_OP_FOSSILIZE, FOSSILIZED, evidence, now)
-        if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+        if outcome.status == APPLIED:
             slots = neighbours(self.slots, slot)
             joined = self.fossils.join(
                 slot, seed, foldable=all(each.seed is None for each in slots[: slots.index(slot)])
@@ -310,9 +311,7 @@ class Moves:
         seed.gate_score = result.score
         if result.passed:
             self.slots[seed.site].walk_due = True
-            return Outcome(
-                pb.ReceiptStatus.RECEIPT_APPLIED, stage=stage, gate=gate, evidence=result.evidence, detail=detail
-            )
+            return Outcome(APPLIED, stage=stage, gate=gate, evidence=result.evidence, detail=detail)
         seed.attempts, seed.tried_at = seed.attempts + 1, now.step
         return self._failed(seed, gate, result, detail, now)
 
@@ -321,7 +320,7 @@ class Moves:
         if culled:
             self.cull(seed, now, detail=detail)
         return Outcome(
-            pb.ReceiptStatus.RECEIPT_FAILED,
+            FAILED,
             Reason.REASON_NON_FINITE if result.non_finite else Reason.REASON_GATE_FAILED,
             detail,
             seed.stage,
@@ -345,4 +344,4 @@ def without_auto(command: pb.SeedCommand) -> tuple[pb.SeedCommand, bool | None]:
 
 
 def applied(seed: Seed, detail: str = "") -> Outcome:
-    return Outcome(pb.ReceiptStatus.RECEIPT_APPLIED, stage=seed.stage, detail=detail)
+    return Outcome(APPLIED, stage=seed.stage, detail=detail)

@@ -61,8 +61,10 @@ class Budget:
             detail = f"{name} needs {num_bytes} bytes; {self.limit_bytes - others} of {self.limit_bytes} are free"
             raise RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, detail)
         self._held[name] = num_bytes
-        if self.level == Level.EMERGENCY:
-            self.clean_up()
+        level = self.level
+        if level < Level.EMERGENCY:
+            return level
+        self.clean_up()
         return self.level
 
     def release(self, name: str) -> int:

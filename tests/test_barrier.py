@@ -79,6 +79,31 @@ def test_votes_that_come_late_twice_or_from_strangers_are_counted_and_not_folded
     assert (barrier.num_late, barrier.num_strangers, barrier.num_repeated) == (3, 1, 1)
 
 
+class Named(str):
+    """A name that tells how often it was looked at."""
+
+    num_looks = 0
+
+    def __hash__(self) -> int:
+        Named.num_looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        Named.num_looks += 1
+        return super().__eq__(other)
+
+
+@pytest.mark.parametrize("num_ranks", [8, 64])
+def test_a_vote_looks_at_no_rank_but_its_own(num_ranks: int) -> None:
+    barrier = Barrier([Named(f"worker-{rank}") for rank in range(num_ranks)], generation=1)
+    barrier.propose(1_000)
+    Named.num_looks = 0
+
+    barrier.arrive(vote(num_ranks // 2), 2_000)
+
+    assert Named.num_looks <= 2
+
+
 def test_an_abort_names_who_is_missing() -> None:
     barrier = opened_round(3)
     barrier.arrive(vote(1), 2_000)

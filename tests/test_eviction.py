@@ -52,6 +52,31 @@ def test_five_seconds_after_a_rank_was_last_heard_the_whole_group_is_told_to_end
     assert coordinator.tick(60 * S).decisions == []
 
 
+def test_one_that_is_away_is_given_up_after_twenty_seconds_also_where_others_have_longer() -> None:
+    coordinator = Coordinator("coordinator", silence_ns=60 * S)
+    away = heartbeat(1)
+    away.busy = pb.BusyWith.BUSY_COMPILE
+    coordinator.on_heartbeat(away, 0)
+    beat(coordinator, 0, 0)
+    beat(coordinator, 19 * S, 0)
+
+    early = coordinator.tick(20 * S - 1)
+
+    assert early.decisions == []
+    assert "worker-1 said nothing" in evicted(coordinator, 20 * S).detail
+
+
+def test_ranks_of_one_name_are_no_roster() -> None:
+    coordinator = group()
+    namesake = heartbeat(1)
+    namesake.worker = "worker-0"
+
+    coordinator.on_heartbeat(namesake, 1 * S)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    assert coordinator.tick(2 * S).decisions == []
+
+
 def test_where_no_round_is_open_one_is_opened_to_decide_it() -> None:
     coordinator = group()
     beat(coordinator, 4 * S, 0)

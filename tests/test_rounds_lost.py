@@ -38,6 +38,19 @@ def test_a_coordinator_that_finds_older_decisions_than_its_ranks_have_met_goes_o
     assert (later.round, later.roster_generation) == (1_004, 1_700_000_001)
 
 
+def test_a_coordinator_that_learns_only_later_of_newer_rounds_goes_on_above_them() -> None:
+    coordinator = Coordinator("coordinator")
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank), 1_700_000_000 * S)
+    coordinator.tick(1_700_000_000 * S)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    coordinator.on_heartbeat(heartbeat(1, 500, applied=3), 1_700_000_000 * S)
+
+    later = proposed(coordinator, 1_700_000_000 * S)
+    assert (later.round, later.roster_generation) == (1_004, 1_700_000_001)
+
+
 def test_when_redis_loses_its_history_the_last_decision_is_said_again_and_the_open_round_ends() -> None:
     coordinator = with_roster()
     coordinator.on_command("commands", opened(germinate(), "1-0"))

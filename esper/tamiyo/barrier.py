@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from esper.leyline import contracts as pb
 
@@ -12,8 +12,7 @@ PROMISE_STEPS = 8
 """A vote at step s promises not to begin step s + 8 before the decision."""
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(NamedTuple):
     """A round in which every worker of the roster has voted. Votes are in the order of the roster."""
 
     round: int
@@ -42,12 +41,18 @@ class Barrier:
         self.proposed_ns = 0
         self.num_late = self.num_repeated = self.num_strangers = 0
         self._votes: dict[str, pb.BarrierVote] = {}
+        self._awaited = dict.fromkeys(self.roster)
         self._is_foreign = False
 
     @property
     def missing(self) -> list[str]:
         """Workers of the open round whose vote is awaited, by rank."""
-        return [worker for worker in self.roster if worker not in self._votes] if self.is_open else []
+        return list(self._awaited) if self.is_open else []
+
+    @property
+    def num_counted(self) -> int:
+        """Votes of the newest round that were counted."""
+        return len(self._votes)
 
     @property
     def held_before(self) -> dict[str, int]:
@@ -61,7 +66,7 @@ class Barrier:
         self.round += 1
         self.is_open = True
         self.proposed_ns = now_ns
-        self._votes = {}
+        self._votes, self._awaited = {}, dict.fromkeys(self.roster)
         return pb.BarrierProposal(
             version=1, round=self.round, roster_generation=self.generation, roster=self.roster, time_ns=now_ns
         )
@@ -76,7 +81,8 @@ class Barrier:
         if not self._counts(vote):
             return None
         self._votes[vote.worker] = vote
-        return None if self.missing else self._release(now_ns)
+        del self._awaited[vote.worker]
+        return None if self._awaited else self._release(now_ns)
 
     def abort(self, reason: pb.ReasonCode, detail: str, evicted: Sequence[pb.EvictedProcess] = ()) -> pb.BarrierAbort:
         """Close the open round without effect, naming who did not vote, and whose processes end."""
@@ -93,14 +99,15 @@ class Barrier:
         return abort
 
     def _counts(self, vote: pb.BarrierVote) -> bool:
-        if vote.worker not in self.roster:
-            self.num_strangers += 1
-        elif not self.is_open or (vote.round, vote.roster_generation) != (self.round, self.generation):
-            self.num_late += 1
-        elif vote.worker in self._votes:
-            self.num_repeated += 1
-        else:
+        worker, is_of_round = vote.worker, (vote.round, vote.roster_generation) == (self.round, self.generation)
+        if self.is_open and is_of_round and worker in self._awaited:
             return True
+        if worker not in self.roster:
+            self.num_strangers += 1
+        elif not (self.is_open and is_of_round):
+            self.num_late += 1
+        else:
+            self.num_repeated += 1
         return False
 
     def _release(self, now_ns: int) -> Released:
@@ -139,7 +146,7 @@ def of_replicas(released: Released, least_step: int) -> Released:
     fastest has left.
     """
     step = max(released.effective_step, least_step)
-    return replace(released, effective_step=step, digests_compared=False, deviating=(), deviating_gradients=())
+    return released._replace(effective_step=step, digests_compared=False, deviating=(), deviating_gradients=())
 
 
 def gradients_of(votes: Sequence[pb.BarrierVote]) -> dict[str, bytes]:

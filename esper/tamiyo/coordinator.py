@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
@@ -102,9 +101,9 @@ class Coordinator:
             self._due_step = max(self._due_step or 0, vote.step)
         if self.barrier is None:
             return Outcome(done=[entry])
-        num_missing = len(self.barrier.missing)
+        num_counted = self.barrier.num_counted
         released = self.barrier.arrive(vote, now_ns)
-        if released is None and len(self.barrier.missing) == num_missing:
+        if self.barrier.num_counted == num_counted:
             return Outcome(done=[entry])
         self._votes.append(entry)
         return Outcome() if released is None else self._commit(released, now_ns)
@@ -299,7 +298,7 @@ class Coordinator:
         commands, self._must_be_applied = judged(self._docket.turns(), judge, released, self.name, outcome)
         self._docket.pass_refused()
         if carried is not None:  # one rank may have changed its weights just before its vote, another just after it
-            released = replace(released, deviating=(), digests_compared=False)
+            released = released._replace(deviating=(), digests_compared=False)
         requests = taken_over(released.votes, judge)
         commit = pb.BarrierCommit(
             version=1,

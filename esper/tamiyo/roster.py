@@ -59,6 +59,10 @@ class Roster:
         self._members: dict[tuple[int, str], Member] = {}
         self._world_size = 0
         self._names: tuple[str, ...] = ()
+        self._has_namesakes = False
+        self._departed: list[Member] = []
+        self._newest_applied: int | None = None  # until the next heartbeat: asked for at each tick
+        self._heard_first_ns: int | None = None  # the same
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
         self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
 
@@ -84,6 +88,7 @@ class Roster:
             known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns, now_ns)
         had_left = known.has_left
         known.hear(heartbeat, now_ns)
+        self._newest_applied = self._heard_first_ns = None
         self._world_size = heartbeat.world_size
         if resized or known.has_left != had_left or self._members.get(place) is not known:
             self._members[place] = known
@@ -94,10 +99,13 @@ class Roster:
         return replaced or resized
 
     def _hold(self, members: dict[tuple[int, str], Member]) -> None:
-        """From now on these are all there are; asked for at each vote, their names are made once."""
+        """From now on these are all there are; what is asked for at each tick is made once."""
         self._members = members
         going_on = [member for member in members.values() if self.is_group or not member.has_left]
         self._names = tuple(member.worker for member in going_on or members.values())
+        self._has_namesakes = len(set(self._names)) < len(members)
+        self._departed = [member for member in members.values() if member.has_left]
+        self._newest_applied = self._heard_first_ns = None
 
     @property
     def is_group(self) -> bool:
@@ -108,7 +116,7 @@ class Roster:
     def is_complete(self) -> bool:
         if not self.is_group:
             return bool(self._members) and not self._expected
-        return self._world_size == len(self._members) == len(set(self.names))
+        return self._world_size == len(self._members) and not self._has_namesakes
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,12 +135,21 @@ class Roster:
 
     @property
     def departed(self) -> list[Member]:
-        return [member for member in self._members.values() if member.has_left]
+        return self._departed
 
     @property
     def newest_applied(self) -> int:
         """The newest round that any rank has carried out."""
-        return max((member.heartbeat.round_applied for member in self._members.values()), default=0)
+        if self._newest_applied is None:
+            self._newest_applied = max((each.heartbeat.round_applied for each in self._members.values()), default=0)
+        return self._newest_applied
+
+    @property
+    def heard_first_ns(self) -> int:
+        """When that member was heard whose last word lies longest ago."""
+        if self._heard_first_ns is None:
+            self._heard_first_ns = min((each.heard_ns for each in self._members.values()), default=0)
+        return self._heard_first_ns
 
     @property
     def is_under_way(self) -> bool:
@@ -141,14 +158,14 @@ class Roster:
 
     def has_applied(self, number: int, effective_step: int) -> bool:
         """Whether every rank has said that it carried a round out, or that it stands past its step."""
-        beats = [member.heartbeat for member in self._members.values()]
+        beats = (member.heartbeat for member in self._members.values())  # of ranks that stand still the first one tells
         return all(beat.round_applied >= number or beat.step > effective_step for beat in beats)
 
     def has_come_past(self, number: int, effective_step: int) -> bool:
         """Whether votes will tell what came of a round: of a group's every rank; of replicas' the furthest one's."""
-        beats = [member.heartbeat for member in self._members.values()]
         if self.is_group:
             return self.has_applied(number, effective_step)
+        beats = [member.heartbeat for member in self._members.values()]
         return any(beat.round_applied >= number or beat.step > effective_step for beat in beats)
 
     def catalogue(self) -> Catalogue:
@@ -169,10 +186,13 @@ class Roster:
         """Nobody could be heard until now: whoever is silent, is so from here on."""
         for member in self._members.values():
             member.heard_ns = member.spoke_ns = now_ns
+        self._heard_first_ns = None
         self._expected = dict.fromkeys(self._expected, now_ns)
 
     def hung(self, timeout_ns: int, now_ns: int) -> list[str]:
         """Those that were not heard for so long, and are waited for."""
+        if not self._expected and now_ns - self.heard_first_ns < min(timeout_ns, AWAY_NS):
+            return []
         return self._hung_ranks(timeout_ns, now_ns) if self.is_group else self._hung_replicas(timeout_ns, now_ns)
 
     def _hung_ranks(self, timeout_ns: int, now_ns: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
+from esper.runtime.arrivals import Arrivals
 from esper.runtime.dissolving import Dissolving, Parting
 from esper.runtime.ending import end
 from esper.runtime.lease import LEASE_S, RENEWALS
@@ -41,8 +41,8 @@ LOGS: Mapping[str, Domain] = {
     "optimizer": Domain.OPTIMIZER,
 }
 COMMANDS = ("commands", "optimizer")
+ONLY_VOTES = {"votes"}
 TICK_S = 0.1
-NUM_BATCHES = 8
 DEAF_S = 2.0
 """Between two steps, or two answers to a read, which come every half second; a rank is given up after five."""
 NUM_DECISIONS = 512
@@ -109,7 +109,7 @@ class Desk:
     _tick_at_s: float = 0.0
     _forgot_ns: int = 0
     _stepped_at_s: float = 0.0
-    _stepped: asyncio.Event = field(default_factory=asyncio.Event)
+    _arrivals: Arrivals = field(default_factory=Arrivals)
     _is_ending: bool = False
 
     def __post_init__(self) -> None:
@@ -136,56 +136,54 @@ class Desk:
     async def serve(self, stopping: asyncio.Event) -> None:
         """Resume, then answer until told to stop: whatever arrived is settled with the next tick."""
         await self.resume()
-        batches: asyncio.Queue[list[Delivery]] = asyncio.Queue(NUM_BATCHES)
         async with kept_right(self.clock, self.outbox.redis):
-            pumps = [asyncio.create_task(self._pump(name, batches)) for name in self.inboxes]
+            pumps = [asyncio.create_task(self._pump(name)) for name in self.inboxes]
             try:
                 while not stopping.is_set():
-                    await self.step(await arrived(batches))
+                    await self.step(await self._arrivals.taken(TICK_S))
                     self._forget()
                     raise_first(pumps)
             finally:
-                await self._stop(pumps, batches)
+                await self._stop(pumps)
         await self.windows.resign()
 
-    async def _stop(self, pumps: Sequence[asyncio.Task[None]], batches: asyncio.Queue[list[Delivery]]) -> None:
+    async def _stop(self, pumps: Sequence[asyncio.Task[None]]) -> None:
         """Let each reader leave its read by itself; what it still reads stays pending for the next process."""
         self._is_ending = True
         for inbox in self.inboxes.values():
             inbox.stop()
         while not all(pump.done() for pump in pumps):
-            self._stepped.set()
-            await arrived(batches)
+            self._arrivals.go_on()
+            await self._arrivals.taken(TICK_S)
         await end(pumps)
 
-    async def _pump(self, name: str, batches: asyncio.Queue[list[Delivery]]) -> None:
+    async def _pump(self, name: str) -> None:
         """Carry batches from one stream to the loop, which reads four; one at a time, and only while there is room."""
         inbox = self.inboxes[name]
         await inbox.open()
         async for batch in inbox.batches():
-            await batches.put(batch)
-            self._stepped.clear()
-            await self._stepped.wait()
+            await self._arrivals.put(batch)
             while not (self.rule.has_room(name) or self._is_ending):
                 inbox.held_back = True
-                self._stepped.clear()
-                await self._stepped.wait()
+                await self._arrivals.step()
             inbox.held_back = False
 
     async def step(self, deliveries: Sequence[Delivery]) -> None:
         """Answer deliveries, let time pass, settle all that follows."""
         settlement = Settlement()
         self._look_up()
-        if any(self._logs[delivery.stream] == "votes" for delivery in deliveries):
+        kinds = {self._logs[stream] for stream in {delivery.stream for delivery in deliveries}}
+        if "votes" in kinds:
             await self._suspects.charge()
+        now_ns = self._now_ns()
         for delivery in deliveries:
-            self._answer(delivery, settlement)
-        if not settlement.empty or self._is_tick_due(deliveries):
+            self._answer(delivery, settlement, now_ns)
+        if not settlement.empty or self._is_tick_due(kinds):
             self._tick_at_s = time.monotonic() + TICK_S
             ticked = self.rule.tick(self._now_ns())
             await self._dissolving.record(ticked)
             self._publish(ticked, settlement)
-        is_news = any(self._logs[delivery.stream] in COMMANDS for delivery in deliveries)
+        is_news = not kinds.isdisjoint(COMMANDS)
         is_due = time.monotonic() >= self._renew_at_s
         if is_news or is_due or not settlement.empty:  # votes come again until they are settled: no call for each
             self._renew_at_s = time.monotonic() + self.lease_s / RENEWALS
@@ -194,12 +192,11 @@ class Desk:
                 await self._recover(found)
         await self._suspects.acquit(deliveries, self._held.values())
         await self._dissolving.proceed()
-        self._stepped.set()
+        self._arrivals.go_on()
 
-    def _is_tick_due(self, deliveries: Sequence[Delivery]) -> bool:
+    def _is_tick_due(self, kinds: Collection[str]) -> bool:
         """A tick looks at every rank, and votes come one by one: while more are awaited, only time is news to it."""
-        only_votes = bool(deliveries) and all(self._logs[delivery.stream] == "votes" for delivery in deliveries)
-        return not only_votes or time.monotonic() >= self._tick_at_s
+        return kinds != ONLY_VOTES or time.monotonic() >= self._tick_at_s
 
     def _look_up(self) -> None:
         """Where this process stood still, or Redis was away, the ranks' silence is none of theirs."""
@@ -223,9 +220,9 @@ class Desk:
         name, entry_id = entry
         return bool(await self.outbox.redis.xrange(self._key(name), entry_id, entry_id))
 
-    def _answer(self, delivery: Delivery, settlement: Settlement) -> None:
+    def _answer(self, delivery: Delivery, settlement: Settlement, now_ns: int) -> None:
         name = self._logs[delivery.stream]
-        entry, now_ns = (name, delivery.entry_id), self._now_ns()
+        entry = (name, delivery.entry_id)
         if delivery.spent:
             poison = RefusedError(
                 pb.ReasonCode.REASON_POISON, f"handed over {delivery.attempts - 1} times, never settled"
@@ -315,17 +312,6 @@ def raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         if task.done():
             task.result()
-
-
-async def arrived(batches: asyncio.Queue[list[Delivery]]) -> list[Delivery]:
-    """Everything that has arrived; after a tick's length also nothing."""
-    deliveries: list[Delivery] = []
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(TICK_S):
-            deliveries += await batches.get()
-    while not batches.empty():
-        deliveries += batches.get_nowait()
-    return deliveries
 
 
 def tell(decision: Decision) -> None:

@@ -58,7 +58,8 @@ class Dissolving:
 
     def follow(self, outcome: Parting) -> None:
         """Begin with who has left; let be whoever is asked for votes again."""
-        self.begin(outcome.left)
+        if outcome.left:
+            self.begin(outcome.left)
         for decision in outcome.decisions if self._since_s else ():
             if isinstance(decision, pb.BarrierProposal):
                 self._forget(decision.roster)

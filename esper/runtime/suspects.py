@@ -32,9 +32,11 @@ class Suspects:
 
     async def acquit(self, answered: Iterable[Delivery], held: Collection[Delivery]) -> None:
         """These were answered, and this process lives: of what is still in hand, that try does not count."""
-        in_hand = {entry_of(delivery) for delivery in held}
         tried = {entry_of(delivery): delivery for delivery in answered if delivery.attempts > 1} | self._charged
         self._charged = {}
+        if not (tried or self._acquitted):
+            return
+        in_hand = {entry_of(delivery) for delivery in held}
         self._acquitted = {at: each for at, each in self._acquitted.items() if at in in_hand}
         by_stream: defaultdict[str, list[str]] = defaultdict(list)
         for at, delivery in tried.items():

@@ -152,4 +152,5 @@ ROWS: tuple[Row, ...] = (
     Measurement("kd-memory", "distillation", measured_by("softened:memory"), times=20.0),
     Measurement(STEP.name, STEP.family, measured_by("throughput:measure")),
     Measurement("kd-convergence", "distillation", measured_by("convergence:measure"), times=10.0),
+    Measurement("kd-convergence-few", "distillation", measured_by("convergence:measure_few"), times=10.0),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,6 @@ from esper.bench.work.softened import documents
 from esper.kernels.distillation import KD_WEIGHT, TEMPERATURE, StaticKDLoss
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 
-GOAL = 0.93  # of held-out digits read
 MOST_STEPS, READ_EVERY = 2_000, 5
 BATCH, NUM_HIDDEN, RATE = 32, 16, 3e-3
 
@@ -120,10 +119,17 @@ class Digits:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """Steps until `GOAL` was first read, and what was read after `num_steps`."""
+    """Share of the held-out digits that a student read after every `READ_EVERY` steps."""
 
-    steps: int
-    accuracy: float
+    accuracies: Sequence[float]
+
+    def steps_to(self, goal: float) -> int:
+        """Until so many were first read; `MOST_STEPS` where they never were."""
+        reached = (place for place, accuracy in enumerate(self.accuracies, 1) if accuracy >= goal)
+        return READ_EVERY * next(reached, MOST_STEPS // READ_EVERY)
+
+    def after(self, num_steps: int) -> float:
+        return self.accuracies[num_steps // READ_EVERY - 1]
 
 
 def trained_teacher(images: Tensor, targets: Tensor) -> nn.Module:
@@ -137,14 +143,22 @@ def trained_teacher(images: Tensor, targets: Tensor) -> nn.Module:
     return teacher.eval()
 
 
-def learnt(data: Digits, seed: int, *, distilled: bool, num_steps: int = 0) -> Learnt:
-    """Train a student of 16 hidden units on the same batches either way, to the goal and for `num_steps` at least."""
+def learnt(
+    data: Digits, seed: int, *, distilled: bool, num_steps: int, goal: float = 0.0, num_labelled: int | None = None
+) -> Learnt:
+    """Train a student of 16 hidden units on the same batches either way, for `num_steps` and until it reads `goal`.
+
+    Of the digits to train on it sees `num_labelled`, drawn by the seed; None: all.
+    """
     torch.manual_seed(seed)
     student = nn.Sequential(nn.Linear(64, NUM_HIDDEN), nn.ReLU(), nn.Linear(NUM_HIDDEN, 10))
-    optimizer, kd, reached = torch.optim.AdamW(student.parameters(), lr=RATE), StaticKDLoss(), 0
-    accuracy = 0.0
+    optimizer, kd = torch.optim.AdamW(student.parameters(), lr=RATE), StaticKDLoss()
+    seen = torch.arange(data.cut)
+    if num_labelled is not None:
+        seen = torch.randperm(data.cut, generator=torch.Generator().manual_seed(seed))[:num_labelled]
+    accuracies: list[float] = []
     for step in range(1, MOST_STEPS + 1):
-        batch = torch.randint(0, data.cut, (BATCH,))
+        batch = seen[torch.randint(0, len(seen), (BATCH,))]
         outputs = student(data.images[batch])
         value = functional.cross_entropy(outputs, data.targets[batch])
         if distilled:
@@ -152,12 +166,11 @@ def learnt(data: Digits, seed: int, *, distilled: bool, num_steps: int = 0) -> L
         optimizer.zero_grad()
         torch.autograd.backward(value)
         optimizer.step()
-        if not reached and step % READ_EVERY == 0 and _held_out(student, data) >= GOAL:
-            reached = step
-        accuracy = _held_out(student, data) if step == num_steps else accuracy
-        if reached and step >= num_steps:
-            break
-    return Learnt(reached or MOST_STEPS, accuracy)
+        if step % READ_EVERY == 0:
+            accuracies.append(_held_out(student, data))
+            if step >= num_steps and max(accuracies) >= goal:
+                break
+    return Learnt(accuracies)
 
 
 def _held_out(student: nn.Module, data: Digits) -> float:

@@ -173,6 +173,13 @@ BAD: list[tuple[str, str, str]] = [
     ("columns", "m.first_sequence = 2**64 - 1", "room for 2 rows"),
     ("columns", "m.level = 99", "level"),
     ("schema", "m.names.append('lr')", "each name once"),
+    ("state", "m.packet_id = 'é' * 33", "packet_id is .* at most 64 bytes, not 66"),
+    ("state", "m.source_subsystem = 'x' * 65", "source_subsystem is .* at most 64 bytes, not 65"),
+    ("state", "m.training_run_id = 'é' * 128", "training_run_id is .* at most 255 bytes, not 256"),
+    ("state", "m.experiment_name = 'x' * 256", "experiment_name is .* at most 255 bytes, not 256"),
+    ("state", "m.training_metrics.update({str(n): 0 for n in range(1025)})", "at most 1024"),
+    ("state", "m.training_metrics[''] = 0", "a name in training_metrics"),
+    ("state", "m.seed_states.add()", "seed_id"),
     ("report", "m.outcome = 0", "outcome"),
 ]
 

@@ -130,12 +130,17 @@ def emergency_signal(message: pb.EmergencySignal) -> None:
 
 def system_state(message: pb.SystemStatePacket) -> None:
     """A run's state as seen by one process."""
-    bounds.text("packet_id", message.packet_id)
-    bounds.text("source_subsystem", message.source_subsystem)
-    bounds.text("training_run_id", message.training_run_id, bounds.NAME_BYTES)
-    bounds.text("experiment_name", message.experiment_name, bounds.NAME_BYTES)
+    if len(message.packet_id) > bounds.SHORT_ID:
+        bounds.text("packet_id", message.packet_id)
+    if len(message.source_subsystem) > bounds.SHORT_ID:
+        bounds.text("source_subsystem", message.source_subsystem)
+    if len(message.training_run_id) > bounds.SHORT_NAME:
+        bounds.text("training_run_id", message.training_run_id, bounds.NAME_BYTES)
+    if len(message.experiment_name) > bounds.SHORT_NAME:
+        bounds.text("experiment_name", message.experiment_name, bounds.NAME_BYTES)
     bounds.measurements("training_metrics", message.training_metrics, NUM_METRICS)
-    seed_states(message.seed_states)
+    if states := message.seed_states:
+        seed_states(states)
 
 
 def field_report(message: pb.FieldReport) -> None:

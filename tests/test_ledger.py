@@ -28,7 +28,7 @@ def scalar(value: float) -> Tensor:
 
 
 def close(meter: Meter, host: float, gradient: float) -> None:
-    meter.ledger.close_step(scalar(host), [meter.row], {meter.row: scalar(gradient)})
+    meter.ledger.close_step(scalar(host), [meter.row], [meter.row], scalar(gradient)[None])
 
 
 def test_figures_are_means_over_steps_and_the_unmeasured_is_told_apart() -> None:
@@ -108,7 +108,7 @@ def test_when_it_is_written_changes_no_bit() -> None:
         norms = torch.rand(6, generator=generator, dtype=torch.float64)
         for own in meters:
             rows = [meter.row for meter in own]
-            own[0].ledger.close_step(norms[0], rows, dict(zip(rows[:4], norms[1:], strict=False)))
+            own[0].ledger.close_step(norms[0], rows, rows[:4], norms[1:5])
         at_once.write()
 
     late.write()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import norm, shadow
+from esper.kasmina.isolation import measured, norm, shadow
 from esper.kasmina.ledger import Ledger
 from esper.kernels.blueprints import BLUEPRINTS
 from tests.seed_kit import batch, new_host
@@ -16,7 +16,7 @@ LEDGER = Ledger(KasminaConfig(rho=0.1), torch.device("cpu"), 1)
 
 
 def joined(h: Tensor, delta: Tensor, *, pull: bool) -> Tensor:
-    return shadow(h, delta, LEDGER, 0) if pull else h + (delta - delta.detach())
+    return shadow(h, delta, LEDGER, measured(0, h, delta)) if pull else h + (delta - delta.detach())
 
 
 def trained(*, pull: bool) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from esper.bench.effort import Effort, Mode
 from esper.bench.figures import Figure
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import norm, shadow
+from esper.kasmina.isolation import measured, norm, shadow
 from esper.kasmina.ledger import Ledger
 from esper.kernels.blueprints import BLUEPRINTS
 
@@ -37,7 +37,7 @@ class OpenLoop(torch.autograd.Function):
 
 def with_pull(h: Tensor, delta: Tensor) -> Tensor:
     ledger = Ledger(KasminaConfig(rho=RHO), h.device, 1)
-    return shadow(h, delta, ledger, 0)
+    return shadow(h, delta, ledger, measured(0, h, delta))
 
 
 def without_pull(h: Tensor, delta: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from esper.kasmina.durable import DurableSeeds
 from esper.kasmina.evidence import ALONE, Sources, Witness
 from esper.kasmina.feedback import feed_back
 from esper.kasmina.fossil import Fossils
-from esper.kasmina.graph import batched_norms
+from esper.kasmina.graph import batched_norms, sent
 from esper.kasmina.guards import StepFault
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
@@ -191,10 +191,11 @@ class Executor:
         if not gradients:
             return
         groups = [gradients, *(seed.gradients() for seed in seeds)]
-        host_norm, *norms = batched_norms(groups).unbind()
+        norms = batched_norms(groups)
         for ledger in self._moves.meters.ledgers:
-            here = {seed.meter.row: at for at, seed in enumerate(seeds) if seed.meter.ledger is ledger}
-            ledger.close_step(host_norm, here, {row: norms[at] for row, at in here.items() if groups[at + 1]})
+            here = {seed.meter.row: at for at, seed in enumerate(seeds, 1) if seed.meter.ledger is ledger}
+            measured = {row: at for row, at in here.items() if groups[at]}
+            ledger.close_step(norms[0], here, [*measured], norms[sent([*measured.values()], norms.device)])
 
     def note_steps(self, faults: Sequence[StepFault]) -> None:
         """What the seeds' optimizers could not do in this step. Asks for a cull at once, or at the third in a row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -45,10 +45,10 @@ class Fitted(NamedTuple):
 
 
 class Blended(NamedTuple):
-    """A call in a blended stage, noted in its backward: the norm of the value that took the output's place."""
+    """A call in a blended stage, noted in its backward: norms per sample of the value that took the output's place."""
 
     call: Call
-    value: Tensor
+    of_value: Tensor
     shadowing: bool
 
 
@@ -61,7 +61,7 @@ class Step(NamedTuple):
     notes: Sequence[Note]
     of_host: Tensor
     rows: Sequence[int]
-    norms: Sequence[Tensor]
+    norms: Tensor
 
 
 class Ledger:
@@ -126,15 +126,15 @@ class Ledger:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def close_step(self, of_host: Tensor, rows: Collection[int], norms: Mapping[int, Tensor]) -> None:
-        """End the step of these rows, once the seeds' gradients were averaged; `norms` are theirs, by row.
+    def close_step(self, of_host: Tensor, rows: Collection[int], measured: Sequence[int], norms: Tensor) -> None:
+        """End the step of these rows, once the seeds' gradients were averaged.
 
-        Norms are float64.
+        `norms`, float64, are those of the rows `measured`; the others have no gradient.
         """
         taken = [note for note in self.calls if note.call.row in rows]
         # In place: backwards append to this very list.
-        self.calls[:] = [note for note in self.calls if note.call.row not in rows]
-        self._steps.append(Step(taken, of_host, [*norms], [*norms.values()]))
+        self.calls[:] = [] if len(taken) == len(self.calls) else [c for c in self.calls if c.call.row not in rows]
+        self._steps.append(Step(taken, of_host, measured, norms))
         if len(self._steps) >= min(STEPS, self.window):
             self.write()
 
@@ -181,7 +181,7 @@ class Ledger:
             return [], []
         sums = self._summed([note for step in steps for note in step.notes], where, len(keys))
         self.sums.index_add_(0, sent([row for _, row, _ in keys], self.device), sums)
-        sizes, places = sums[:, SIZE] / sums[:, CALLS], [self._place(row, RING_SIZES) for _, row, _ in keys]
+        sizes, places = sums[:, SIZE] / sums[:, CALLS], self._places((row for _, row, _ in keys), RING_SIZES)
         fits, where_fits = self._fits(sums, [(at, row) for at, (_, row, fitted) in enumerate(keys) if fitted])
         return [sizes, *fits], places + where_fits
 
@@ -195,10 +195,10 @@ class Ledger:
         chosen = sums[sent([at for at, _ in fitted], self.device)]
         fits = chosen[:, FIT] / chosen[:, FITS].clamp_min(1.0)
         early, places = list[tuple[int, int]](), list[int]()
-        for at, (_, row) in enumerate(fitted):
+        for at, (_, row) in enumerate(fitted):  # one that comes twice may be early once
             if self.rings[row][RING_FITS].total < self.window:
                 early.append((at, 3 * row + FIRST_FITS))
-            places.append(self._place(row, RING_FITS))
+            places += self._places((row,), RING_FITS)
         if early:
             first = sent([place for _, place in early], self.device)
             self.levels.view(-1).index_add_(0, first, fits[sent([at for at, _ in early], self.device)])
@@ -206,17 +206,26 @@ class Ledger:
 
     def _write_norms(self, steps: Sequence[Step]) -> tuple[list[Tensor], list[int]]:
         """Ratios of the seeds' gradients to the host's, and their places in the rings."""
-        rows, norms = [row for step in steps for row in step.rows], [norm for step in steps for norm in step.norms]
+        rows = [row for step in steps for row in step.rows]
         if not rows:
             return [], []
-        of_seeds, of_hosts = torch.stack(norms), torch.stack([step.of_host for step in steps]).clamp_min_(TINY)
+        of_seeds, of_hosts = (
+            torch.cat([step.norms for step in steps]),
+            torch.stack([step.of_host for step in steps]).clamp_min_(TINY),
+        )
         number = sent([number for number, step in enumerate(steps) for _ in step.rows], self.device)
         newest = {3 * row + GRADIENT_NORM: at for at, row in enumerate(rows)}
         self.levels.view(-1)[sent([*newest], self.device)] = of_seeds[sent([*newest.values()], self.device)]
-        return [of_seeds / of_hosts[number]], [self._place(row, RING_RATIOS) for row in rows]
+        return [of_seeds / of_hosts[number]], self._places(rows, RING_RATIOS)
 
-    def _place(self, row: int, ring: int) -> int:
-        return (3 * row + ring) * self.window + self.rings[row][ring].next_place()
+    def _places(self, rows: Iterable[int], ring: int) -> list[int]:
+        """Where the next value of that ring belongs, of each row; one that comes twice has two."""
+        rings, window, places = self.rings, self.window, list[int]()
+        for row in rows:
+            own = rings[row][ring]
+            places.append((3 * row + ring) * window + own.total % window)
+            own.total += 1
+        return places
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -225,7 +234,8 @@ class Ledger:
         sums = self._zeros(num, NUM_FIGURES)
         groups: dict[object, list[int]] = {}
         for at, note in enumerate(notes):
-            groups.setdefault((note.call.of_host.shape, note.call.of_host.dtype, type(note)), []).append(at)
+            samples = note.call.of_host
+            groups.setdefault((samples.shape, samples.dtype, type(note)), []).append(at)
         for group in groups.values():
             figures = self._figures([notes[at] for at in group])
             sums.index_add_(0, sent([where[at] for at in group], self.device), figures)
@@ -255,7 +265,8 @@ class Ledger:
         return torch.stack([each.double() for each in (fits, there, sizes, one, strikes, lost, shadowed)], 1)
 
     def _note_drifts(self, notes: Sequence[Blended], of_host: Tensor) -> None:
-        of_value = torch.stack([note.value for note in notes]).double()
+        norms = torch.stack([note.of_value for note in notes]).view(len(notes), -1)
+        of_value = torch.linalg.vector_norm(norms, dim=1, dtype=torch.float64)
         drifts = (of_value / of_host - 1.0).abs_()
         drifts = torch.where(of_host < INF, drifts, 0.0)  # a host that is not finite is not the seed's doing
         places = sent([3 * note.call.row + DRIFT for note in notes], self.device)

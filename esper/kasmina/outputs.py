@@ -20,11 +20,15 @@ def joinable(value: object) -> tuple[Path, Tensor] | None:
     into are tuples, lists, mappings and dataclasses, and what derives from them: NamedTuple, ModelOutput.
     """
     if isinstance(value, Tensor):
-        return ((), value) if value.is_floating_point() and value.ndim else None
+        return ((), value) if is_joinable(value) else None
     for key, entry in entries_of(value):
         if (found := joinable(entry)) is not None:
             return (key, *found[0]), found[1]
     return None
+
+
+def is_joinable(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.ndim > 0
 
 
 def with_tensor(output: Any, path: Path, tensor: Tensor) -> Any:

@@ -43,11 +43,6 @@ class Ring:
         if len(self._added) >= self._most_added:
             self._put_in_place()
 
-    def next_place(self) -> int:
-        """Count one more value; where it belongs, for the caller to write it there."""
-        self.total += 1
-        return (self.total - 1) % self._size
-
     def window(self) -> Tensor | None:
         """The values held once the ring is full; None before."""
         return self.values if self.total >= self._size else None

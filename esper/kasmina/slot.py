@@ -14,9 +14,10 @@ from torch.utils.checkpoint import _StopRecomputationError
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.isolation import blend, shadow, transformed, weigh, weighed_apart
+from esper.kasmina.handed import Handed
+from esper.kasmina.isolation import add, blend, measured, shadow, transformed, weighed_apart
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, shared
-from esper.kasmina.outputs import joinable, with_tensor
+from esper.kasmina.outputs import is_joinable, joinable, with_tensor
 from esper.kasmina.seed import Seed
 from esper.kernels.regional import Forward, Regions
 from esper.leyline import contracts as pb
@@ -95,6 +96,7 @@ class Slot:
         self.generation = 0
         self.weights: dict[Hashable, int] = {}  # bytes of what blueprints would build here, by all that they depend on
         self.watched = HostTensors(module)
+        self.handed = Handed()  # the same for all slots of a module
         self.monitor: GradientIsolationMonitor | None = None
         self.regions: Regions | None = None
         self.region: Forward | None = None  # the seed's forward, compiled; None: it runs in eager mode
@@ -208,16 +210,21 @@ class Slot:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        return shadow(h, delta, seed.meter.ledger, seed.meter.row)
+        call = measured(seed.meter.row, h, delta, self.handed.norms(h))
+        value = shadow(h, delta, seed.meter.ledger, call)
+        self.handed.on(value, call.of_host)
+        return value
 
     def _blended(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         delta = self._delta(seed, module, x, h)
         if delta is None:
             return None
-        ledger, row = seed.meter.ledger, seed.meter.row
+        ledger, call = seed.meter.ledger, measured(seed.meter.row, h, delta, self.handed.norms(h))
         if not torch.is_grad_enabled():
-            return weigh(h, delta, seed.alpha, ledger.limit).value
-        return blend(h, delta, seed.alpha, ledger, row, shadowing=seed.stage == SHADOWING)
+            return add(h, delta, seed.alpha, ledger.limit, call)
+        value, norms = blend(h, delta, seed.alpha, ledger, call, shadowing=seed.stage == SHADOWING)
+        self.handed.on(value, norms)
+        return value
 
     def _added(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         """Below a transform the seed takes part, but learns nothing and is not measured."""
@@ -330,6 +337,8 @@ class Fossil:
 
 def replaced(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], join: Any) -> Any:
     """`output` with its tensor h replaced by join(x, h); None where it stays. x is h itself where the site has none."""
+    if type(output) is Tensor and args and type(args[0]) is Tensor and is_joinable(args[0]) and is_joinable(output):
+        return join(args[0], output)  # most sites: no need to look further
     found = joinable(output)
     if found is None:
         return None

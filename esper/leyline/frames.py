@@ -21,8 +21,10 @@ _Spoken = TypeVar("_Spoken", bound=Message)
 def encode(message: pb.ToTrainer | pb.ToRuntime) -> bytes:
     """One frame, ready to be written."""
     body = message.SerializeToString()
-    _check_length(len(body))
-    return _LENGTH.pack(len(body)) + body
+    length = len(body)
+    if length > MAX_FRAME_BYTES:
+        raise _oversize(length)
+    return _LENGTH.pack(length) + body
 
 
 def in_parts(fields: Mapping[str, bytes], most_bytes: int = MAX_PART_BYTES) -> Iterator[dict[str, bytes]]:
@@ -44,21 +46,28 @@ class FrameDecoder(Generic[_Spoken]):
 
     def __init__(self, message_type: type[_Spoken]) -> None:
         self._message_type = message_type
-        self._buffer = bytearray()
+        self._unfinished = bytearray()
 
     def feed(self, data: bytes) -> list[_Spoken]:
         """The messages that these bytes complete. After an error the stream has lost its place: close it."""
-        self._buffer += data
-        messages, start = [], 0
-        while len(self._buffer) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer, start)
-            _check_length(length)
-            end = start + _LENGTH.size + length
-            if len(self._buffer) < end:
+        held = self._unfinished
+        if held:
+            held += data
+        given = held or data
+        messages, start, body_at, size = [], 0, _LENGTH.size, len(given)
+        while body_at <= size:
+            (length,) = _LENGTH.unpack_from(given, start)
+            if length > MAX_FRAME_BYTES:
+                raise _oversize(length)
+            end = body_at + length
+            if size < end:
                 break
-            messages.append(self._parse(bytes(self._buffer[start + _LENGTH.size : end])))
-            start = end
-        del self._buffer[:start]
+            messages.append(self._parse(bytes(given[body_at:end])))
+            start, body_at = end, end + _LENGTH.size
+        if held:
+            del held[:start]
+        elif start < size:
+            held += data[start:]
         return messages
 
     def _parse(self, body: bytes) -> _Spoken:
@@ -71,8 +80,6 @@ class FrameDecoder(Generic[_Spoken]):
         return message
 
 
-def _check_length(length: int) -> None:
-    if length > MAX_FRAME_BYTES:
-        raise RefusedError(
-            pb.ReasonCode.REASON_OVERSIZE, f"frame of {length} bytes; expected at most {MAX_FRAME_BYTES}"
-        )
+def _oversize(length: int) -> RefusedError:
+    detail = f"frame of {length} bytes; expected at most {MAX_FRAME_BYTES}"
+    return RefusedError(pb.ReasonCode.REASON_OVERSIZE, detail)

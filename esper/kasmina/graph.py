@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import reduce
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 # The node that adds a gradient to a leaf: torch gives its class no name.
 LEAF = torch.ones((), requires_grad=True, device="cpu")
 ACCUMULATE_GRAD: Any = type(LEAF.view(()).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+
+REALS = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
+is_sparse = attrgetter("is_sparse")
 
 
 class Walk(NamedTuple):
@@ -26,23 +30,24 @@ def walk(delta: Tensor, own: Collection[int]) -> Walk:
     if delta.grad_fn is None:
         return Walk(int(delta.requires_grad and id(delta) not in own), 0)
     seen: set[Any] = {delta.grad_fn}
-    stack: list[Any] = [delta.grad_fn]
+    nodes: list[Any] = [delta.grad_fn]
     num_stray = 0
-    while stack:
-        node = stack.pop()
+    for node in nodes:  # which grows
         parents = node.next_functions
-        if not parents and isinstance(node, ACCUMULATE_GRAD):
-            num_stray += id(node.variable) not in own
+        if not parents:
+            num_stray += type(node) is ACCUMULATE_GRAD and id(node.variable) not in own
         for parent, _ in parents:
             if parent is not None and parent not in seen:
                 seen.add(parent)
-                stack.append(parent)
+                nodes.append(parent)
     return Walk(num_stray, len(seen))
 
 
 def batched_norms(groups: Sequence[Sequence[Tensor]]) -> Tensor:
     """L2 norm of each group of tensors, float64 [groups]; 0 for an empty group. A sparse one counts by its values."""
-    tensors = [_reals(tensor) for group in groups for tensor in group]
+    tensors = [tensor for group in groups for tensor in group]
+    if not {tensor.dtype for tensor in tensors} <= REALS or any(map(is_sparse, tensors)):
+        tensors = [_reals(tensor) for tensor in tensors]
     dtype = reduce(torch.promote_types, {tensor.dtype for tensor in tensors}, torch.float32)
     squares = torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype)).double().square_()
     of_group = sent([at for at, group in enumerate(groups) for _ in group], squares.device)

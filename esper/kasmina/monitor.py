@@ -15,7 +15,7 @@ from esper.errors import EsperError
 from esper.kasmina.graph import walk
 from esper.kasmina.walking import walked
 
-WATCHED = 128  # tensors of the host whose version counters are read around one call of a seed: 9 us, twice
+WATCHED = 96  # tensors of the host whose version counters are read around one call of a seed: 7 us, twice
 WALKED_ALWAYS = 64  # nodes; a larger graph of delta's is walked at close looks only
 GIVEN = ("its input", "the site's output")
 

@@ -64,13 +64,12 @@ class _Sums:
         lanes = CHUNK_CPU * torch.get_num_threads() if bits.device.type == "cpu" else CHUNK
         size = lanes * 8 // bits.element_size()
         for start in range(0, bits.numel(), size):
-            chunk = bits[start : start + size]
-            rows = (_without_negative_zero(chunk) if signed else chunk).view(torch.int64).view(-1, ROW)
-            self._rows.append(rows.sum(1))
+            columns, rows = _summed(bits[start : start + size], signed)
+            self._rows.append(rows)
             if bits.device in self._columns:
-                self._columns[bits.device] += rows.sum(0)
+                self._columns[bits.device] += columns
             else:
-                self._columns[bits.device] = rows.sum(0)
+                self._columns[bits.device] = columns
 
     def told(self) -> bytes:
         """Read in one transfer per device."""
@@ -104,12 +103,24 @@ def _laid_end_to_end(parts: list[Tensor]) -> Tensor:
     return torch.cat([*(part.to(home) for part in parts), parts[0].new_zeros(lacking)])
 
 
-def _without_negative_zero(bits: Tensor) -> Tensor:
-    """Its pattern is the lowest integer: a copy is made only where one is found, or to look would be to wait."""
-    lowest = torch.iinfo(bits.dtype).min
-    if bits.device.type == "cpu" and int(bits.amin()) != lowest:
-        return bits
-    return bits.masked_fill(bits == lowest, 0)
+def _summed(bits: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
+    """Of whole rows per column and per row; `signed` where the bit pattern of -0.0, the lowest integer, counts as 0.
+
+    On the CPU that is replaced, in a copy, only where it is found: looked for once the sums have the piece in the
+    cache, as they fetch it faster than a minimum does. On other devices to look would be to wait.
+    """
+    lowest, is_cpu = torch.iinfo(bits.dtype).min, bits.device.type == "cpu"
+    if signed and not is_cpu:
+        return _lane_sums(bits.masked_fill(bits == lowest, 0))
+    sums = _lane_sums(bits)
+    if signed and int(bits.amin()) == lowest:
+        sums = _lane_sums(bits.masked_fill(bits == lowest, 0))
+    return sums
+
+
+def _lane_sums(bits: Tensor) -> tuple[Tensor, Tensor]:
+    rows = bits.view(torch.int64).view(-1, ROW)
+    return rows.sum(0), rows.sum(1)
 
 
 def _canonical(value: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""A process that a nursery has forked is asked to end as one that was started here."""
+"""What a nursery forks ends as what was started here, and one nursery does for a whole session."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -9,7 +10,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.faults.nursery import Born
+import pytest
+
+from tests.faults.nursery import SHARED, Born, nursed, shared
 
 
 def test_a_signal_to_one_that_is_buried_already_and_not_told_of_yet_is_no_error(short_directory: Path) -> None:
@@ -28,3 +31,23 @@ def test_a_signal_to_one_that_is_buried_already_and_not_told_of_yet_is_no_error(
             connection.sendall(b"%d\n" % -signal.SIGTERM)
 
     assert born.wait(60.0) == -signal.SIGTERM
+
+
+def test_a_session_shares_its_nursery_with_whoever_needs_no_more_than_that_has_imported(
+    short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SHARED, raising=False)
+    own, session = short_directory / "own", short_directory / "session"
+    own.mkdir()
+    session.mkdir()
+
+    with shared(session, {"plain": ["this", "json.tool"]}):
+        with nursed(own, ["this"]) as lent:
+            born = lent.started("this", tmp_path / "said.log", {})
+            assert born.wait(60.0) == 0
+        with nursed(own, ["this", "calendar"]) as other:
+            sockets = (lent.socket, other.socket)
+
+    assert sockets == (session / "plain" / "nursery.sock", own / "nursery.sock")
+    assert "Namespaces are one honking great idea" in (tmp_path / "said.log").read_text()
+    assert SHARED not in os.environ

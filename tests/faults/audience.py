@@ -15,7 +15,7 @@ from esper.bus import names
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.faults.history import Record
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import nursed
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Result
 from tests.faults.scene import Tail
@@ -48,7 +48,7 @@ class Audience:
 
     def __init__(self, directory: Path, server: Server, stack: ExitStack) -> None:
         self.server, self._stack = server, stack
-        self.nursery = stack.enter_context(Nursery(directory, MODULES))
+        self.nursery = stack.enter_context(nursed(directory, MODULES))
         self.client: redis.Redis = stack.enter_context(redis.Redis.from_url(server.url, socket_timeout=30.0))
         self.on: dict[str, list[Child]] = {}
         self.logs: list[Path] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.faults.history import Record, records
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import Cradle, nursed
 from tests.faults.processes import Child
 from tests.faults.server import UNKEPT, Server
 
@@ -27,7 +27,7 @@ class Council:
     alone = False
     """Whether its workers are in no process group."""
 
-    def __init__(self, directory: Path, server: Server, nursery: Nursery, stack: ExitStack, world_size: int) -> None:
+    def __init__(self, directory: Path, server: Server, nursery: Cradle, stack: ExitStack, world_size: int) -> None:
         self.directory, self.server, self.world_size = directory, server, world_size
         self._nursery, self._stack, self._numbers = nursery, stack, itertools.count()
         master = MasterKeyring.new(time.time_ns() - 1_000_000_000)
@@ -78,7 +78,7 @@ def council(directory: Path, world_size: int) -> Iterator[Council]:
     modules = [f"tests.faults.roles.{role}" for role in ("leader", "rank")]
     with (
         Server(directory / "redis", options=UNKEPT) as server,
-        Nursery(directory, modules) as nursery,
+        nursed(directory, modules) as nursery,
         ExitStack() as stack,
     ):
         yield Council(directory, server, nursery, stack, world_size)

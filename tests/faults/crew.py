@@ -16,7 +16,7 @@ from esper.leyline.kinds import Role
 from tests.faults.accounts import events
 from tests.faults.check import judge
 from tests.faults.history import Record
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import nursed
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Result
 from tests.faults.scene import RUN, Tail
@@ -44,7 +44,7 @@ class Crew:
         master = MasterKeyring.new(time.time_ns())
         for role in (Role.CONTROLLER, Role.WORKER, Role.OBSERVER, *TIERS.values()):
             master.derive(RUN, [role]).save(directory / f"{role}.json")
-        self.nursery = stack.enter_context(Nursery(directory, MODULES))
+        self.nursery = stack.enter_context(nursed(directory, MODULES))
         self.client: redis.Redis = stack.enter_context(redis.Redis.from_url(server.url, socket_timeout=30.0))
         self.start("witness", "witness")
 

@@ -7,31 +7,24 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from tests.faults.processes import Child, Process, Running, wait_until
 
+SHARED = "NURSERIES"
+"""In the environment: sockets of the nurseries that a session shares, and what each has imported."""
 BORN_S = 60.0
 READY_S = 150.0  # torch takes five seconds of processor time, of which a core gives a twelfth at load 25
 
 
-class Nursery(Process):
-    """The process that they are forked off; they die with it."""
+class Cradle:
+    """Where children are asked for: the socket of a nursery, whoever has started it."""
 
-    def __init__(self, directory: Path, modules: Sequence[str]) -> None:
-        self.socket = directory / "nursery.sock"
-        arguments = {"modules": list(modules), "socket": str(self.socket)}
-        super().__init__("tests.faults.roles.nursery", arguments, directory / "nursery.log")
-
-    def start(self) -> Self:
-        """Return once it has imported everything."""
-        super().start()
-        wait_until(lambda: self.socket.exists() or not self.alive, "the nursery is ready", READY_S)
-        assert self.alive, self.last_words()
-        return self
+    def __init__(self, place: Path) -> None:
+        self.socket = place
 
     def role(
         self, module: str, arguments: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
@@ -42,6 +35,53 @@ class Nursery(Process):
     def started(self, module: str, log: Path, environment: Mapping[str, str]) -> Running:
         """`python -m module`, but for the imports."""
         return Born(self.socket, {"module": module, "arguments": {}, "environment": environment, "log": str(log)})
+
+
+class Nursery(Cradle, Process):
+    """The process that they are forked off; they die with it."""
+
+    def __init__(self, directory: Path, modules: Sequence[str]) -> None:
+        Cradle.__init__(self, directory / "nursery.sock")
+        arguments = {"modules": list(modules), "socket": str(self.socket)}
+        Process.__init__(self, "tests.faults.roles.nursery", arguments, directory / "nursery.log")
+
+    def begin(self) -> Self:
+        """Return at once, while it imports."""
+        return super().start()
+
+    def start(self) -> Self:
+        """Return once it has imported everything."""
+        self.begin()
+        wait_until(lambda: self.socket.exists() or not self.alive, "the nursery is ready", READY_S)
+        assert self.alive, self.last_words()
+        return self
+
+
+@contextmanager
+def nursed(directory: Path, modules: Sequence[str]) -> Iterator[Cradle]:
+    """A nursery that has imported these: one that the session shares, or else an own one, for as long as the block."""
+    for place, known in json.loads(os.environ.get(SHARED, "{}")).items():
+        if {*modules} <= {*known}:
+            wait_until(Path(place).exists, "the nursery of the session is ready", READY_S)
+            yield Cradle(Path(place))
+            return
+    with Nursery(directory, modules) as own:
+        yield own
+
+
+@contextmanager
+def shared(directory: Path, kinds: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Nurseries for every process of a session that starts meanwhile; they import beside what follows."""
+    with ExitStack() as stack:
+        places = {}
+        for name, modules in kinds.items():
+            (directory / name).mkdir()
+            nursery = Nursery(directory / name, modules)
+            stack.callback(nursery.discard)
+            places[str(nursery.begin().socket)] = list(modules)
+        os.environ[SHARED] = json.dumps(places)
+        stack.callback(os.environ.pop, SHARED, None)
+        yield
 
 
 class Forked(Child):

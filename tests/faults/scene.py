@@ -17,7 +17,7 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.faults.accounts import Accounts
 from tests.faults.history import Record
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import nursed
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Result
 from tests.faults.server import Server
@@ -56,7 +56,7 @@ class Scene:
         self.directory, self._stack = directory, stack
         self.commanders: dict[str, Child] = {}
         self.followers: dict[str, Child] = {}
-        self._nursery = stack.enter_context(Nursery(directory, MODULES))
+        self._nursery = stack.enter_context(nursed(directory, MODULES))
         self._tails: dict[str, Tail] = {}
         master = MasterKeyring.new(time.time_ns())
         for role in (Role.CONTROLLER, Role.WORKER):

@@ -13,7 +13,7 @@ from esper.bus import names
 from esper.leyline.kinds import Role
 from tests.faults.forge import Secrets
 from tests.faults.history import History, Record
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import Cradle
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.roles.worker import GROUP
 from tests.faults.scene import Tail
@@ -25,7 +25,7 @@ MODULES = [f"tests.faults.roles.{role}" for role in ("witness", "worker", "poiso
 class Station:
     """Keys, processes and histories of one run below one directory."""
 
-    def __init__(self, directory: Path, secrets: Secrets, server: Server, nursery: Nursery, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, secrets: Secrets, server: Server, nursery: Cradle, stack: ExitStack) -> None:
         self.directory, self.server, self.secrets, self._stack = directory, server, secrets, stack
         self.history = directory / "history"
         self.commands, self.dead = (names.key(secrets.run, name) for name in ("commands", "dead"))

@@ -5,17 +5,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from esper.bus.embedded import EmbeddedRedis
 from tests.bus_kit import own_server
-from tests.faults.nursery import Nursery
-from tests.system.loop import Scripted
+from tests.faults.nursery import nursed, shared
 from tests.system.processes import Esper, Start
-from tests.system.scripted import Script
-from tests.system.town import SERVERS, Town
+
+if TYPE_CHECKING:  # with torch, which the process does without whose workers run the tests
+    from tests.system.loop import Scripted
+    from tests.system.scripted import Script
+    from tests.system.town import Town
 
 # By what they took in processor time and in waiting: begun last, the longest would run on while other workers are done.
 LONGEST_FIRST = [
@@ -23,14 +27,33 @@ LONGEST_FIRST = [
     for name in (
         *("faults", "interrupts", "demo", "bench_measurements", "torchrun_nodes", "docs_kept", "bench_soak"),
         *("tutorial", "matrix", "torchrun", "docs_endless", "compose", "cluster", "redis_trouble", "bench_rows"),
-        *("two_ranks", "deep_rollback", "resumed_commands", "checkpoint_trials", "checkpoint_ranks", "teacher_steered"),
+        *("two_ranks", "deep_rollback", "resumed_commands", "checkpoint_trials"),
         *("callbacks_steered", "bench_worker", "bench_telemetry"),
     )
 ]
 
 
+ROLES = ("commander", "follower", "leader", "listener", "metrics", "poisoned", "publisher", "rank", "reader", "witness")
+OF_RUNS = [f"esper.workers.{name}" for name in ("coordinator", "regional", "global_")]
+LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS]
+HEAVY = [
+    *(f"tests.system.{name}" for name in ("deep", "rank", "resumed")),
+    *("tests.faults.roles.grower", "esper.workers.coordinator"),
+]
+"""What the workers of a session fork off two processes; these with torch."""
+
 AT_LEAST_S = 240.0
 """For each test: only a hang takes as long. At load 25 one took 54 of the 60 seconds that others have."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In the process whose workers run the tests: they share its nurseries, of which each would have had two."""
+    if config.getoption("numprocesses", 0) and not hasattr(config, "workerinput"):
+        directory = Path(tempfile.mkdtemp(prefix="esper-"))
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        stack.enter_context(shared(directory, {"light": LIGHT, "heavy": HEAVY}))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -68,12 +91,16 @@ def esper(runtime: Path) -> Iterator[Callable[..., Esper]]:
 @pytest.fixture
 def script(redis_url: str, run_id: str, tmp_path: Path) -> Script:
     """A coordinator and a controller whose words are the test's."""
+    from tests.system.scripted import Script
+
     return Script(redis_url, run_id, tmp_path)
 
 
 @pytest.fixture
 def loop(script: Script) -> Iterator[Scripted]:
     """A trainer that the script steers."""
+    from tests.system.loop import Scripted
+
     loop = Scripted(script)
     yield loop
     loop.run.close()
@@ -89,7 +116,7 @@ def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
 @pytest.fixture(scope="session")
 def born(short_directory: Path) -> Iterator[Start]:
     """Starts the servers of runs without what each would import: a second of processor time, on a slow machine."""
-    with Nursery(short_directory, [f"esper.workers.{name}" for name in SERVERS]) as nursery:
+    with nursed(short_directory, OF_RUNS) as nursery:
         yield nursery.started
 
 
@@ -98,13 +125,15 @@ def ranks(short_directory: Path) -> Iterator[Start]:
     """Starts ranks of these modules without what each would import: five seconds of processor time, mostly torch's."""
     place = short_directory / "ranks"
     place.mkdir()
-    with Nursery(place, [f"tests.system.{name}" for name in ("deep", "rank", "resumed")]) as nursery:
+    with nursed(place, HEAVY) as nursery:
         yield nursery.started
 
 
 @pytest.fixture
 def town(server: EmbeddedRedis, run_id: str, tmp_path: Path, born: Start) -> Iterator[Town]:
     """Servers as processes on that Redis, and a trainer in this one."""
+    from tests.system.town import Town
+
     town = Town(server, run_id, tmp_path, start=born)
     yield town
     town.close()
@@ -113,6 +142,8 @@ def town(server: EmbeddedRedis, run_id: str, tmp_path: Path, born: Start) -> Ite
 @pytest.fixture
 def coordinated(server: EmbeddedRedis, run_id: str, tmp_path: Path, born: Start) -> Iterator[Town]:
     """The same without the tiers."""
+    from tests.system.town import Town
+
     town = Town(server, run_id, tmp_path, servers=["coordinator"], start=born)
     yield town
     town.close()

@@ -15,7 +15,7 @@ from tests.faults.forge import Forge, Secrets
 from tests.faults.fuzz import OPEN, REFUSED, rounds
 from tests.faults.fuzz_case import Case, Class
 from tests.faults.gate import Gate, resident_bytes
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import nursed
 from tests.faults.poison import poison
 from tests.faults.processes import Child, wait_until
 from tests.faults.row import Amounts, Result, Row
@@ -37,7 +37,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     in_process(amounts["in_process"], chance, result)
     with ExitStack() as stack:
         server = stack.enter_context(Server(directory / "redis", options=UNKEPT))
-        nursery = stack.enter_context(Nursery(directory, MODULES))
+        nursery = stack.enter_context(nursed(directory, MODULES))
 
         def stage(run: str) -> tuple[Station, Forge]:
             secrets = Secrets(run, time.time_ns(), chance)

@@ -23,7 +23,7 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime import logbook
 from esper.runtime.audit import audit
-from tests.faults.nursery import Nursery
+from tests.faults.nursery import Cradle, nursed
 from tests.faults.processes import ROOT, Child, wait_until
 from tests.faults.roles.grower import STOP, TEACHERS
 from tests.faults.roles.reborn import ORDER
@@ -50,7 +50,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     result = Result()
     with (
         Server(directory / "redis", options=UNKEPT) as server,
-        Nursery(directory, [GROWER, COORDINATOR]) as nursery,
+        nursed(directory, [GROWER, COORDINATOR]) as nursery,
     ):
         for number in range(amounts["runs"]):
             draw = random.Random(f"{seed}/{number}")
@@ -96,7 +96,7 @@ class Garden:
 
     folder: Path
     server: Server
-    nursery: Nursery
+    nursery: Cradle
     num_ranks: int
     kind: str
     taught: bool  # has teachers to distil from

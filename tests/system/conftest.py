@@ -37,7 +37,7 @@ ROLES = ("commander", "follower", "leader", "listener", "metrics", "poisoned", "
 OF_RUNS = [f"esper.workers.{name}" for name in ("coordinator", "regional", "global_")]
 LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS]
 HEAVY = [
-    *(f"tests.system.{name}" for name in ("deep", "rank", "resumed")),
+    *(f"tests.system.{name}" for name in ("both_resume", "deep", "pruned", "rank", "resumed", "taught")),
     *("tests.faults.roles.grower", "esper.workers.coordinator"),
 ]
 """What the workers of a session fork off two processes; these with torch."""

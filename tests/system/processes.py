@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -141,6 +141,17 @@ def buried(*children: Running, timeout_s: float = 20.0) -> None:
             process.wait()
             late.append(process.args)
     assert not late, f"not ended within {timeout_s:g} s, and killed: {late}"
+
+
+def ended_well(children: Sequence[Running], logs: Sequence[Path], timeout_s: float = PATIENCE_S) -> None:
+    """Wait until all of these have, each with its log; a test that ends early takes them along."""
+    try:
+        codes = [process.wait(timeout_s) for process in children]
+        assert codes == [0] * len(children), [log.read_text(errors="replace")[-4000:] for log in logs]
+    finally:
+        for process in children:
+            process.kill()
+            process.wait()
 
 
 def stop(pid: int, number: int = signal.SIGKILL) -> None:

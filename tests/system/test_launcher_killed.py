@@ -11,7 +11,7 @@ import pytest
 
 from esper.bus import connect, runs
 from tests.system.launched import Coordinated, Launched
-from tests.system.processes import processes
+from tests.system.processes import Start, processes
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -20,11 +20,11 @@ ENDS_S = 60.0  # patience too: a busy machine is no failure
 
 
 @pytest.fixture
-async def launched(redis_url: str, run_id: str, tmp_path: Path) -> AsyncIterator[Launched]:
+async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start) -> AsyncIterator[Launched]:
     name = run_id.replace("-", "")
     async with connect.writer(redis_url) as redis:
         await runs.announce_outside(redis, name, run_id)
-    started = Coordinated(redis_url, run_id, tmp_path, name, CHECKPOINT_EVERY="50")
+    started = Coordinated(redis_url, run_id, tmp_path, name, start=born, CHECKPOINT_EVERY="50")
     yield started
     started.close()
 

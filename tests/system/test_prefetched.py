@@ -11,15 +11,16 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
 from tests.seed_kit import Op
 from tests.session_kit import on_seed
+from tests.system.processes import Start
 from tests.system.town import Town
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def town(runtime: Path) -> Iterator[Town]:
+def town(runtime: Path, born: Start) -> Iterator[Town]:
     with EmbeddedRedis(runtime / "redis") as server:
-        town = Town(server, new_run_id("prefetched"), runtime, servers=["coordinator"])
+        town = Town(server, new_run_id("prefetched"), runtime, servers=["coordinator"], start=born)
         yield town
         town.close()
 

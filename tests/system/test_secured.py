@@ -19,6 +19,7 @@ from esper.errors import BusError
 from esper.leyline.kinds import Role
 from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
+from tests.system.processes import Start
 from tests.system.test_redis_trouble import rate_is
 from tests.system.town import REGION, Town, now, rate
 from tests.tls_kit import Authority
@@ -31,9 +32,11 @@ ASKED_IN_VAIN = {"config|get"}
 class Secured(Town):
     """Each process finds its user's variables in its environment, and those of TLS; this one is the administrator."""
 
-    def __init__(self, server: EmbeddedRedis, run_id: str, directory: Path, url: str, tls: dict[str, str]) -> None:
+    def __init__(
+        self, server: EmbeddedRedis, run_id: str, directory: Path, url: str, tls: dict[str, str], start: Start
+    ) -> None:
         self.bare, self.tls, self.users = url, tls, directory / "passwords"
-        super().__init__(server, run_id, directory, self.url_of(ADMIN, run_id))
+        super().__init__(server, run_id, directory, self.url_of(ADMIN, run_id), start=start)
 
     def variables(self, user: str, run_id: str) -> dict[str, str]:
         name = user if user == ADMIN else user_name(run_id, user)
@@ -49,7 +52,7 @@ class Secured(Town):
 
 
 @pytest.fixture
-def secured(short_directory: Path, run_id: str, tmp_path: Path) -> Iterator[Secured]:
+def secured(short_directory: Path, run_id: str, tmp_path: Path, born: Start) -> Iterator[Secured]:
     authority, (port,) = Authority(tmp_path, "authority"), free_ports(1)
     server, client = authority.issue("server", HOST), authority.issue("client")
     (tmp_path / "users.acl").write_text("user default on nopass ~* &* +@all\n")
@@ -66,7 +69,7 @@ def secured(short_directory: Path, run_id: str, tmp_path: Path) -> Iterator[Secu
     with EmbeddedRedis(short_directory / run_id, binary=newer_server(), options=options) as started:
         assert CliRunner().invoke(app, ["acl", run_id, "--out", str(tmp_path / "users.acl")]).exit_code == 0
         assert embedded.asked(started.socket, b"ACL LOAD") == b"+OK\r\n"
-        town = Secured(started, run_id, tmp_path, f"rediss://{HOST}:{port}/0", variables)
+        town = Secured(started, run_id, tmp_path, f"rediss://{HOST}:{port}/0", variables, born)
         yield town
         town.close()
 

@@ -15,7 +15,7 @@ from esper.bus import connect, durability, names, sentinel
 from esper.bus.faults import LostError, UnavailableError
 from esper.leyline import contracts as pb
 from tests.many_servers import Watched, watched_servers
-from tests.system.processes import seconds_until
+from tests.system.processes import Start, seconds_until
 from tests.system.town import REGION, WORKER, Town, now, rate
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(90)]
@@ -34,8 +34,8 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
 
 
 @pytest.fixture
-def town(watched: Watched, run_id: str, tmp_path: Path) -> Iterator[Town]:
-    town = Town(watched.servers[0], run_id, tmp_path, url=watched.url)
+def town(watched: Watched, run_id: str, tmp_path: Path, born: Start) -> Iterator[Town]:
+    town = Town(watched.servers[0], run_id, tmp_path, url=watched.url, start=born)
     yield town
     town.close()
 

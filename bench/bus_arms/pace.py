@@ -8,6 +8,7 @@ import os
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from bus_arms.ours import noting, reading
@@ -153,6 +154,19 @@ async def server_forks(url: str, directory: str) -> int:
     """How often the server has forked to rewrite its AOF: it stands still meanwhile, and the child wants a core."""
     async with plain(url) as redis:
         return int((await redis.info("stats"))["total_forks"])
+
+
+async def ran_and_waited_s(url: str, directory: str, of_server: bool = False) -> list[float]:
+    """How long this process, or the server, has run so far, and how long it could have and had no processor.
+
+    Nothing where the kernel does not tell.
+    """
+    process = "self"
+    if of_server:
+        async with plain(url) as redis:
+            process = str((await redis.info("server"))["process_id"])
+    told = Path(f"/proc/{process}/schedstat")
+    return [int(nanoseconds) / 1e9 for nanoseconds in told.read_text().split()[:2]] if told.exists() else []
 
 
 async def server_seconds(url: str, directory: str) -> float:

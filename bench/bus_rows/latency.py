@@ -71,7 +71,7 @@ def while_flooded(session: Session, seconds: float) -> list[float]:
     """Milliseconds of each command; what the flood came to goes into the report."""
     flood_s, num = seconds + 2 * LEAD_S, int(seconds * PER_SECOND)
     session.ask("pace:sender", "prepare")
-    before_s = float(session.ask("pace:sender", "server_seconds"))
+    before_s, ran_and_waited_s = float(session.ask("pace:sender", "server_seconds")), processors(session)
     num_forks = int(session.ask("pace:sender", "server_forks"))
     session.tell("pace:listener", "listen", what="command", num=num, seconds=seconds)
     session.ask("pace:sender", "listening")
@@ -84,6 +84,29 @@ def while_flooded(session: Session, seconds: float) -> list[float]:
         session.report.add(BUSY, arm, "rate", count / flood_s, "msg/s", count)
     used_s = float(session.ask("pace:sender", "server_seconds")) - before_s
     session.report.add(BUSY, "server", "mean", used_s / flood_s, "cores", 1)
+    kept_waiting(session, ran_and_waited_s)
     num_forks = int(session.ask("pace:sender", "server_forks")) - num_forks
     session.report.add(BUSY, "server, rewriting its AOF", "count", num_forks, "forks", 1)
     return taken
+
+
+def processors(session: Session) -> dict[str, list[float]]:
+    """How long each process on a command's way has run so far, and waited for a processor: where these are fewer than
+    the processes, that is the queue which commands stand in."""
+    name, sender, listener = "ran_and_waited_s", "pace:sender", "pace:listener"
+    return {
+        "sender": session.ask(sender, name),
+        "listener": session.ask(listener, name),
+        "server": session.ask(sender, name, of_server=True),
+    }
+
+
+def kept_waiting(session: Session, before: dict[str, list[float]]) -> None:
+    """Of the time that each process could have run."""
+    for name, now in processors(session).items():
+        arm = f"{name}, no processor free"
+        if not now:
+            session.report.add_missing(BUSY, arm, "share", "this kernel does not tell")
+            continue
+        ran_s, waited_s = (after - earlier for after, earlier in zip(now, before[name], strict=True))
+        session.report.add(BUSY, arm, "mean", waited_s / (ran_s + waited_s), "share", 1)

@@ -22,7 +22,7 @@ from tests.scripted import ScriptedRun, listed
 
 pytest_plugins = ["tests.stuck"]
 
-gc.disable()  # until all conftests are loaded: that of tests/system imports torch, a fifth of it spent in walks
+gc.disable()  # until all conftests are loaded: what they import stays
 
 # Whoever starts tests in the background of a shell has Ctrl-C ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

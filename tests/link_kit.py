@@ -8,7 +8,7 @@ from esper.leyline import contracts as pb
 class Unanswered:
     """Takes what it is told while it is `alive`, and no rows."""
 
-    alive, num_starts, decided = True, 1, ""
+    alive, num_starts, decided, bell = True, 1, "", b"\1"
 
     def start(self) -> None:
         self.num_starts += 1

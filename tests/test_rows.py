@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import torch
 
@@ -76,3 +77,63 @@ def test_a_value_that_is_not_finite_raises_a_critical_event_with_its_row() -> No
     assert [(event.row, event.level) for event in table.events] == [(1, pb.TelemetryLevel.TELEMETRY_CRITICAL)]
     assert table.events[0].attributes["loss"] == "nan"
     assert math.isnan(table.values[1])
+
+
+def plain_rows(*losses: float) -> Rows:
+    """As a session's steps leave them, from step 7 on."""
+    rows = Rows(incarnation=5)
+    for number, loss in enumerate(losses, start=7):
+        rows.plain.values += loss, 0.1, 2.0
+        rows.plain.ended_s.append(time.monotonic())
+        rows.plain.next_step = number + 1
+    return rows
+
+
+def test_plain_rows_are_a_table_as_others_are() -> None:
+    rows, before_ns = plain_rows(0.5, 1.5), time.time_ns() - 1_000_000_000
+
+    table = rows.table()
+
+    assert table is not None
+    assert (table.first_sequence, list(table.global_step), list(table.names)) == (1, [7, 8], ["loss", "lr", "step_ms"])
+    assert list(table.values) == [0.5, 0.1, 2.0, 1.5, 0.1, 2.0]
+    assert before_ns < table.timestamp_ns[0] <= table.timestamp_ns[1] <= time.time_ns() + 1_000_000
+    assert rows.last == {"loss": 1.5, "lr": 0.1, "step_ms": 2.0}
+    assert (rows.made, rows.unstored, rows.num_fresh) == (2, 2, 0)
+
+
+def test_plain_rows_that_were_not_stored_go_out_again_under_the_same_numbers() -> None:
+    rows = plain_rows(0.5, 1.5, 2.5)
+    rows.table()
+    rows.stored(1)
+    rows.add(10, 10, {"loss": 3.5, "lr": 0.1, "step_ms": 2.0})
+
+    rows.send_again()
+    table = rows.table()
+
+    assert table is not None
+    assert (table.first_sequence, list(table.global_step)) == (2, [8, 9, 10])
+    assert list(table.values)[::3] == [1.5, 2.5, 3.5]
+    rows.stored(4)
+    assert rows.unstored == 0
+
+
+def test_a_plain_row_that_is_not_finite_raises_a_critical_event_with_its_row() -> None:
+    rows = plain_rows(1.0, math.nan, 1.0)
+
+    table = rows.table()
+
+    assert table is not None
+    assert [(event.row, event.attributes["loss"]) for event in table.events] == [(1, "nan")]
+    assert list(table.global_step) == [7, 8, 9]
+
+
+def test_what_is_told_after_plain_rows_goes_with_the_next_one() -> None:
+    rows = plain_rows(1.0, 1.0)
+    rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, "something.happened")
+    rows.add(9, 9, {"loss": 1.0, "lr": 0.1, "step_ms": 2.0})
+
+    table = rows.table()
+
+    assert table is not None
+    assert [(event.row, event.description) for event in table.events] == [(2, "something.happened")]

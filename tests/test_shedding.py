@@ -123,6 +123,16 @@ class Buffer(RuleBasedStateMachine):
         self.rows.add(self.rows.made, 0, {name: 1.0}, level)
         self.went += [(self.rows.made, rank(shed)) for shed in self.rows.shed_by_level - before]
 
+    @rule(num=st.integers(1, 3))
+    def step_plainly(self, num: int) -> None:
+        before, plain = self.rows.shed_by_level.copy(), self.rows.plain
+        for _ in range(num):
+            plain.next_step = self.rows.made + 1
+            plain.values += 1.0, 0.1, 2.0
+            plain.ended_s.append(0.0)
+        assert self.rows.shed >= before.total()
+        self.went += [(self.rows.made, rank(shed)) for shed in self.rows.shed_by_level - before]
+
     @rule()
     def hand_over(self) -> None:
         if (table := self.rows.table()) is not None:

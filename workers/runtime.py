@@ -1,4 +1,4 @@
-"""The runtime beside one trainer. Started by esper.attach(), never by hand: it inherits two descriptors."""
+"""The runtime beside one trainer. Started by esper.attach(), never by hand: it inherits its descriptors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def main(stopping: asyncio.Event) -> None:
     """Serve the trainer until it hangs up; tell it the reason where that cannot be."""
     chosen = settings.load(RuntimeSettings)
     logging.configure(chosen, role="runtime", worker=chosen.name, run=chosen.run)
-    lanes = await Lanes.adopt(chosen.link_control_fd, chosen.link_rows_fd)
+    lanes = await Lanes.adopt(chosen.link_control_fd, chosen.link_rows_fd, chosen.link_bell_fd)
     new = namesake.Newcomer(chosen.name, chosen.link_world_size) if chosen.link_fresh else None
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)

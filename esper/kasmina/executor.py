@@ -179,9 +179,19 @@ class Executor:
             self._read_strikes()
             feed_back(self._witness, living, step)
 
+    def next_due(self) -> int:
+        """The first step after this one that begin_step() has something to do for, unless a seed comes."""
+        every = self.settings.walk_every if self.is_dormant else 1
+        return self.step + every - self.step % every
+
     def note_loss(self, loss: Tensor | float) -> None:
         """Once per step; a tensor stays on its device: nothing is read."""
         self._losses.add(loss)
+
+    def take_losses(self, losses: list[float]) -> None:
+        """Of several steps, in their order; the list is empty then."""
+        self._losses.extend(losses)
+        losses.clear()
 
     def observe(self, host_gradients: Iterable[Tensor], step: int) -> None:
         """Once per optimizer step, after the seeds' gradients were averaged and before the seeds step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +42,11 @@ class Ring:
         self._added.append(value.detach() if value.requires_grad else value)
         if len(self._added) >= self._most_added:
             self._put_in_place()
+
+    def extend(self, numbers: Sequence[float]) -> None:
+        """Add many."""
+        self.total += len(numbers)
+        self._added.extend(numbers)
 
     def window(self) -> Tensor | None:
         """The values held once the ring is full; None before."""

@@ -6,9 +6,11 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from mmap import mmap
 
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
+from esper.runtime.bell import mapped, ring
 
 _READ_BYTES = 1 << 18
 
@@ -21,18 +23,21 @@ class Lanes:
     to_trainer: asyncio.StreamWriter
     rows: asyncio.StreamReader
     rows_writer: asyncio.StreamWriter  # kept open: closing it would hang up the rows lane
+    bell: mmap | None = None
 
     @classmethod
-    async def adopt(cls, control_fd: int, rows_fd: int) -> Lanes:
-        """Take over the descriptors that the trainer passed on."""
+    async def adopt(cls, control_fd: int, rows_fd: int, bell_fd: int | None = None) -> Lanes:
+        """Take over the descriptors that the trainer passed on; without a bell it has to look by itself."""
         control, to_trainer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control_fd))
         rows, rows_writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=rows_fd))
-        return cls(control, to_trainer, rows, rows_writer)
+        return cls(control, to_trainer, rows, rows_writer, None if bell_fd is None else mapped(bell_fd))
 
     def tell(self, message: pb.ToTrainer) -> None:
         """Send to the trainer, which reads at its next boundary."""
         if not self.to_trainer.is_closing():
             self.to_trainer.write(encode(message))
+            if self.bell is not None and not message.HasField("rows_stored"):  # which is in no hurry
+                asyncio.get_running_loop().call_soon(ring, self.bell)  # uvloop up to 0.22 writes after this turn
 
     async def close(self) -> None:
         """Send what is left and hang up."""

@@ -15,11 +15,14 @@ from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
 from esper.runtime.alarm import ALARM_FD, LAUNCHER_PID, TRAINER_PID, await_alarm
+from esper.runtime.bell import mapped, new_bell
 from esper.runtime.launcher import launcher_of
 
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
-WORLD_SIZE = "ESPER_LINK_WORLD_SIZE"
+BELL_FD, WORLD_SIZE = "ESPER_LINK_BELL_FD", "ESPER_LINK_WORLD_SIZE"
 _BUFFER_BYTES = 1 << 20
+_MUCH_BYTES = 1 << 16
+"""Behind so much there may be more that the socket had no room for, and no ring tells when it has."""
 
 
 class Link:
@@ -27,6 +30,8 @@ class Link:
 
     One lane carries votes, receipts, heartbeats and decisions; the other carries measurements, so that a burst of
     them never delays a vote. The process is exec'd, never forked; forked DataLoader workers close the descriptors.
+
+    `bell[0]` is 0 where a look at the control lane would find nothing but that rows are stored, or nobody at the end.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -36,6 +41,8 @@ class Link:
         self._control: socket.socket | None = None
         self._rows: socket.socket | None = None
         self._unsent = b""
+        self._bell = new_bell()
+        self.bell = mapped(self._bell.fileno())
         self.alive = False
         self.decided = ""
         self.num_starts = 0
@@ -55,14 +62,15 @@ class Link:
         for end in (self._control, self._rows):
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        lanes = {CONTROL_FD: str(control_peer.fileno()), ROWS_FD: str(rows_peer.fileno())}
+        inherited = (control_peer.fileno(), rows_peer.fileno(), self._bell.fileno())
+        lanes = dict(zip((CONTROL_FD, ROWS_FD, BELL_FD), map(str, inherited), strict=True))
         fresh = {FRESH: "1" if self.num_starts == 0 else "0"}
         family = {TRAINER_PID: str(os.getpid()), LAUNCHER_PID: str(self._launcher)}
         ring = await_alarm()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.workers.runtime"],  # -P: whatever is named esper where the user stands
             env={**self._environment, **lanes, **fresh, **family, ALARM_FD: str(ring)},
-            pass_fds=(control_peer.fileno(), rows_peer.fileno(), ring),
+            pass_fds=(*inherited, ring),
             stdin=subprocess.DEVNULL,
         )
         control_peer.close()
@@ -80,6 +88,7 @@ class Link:
             if timeout_s:
                 time.sleep(timeout_s)  # a held step waits for the respawn; nothing else wakes it
             return []
+        self.bell[0] = 0  # before the look: what is sent after it rings again
         if not self._arrival.poll(timeout_s * 1e3):  # a third of what it takes to be told by an exception
             return []
         return self._receive(self._control)
@@ -123,6 +132,7 @@ class Link:
         if not data:
             self.alive = False
             return []
+        self.bell[0] = len(data) >= _MUCH_BYTES
         return self._decoder.feed(data)
 
     def _push_rows(self) -> None:

@@ -15,6 +15,7 @@ class RuntimeSettings(settings.Settings):
     """A trainer that says nothing for so long hangs, though its process is at work."""
     link_control_fd: int
     link_rows_fd: int
+    link_bell_fd: int
     link_alarm_fd: int
     link_trainer_pid: int
     link_launcher_pid: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +14,25 @@ from esper.errors import TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import in_parts
 from esper.tolaria.boundary import Boundary
-from esper.tolaria.rows import Rows
+from esper.tolaria.rows import IN_FLIGHT, Rows
 
 log = structlog.get_logger()
 
 FLUSH_STEPS, FLUSH_S = 32, 0.25
 HEARTBEAT_S = 0.5
-PUMP_S = 0.002  # in shorter steps not each one looks for what has come, unless something is promised or to be done
+FULL = IN_FLIGHT // 2  # rows under way: it is time to hear which of them are stored
 LONGEST_BACKOFF_S = 30.0
 RECALL_S = 30.0
 CLOSE_S = 5.0
+NOTHING = b"\0"
 HURRY_S = 1.0
 """Each of the last waits gets no longer than this where a signal ends the process."""
+
+
+class Bell(Protocol):
+    """[0] is 0 where nothing can have come since the last look."""
+
+    def __getitem__(self, at: int, /) -> int: ...
 
 
 class Lanes(Protocol):
@@ -34,6 +42,8 @@ class Lanes(Protocol):
     num_starts: int
     decided: str  # entry of the newest decision when the trainer began, as a runtime told
 
+    @property
+    def bell(self) -> Bell: ...
     def start(self) -> None: ...
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]: ...
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None: ...
@@ -95,6 +105,10 @@ class Exchange:
         self.say(message)
 
     @property
+    def bell(self) -> Bell:
+        return NOTHING if self.link is None else self.link.bell
+
+    @property
     def decided(self) -> str:
         """Entry of the newest decision when this trainer began; empty where nobody told."""
         return "" if self.link is None else self.link.decided
@@ -124,13 +138,19 @@ class Exchange:
     def flush_when_due(self, now: float, *, force: bool = False) -> None:
         """Hand over the rows every 32 steps or 250 ms; what the lane has no room for stays and is counted.
 
-        `now` is the monotonic time in seconds.
+        `now` is the monotonic time in seconds. Then it is seen, too, that the runtime has died.
         """
+        if self.link is None:
+            self.flush_at = math.inf
+            self.rows.settle()
         if self.link is None or not (force or self.rows.num_fresh >= FLUSH_STEPS or now >= self.flush_at):
             return
         self.flush_at = now + FLUSH_S
         while self.link.rows_lane_free() and (table := self.rows.table()) is not None:
             self.link.send_rows(pb.ToRuntime(rows=table))
+        self.rows.settle()  # what the lane has no room for
+        if not self.link.alive or self.rows.num_under_way >= FULL:  # of neither rings a bell
+            self.pump()
 
     def _may_wait(self, since: float, patience_s: float) -> bool:
         """Whether what was said then may still be stored: not by a runtime that is dead, where none is started anew."""

@@ -28,6 +28,7 @@ class HostHooks:
 
     def __init__(self, portrait: Portrait, pruning: Pruning, optimizer: torch.optim.Optimizer) -> None:
         self.stepped, self.step = False, 0
+        self.is_idle = False  # in this step
         self._executor, self._optimizers = portrait.executor, portrait.optimizers
         self._gradients, self._pruning = portrait.gradients, pruning
         self._host, self._looking = optimizer, optimizer.register_step_pre_hook(self._before)
@@ -41,6 +42,13 @@ class HostHooks:
             self._looking = self._host.register_step_pre_hook(self._before) if looks else self._looking
             self.looks = looks
 
+    def begin_step(self, step: int) -> None:
+        """Find out whether there is anything to do when the optimizer steps. Not called before steps that change
+        nothing of it."""
+        self.stepped, self.step = False, step
+        busy = self._pruning.masks.held[0] or self._gradients.wanted == step
+        self.is_idle = self._executor.is_dormant and not busy
+
     def remove(self) -> None:
         self._looking.remove()
         self._following.remove()
@@ -52,12 +60,14 @@ class HostHooks:
         return after_closure(args, kwargs, lambda: [look(optimizer) for look in looks])
 
     def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self.is_idle:  # the whole of most steps: to be called at all is what they cost
+            return
         self.stepped = True
         if self._gradients.wanted == self.step:
             self._gradients.take((p for group in optimizer.param_groups for p in group["params"]), self.step)
         if self._pruning.masks.held[0]:
             self._pruning.after_optimizer_step()
-        if self._executor.is_dormant:  # the whole of most steps: to be called at all is what they cost
+        if self._executor.is_dormant:
             return
         self._require_slots_fired()
         learning = self._executor.learning()

@@ -15,6 +15,7 @@ from esper.tolaria.boundary import Boundary
 from esper.tolaria.digest import parameter_digest, strong_digest
 from esper.tolaria.gradients import GradientSample
 from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.plain import Value
 from esper.tolaria.rows import Rows
 from esper.tolaria.shaped import shaped
 from esper.tolaria.states import TrainingStates
@@ -41,24 +42,25 @@ class Portrait:
     gradients: GradientSample = field(default_factory=GradientSample)
 
     def __post_init__(self) -> None:
-        self._manifests = [blueprint.manifest() for blueprint in self.executor.kernels.blueprints.values()]
-
-    def heartbeat(self, step: int, epoch: int, *, barrier_due: bool = False, busy: int = 0) -> pb.Heartbeat:
-        """Position, seeds, newest loss and totals."""
-        return pb.Heartbeat(
+        self._always = pb.Heartbeat(
             version=1,
             worker=self.place.name,
             incarnation=self.rows.incarnation,
             rank=self.place.rank,
             world_size=self.place.world_size,
             region=self.place.region,
+            sites=self.sites,
+            blueprints=[blueprint.manifest() for blueprint in self.executor.kernels.blueprints.values()],
+        )
+
+    def heartbeat(self, step: int, epoch: int, *, barrier_due: bool = False, busy: int = 0) -> pb.Heartbeat:
+        """Position, seeds, newest loss and totals."""
+        heartbeat = pb.Heartbeat(
             step=step,
             epoch=epoch,
             busy=pb.BusyWith.BUSY_PAUSED if self.boundary.paused_before else busy,  # type: ignore[arg-type]
             time_ns=time.time_ns(),
             seeds=self.seed_states(),
-            sites=self.sites,
-            blueprints=self._manifests,
             loss=self.rows.last.get("loss", math.nan),
             packets=self.rows.made,
             shed=self.rows.shed,
@@ -69,6 +71,8 @@ class Portrait:
             steps_waited=self.steps_waited,
             examples=self.examples,
         )
+        heartbeat.MergeFrom(self._always)
+        return heartbeat
 
     def vote(self, proposal: pb.BarrierProposal, step: int, epoch: int) -> pb.BarrierVote:
         """Everything that a verdict needs: seeds, snapshots, optimizers, and a digest of every parameter."""
@@ -91,6 +95,15 @@ class Portrait:
             gradient_digest=self.gradients.digest,
             gradient_step=self.gradients.step,
         )
+
+    def values(self, loss: torch.Tensor | float | None, step_ms: float) -> dict[str, Value]:
+        """What a step has measured."""
+        values: dict[str, Value] = {"step_ms": step_ms, "lr": self.optimizers.learning_rate()}
+        if loss is not None:
+            values["loss"] = loss
+        if "accuracy" in self.notes:
+            values["accuracy"] = self.notes["accuracy"]
+        return values
 
     def report(self, steps: int, epochs: int) -> pb.WorkerReport:
         """What is left to say at the end."""

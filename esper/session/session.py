@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -14,14 +15,15 @@ import structlog
 import torch
 
 from esper.errors import RuntimeLostError, SettingError
-from esper.kasmina.prefetch import Prefetched, Wanted
+from esper.kasmina.prefetch import Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.session import records, resuming
 from esper.session.batches import LoopPosition
 from esper.session.chronicle import Chronicle
-from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, PUMP_S, Exchange
+from esper.session.exchange import FLUSH_S, FLUSH_STEPS, HEARTBEAT_S, Exchange
 from esper.session.host_hooks import HostHooks
+from esper.session.interrupted import is_interrupted
 from esper.session.lessons import Lessons
 from esper.session.portrait import Portrait
 from esper.session.preparing import prepare_kernels
@@ -36,8 +38,6 @@ log = structlog.get_logger()
 
 BARRIER_STEPS = 100
 DECISION_TIMEOUT_S = 30.0
-BY_SIGNAL = (130, 143)
-"""Exit statuses that say SIGINT and SIGTERM, as shells have them: a handler that exits uses one of these."""
 
 
 @dataclass
@@ -50,17 +50,16 @@ class Session:
     run_id: str
     pruning: Pruning
     steps_per_epoch: int = 0
-    step_number: int = 1
     epoch: int = 0
     checkpoints: Checkpoints | None = None
 
     def __post_init__(self) -> None:
         self.executor, self.optimizers = self.portrait.executor, self.portrait.optimizers
-        self._step = Step(self)
-        self._beat_at = self._look_at = self._hear_at = 0.0
-        self._num_untold = 0  # steps since it was last looked whether there is anything to hand over
+        self._step = Step(self, self.optimizer, self.portrait.rows, self.exchange.bell)
+        self._beat_at = 0.0
+        self.exchange.boundary.stirred = self._step.wake
         self.executor.in_emergency = self._in_emergency
-        self.executor.on_displaced = self._displaced
+        self.executor.on_displaced = lambda site, detail: self._telling.displaced(site, detail, self.step_number)
         self._barrier_due = False
         self._chronicle = self.exchange.chronicle = Chronicle(self.portrait, self.run_id, self.exchange.say)
         self.lessons = Lessons(None, self.portrait.steering.count)
@@ -72,12 +71,22 @@ class Session:
         self._telling = Telling(self.portrait, self.exchange)
         self._hooks = HostHooks(self.portrait, self.pruning, self.optimizer)
         self._gated = self.optimizers.own_host
-        self._rate = self.optimizers.rate_of_host
         self._beat()
 
     def step(self) -> Step:
         """The next step, as a context manager: `with run.step() as step:`."""
         return self._step
+
+    @property
+    def step_number(self) -> int:
+        """Of the step under way, or of the next one."""
+        return self._step.number
+
+    @step_number.setter
+    def step_number(self, number: int) -> None:
+        self.portrait.rows.settle()  # it counts on from the last one
+        self._step.number = number
+        self._step.wake()
 
     @property
     def teachers(self) -> Teachers | None:
@@ -87,6 +96,7 @@ class Session:
     def keep(self, checkpoints: Checkpoints | None, *, resume: bool = False) -> bool:
         """Make checkpoints from now on; with `resume`, first go on from the newest that verifies, if one does."""
         self.checkpoints = self.portrait.states.deep = checkpoints
+        self._step.wake()
         if checkpoints is not None:
             checkpoints.on_failed = self._telling.checkpoint_failed
         place = checkpoints.resume() if resume and checkpoints is not None else None
@@ -117,11 +127,13 @@ class Session:
         self.epoch += 1
         self.position.epoch_began = self.step_number
         self._barrier_due = True
+        self._step.wake()
 
     def note(self, **values: float) -> None:
         """Remember figures of the training script (accuracy=0.93): they travel with telemetry and the last report."""
         self.portrait.notes |= values
         if "accuracy" in values:
+            self.portrait.rows.go_with(accuracy=values["accuracy"])
             self.pruning.note_accuracy(values["accuracy"])
 
     def note_examples(self, num_examples: int) -> None:
@@ -138,6 +150,7 @@ class Session:
         prepared by themselves.
         """
         self.executor.prefetch.want(Wanted(site, blueprint_id, parameters))
+        self._step.wake()
 
     def export_importance(self, checkpoint_id: str) -> None:
         """Tell what each channel and head is worth, at a checkpoint; all ranks call it before the same step."""
@@ -196,25 +209,26 @@ class Session:
         self.close()
 
     def begin_step(self) -> None:
-        """Carry out what takes effect before this step; wait only past a promise, or paused."""
+        """Carry out what takes effect before this step, if anything does; wait only past a promise, or paused."""
+        if self._step.bell[0] or not self.exchange.boundary.is_idle:
+            self.exchange.pump()
+        if self.step_number < self._step.due and not self.exchange.foreseen:
+            return
+        self.executor.take_losses(self._step.losses)
         if self._barrier_due:  # said here and not earlier: a round that no next step votes on would be in vain
             self._barrier_due = False
             self._beat(barrier_due=True)
             self._chronicle.look(self.step_number, self.epoch)
-        now = time.monotonic()
-        if now >= self._hear_at or self.ends_after or not self.exchange.boundary.is_idle:
-            self._hear_at = now + PUMP_S
-            self.exchange.pump()
-            if not self.exchange.boundary.is_idle:
-                self._wait_and_carry_out()
+        if not self.exchange.boundary.is_idle:
+            self._wait_and_carry_out()
         if self.ends_after and self.step_number > self.ends_after:  # as far as the run came that is replayed
             self.close()
             raise SystemExit(0)
         if self.executor.prefetch.wanted or self.exchange.foreseen or self.exchange.boundary.unforeseen:
-            prepare_kernels(self.executor, self.exchange, self.step_number, self.busy, self._tell_prefetched)
+            told = partial(self._telling.prefetched, step=self.step_number)
+            prepare_kernels(self.executor, self.exchange, self.step_number, self.busy, told)
         if self.checkpoints is not None:
             self._checkpoint(self.checkpoints)
-        self._hooks.stepped, self._hooks.step = False, self.step_number
         if self._gated:
             self.optimizers.begin_step(self.step_number)
         self.executor.begin_step(self.step_number, self.epoch)
@@ -222,6 +236,18 @@ class Session:
             self._prune()
         elif self._hooks.looks:
             self._hooks.look(False)
+        self._hooks.begin_step(self.step_number)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Find out how many steps are like this one, in which nothing is to be done unless something comes."""
+        rests = self._hooks.is_idle and self.pruning.is_idle and not (self._gated or self.lessons.teachers)
+        self._step.is_plain = rests and self.optimizers.has_plain_rate
+        if not rests or self.ends_after or self.executor.prefetch.wanted or not self.exchange.boundary.is_idle:
+            self._step.wake()
+        else:
+            made = math.inf if self.checkpoints is None else self.checkpoints.next_due(self.step_number)
+            self._step.due = min(self.executor.next_due(), made)
 
     def _prune(self) -> None:
         self._hooks.look(self.pruning.looks)
@@ -235,15 +261,12 @@ class Session:
             if self.exchange.boundary.paused_before:
                 waited_since = time.monotonic()  # a pause may last; only an undecided promise may not
             elif time.monotonic() - waited_since > DECISION_TIMEOUT_S:
-                raise RuntimeLostError(self._overdue())
+                raise RuntimeLostError(self.exchange.boundary.overdue(self.step_number, DECISION_TIMEOUT_S))
             now = time.monotonic()
             self.exchange.flush_when_due(now, force=True)
             self._beat_when_due(now)
             self.exchange.pump(FLUSH_S)
         self.portrait.steps_waited += bool(waited_since)
-
-    def _tell_prefetched(self, made: Prefetched) -> None:
-        self._telling.prefetched(made, self.step_number)
 
     def _checkpoint(self, checkpoints: Checkpoints) -> None:
         if checkpoints.due(self.step_number):
@@ -256,32 +279,35 @@ class Session:
 
     def end_step(self, loss: torch.Tensor | float | None, step_ms: float) -> None:
         """Keep the step's measurements and go on to the next."""
-        if not self._hooks.stepped:  # a GradScaler skipped the host's step, or the loop did: no hook has fired
+        if not (self._hooks.stepped or self._hooks.is_idle):  # the host's step was skipped: by its scaler, or the loop
             self.optimizers.skip(self.executor.learning())
-        self.exchange.rows.add(self.step_number, time.time_ns(), self._values(loss, step_ms))
-        self.step_number += 1
-        if self.steps_per_epoch and (self.step_number - 1) % self.steps_per_epoch == 0:
-            self.epoch_end()
-        elif (self.step_number - 1) % BARRIER_STEPS == 0:
-            self._barrier_due = True
-        self._num_untold += 1
-        now = time.monotonic()
-        if now >= self._look_at or self._num_untold >= FLUSH_STEPS:
-            self._num_untold = 0
-            self.exchange.flush_when_due(now)
-            self._beat_when_due(now)
-            self._look_at = min(self._beat_at, self.exchange.flush_at)
-
-    def _values(self, loss: torch.Tensor | float | None, step_ms: float) -> dict[str, float | torch.Tensor]:
-        values: dict[str, float | torch.Tensor] = {"step_ms": step_ms, "lr": self._rate()}
+        self.executor.take_losses(self._step.losses)
         if loss is not None:
-            values["loss"] = loss
             self.executor.note_loss(loss)
-        if "accuracy" in self.portrait.notes:
-            values["accuracy"] = self.portrait.notes["accuracy"]
-        if self.lessons.teachers is not None:
-            values |= self.lessons.teachers.take_measured()
-        return values
+        values = self.portrait.values(loss, step_ms)
+        if self.teachers is not None:
+            values.update(self.teachers.take_measured())
+        self.exchange.rows.add(self.step_number, time.time_ns(), values)
+        self._step.number += 1
+        now = time.monotonic()
+        if self.step_number >= self._step.look_from or now >= self._step.look_at:
+            self.look_around(now)
+
+    def look_around(self, now: float) -> None:
+        """After a step: do what is due by how many there were, or by the time, in monotonic seconds."""
+        done = self.step_number - 1
+        if self.steps_per_epoch and done % self.steps_per_epoch == 0:
+            self.epoch_end()
+        elif done % BARRIER_STEPS == 0:
+            self._barrier_due = True
+            self._step.wake()
+        self.executor.take_losses(self._step.losses)
+        self.executor.step = done
+        self.exchange.flush_when_due(now)
+        self._beat_when_due(now)
+        left = [each - done % each for each in (BARRIER_STEPS, self.steps_per_epoch) if each]
+        self._step.look_from = self.step_number + min(*left, FLUSH_STEPS - self.exchange.rows.num_fresh % FLUSH_STEPS)
+        self._step.look_at = min(self._beat_at, self.exchange.flush_at)
 
     def _must_wait(self) -> bool:
         """Carry out what is due and vote if asked; True where the step may not begin yet."""
@@ -312,27 +338,12 @@ class Session:
         if self.checkpoints is not None:
             self.checkpoints.in_emergency(reason)
 
-    def _displaced(self, site: str, detail: str) -> None:
-        self._telling.displaced(site, detail, self.step_number)
-
-    def _overdue(self) -> str:
-        promised = self.exchange.boundary.promised_from
-        return (
-            f"no decision within {DECISION_TIMEOUT_S:g} s on the round voted for at step {promised}; "
-            f"step {self.step_number} was promised not to begin before it"
-        )
-
     def _beat_when_due(self, now: float) -> None:
         if now >= self._beat_at:
+            self.exchange.pump()  # rung or not: that rows are stored is told without
             news = self.teachers is not None and self.teachers.has_news
             self._beat(barrier_due=news or bool(self.executor.requests()))
 
     def _beat(self, *, barrier_due: bool = False, busy: int = 0) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_S
         self._telling.beat(self.step_number, self.epoch, barrier_due=barrier_due, busy=busy)
-
-
-def is_interrupted() -> bool:
-    """Whether this is called on the way out of a process that a signal ends."""
-    error = sys.exc_info()[1]
-    return isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in BY_SIGNAL)

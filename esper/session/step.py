@@ -1,12 +1,15 @@
-"""One step of a training loop."""
+"""One step of a training loop, and how little one of them does in which nothing is due."""
 
 from __future__ import annotations
 
-import time
+from time import monotonic
 from types import TracebackType
 from typing import Protocol
 
 import torch
+
+from esper.session.exchange import Bell
+from esper.tolaria.rows import Rows
 
 
 class Stepped(Protocol):
@@ -14,28 +17,68 @@ class Stepped(Protocol):
 
     def begin_step(self) -> None: ...
     def end_step(self, loss: torch.Tensor | float | None, step_ms: float) -> None: ...
+    def look_around(self, now: float) -> None: ...
     def note_examples(self, num_examples: int) -> None: ...
 
 
 class Step:
-    """One optimizer step with all its micro-batches. Commands take effect on entry."""
+    """One optimizer step with all its micro-batches. Commands take effect on entry.
 
-    __slots__ = ("_loss", "_session", "_started")
+    Of most steps nothing is asked, and each thing that is looked at lies cold behind the model: so all that such a step
+    looks at is here. Who has something to do lowers `due` or `look_from`.
+    """
 
-    def __init__(self, session: Stepped) -> None:
-        self._session = session
+    __slots__ = (
+        "_began",
+        "_loss",
+        "_optimizer",
+        "_plain",
+        "_session",
+        "bell",
+        "due",
+        "is_plain",
+        "look_at",
+        "look_from",
+        "losses",
+        "number",
+    )
+
+    def __init__(self, session: Stepped, optimizer: torch.optim.Optimizer, rows: Rows, bell: Bell) -> None:
+        """`bell[0]` is 0 where nothing can have come from the runtime."""
+        self._session, self._optimizer, self._plain, self.bell = session, optimizer, rows.plain, bell
+        self.losses: list[float] = []  # of plain steps, which nobody has been told
         self._loss: torch.Tensor | float | None = None
-        self._started = 0.0
+        self._began = 0.0
+        self.number = 1  # of this step; between two steps, of the next one
+        self.due = 0.0  # the step before which there is something to do, and before each later one
+        self.is_plain = False  # nothing but the loss, the rate and the time is to be kept of this step
+        self.look_from, self.look_at = 0, 0.0  # what is done after this step, or from this monotonic second on
+
+    def wake(self) -> None:
+        """There may be something to do before the next step."""
+        self.due = 0.0
 
     def __enter__(self) -> Step:
+        if self.number >= self.due or self.bell[0]:
+            self._session.begin_step()
         self._loss = None
-        self._session.begin_step()
-        self._started = time.perf_counter()
+        self._began = monotonic()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None:
-            self._session.end_step(self._loss, (time.perf_counter() - self._started) * 1e3)
+        if kind is not None:
+            return
+        ended, loss, plain = monotonic(), self._loss, self._plain
+        if not self.is_plain or type(loss) is not float:
+            self._session.end_step(loss, (ended - self._began) * 1e3)
+            return
+        rate = self._optimizer.param_groups[0]["lr"]
+        plain.values += *plain.noted, loss, rate, (ended - self._began) * 1e3
+        plain.ended_s.append(ended)
+        self.losses.append(loss)
+        self.number = plain.next_step = self.number + 1
+        if self.number >= self.look_from or ended >= self.look_at:
+            self._session.look_around(ended)
 
     def loss(self, loss: torch.Tensor, *, examples: int = 0) -> None:
         """Note the step's loss, a 0-dim tensor; one on a device is read at the next flush: nothing synchronises here.

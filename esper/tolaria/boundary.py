@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from esper.errors import TrainingError
@@ -39,6 +39,7 @@ class Boundary:
     _asked: pb.BarrierProposal | None = None
     _vote: pb.BarrierVote | None = None
     unforeseen: list[pb.CommitOrder] = field(default_factory=list)  # what the next call of foreseen() is about
+    stirred: Callable[[], object] = lambda: None  # it was idle, and may be so no more
     _orders: deque[pb.CommitOrder] = field(default_factory=deque)
     _recalled: deque[pb.CommitOrder] = field(default_factory=deque)
     _again: dict[int, pb.RoundApplied | None] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class Boundary:
         """Carry these out again, each before its step, whatever is decided meanwhile. Before the first step."""
         self._recalled.extend(orders)
         self._again |= dict.fromkeys(order.commit.round for order in self._recalled)
+        self.stirred()
 
     def on_proposal(self, proposal: pb.BarrierProposal) -> pb.BarrierVote | None:
         """Note that a vote is asked for; return the vote already given when this is a repeat."""
@@ -84,6 +86,7 @@ class Boundary:
             return self._vote
         if proposal.round > self._decided:
             self._asked = proposal
+            self.stirred()
         return None
 
     def on_commit(self, order: pb.CommitOrder) -> pb.RoundApplied | None:
@@ -95,6 +98,7 @@ class Boundary:
             self._orders.append(order)
             self.unforeseen.append(order)
             self._settle(number)
+            self.stirred()
         return None
 
     def on_abort(self, abort: pb.BarrierAbort) -> None:
@@ -122,6 +126,13 @@ class Boundary:
     def must_wait(self, step: int) -> bool:
         """True where a promise forbids to begin `step` before the decision is read."""
         return self.promised_from is not None and step >= self.promised_from + PROMISE_STEPS
+
+    def overdue(self, step: int, patience_s: float) -> str:
+        """What is to be said where no decision came in so many seconds."""
+        return (
+            f"no decision within {patience_s:g} s on the round voted for at step {self.promised_from}; "
+            f"step {step} was promised not to begin before it"
+        )
 
     def due(self, step: int) -> pb.CommitOrder | None:
         """The next order that takes effect before `step`. Raises TrainingError where its step has gone by.

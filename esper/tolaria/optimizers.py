@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, assert_never, cast
 
@@ -120,9 +120,10 @@ class Optimizers:
         return self._find(optimizer_id).learning_rate()
 
     @property
-    def rate_of_host(self) -> Callable[[], float | torch.Tensor]:
-        """learning_rate() of the host, by the shortest way: for who asks in each step."""
-        return self._host.overrides.learning_rate
+    def has_plain_rate(self) -> bool:
+        """Whether the host's learning rate is the number in its first group, and not a commanded one or a tensor."""
+        overrides = self._host.overrides
+        return "lr" not in overrides.values and isinstance(overrides.learning_rate(), float)
 
     def has(self, seed_id: str) -> bool:
         return seed_id in self._seeds

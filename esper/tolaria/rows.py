@@ -11,29 +11,12 @@ import torch
 
 from esper.leyline import contracts as pb
 from esper.leyline.levels import CRITICAL, INFO, highest, rank
-
-Value = float | torch.Tensor
-
+from esper.tolaria.plain import Block, Plain, Row, Value
 
 IN_FLIGHT = 1024
 """Rows handed over and not stored yet; more of them wait here, where they can be shed by their level."""
 FEWEST = 32  # rows for which there must be room: as many as a frame holds, so that frames stay whole under load
 LOOK_EVERY = 32  # rows that wait: to read a tensor is to wait for the device
-
-
-@dataclass(slots=True, eq=False)
-class _Row:
-    timestamp_ns: int
-    step: int
-    values: dict[str, Value]
-    events: list[pb.RowEvent]
-    level: pb.TelemetryLevel
-    sequence: int = 0  # once it is handed over
-    is_shed: bool = False
-
-    @property
-    def is_critical(self) -> bool:
-        return self.level == CRITICAL or any(event.level == CRITICAL for event in self.events)
 
 
 @dataclass
@@ -51,19 +34,23 @@ class Rows:
     incarnation: int
     capacity: int = 8192
     most_under_way: int = IN_FLIGHT
-    shed: int = 0
     shed_by_level: Counter[pb.TelemetryLevel] = field(default_factory=Counter)
-    made: int = 0
     non_finite: int = 0
     last: dict[str, float] = field(default_factory=dict)
+    plain: Plain = field(
+        default_factory=Plain
+    )  # made as well: rows behind all others, to which steps add by themselves
+    _made: int = 0
+    _num_shed: int = 0
     _numbered: int = 0
-    _fresh: deque[_Row] = field(default_factory=deque)
-    _again: deque[_Row] = field(default_factory=deque)  # numbered before, by a runtime that was lost
-    _sent: deque[_Row] = field(default_factory=deque)
+    _fresh: deque[Row] = field(default_factory=deque)
+    _again: deque[Row] = field(default_factory=deque)  # numbered before, by a runtime that was lost
+    _sent: deque[Row | Block] = field(default_factory=deque)
+    _num_sent: int = 0
     # Those of _fresh that are not shed, by level.
-    _waiting: defaultdict[pb.TelemetryLevel, deque[_Row]] = field(default_factory=lambda: defaultdict(deque))
+    _waiting: defaultdict[pb.TelemetryLevel, deque[Row]] = field(default_factory=lambda: defaultdict(deque))
     _num_waiting: int = 0
-    _unread: list[_Row] = field(default_factory=list)
+    _unread: list[Row] = field(default_factory=list)
 
     _events: list[pb.RowEvent] = field(default_factory=list)
     _bad: frozenset[str] = frozenset()
@@ -71,15 +58,31 @@ class Rows:
 
     def note(self, level: pb.TelemetryLevel, description: str, **attributes: str) -> None:
         """Tell of something that happened; it travels with the next row."""
+        self.settle()
         self._events.append(pb.RowEvent(level=level, description=description, attributes=attributes))
 
     def add(self, step: int, timestamp_ns: int, values: dict[str, Value], level: pb.TelemetryLevel = INFO) -> None:
         """Keep a row; `values`, 0-dim tensors or floats by metric name, are the row's. Events may raise its level."""
-        self.made += 1
-        row = _Row(timestamp_ns, step, values, self._events, level)
-        if row.events or level != INFO:  # most rows tell of nothing
+        self.settle()
+        self._add(Row(timestamp_ns, step, values, level=level))
+
+    def go_with(self, **noted: float) -> None:
+        """Plain rows of later steps have these beside what was measured; names in order, before "loss"."""
+        self.settle()
+        self.plain.note(noted)
+
+    def settle(self) -> None:
+        """Make a row by itself of each plain one."""
+        if self.plain.ended_s:
+            for row in self.plain.take().rows():
+                self._add(row)
+
+    def _add(self, row: Row) -> None:
+        self._made += 1
+        row.events = self._events
+        if row.events or row.level != INFO:  # most rows tell of nothing
             self._rate(row)
-        if self._num_waiting + len(self._again) + len(self._sent) >= self.capacity:
+        if self._num_kept >= self.capacity:
             victim = self._victim(row.level)
             self._shed(victim or row)
             if victim is None:
@@ -92,11 +95,11 @@ class Rows:
         self._num_waiting += 1
         self._waiting[row.level].append(row)
 
-    def _rate(self, row: _Row) -> None:
+    def _rate(self, row: Row) -> None:
         row.level = highest([row.level, *(event.level for event in row.events)])
         self._is_urgent |= row.level == CRITICAL
 
-    def _victim(self, level: pb.TelemetryLevel) -> _Row | None:
+    def _victim(self, level: pb.TelemetryLevel) -> Row | None:
         """The oldest row of the lowest level up to this one."""
         met = [each for each, rows in self._waiting.items() if rows and rank(each) <= rank(level)]
         if not met:
@@ -104,26 +107,48 @@ class Rows:
         self._num_waiting -= 1
         return self._waiting[min(met, key=rank)].popleft()
 
-    def _shed(self, row: _Row) -> None:
+    def _shed(self, row: Row) -> None:
         row.is_shed = True
-        self.shed += 1
+        self._num_shed += 1
         self.shed_by_level[row.level] += 1
         if len(self._fresh) > 2 * self.capacity:
             self._fresh = deque(each for each in self._fresh if not each.is_shed)
             self._unread = [each for each in self._unread if not each.is_shed]
 
     @property
+    def made(self) -> int:
+        return self._made + self.plain.num
+
+    @property
+    def shed(self) -> int:
+        if self.unstored > self.capacity:
+            self.settle()
+        return self._num_shed
+
+    @property
     def num_fresh(self) -> int:
-        return self._num_waiting + len(self._again)
+        return self._num_waiting + len(self._again) + self.plain.num
+
+    @property
+    def num_under_way(self) -> int:
+        """Rows handed over and not known to be on the stream."""
+        return self._num_sent
 
     @property
     def unstored(self) -> int:
         """Rows not known to be on the stream."""
-        return self._num_waiting + len(self._again) + len(self._sent)
+        return self._num_kept + self.plain.num
+
+    @property
+    def _num_kept(self) -> int:
+        return self._num_waiting + len(self._again) + self._num_sent
 
     def table(self) -> pb.TelemetryRows | None:
         """Rows not yet sent, as one message; None where there are none, or enough are under way and none is urgent."""
-        room = self.most_under_way - len(self._sent)
+        room = self.most_under_way - self._num_sent
+        if self._goes_as_it_is(room):
+            return self._block()
+        self.settle()
         is_held = room < min(FEWEST, self.most_under_way)
         if not is_held or len(self._unread) >= LOOK_EVERY:
             self._read()
@@ -134,6 +159,7 @@ class Rows:
             self._is_urgent = False
             return None
         self._sent.extend(rows)
+        self._num_sent += len(rows)
         names = sorted(rows[0].values)
         levels = [row.level for row in rows]
         return pb.TelemetryRows(
@@ -143,27 +169,50 @@ class Rows:
             timestamp_ns=[row.timestamp_ns for row in rows],
             global_step=[row.step for row in rows],
             values=[float(values[name]) for values in [row.values for row in rows] for name in names],
-            shed=self.shed,
+            shed=self._num_shed,
             level=levels if levels.count(INFO) < len(levels) else [],
             events=[_placed(event, index) for index, row in enumerate(rows) if row.events for event in row.events],
         )
 
-    def _next(self, room: int) -> list[_Row]:
+    def _goes_as_it_is(self, room: int) -> bool:
+        """Whether the plain rows, and no others, are the next table: most of them in a run."""
+        num = self.plain.num
+        others = self._num_waiting or self._again or self._events or self._bad
+        return 0 < num <= min(room, self.capacity - self._num_sent) and not others and self.plain.is_smooth
+
+    def _block(self) -> pb.TelemetryRows:
+        block = self.plain.take(self._numbered + 1)
+        self._made += block.num
+        self._numbered += block.num
+        self._num_sent += block.num
+        self._sent.append(block)
+        self.last = block.named(block.num - 1)
+        return pb.TelemetryRows(
+            incarnation=self.incarnation,
+            first_sequence=block.first_sequence,
+            names=block.names,
+            timestamp_ns=block.timestamps_ns,
+            global_step=block.steps,
+            values=block.values,
+            shed=self._num_shed,
+        )
+
+    def _next(self, room: int) -> list[Row]:
         """Those that were numbered before, then others in the order in which they came."""
         rows = _alike(self._again, room=len(self._again))
         if not self._again:
             rows += self._number(_alike(self._fresh, rows, room - len(rows)))
         return rows
 
-    def _critical(self) -> list[_Row]:
+    def _critical(self) -> list[Row]:
         """Only rows that tell of something critical, from among those that wait."""
-        urgent = deque(row for row in self._fresh if not row.is_shed and row.is_critical)
+        urgent = deque(row for row in self._fresh if not row.is_shed and is_critical(row))
         rows = _alike(urgent, room=len(urgent))
         taken = set(rows)
         self._fresh = deque(row for row in self._fresh if row not in taken)
         return self._number(rows)
 
-    def _number(self, rows: list[_Row]) -> list[_Row]:
+    def _number(self, rows: list[Row]) -> list[Row]:
         self._num_waiting -= len(rows)
         for row in rows:
             self._waiting[row.level].remove(row)  # the first one mostly: both are in the order in which they came
@@ -180,7 +229,7 @@ class Rows:
             self.last = {name: float(value) for name, value in rows[-1].values.items()}
             self._note_non_finite(rows)
 
-    def _note_non_finite(self, rows: list[_Row]) -> None:
+    def _note_non_finite(self, rows: list[Row]) -> None:
         """Count every such row, but tell of a metric only where it ceases to be finite: a lost run stays lost."""
         if not self._bad and math.isfinite(sum([sum(row.values.values()) for row in rows])):
             return
@@ -191,7 +240,7 @@ class Rows:
                 self._raise(row, pb.RowEvent(level=CRITICAL, description="value.non_finite", attributes=fresh))
             self._bad = frozenset(bad)
 
-    def _raise(self, row: _Row, event: pb.RowEvent) -> None:
+    def _raise(self, row: Row, event: pb.RowEvent) -> None:
         """Tell of an event with a row that waits already, and keeps its place among those of its level."""
         row.events.append(event)
         self._is_urgent = True
@@ -199,12 +248,24 @@ class Rows:
     def stored(self, through_sequence: int) -> None:
         """Let go of the rows up to this number."""
         while self._sent and self._sent[0].sequence <= through_sequence:
+            gone = self._sent.popleft()
+            self._num_sent -= gone.num if isinstance(gone, Block) else 1
+        if self._sent and isinstance(first := self._sent[0], Block) and first.first_sequence <= through_sequence:
+            rest = [row for row in first.rows() if row.sequence > through_sequence]
+            self._num_sent -= first.num - len(rest)
             self._sent.popleft()
+            self._sent.extendleft(reversed(rest))
 
     def send_again(self) -> None:
         """After the runtime was lost: everything not known to be stored goes out anew, under the same numbers."""
-        self._again.extendleft(reversed(self._sent))
+        rows = [row for sent in self._sent for row in (sent.rows() if isinstance(sent, Block) else (sent,))]
+        self._again.extendleft(reversed(rows))
         self._sent.clear()
+        self._num_sent = 0
+
+
+def is_critical(row: Row) -> bool:
+    return row.level == CRITICAL or any(event.level == CRITICAL for event in row.events)
 
 
 def _placed(event: pb.RowEvent, index: int) -> pb.RowEvent:
@@ -214,9 +275,9 @@ def _placed(event: pb.RowEvent, index: int) -> pb.RowEvent:
     return placed
 
 
-def _alike(waiting: deque[_Row], before: Sequence[_Row] = (), room: int = 0) -> list[_Row]:
+def _alike(waiting: deque[Row], before: Sequence[Row] = (), room: int = 0) -> list[Row]:
     """Take up to so many of the first rows that have the same columns, those of `before`, if any: no cell is empty."""
-    rows: list[_Row] = []
+    rows: list[Row] = []
     names = before[0].values.keys() if before else None
     while waiting and len(rows) < room:
         row = waiting[0]
@@ -229,9 +290,9 @@ def _alike(waiting: deque[_Row], before: Sequence[_Row] = (), room: int = 0) -> 
     return rows
 
 
-def read_tensors(rows: list[_Row]) -> None:
+def read_tensors(rows: list[Row]) -> None:
     """Replace every tensor by its value, with one transfer per device and dtype."""
-    groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Row, str, torch.Tensor]]] = {}
+    groups: dict[tuple[torch.device, torch.dtype], list[tuple[Row, str, torch.Tensor]]] = {}
     for row in rows:
         for name, value in row.values.items():
             if type(value) is not float and isinstance(value, torch.Tensor):  # what most are, first

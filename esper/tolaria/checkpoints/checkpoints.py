@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -83,6 +84,10 @@ class Checkpoints:
     def due(self, step: int) -> bool:
         """After every so many steps, and after a rollback; a state that nothing has happened to is none to keep."""
         return self.every > 0 and step > 1 and ((step - 1) % self.every == 0 or step == self._rolled_back)
+
+    def next_due(self, step: int) -> float:
+        """The first step after this one before which one is made, unless something happens."""
+        return step + self.every - (step - 1) % self.every if self.every else math.inf
 
     def at_boundary(self, step: int, epoch: int) -> None:
         """Before `step` begins: make one where it is due. Nothing is raised, whatever the disk does."""

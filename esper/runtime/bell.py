@@ -1,0 +1,28 @@
+"""A byte in memory that a trainer and its runtime share: whether something may have come, without a system call."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from tempfile import TemporaryFile
+from typing import IO
+
+
+def new_bell() -> IO[bytes]:
+    """A file without a name, for a child to inherit and for both to map; it goes with its last holder."""
+    if hasattr(os, "memfd_create"):  # which a python that was built for an old libc lacks
+        file: IO[bytes] = os.fdopen(os.memfd_create("esper-bell"), "r+b")
+    else:
+        file = TemporaryFile()  # noqa: SIM115  it is the caller's
+    file.truncate(1)
+    return file
+
+
+def mapped(descriptor: int) -> mmap.mmap:
+    """Its first byte is 0 where nothing has come since the last look that found nothing."""
+    return mmap.mmap(descriptor, 1)
+
+
+def ring(bell: mmap.mmap) -> None:
+    """Once a look finds what was sent, and no sooner: a look that finds nothing takes the ring away."""
+    bell[0] = 1

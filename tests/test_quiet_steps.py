@@ -1,0 +1,222 @@
+"""A step in which nothing is due does next to nothing, and nothing that comes or falls due is missed by it."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import uvloop
+from torch import nn
+
+import esper
+from esper.leyline import contracts as pb
+from esper.runtime.bell import mapped, new_bell
+from esper.runtime.lanes import Lanes
+from esper.session import Session
+from esper.session.exchange import FLUSH_S
+from tests.link_kit import Unanswered
+from tests.seed_kit import Host, Op, new_host, optimizer_of
+from tests.session_kit import backward, on_seed, order, train, unsteered
+
+OURS = str(Path(esper.__file__).parent)
+QUIET = 40  # steps, of which none is a multiple of walk_every or BARRIER_STEPS
+QUIET_CALLS = ["Session.step", "Step.__enter__", "Step.loss", "HostHooks._after", "Step.__exit__"]
+
+
+def at_rest() -> tuple[Host, Session]:
+    """A run whose next step begins with nothing to be done."""
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body", "head")
+    train(run, host, 4)
+    return host, run
+
+
+def turn(run: Session, host: Host) -> None:
+    with run.step() as step:
+        step.loss(backward(host, 1))
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+
+
+def calls_in(turn: Callable[[], object]) -> list[str]:
+    """Functions of ours that it calls."""
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            called.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        turn()
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_a_quiet_step_calls_five_functions_of_ours() -> None:
+    host, run = at_rest()
+
+    called = calls_in(lambda: turn(run, host))
+
+    assert called == QUIET_CALLS
+
+
+def test_each_quiet_step_has_a_row_and_a_loss_that_seeds_are_judged_by() -> None:
+    host, run = at_rest()
+    losses = []
+    for _ in range(QUIET):
+        with run.step() as step:
+            loss = backward(host, run.step_number)
+            step.loss(loss)
+            losses.append(loss.item())
+
+    rows = run.portrait.rows
+    tables = [table for table in iter(rows.table, None) if table is not None]
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"))
+    train(run, host, 1)
+
+    assert [step for table in tables for step in table.global_step] == list(range(1, QUIET + 5))
+    assert [value for table in tables for value in list(table.values)[::3]][4:] == losses
+    assert run.executor._losses.total == QUIET + 5
+    assert run.executor._losses.values[4 : QUIET + 4].tolist() == losses
+
+
+def test_a_note_goes_with_later_quiet_steps_and_not_with_earlier_ones() -> None:
+    host, run = at_rest()
+    while run.portrait.rows.table() is not None:
+        pass
+    train(run, host, 2)
+    run.note(accuracy=0.5)
+    train(run, host, 2)
+    run.note(accuracy=0.75)
+    train(run, host, 1)
+
+    tables = [table for table in iter(run.portrait.rows.table, None) if table is not None]
+
+    told = {
+        step: dict(zip(table.names, list(table.values)[at * len(table.names) :], strict=False)).get("accuracy")
+        for table in tables
+        for at, step in enumerate(table.global_step)
+    }
+    assert told == {5: None, 6: None, 7: 0.5, 8: 0.5, 9: 0.75}
+
+
+def test_what_is_decided_between_quiet_steps_takes_effect_before_the_next() -> None:
+    host, run = at_rest()
+    train(run, host, 3)
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
+
+    train(run, host, 1)
+    after_one = run.executor.seeds["s0"].meter.fits.total
+    train(run, host, 2)
+
+    assert (after_one, run.executor.seeds["s0"].meter.fits.total) == (1, 3)
+
+
+def test_a_run_that_has_lost_its_last_seed_comes_to_rest_again() -> None:
+    host, run = at_rest()
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
+    train(run, host, 2)
+    awake = calls_in(lambda: turn(run, host))
+    order(run, on_seed(Op.SEED_OP_CULL))
+    train(run, host, 3)
+
+    resting = calls_in(lambda: turn(run, host))
+
+    assert "Executor.begin_step" in awake
+    assert resting == QUIET_CALLS
+
+
+class Ringing(Unanswered):
+    """The trainer's end of a link that is looked at where it has rung, and counts how often."""
+
+    def __init__(self) -> None:
+        self.bell = bytearray(1)  # type: ignore[assignment]
+        self.waiting: list[pb.ToTrainer] = []
+        self.said: list[str | None] = []
+        self.num_looks = 0
+
+    def come(self, message: pb.ToTrainer) -> None:
+        self.waiting.append(message)
+        self.bell[0] = 1  # type: ignore[index]
+
+    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
+        self.num_looks += 1
+        self.bell[0] = 0  # type: ignore[index]
+        came, self.waiting = self.waiting, []
+        return came
+
+    def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
+        self.said.append(message.WhichOneof("message"))
+
+
+def linked(link: Ringing) -> tuple[nn.Module, Session]:
+    host, run = at_rest()
+    run.exchange.link, run._step.bell = link, link.bell
+    run._beat_at = run._step.look_at = run.exchange.flush_at = float("inf")
+    return host, run
+
+
+def test_the_link_is_looked_at_where_it_has_rung_and_not_in_other_quiet_steps() -> None:
+    link = Ringing()
+    host, run = linked(link)
+    train(run, host, 3)
+    assert link.num_looks == 0
+
+    link.come(pb.ToTrainer(proposal=pb.BarrierProposal(round=1, roster_generation=1, roster=["worker-0"])))
+    train(run, host, 1)
+
+    assert link.said == ["vote"]
+    train(run, host, 2)
+    assert link.num_looks >= 3  # promised: each step looks
+
+
+def test_a_runtime_that_died_in_quiet_steps_is_started_anew_where_rows_are_handed_over() -> None:
+    link = Ringing()
+    host, run = linked(link)
+    link.alive = False
+
+    run._step.look_at = 0.0
+    run.exchange.flush_at = FLUSH_S
+    train(run, host, 1)
+
+    assert link.num_starts == 2
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_bell_rings_once_the_message_is_there_and_not_for_rows_that_are_stored(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def tell() -> list[bool]:
+        pairs, file = [socket.socketpair() for _ in range(2)], new_bell()
+        lanes = await Lanes.adopt(pairs[0][1].detach(), pairs[1][1].detach(), file.fileno())
+        bell, arrival, found = mapped(file.fileno()), select.poll(), []
+        arrival.register(pairs[0][0], select.POLLIN)
+        lanes.tell(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=1)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        found.append(bool(bell[0]))
+        pairs[0][0].recv(1 << 16)
+        for number in range(1, 20):
+            lanes.tell(pb.ToTrainer(abort=pb.BarrierAbort(round=number)))
+            while not bell[0]:
+                await asyncio.sleep(0)
+            bell[0] = 0
+            found.append(bool(arrival.poll(0)))
+            pairs[0][0].recv(1 << 16)
+        await lanes.close()
+        for ours, _ in pairs:
+            ours.close()
+        file.close()
+        return found
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(tell()) == [False, *[True] * 19]

@@ -27,7 +27,8 @@ def sample_norms(tensor: Tensor) -> Tensor:
     dtype = tensor.dtype if tensor.dtype in WIDE else torch.float32
     if tensor.ndim < 2:
         return tensor.abs().to(dtype)
-    value: Tensor = torch.linalg.vector_norm(tensor, dim=tuple(range(1, tensor.ndim)), keepdim=True, dtype=dtype)
+    inner = 1 if tensor.ndim == 2 else tuple(range(1, tensor.ndim))
+    value: Tensor = torch.linalg.vector_norm(tensor, dim=inner, keepdim=True, dtype=dtype)
     return value
 
 
@@ -70,7 +71,7 @@ def all_sound(h: Tensor, call: Call, limit: float) -> bool:
     """
     if not h.is_cpu or type(h) is not Tensor or h.dtype == torch.float16 or not h.numel():
         return False
-    return torch.sub(call.of_delta, call.of_host, alpha=limit).amax().item() <= 0.0  # it is not where that is NaN
+    return torch.sub(call.of_delta, call.of_host, alpha=limit).max().item() <= 0.0  # it is not where that is NaN
 
 
 def transformed() -> bool:

@@ -246,7 +246,7 @@ class Slot:
             found = f"{delta.dtype} {tuple(delta.shape)} on {delta.device}"
             self._refuse(seed, f"delta is {found}; expected {h.dtype} {tuple(h.shape)} on {h.device}")
             return None
-        return delta.to(h.dtype)
+        return delta if delta.dtype == h.dtype else delta.to(h.dtype)
 
     def _own_copies(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """Detached and contiguous; copied where the host may write to them before the seed's backward has run.

@@ -79,6 +79,24 @@ async def test_a_task_cancelled_at_any_moment_leaves_nothing_to_whoever_iterates
     assert sorted(await bodies(redis, answers)) == sorted(numbered(0, 300))
 
 
+async def test_a_read_outlives_the_task_that_waited_for_it(redis: Redis, redis_reader: Redis, run_id: str) -> None:
+    stream = key(run_id, "votes")
+    inbox = Inbox(redis_reader, redis, stream, "group", "c")
+    await inbox.open()
+
+    async def first() -> list[Delivery]:
+        return await anext(inbox.batches())
+
+    task = asyncio.create_task(first())
+    while not inbox.busy:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    await put(redis, stream, b"1")
+
+    assert [delivery.body for delivery in await first()] == [b"1"]
+
+
 async def test_a_batch_in_hand_when_the_task_was_cancelled_is_handed_over_again(
     redis: Redis, redis_reader: Redis, run_id: str
 ) -> None:

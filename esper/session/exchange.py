@@ -146,7 +146,7 @@ class Exchange:
         if self.link is None or not (force or self.rows.num_fresh >= FLUSH_STEPS or now >= self.flush_at):
             return
         self.flush_at = now + FLUSH_S
-        while self.link.rows_lane_free() and (table := self.rows.table()) is not None:
+        while self.link.rows_lane_free() and self.rows.num_fresh and (table := self.rows.table()) is not None:
             self.link.send_rows(pb.ToRuntime(rows=table))
         self.rows.settle()  # what the lane has no room for
         if not self.link.alive or self.rows.num_under_way >= FULL:  # of neither rings a bell

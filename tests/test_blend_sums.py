@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -89,6 +91,32 @@ def test_what_is_written_to_later_is_noted_and_differentiated_all_the_same() -> 
 
     assert len(ledger.calls) == 1 and delta.grad is not None
     assert torch.equal(delta.grad, torch.full_like(delta, 2.0 * ALPHA.item()))
+
+
+class Dropped(torch.autograd.Function):
+    """A host's function that gives its input no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        return None
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_host_that_gives_its_site_no_gradient_is_differentiated_all_the_same(sound: bool) -> None:
+    h, delta = pair()
+    ledger = Ledger(LEDGER, h.device, 1)
+    far = delta if sound else delta * 1e3
+
+    value, _ = blend(h, far, ALPHA, ledger, measured(0, h, far), shadowing=False)
+    dropped: Tensor = Dropped.apply(value)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(dropped.sum() + h.sum())
+
+    assert len(ledger.calls) == 1 and h.grad is not None
+    assert torch.equal(h.grad, torch.ones_like(h))
 
 
 def test_norms_are_handed_on_once_for_the_very_value_as_it_was() -> None:

@@ -172,6 +172,7 @@ def blend(
     return value, of_value
 
 
-def _note(calls: list[Note], note: Note, grads: tuple[Tensor, ...]) -> None:
-    if not batched(grads[0]):
+def _note(calls: list[Note], note: Note, grads: tuple[Tensor | None, ...]) -> None:
+    """Before the sum's backward. Its gradient is None where a function of the host gave none, which `Blend` has as 0."""
+    if grads[0] is None or not batched(grads[0]):
         calls.append(note)

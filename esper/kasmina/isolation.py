@@ -173,6 +173,6 @@ def blend(
 
 
 def _note(calls: list[Note], note: Note, grads: tuple[Tensor | None, ...]) -> None:
-    """Before the sum's backward. Its gradient is None where a function of the host gave none, which `Blend` has as 0."""
+    """Before the sum's backward. Where the host gives no gradient it is None; `Blend` has zeros there."""
     if grads[0] is None or not batched(grads[0]):
         calls.append(note)

@@ -21,6 +21,12 @@ from esper.runtime.bell import mapped, new_bell
 from esper.runtime.lanes import Lanes
 from esper.session import Session
 from esper.session.exchange import FLUSH_S
+from esper.tolaria.checkpoints.checkpoints import Checkpoints
+from esper.tolaria.checkpoints.optimizers import OptimizerState
+from esper.tolaria.checkpoints.rank import RankState
+from esper.tolaria.checkpoints.tree import unpack
+from esper.tolaria.fossils import FossilGradients
+from tests.checkpoint_kit import signer, store_at
 from tests.link_kit import Unanswered
 from tests.seed_kit import Host, Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
@@ -135,6 +141,50 @@ def test_a_run_that_has_lost_its_last_seed_comes_to_rest_again() -> None:
     assert resting == QUIET_CALLS
 
 
+class Cut(list[float]):
+    """Times of steps; Ctrl-C is pressed as the third comes."""
+
+    def append(self, ended_s: float, /) -> None:
+        super().append(ended_s)
+        if len(self) == 3:
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_as_a_row_is_kept_leaves_each_row_its_own_step() -> None:
+    host, run = at_rest()
+    rows = run.portrait.rows
+    rows.settle()
+    rows.plain.ended_s = Cut()
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, host, 4)
+
+    tables = [table for table in iter(rows.table, None) if table is not None]
+    assert [step for table in tables for step in table.global_step] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_is_saved_between_quiet_steps_has_all_that_are_over(tmp_path: Path) -> None:
+    host, run = at_rest()
+    state = RankState(
+        host,
+        OptimizerState(run.optimizers, run.optimizer, lambda: dict(host.named_parameters())),
+        run.executor.durable(),
+        FossilGradients(lambda flat: flat),
+        None,
+    )
+    run.keep(Checkpoints(state, store_at(tmp_path), signer()))
+    assert run.checkpoints is not None
+    train(run, host, 4)
+
+    saved, emergency = run.checkpoints.save(run.step_number), run.checkpoints.emergency("drill")
+
+    store, last = run.checkpoints.store, run.step_number
+    manifest, blob = store.read(saved)
+    seeds = unpack(manifest.state, blob)["seeds"]
+    assert (seeds["step"], seeds["losses"]["total"]) == (last, last - 1)
+    assert store.manifest(emergency).place.step == last
+
+
 class Ringing(Unanswered):
     """The trainer's end of a link that is looked at where it has rung, and counts how often."""
 
@@ -177,6 +227,20 @@ def test_the_link_is_looked_at_where_it_has_rung_and_not_in_other_quiet_steps() 
     assert link.said == ["vote"]
     train(run, host, 2)
     assert link.num_looks >= 3  # promised: each step looks
+
+
+def test_a_germination_heard_of_at_a_heartbeat_is_prepared_for_before_the_next_step() -> None:
+    link = Ringing()
+    host, run = linked(link)
+    asked = pb.SeedCommand(operation=Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp", seed_id="s0")
+    link.waiting.append(pb.ToTrainer(foreseen=asked))
+    run._beat_at = run._step.look_at = 0.0
+
+    train(run, host, 1)
+    before = len(run.executor.kernels.pool)
+    train(run, host, 1)
+
+    assert (before, len(run.executor.kernels.pool)) == (0, 1)
 
 
 def test_a_runtime_that_died_in_quiet_steps_is_started_anew_where_rows_are_handed_over() -> None:

@@ -98,7 +98,7 @@ class Session:
         self.checkpoints = self.portrait.states.deep = checkpoints
         self._step.wake()
         if checkpoints is not None:
-            checkpoints.on_failed = self._telling.checkpoint_failed
+            checkpoints.on_failed, checkpoints.settle = self._telling.checkpoint_failed, self._settle
         place = checkpoints.resume() if resume and checkpoints is not None else None
         if place is not None:
             self.step_number, self.epoch = place.step, place.epoch
@@ -214,7 +214,7 @@ class Session:
             self.exchange.pump()
         if self.step_number < self._step.due and not self.exchange.foreseen:
             return
-        self.executor.take_losses(self._step.losses)
+        self._settle()
         if self._barrier_due:  # said here and not earlier: a round that no next step votes on would be in vain
             self._barrier_due = False
             self._beat(barrier_due=True)
@@ -233,7 +233,9 @@ class Session:
             self.optimizers.begin_step(self.step_number)
         self.executor.begin_step(self.step_number, self.epoch)
         if not self.pruning.is_idle:
-            self._prune()
+            self._hooks.look(self.pruning.looks)
+            self.pruning.begin_step(self.step_number)
+            self._telling.news_of(self.pruning, self.step_number, self.epoch)
         elif self._hooks.looks:
             self._hooks.look(False)
         self._hooks.begin_step(self.step_number)
@@ -248,11 +250,6 @@ class Session:
         else:
             made = math.inf if self.checkpoints is None else self.checkpoints.next_due(self.step_number)
             self._step.due = min(self.executor.next_due(), made)
-
-    def _prune(self) -> None:
-        self._hooks.look(self.pruning.looks)
-        self.pruning.begin_step(self.step_number)
-        self._telling.news_of(self.pruning, self.step_number, self.epoch)
 
     def _wait_and_carry_out(self) -> None:
         waited_since = 0.0
@@ -301,13 +298,21 @@ class Session:
         elif done % BARRIER_STEPS == 0:
             self._barrier_due = True
             self._step.wake()
-        self.executor.take_losses(self._step.losses)
-        self.executor.step = done
+        self._settle()
         self.exchange.flush_when_due(now)
         self._beat_when_due(now)
+        if self.exchange.foreseen:  # heard just now, where no bell rings for it any more
+            self._step.wake()
         left = [each - done % each for each in (BARRIER_STEPS, self.steps_per_epoch) if each]
         self._step.look_from = self.step_number + min(*left, FLUSH_STEPS - self.exchange.rows.num_fresh % FLUSH_STEPS)
         self._step.look_at = min(self._beat_at, self.exchange.flush_at)
+
+    def _settle(self) -> None:
+        """Tell what quiet steps have not: each vote, snapshot and checkpoint is of all steps that are over."""
+        self.executor.take_losses(self._step.losses)
+        self.executor.step = max(self.executor.step, self.step_number - 1)
+        if self.checkpoints is not None:
+            self.checkpoints.stand_before(self.step_number, self.epoch)
 
     def _must_wait(self) -> bool:
         """Carry out what is due and vote if asked; True where the step may not begin yet."""

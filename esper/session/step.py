@@ -74,9 +74,9 @@ class Step:
             return
         rate = self._optimizer.param_groups[0]["lr"]
         plain.values += *plain.noted, loss, rate, (ended - self._began) * 1e3
+        self.number = plain.next_step = self.number + 1  # first: the row is there once its time is, also for Ctrl-C
         plain.ended_s.append(ended)
         self.losses.append(loss)
-        self.number = plain.next_step = self.number + 1
         if self.number >= self.look_from or ended >= self.look_at:
             self._session.look_around(ended)
 

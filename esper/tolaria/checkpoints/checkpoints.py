@@ -59,6 +59,7 @@ class Checkpoints:
     holds_back: Callable[[], bool] = lambda: False  # whether orders older than the newest are yet to be carried out
     on_kept: Callable[[Mapping[str, str]], None] = lambda positions: None
     on_failed: Callable[[int, str], object] = lambda step, why: None  # one could not be written
+    settle: Callable[[], object] = lambda: None  # have all steps that are over told to the state, and stand_before
     _commit: pb.BarrierCommit = field(default_factory=pb.BarrierCommit)
     _held: dict[int, tuple[Path, bytes, Log]] = field(default_factory=dict)
 
@@ -89,14 +90,19 @@ class Checkpoints:
         """The first step after this one before which one is made, unless something happens."""
         return step + self.every - (step - 1) % self.every if self.every else math.inf
 
+    def stand_before(self, step: int, epoch: int) -> None:
+        """What is saved in an emergency is of this step from now on."""
+        self._step, self._epoch = step, epoch
+
     def at_boundary(self, step: int, epoch: int) -> None:
         """Before `step` begins: make one where it is due. Nothing is raised, whatever the disk does."""
-        self._step, self._epoch = step, epoch
+        self.stand_before(step, epoch)
         if self.due(step):
             self._quietly(lambda: self.save(step, epoch))
 
     def save(self, step: int, epoch: int = 0) -> Path:
         """Make one of the state before `step`, durable when this returns. CheckpointError where it can't be written."""
+        self.settle()
         tree, blob = pack(self.state.dump())
         digest = parameter_digest(shaped(self.state.model.named_parameters()).items())
         made = self._write(
@@ -114,6 +120,7 @@ class Checkpoints:
 
     def emergency(self, reason: str) -> Path:
         """Save what is small and can't be had again: seeds, alphas, their optimizers. CheckpointError as of `save`."""
+        self.settle()
         tree, blob = pack(self.state.dump_seeds())
         place = self._place(self._step, self._epoch)
         return self._write(Manifest(EMERGENCY, place, tree, marks_of(blob), self._log(), reason=reason), blob).path

@@ -19,10 +19,10 @@ def new_bell() -> IO[bytes]:
 
 
 def mapped(descriptor: int) -> mmap.mmap:
-    """Its first byte is 0 where nothing has come since the last look that found nothing."""
+    """Its first byte is 0 where nothing has come since the last look began."""
     return mmap.mmap(descriptor, 1)
 
 
 def ring(bell: mmap.mmap) -> None:
-    """Once a look finds what was sent, and no sooner: a look that finds nothing takes the ring away."""
+    """Once a look finds what was sent, and no sooner: a look takes the ring away as it begins."""
     bell[0] = 1

@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+from weakref import finalize, ref
 
 from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
@@ -21,8 +23,9 @@ from esper.runtime.launcher import launcher_of
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
 BELL_FD, WORLD_SIZE = "ESPER_LINK_BELL_FD", "ESPER_LINK_WORLD_SIZE"
 _BUFFER_BYTES = 1 << 20
-_MUCH_BYTES = 1 << 16
-"""Behind so much there may be more that the socket had no room for, and no ring tells when it has."""
+_MUCH_BYTES = 1 << 10
+"""Behind so much there may be more that the socket had no room for, and no ring tells when it has: of the smallest
+messages 278 fill it, which is 3 KB."""
 
 
 class Link:
@@ -43,10 +46,11 @@ class Link:
         self._unsent = b""
         self._bell = new_bell()
         self.bell = mapped(self._bell.fileno())
+        finalize(self, self._bell.close)
         self.alive = False
         self.decided = ""
         self.num_starts = 0
-        os.register_at_fork(after_in_child=self._close_sockets)
+        os.register_at_fork(after_in_child=partial(_close_in_child, ref(self)))  # which is kept for good
 
     @property
     def pid(self) -> int | None:
@@ -132,7 +136,8 @@ class Link:
         if not data:
             self.alive = False
             return []
-        self.bell[0] = len(data) >= _MUCH_BYTES
+        if len(data) >= _MUCH_BYTES:  # and else it stays as it is: it may have rung again by now
+            self.bell[0] = 1
         return self._decoder.feed(data)
 
     def _push_rows(self) -> None:
@@ -160,6 +165,11 @@ class Link:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+
+def _close_in_child(link: ref[Link]) -> None:
+    if (held := link()) is not None:
+        held._close_sockets()
 
 
 def await_ready(link: Link, timeout_s: float) -> str:

@@ -1,0 +1,87 @@
+"""The trainer's bell is rung as long as there may be something to find, and goes with its link."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from contextlib import suppress
+
+from esper.leyline import contracts as pb
+from esper.leyline.frames import FrameDecoder, encode
+from esper.runtime.bell import ring
+from esper.runtime.link import Link
+
+MESSAGE = pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=1))
+
+
+def linked(control: socket.socket) -> Link:
+    """As after a start, but for the process."""
+    link = Link({})
+    link._control, link._decoder, link.alive = control, FrameDecoder(pb.ToTrainer), True
+    control.setblocking(False)
+    return link
+
+
+class Overtaken(socket.socket):
+    """One more message comes, and rings, once it has been read."""
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        data = super().recv(size, flags)
+        self.peer.send(encode(MESSAGE))
+        ring(self.link.bell)
+        return data
+
+    peer: socket.socket
+    link: Link
+
+
+def test_what_comes_just_after_a_look_has_rung() -> None:
+    ours, peer = socket.socketpair()
+    control = Overtaken(fileno=ours.detach())
+    link = linked(control)
+    control.peer, control.link = peer, link
+    peer.send(encode(MESSAGE))
+
+    came = link._receive(control)
+
+    assert (len(came), link.bell[0]) == (1, 1)
+    peer.close()
+    control.close()
+
+
+def test_a_look_at_a_socket_that_was_full_has_the_next_step_look_again() -> None:
+    control, peer = socket.socketpair()
+    link, num = linked(control), 0
+    peer.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            peer.send(encode(MESSAGE))
+            num += 1
+
+    came = link._receive(control)
+
+    assert (len(came), link.bell[0]) == (num, 1)
+    peer.close()
+    control.close()
+
+
+def test_a_link_that_is_let_go_keeps_no_descriptor() -> None:
+    link = Link({})
+    bell = os.fstat(link._bell.fileno())
+    assert bell.st_ino in inodes(bell.st_dev)
+
+    del link
+    gc.collect()
+
+    assert bell.st_ino not in inodes(bell.st_dev)
+
+
+def inodes(device: int) -> list[int]:
+    """Of what this process has open there."""
+    found = []
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):  # that of the listing itself is closed by now
+            stat = os.fstat(int(name))
+            found += [stat.st_ino] if stat.st_dev == device else []
+    return found

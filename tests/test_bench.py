@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import script  # noqa: E402
 from bus_arms.arm import ArmError  # noqa: E402
+from bus_arms.pace import counted_s  # noqa: E402
 from bus_rows import consume  # noqa: E402
 from bus_rows.served import measured  # noqa: E402
 from bus_rows.session import QUICK, Amounts, Session  # noqa: E402
@@ -52,6 +53,11 @@ def test_a_file_of_rows_is_a_script_that_prints_one_json_object_a_line_and_nothi
     assert {(line["bench"], line["row"]) for line in lines} == {("checkpoints", "checkpoints-forgeries")}
     assert {*lines[0]} >= {"bench", "row", "arm", "stat", "value", "unit", "n", "label"}
     assert sum(line["value"] for line in lines) >= lines[0]["n"] and ended.value.code == 0
+
+
+def test_a_kernel_that_does_not_count_says_nothing_of_who_waited_for_a_processor() -> None:
+    assert counted_s("2000000000 500000000 17\n") == [2.0, 0.5]
+    assert counted_s("0 0 0\n") == []
 
 
 def test_the_median_and_the_tail_are_elements_of_the_sample() -> None:

@@ -166,7 +166,13 @@ async def ran_and_waited_s(url: str, directory: str, of_server: bool = False) ->
         async with plain(url) as redis:
             process = str((await redis.info("server"))["process_id"])
     told = Path(f"/proc/{process}/schedstat")
-    return [int(nanoseconds) / 1e9 for nanoseconds in told.read_text().split()[:2]] if told.exists() else []
+    return counted_s(told.read_text()) if told.exists() else []
+
+
+def counted_s(schedstat: str) -> list[float]:
+    """What the kernel says there of running and of waiting; one that does not count says zeros."""
+    ran_and_waited = [int(nanoseconds) / 1e9 for nanoseconds in schedstat.split()[:2]]
+    return ran_and_waited if any(ran_and_waited) else []
 
 
 async def server_seconds(url: str, directory: str) -> float:

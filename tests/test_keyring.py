@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from traceback import TracebackException
 
 import pytest
 
 from esper.errors import RefusedError, SettingError
+from esper.leyline.envelope import COMMAND_CAP_BYTES
 from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
 from esper.leyline.kinds import OPENS, SEALS, Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from tests.sealed import CONTROLLER, ENTRY, MASTER, NOW_MS, NOW_NS, RUN, command, refusal
+from tests.sealed import CONTROLLER, ENTRY, MASTER, NOW_MS, NOW_NS, RUN, command, controller, refusal
 
 KEY_ID = CONTROLLER.validities[0].key_id
 
@@ -179,6 +181,24 @@ def test_the_last_valid_key_is_retired_only_by_force() -> None:
 def test_with_every_key_retired_nothing_is_sealed() -> None:
     with pytest.raises(SettingError, match="retired"):
         CONTROLLER.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS + 400 * 86_400 * SECOND_NS)
+
+
+def test_what_shows_the_frames_of_a_refusal_shows_no_signing_key() -> None:
+    big = command()
+    big.annotations["note"] = "x" * COMMAND_CAP_BYTES
+    key = CONTROLLER.signing_key(KEY_ID, Role.CONTROLLER)
+    assert key is not None
+
+    with pytest.raises(RefusedError) as refused:
+        controller().seal(big)
+
+    shown = "".join(TracebackException.from_exception(refused.value, capture_locals=True).format())
+    assert "line = " in shown and written(bytes(key)) not in shown.replace("\\'", "'")
+
+
+def written(value: bytes) -> str:
+    """As it stands in the repr of something that holds it."""
+    return repr(value)[2:-1].replace("\\'", "'")
 
 
 def test_the_table_of_roles_in_the_docs_is_the_one_in_force() -> None:

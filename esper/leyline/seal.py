@@ -73,6 +73,10 @@ class _Line(NamedTuple):
     until_ns: int
     keyring_version: int
 
+    def __repr__(self) -> str:
+        """Not the keys: some who report an error show what the functions on its way held."""
+        return f"<{self.domain.name.lower()} line>"
+
 
 class Sealer:
     """Seals what one producer says in one role. A fresh incarnation each: sequences are never used twice."""

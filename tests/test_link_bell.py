@@ -7,9 +7,11 @@ import os
 import socket
 from contextlib import suppress
 
+import pytest
+
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.runtime.bell import ring
+from esper.runtime.bell import mapped, new_bell, ring
 from esper.runtime.link import Link
 
 MESSAGE = pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=1))
@@ -75,6 +77,19 @@ def test_a_link_that_is_let_go_keeps_no_descriptor() -> None:
     gc.collect()
 
     assert bell.st_ino not in inodes(bell.st_dev)
+
+
+def refused(name: str) -> int:
+    raise PermissionError(name)
+
+
+def test_where_the_kernel_refuses_memory_without_a_name_a_file_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "memfd_create", refused)
+
+    with new_bell() as file:
+        ring(mapped(file.fileno()))
+
+        assert mapped(file.fileno())[0] == 1
 
 
 def inodes(device: int) -> list[int]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from esper.errors import CheckpointError, RefusedError
 from esper.kasmina.fossil import Fossils
+from esper.kasmina.guarded import BlueprintFault, guarded
 from esper.kasmina.hooks import HookCensus, Remains
 from esper.kasmina.kept import withdraw
 from esper.kasmina.kernels import warmed
@@ -31,7 +32,7 @@ from esper.kasmina.seed_data import (
     tensors_of,
 )
 from esper.kasmina.sites import neighbours, put_in_order
-from esper.kasmina.slot import BlueprintFault, Slot, guarded
+from esper.kasmina.slot import Slot
 from esper.kernels.residual import Scaled
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import ACTIVE_STAGES

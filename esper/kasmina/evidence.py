@@ -19,11 +19,12 @@ from esper.kasmina.gates import (
     ResetEvidence,
     StabilityEvidence,
 )
+from esper.kasmina.guarded import delta_of
 from esper.kasmina.paired import Holdout, cuda_devices, gains, paired_gain, undisturbed
 from esper.kasmina.ring import GraphCounts, Ring
 from esper.kasmina.seed import Seed, compiled_graphs
 from esper.kasmina.sites import absent
-from esper.kasmina.slot import SiteShape, Slot, delta_of
+from esper.kasmina.slot import SiteShape, Slot
 
 Value = float | Tensor | None
 Reduce = Callable[[Tensor], Tensor]

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from esper.errors import RefusedError
 from esper.kasmina.evidence import Generators, Value, Witness
 from esper.kasmina.gates import SanityEvidence
+from esper.kasmina.guarded import BlueprintFault, delta_of, guarded
 from esper.kasmina.hooks import NewHooks
 from esper.kasmina.monitor import GradientIsolationMonitor
 from esper.kasmina.paired import cuda_devices
-from esper.kasmina.slot import BlueprintFault, Prepared, SiteShape, Slot, delta_of, guarded
+from esper.kasmina.slot import Prepared, SiteShape, Slot
 from esper.kasmina.weighing import weighed
 from esper.kernels.blueprints import Blueprint
 from esper.kernels.kernel import Kernel

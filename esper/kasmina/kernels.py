@@ -12,7 +12,8 @@ from esper.errors import RefusedError
 from esper.kasmina.displaced import misfit_of
 from esper.kasmina.evidence import Witness
 from esper.kasmina.germination import UNSEEN, Findings, built, seed_dtype
-from esper.kasmina.slot import BlueprintFault, SiteShape, Slot, guarded
+from esper.kasmina.guarded import BlueprintFault, guarded
+from esper.kasmina.slot import SiteShape, Slot
 from esper.kernels.blueprints import Blueprint, find
 from esper.kernels.kernel import Kernel, KernelId
 from esper.kernels.pools import Pool

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from esper.errors import SettingError
+from esper.kasmina.guarded import delta_of
 from esper.kasmina.naming import found
 from esper.kasmina.outputs import joinable
 from esper.kasmina.seed import Seed
-from esper.kasmina.slot import delta_of
 from esper.kernels.distillation import StaticKDLoss
 
 

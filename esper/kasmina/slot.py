@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
-from torch.utils.checkpoint import _StopRecomputationError
 from torch.utils.hooks import RemovableHandle
 
 from esper.kasmina.config import KasminaConfig
+from esper.kasmina.guarded import BlueprintFault, delta_of, regional_delta
 from esper.kasmina.handed import Handed
 from esper.kasmina.isolation import add, blend, measured, shadow, transformed, weighed_apart
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, shared
@@ -22,8 +22,6 @@ from esper.kasmina.seed import Seed
 from esper.kernels.regional import Forward, Regions
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, SHADOWING, TRAINING
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +40,6 @@ class SiteShape:
             torch.linspace(-1, 1, self.input.numel(), device=self.device).reshape(self.input).to(self.input_dtype),
             torch.linspace(-1, 1, self.output.numel(), device=self.device).reshape(self.output).to(self.dtype),
         )
-
-
-class BlueprintFault:
-    """What a blueprint's code raised."""
-
-    def __init__(self, error: Exception) -> None:
-        self.detail = f"{type(error).__name__}: {error}"
-
-
-def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:
-    """The one boundary to a blueprint, which is anybody's code: whatever it raises must not stop the host."""
-    try:
-        return call(*args)
-    except _StopRecomputationError:  # how checkpointing ends a recomputation early: the host's doing
-        raise
-    except Exception as error:  # noqa: BLE001
-        return BlueprintFault(error)
-
-
-def delta_of(module: Callable[[Tensor, Tensor], Tensor], x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
-    """Run a seed's module."""
-    delta: Any = guarded(module, x, h)
-    if isinstance(delta, Tensor | BlueprintFault):
-        return delta
-    return BlueprintFault(TypeError(f"delta is a {type(delta).__name__}; expected a tensor"))
-
-
-def regional_delta(region: Forward, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
-    """Run a seed's module in the code that was compiled for its structure."""
-    return delta_of(partial(region, module), x, h)
 
 
 class Prepared(NamedTuple):

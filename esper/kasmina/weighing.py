@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from esper.kasmina.slot import BlueprintFault, guarded
+from esper.kasmina.guarded import BlueprintFault, guarded
 
 FILLS = {
     *(nn.init.uniform_, nn.init.normal_, nn.init.constant_, nn.init.kaiming_uniform_),

@@ -321,7 +321,8 @@ class Session:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.portrait.gradients.ask(order.commit.round, self.step_number)
             self._telling.answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
-            self._keep_outcomes(order)
+            if self.requested is not None:
+                self._telling.outcomes(order.commit.round, self.requested.take_outcomes())
             self._chronicle.orders_carried_out()
             if self.checkpoints is not None:
                 self.checkpoints.note(order)
@@ -330,12 +331,6 @@ class Session:
             boundary.voted(vote)
             self.exchange.say(pb.ToRuntime(vote=vote))
         return bool(boundary.paused_before) or boundary.must_wait(self.step_number)
-
-    def _keep_outcomes(self, order: pb.CommitOrder) -> None:
-        outcomes = [] if self.requested is None else self.requested.take_outcomes()
-        if outcomes and self.portrait.place.rank == 0:  # every rank has the same
-            record = records.judged(self.portrait, order.commit.round, outcomes)
-            self.exchange.say(pb.ToRuntime(record=record))
 
     def _in_emergency(self, reason: str) -> None:
         """A breaker opened: tell of it, at once and in every tier, and save what can be saved."""

@@ -12,6 +12,7 @@ from esper.kasmina.prefetch import Prefetched
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import short
+from esper.session import records
 from esper.session.exchange import Exchange
 from esper.session.lessons import Said
 from esper.session.portrait import Portrait
@@ -69,6 +70,11 @@ class Telling:
         """The script has put another module in the place of a site's."""
         self.exchange.rows.note(WARNING, "site.displaced", site=site, detail=detail)
         log.warning("site.displaced", step=step, site=site, detail=detail)
+
+    def outcomes(self, round_: int, outcomes: Sequence[pb.CommandReceipt]) -> None:
+        """What became of the requests of a round's commit, on the run's record, by rank 0: every rank has the same."""
+        if outcomes and self.portrait.place.rank == 0:
+            self.exchange.say(pb.ToRuntime(record=records.judged(self.portrait, round_, outcomes)))
 
     def importance(self, requests: Sequence[pb.StructuralPruningRequest], step: int, epoch: int) -> None:
         """In a heartbeat each, from rank 0: every rank has the same."""

@@ -1,0 +1,44 @@
+"""The boundary to a blueprint's code, which is anybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import _StopRecomputationError
+
+from esper.kernels.regional import Forward
+
+Made = TypeVar("Made")
+
+
+class BlueprintFault:
+    """What a blueprint's code raised."""
+
+    def __init__(self, error: Exception) -> None:
+        self.detail = f"{type(error).__name__}: {error}"
+
+
+def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:
+    """The one boundary to a blueprint, which is anybody's code: whatever it raises must not stop the host."""
+    try:
+        return call(*args)
+    except _StopRecomputationError:  # how checkpointing ends a recomputation early: the host's doing
+        raise
+    except Exception as error:  # noqa: BLE001
+        return BlueprintFault(error)
+
+
+def delta_of(module: Callable[[Tensor, Tensor], Tensor], x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
+    """Run a seed's module."""
+    delta: Any = guarded(module, x, h)
+    if isinstance(delta, Tensor | BlueprintFault):
+        return delta
+    return BlueprintFault(TypeError(f"delta is a {type(delta).__name__}; expected a tensor"))
+
+
+def regional_delta(region: Forward, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault:
+    """Run a seed's module in the code that was compiled for its structure."""
+    return delta_of(partial(region, module), x, h)

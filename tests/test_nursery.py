@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -12,7 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nursery import SHARED, Born, nursed, shared
+from tests.faults.nursery import SHARED, Born, Nursery, nursed, shared
+from tests.faults.processes import ROOT, wait_until
+
+ASKS = """
+import json, signal, sys
+from pathlib import Path
+from tests.faults.nursery import Cradle
+
+place, arguments, log = sys.argv[1:]
+asked = Cradle(Path(place)).role("tests.faults.roles.nursery", json.loads(arguments), Path(log)).start()
+print(asked.pid, flush=True)
+signal.pause()
+"""
 
 
 def test_a_signal_to_one_that_is_buried_already_and_not_told_of_yet_is_no_error(short_directory: Path) -> None:
@@ -51,3 +64,16 @@ def test_a_session_shares_its_nursery_with_whoever_needs_no_more_than_that_has_i
     assert sockets == (session / "plain" / "nursery.sock", own / "nursery.sock")
     assert "Namespaces are one honking great idea" in (tmp_path / "said.log").read_text()
     assert SHARED not in os.environ
+
+
+def test_what_was_asked_for_dies_with_whoever_asked_for_it(short_directory: Path, tmp_path: Path) -> None:
+    place = short_directory / "inner.sock"
+    inner = {"modules": [], "socket": str(place)}  # one that ends by itself would show nothing
+    with Nursery(short_directory, []) as nursery:
+        told = [str(nursery.socket), json.dumps(inner), str(tmp_path / "said.log")]
+        with subprocess.Popen([sys.executable, "-c", ASKS, *told], cwd=ROOT, stdout=subprocess.PIPE) as asking:
+            assert asking.stdout is not None
+            pid = int(asking.stdout.readline())
+            wait_until(place.exists, "it has begun")
+            asking.kill()
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it is gone too")

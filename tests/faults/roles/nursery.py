@@ -7,12 +7,13 @@ import gc
 import json
 import os
 import runpy
-import selectors
+import select
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 from esper.runtime.collecting import end_soon, loading
 
@@ -40,27 +41,65 @@ def preload(modules: Sequence[str]) -> None:
 
 
 def attend(listener: socket.socket) -> None:
-    """One child for each connection; when it ends, its exit status is the connection's last line."""
-    selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ)
+    """One child for each connection; when it ends, its exit status is the connection's last line.
+
+    It is killed where whoever asked for it hangs up before that, or dies: nobody else would end it in a session's time.
+    """
+    events, born, asked = select.epoll(), dict[int, Birth](), dict[int, Birth]()
+    events.register(listener, select.EPOLLIN)
     while True:
-        for key, _ in selector.select():
-            if key.fileobj is listener:
+        for descriptor, _ in events.poll():
+            if descriptor == listener.fileno():
                 connection, _ = listener.accept()
                 pid = os.fork()
                 if pid == 0:
-                    be_born(connection, [each.fd for each in selector.get_map().values()])
+                    be_born(connection, [events.fileno(), listener.fileno(), *born])
                     return
-                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
-            else:
-                selector.unregister(key.fileobj)
-                os.close(key.fd)
-                bury(*key.data)
+                birth = Birth(pid, os.pidfd_open(pid), connection)
+                born[birth.pidfd] = asked[connection.fileno()] = birth
+                events.register(birth.pidfd, select.EPOLLIN)
+                events.register(connection, select.EPOLLRDHUP)
+            elif descriptor in born:
+                birth = born.pop(descriptor)
+                if asked.pop(birth.connection.fileno(), None) is not None:
+                    events.unregister(birth.connection)
+                events.unregister(descriptor)
+                os.close(descriptor)
+                bury(birth)
+            elif descriptor in asked and hung_up(asked[descriptor].connection):  # and not one that was here before
+                events.unregister(descriptor)
+                orphaned(asked.pop(descriptor).pid)
 
 
-def bury(pid: int, connection: socket.socket) -> None:
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with connection:
+class Birth(NamedTuple):
+    """A child, how its end is heard of, and who asked for it."""
+
+    pid: int
+    pidfd: int
+    connection: socket.socket
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """What the child has yet to read stays there."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def orphaned(pid: int) -> None:
+    """Its group, or itself where it leads none yet; it is there, as nobody has buried it."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(pid, signal.SIGKILL)
+
+
+def bury(birth: Birth) -> None:
+    code = os.waitstatus_to_exitcode(os.waitpid(birth.pid, 0)[1])
+    with birth.connection as connection:
         try:
             connection.sendall(f"{code}\n".encode())
         except OSError:

@@ -77,3 +77,16 @@ def test_what_was_asked_for_dies_with_whoever_asked_for_it(short_directory: Path
             wait_until(place.exists, "it has begun")
             asking.kill()
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it is gone too")
+
+
+def test_a_nursery_of_the_session_that_could_not_import_says_so_at_once(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SHARED, raising=False)
+
+    with (
+        shared(short_directory, {"plain": ["json.nosuch"]}),
+        pytest.raises(AssertionError, match=r"No module named 'json\.nosuch'"),
+        nursed(short_directory, ["json.nosuch"]),
+    ):
+        pass

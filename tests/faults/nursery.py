@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.faults.processes import Child, Process, Running, wait_until
+from tests.faults.processes import Child, Process, Running, has_ended, wait_until
 
 SHARED = "NURSERIES"
-"""In the environment: sockets of the nurseries that a session shares, and what each has imported."""
+"""In the environment: sockets of the nurseries that a session shares, and of each its process and what it imports."""
 BORN_S = 60.0
 READY_S = 150.0  # torch takes five seconds of processor time, of which a core gives a twelfth at load 25
 
@@ -60,13 +60,19 @@ class Nursery(Cradle, Process):
 @contextmanager
 def nursed(directory: Path, modules: Sequence[str]) -> Iterator[Cradle]:
     """A nursery that has imported these: one that the session shares, or else an own one, for as long as the block."""
-    for place, known in json.loads(os.environ.get(SHARED, "{}")).items():
-        if {*modules} <= {*known}:
-            wait_until(Path(place).exists, "the nursery of the session is ready", READY_S)
-            yield Cradle(Path(place))
+    for place, told in json.loads(os.environ.get(SHARED, "{}")).items():
+        if {*modules} <= {*told["modules"]}:
+            yield lent(Path(place), told["pid"])
             return
     with Nursery(directory, modules) as own:
         yield own
+
+
+def lent(place: Path, pid: int) -> Cradle:
+    """That of the session, once it is ready. One that could not import something has ended, and says so at once."""
+    wait_until(lambda: place.exists() or has_ended(pid), "the nursery of the session is ready", READY_S)
+    assert place.exists(), place.with_suffix(".log").read_text(errors="replace")[-2000:]
+    return Cradle(place)
 
 
 @contextmanager
@@ -78,7 +84,8 @@ def shared(directory: Path, kinds: Mapping[str, Sequence[str]]) -> Iterator[None
             (directory / name).mkdir()
             nursery = Nursery(directory / name, modules)
             stack.callback(nursery.discard)
-            places[str(nursery.begin().socket)] = list(modules)
+            nursery.begin()
+            places[str(nursery.socket)] = {"pid": nursery.pid, "modules": list(modules)}
         os.environ[SHARED] = json.dumps(places)
         stack.callback(os.environ.pop, SHARED, None)
         yield

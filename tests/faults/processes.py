@@ -166,6 +166,14 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
+def has_ended(pid: int) -> bool:
+    """Buried or not."""
+    try:
+        return state_of(pid) == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 class TooLateError(AssertionError):
     """Something that was to come did not, in time."""
 

@@ -37,9 +37,8 @@ class Rows:
     shed_by_level: Counter[pb.TelemetryLevel] = field(default_factory=Counter)
     non_finite: int = 0
     last: dict[str, float] = field(default_factory=dict)
-    plain: Plain = field(
-        default_factory=Plain
-    )  # made as well: rows behind all others, to which steps add by themselves
+    # Made as well: rows behind all others, to which steps add by themselves.
+    plain: Plain = field(default_factory=Plain)
     _made: int = 0
     _num_shed: int = 0
     _numbered: int = 0

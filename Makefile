@@ -104,8 +104,9 @@ clean:
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # torch first: it decides which build of the rest fits. The stamp is written last, so a broken set-up is begun anew.
-# The pip that Python 3.11 brings reads an index in more than twice the time. Modules are compiled when they are first
-# imported, as most never are; torch's at once, on the other core, or both workers of pytest would compile them.
+# The pip that Python 3.11 brings reads an index in more than twice the time, and does where there is no newer one.
+# Modules are compiled when they are first imported, as most never are; torch's at once, on the other core, or both
+# workers of pytest would compile them.
 # What a shell has in its background hears no Ctrl-C, hence the trap: it would write on where `make clean` deletes.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -113,7 +114,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV); this takes a few minutes, once."
 	@$(PYTHON) -m venv $(VENV) || { \
 		echo "$(PYTHON) can't make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 2; }
-	$(PIP) --no-compile --upgrade 'pip>=26' -c constraints.txt
+	-$(PIP) --no-compile --upgrade 'pip>=26' -c constraints.txt
 	$(PIP) --no-compile "$(TORCH)" 'setuptools>=77' -c constraints.txt
 	$(RUN)/python -m compileall -qq $(VENV)/lib/python3*/site-packages/torch & trap "kill $$!" INT TERM; \
 		PYTHONWARNINGS=ignore $(PIP) --no-compile --no-build-isolation -e '.[dev]' -c constraints.txt; \

@@ -55,6 +55,7 @@ def test_a_session_shares_its_nursery_with_whoever_needs_no_more_than_that_has_i
     session.mkdir()
 
     with shared(session, {"plain": ["this", "json.tool"]}):
+        assert "json.tool" not in os.environ[SHARED]  # by which a process that is started meanwhile would be known
         with nursed(own, ["this"]) as lent:
             born = lent.started("this", tmp_path / "said.log", {})
             assert born.wait(60.0) == 0

@@ -15,7 +15,8 @@ from typing import Any, Self
 from tests.faults.processes import Child, Process, Running, has_ended, wait_until
 
 SHARED = "NURSERIES"
-"""In the environment: sockets of the nurseries that a session shares, and of each its process and what it imports."""
+"""In the environment: sockets of the nurseries that a session shares. Beside each lies, as JSON, its process and what
+it imports: what tests start has the same environment, and some of it is known by the modules that it names."""
 BORN_S = 60.0
 READY_S = 150.0  # torch takes five seconds of processor time, of which a core gives a twelfth at load 25
 
@@ -60,9 +61,10 @@ class Nursery(Cradle, Process):
 @contextmanager
 def nursed(directory: Path, modules: Sequence[str]) -> Iterator[Cradle]:
     """A nursery that has imported these: one that the session shares, or else an own one, for as long as the block."""
-    for place, told in json.loads(os.environ.get(SHARED, "{}")).items():
+    for place in map(Path, filter(None, os.environ.get(SHARED, "").split(os.pathsep))):
+        told = json.loads(place.with_suffix(".json").read_text())
         if {*modules} <= {*told["modules"]}:
-            yield lent(Path(place), told["pid"])
+            yield lent(place, told["pid"])
             return
     with Nursery(directory, modules) as own:
         yield own
@@ -79,14 +81,16 @@ def lent(place: Path, pid: int) -> Cradle:
 def shared(directory: Path, kinds: Mapping[str, Sequence[str]]) -> Iterator[None]:
     """Nurseries for every process of a session that starts meanwhile; they import beside what follows."""
     with ExitStack() as stack:
-        places = {}
+        places = []
         for name, modules in kinds.items():
             (directory / name).mkdir()
             nursery = Nursery(directory / name, modules)
             stack.callback(nursery.discard)
             nursery.begin()
-            places[str(nursery.socket)] = {"pid": nursery.pid, "modules": list(modules)}
-        os.environ[SHARED] = json.dumps(places)
+            told = {"pid": nursery.pid, "modules": list(modules)}
+            nursery.socket.with_suffix(".json").write_text(json.dumps(told))
+            places.append(str(nursery.socket))
+        os.environ[SHARED] = os.pathsep.join(places)
         stack.callback(os.environ.pop, SHARED, None)
         yield
 

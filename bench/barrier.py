@@ -11,4 +11,10 @@ from barrier_rows import digest, rounds
 from barrier_rows.amounts import AMOUNTS
 from bus_rows.served import rows_of
 
-ROWS = rows_of("barrier", {"rounds": rounds.measure, "digest": digest.measure}, AMOUNTS)
+FAMILY = "barrier"
+ROWS = rows_of(FAMILY, {"rounds": rounds.measure, "digest": digest.measure}, AMOUNTS)
+
+if __name__ == "__main__":
+    from script import main
+
+    main([FAMILY], __file__)

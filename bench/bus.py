@@ -11,8 +11,9 @@ from bus_rows import allocations, consume, flat, latency, publish
 from bus_rows.served import rows_of
 from bus_rows.session import AMOUNTS
 
+FAMILY = "bus"
 ROWS = rows_of(
-    "bus",
+    FAMILY,
     {
         "consume": consume.measure,
         "publish": publish.measure,
@@ -22,3 +23,8 @@ ROWS = rows_of(
     },
     AMOUNTS,
 )
+
+if __name__ == "__main__":
+    from script import main
+
+    main([FAMILY], __file__)

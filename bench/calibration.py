@@ -18,4 +18,4 @@ ROWS = (Measurement(FAMILY, FAMILY, measured_by("calibrated:measure", HERE), tim
 if __name__ == "__main__":
     from script import main
 
-    main(__file__, FAMILY)
+    main([FAMILY], __file__)

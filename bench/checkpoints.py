@@ -49,4 +49,4 @@ ROWS = tuple(
 if __name__ == "__main__":
     from script import main
 
-    main(__file__, FAMILY)
+    main([FAMILY], __file__)

@@ -13,4 +13,4 @@ from kasmina_rows.table import FAMILY, ROWS as ROWS
 if __name__ == "__main__":
     from script import main
 
-    main(__file__, FAMILY)
+    main([FAMILY], __file__)

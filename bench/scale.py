@@ -17,4 +17,4 @@ ROWS = rows_of(FAMILY, {"carried": carried, "fanned-out": fanned_out, "grown": g
 if __name__ == "__main__":
     from script import main
 
-    main(__file__, FAMILY)
+    main([FAMILY], __file__)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from esper.cli.main import app
 
 EFFORTS = {"--quick", "--gate", "--full"}
 
 
-def main(file: str, family: str) -> None:
-    """With the options of `esper bench run`, and its status; at full effort, where no other one is asked for."""
+def main(rows: Sequence[str], file: str | None = None) -> None:
+    """With the options of `esper bench run`, and its status; at full effort, where no other one is asked for.
+
+    `rows`: names or families that are measured where none is given first, in `python bench/bus.py bus-latency`.
+    """
     given = sys.argv[1:]
+    named = given and not given[0].startswith("-")
+    origin = ["--from", file] if file else []
     effort = [] if EFFORTS & {*given} else ["--full"]
-    app(["bench", "run", family, "--from", file, *effort, *given])
+    app(["bench", "run", *([] if named else rows), *origin, *effort, *given])

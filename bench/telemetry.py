@@ -11,8 +11,14 @@ from bus_rows.served import rows_of
 from telemetry_rows import critical, fold, latency, ratio
 from telemetry_rows.amounts import AMOUNTS
 
+FAMILY = "tiers"
 ROWS = rows_of(
-    "tiers",
+    FAMILY,
     {"fold": fold.measure, "latency": latency.measure, "ratio": ratio.measure, "critical": critical.measure},
     AMOUNTS,
 )
+
+if __name__ == "__main__":
+    from script import main
+
+    main([FAMILY], __file__)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -38,16 +40,42 @@ def test_arms_have_their_median_and_their_tail_as_ratios_to_one_of_them() -> Non
     assert found["ours", "p50"] == Ratio("bare", 2.0, 2.0, 2.0) and found["bare", "p50"] is None
 
 
+[PARTS] = re.findall(r"^PARTS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("part", PARTS.split())
+def test_every_file_of_rows_is_a_script_of_its_rows(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = ROOT / "bench" / f"{part}.py"
+    asked: list[list[str]] = []
+    monkeypatch.setattr(script, "app", asked.append)
+    monkeypatch.setattr(sys, "argv", [str(file), "--json"])
+
+    runpy.run_path(str(file), run_name="__main__")
+
+    [[bench, verb, family, *options]] = asked
+    assert (bench, verb, options) == ("bench", "run", ["--from", str(file), "--full", "--json"])
+    assert family in {row.family for row in registered([file]).values()}
+
+
+def test_the_script_of_steps_names_rows_that_the_suite_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(script, "app", asked.append)
+    monkeypatch.setattr(sys, "argv", ["step.py", "--gate"])
+
+    runpy.run_path(str(ROOT / "bench" / "step.py"), run_name="__main__")
+
+    [[_, _, *rows, effort]] = asked
+    assert rows and {*rows} <= {*registered()} and effort == "--gate"
+
+
 def test_a_file_of_rows_is_a_script_that_prints_one_json_object_a_line_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["checkpoints.py", "--json", "--quick", "--store", str(tmp_path)])
-    file = ROOT / "bench" / "checkpoints.py"
-    only = tmp_path / "only.py"
-    only.write_text(f"import runpy\nROWS = runpy.run_path({str(file)!r})['ROWS'][2:3]\n")
+    chosen = ["checkpoints-forgeries", "--json", "--quick", "--store", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["checkpoints.py", *chosen])
 
     with pytest.raises(SystemExit) as ended:
-        script.main(str(only), "checkpoints")
+        script.main(["checkpoints"], str(ROOT / "bench" / "checkpoints.py"))
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {(line["bench"], line["row"]) for line in lines} == {("checkpoints", "checkpoints-forgeries")}

@@ -17,3 +17,8 @@ ROWS = (
     Measurement("peers-throughput-packet", FAMILY, partial(throughput, "peers-throughput-packet", "packet")),
     Measurement("peers-latency-command", FAMILY, partial(soon, "peers-latency-command", "command")),
 )
+
+if __name__ == "__main__":
+    from script import main
+
+    main([FAMILY], __file__)

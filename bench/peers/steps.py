@@ -11,5 +11,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from esper.bench.row import Measurement
 from peers.telling import telling
 
-NAME = "peers-telemetry-step"
-ROWS = (Measurement(NAME, "peers", partial(telling, NAME)),)
+FAMILY, NAME = "peers", "peers-telemetry-step"
+ROWS = (Measurement(NAME, FAMILY, partial(telling, NAME)),)
+
+if __name__ == "__main__":
+    from script import main
+
+    main([FAMILY], __file__)

@@ -40,7 +40,7 @@ mutants: $(READY)
 # What takes hours: the fault table and the simulation at full size. Stopped and begun anew, it goes on where it was.
 soak: $(READY)
 	$(RUN)/python bench/simulate.py --seeds 2000
-	$(RUN)/python bench/faults.py --tier full --seed 1 --out soak.json
+	$(RUN)/python bench/faults.py --tier full --seed 1 --report soak.json
 
 # What it costs, measured here: one row of each family, a few minutes on two cores. More in `esper bench --help`.
 bench: $(READY)

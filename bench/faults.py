@@ -45,14 +45,14 @@ def main() -> int:
     given = arguments()
     for row in chosen(given.row) if given.amounts else ():
         row.amounts(given.tier, dict(given.amounts))  # a name that there is not ends it before anything begins
-    done = earlier(given.out, given.tier, given.seed) if given.out else {}
+    done = earlier(given.report, given.tier, given.seed) if given.report else {}
     for row in chosen(given.row):
         total = 1 if given.tier == "ci" else row.num_chunks
         state = done.setdefault(row.name, Done(row.name, total))
         for chunk in wanted(given.chunk, total, state):
             run_chunk(row, chunk, given, state)
-            if given.out:
-                given.out.write_text(json.dumps(report(done, given.tier, given.seed), indent=1) + "\n")
+            if given.report:
+                keep(given.report, report(done, given.tier, given.seed))
         print(line(state), flush=True)
     return int(any(state.result.broken for state in done.values()))
 
@@ -63,14 +63,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of what is done when")
     parser.add_argument("--row", action="append", default=[], help="only this row; may be given several times")
     parser.add_argument("--chunk", type=int, help="only this part of a full row")
-    parser.add_argument("--out", type=Path, help="the report; parts that it already holds are not done again")
+    parser.add_argument("--report", type=Path, help="where to; parts that it already holds are not done again")
     told = "another amount than the tier's, as seconds=60; such parts stand in no report"
     parser.add_argument(
         "--set", dest="amounts", type=amount, action="append", default=[], metavar="NAME=NUMBER", help=told
     )
     given = parser.parse_args()
-    if given.amounts and given.out:
-        parser.error("--set is for a try; expected no --out, whose report is of what the tier asks for")
+    if given.amounts and given.report:
+        parser.error("--set is for a try; expected no --report, which is of what the tier asks for")
     return given
 
 
@@ -89,7 +89,8 @@ def chosen(names: Sequence[str]) -> Iterator[Row]:
 
 
 def wanted(only: int | None, total: int, state: Done) -> list[int]:
-    return [only] if only is not None else [chunk for chunk in range(total) if chunk not in state.chunks]
+    asked = range(total) if only is None else [only]
+    return [chunk for chunk in asked if chunk not in state.chunks]
 
 
 def run_chunk(row: Row, chunk: int, given: argparse.Namespace, state: Done) -> None:
@@ -128,6 +129,13 @@ def report(done: dict[str, Done], tier: str, seed: int) -> dict[str, object]:
     machine = f"{platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
     rows = [state.as_fields() for state in done.values()]
     return {"bench": "faults", "tier": tier, "seed": seed, "machine": machine, "rows": rows}
+
+
+def keep(path: Path, told: dict[str, object]) -> None:
+    """Whole or not at all: hours may be in what lies there already."""
+    aside = path.with_name(f"{path.name}.new")
+    aside.write_text(json.dumps(told, indent=1) + "\n")
+    aside.replace(path)
 
 
 def earlier(path: Path, tier: str, seed: int) -> dict[str, Done]:

@@ -156,6 +156,23 @@ def test_a_commit_that_names_an_entry_refused_here_stops_the_rank() -> None:
         orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
 
 
+def test_an_entry_refused_after_its_commit_was_read_stops_the_rank_too() -> None:
+    orders = Orders()
+    orders.on_commit(commit(1, "1-0", "2-0"), delivery("decisions", "9-0"))  # the logs are read side by side
+    orders.on_refused("commands", delivery("commands", "2-0"), REPLAYED)
+
+    with pytest.raises(TrainingError, match="entry 2-0 of :commands, refused here: was met before"):
+        orders.on_command("commands", *command("1-0"))
+
+
+def test_a_commit_does_not_wait_for_an_entry_that_is_refused() -> None:
+    orders = Orders()
+    orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
+
+    with pytest.raises(TrainingError, match="refused here: was met before"):
+        orders.on_refused("commands", delivery("commands", "1-0"), REPLAYED)
+
+
 def test_a_flood_of_junk_makes_no_rank_forget_what_else_it_refused() -> None:
     orders = Orders()
     orders.on_refused("commands", delivery("commands", "1-0"), REPLAYED)

@@ -59,11 +59,12 @@ class Orders:
         return self._complete()
 
     def on_refused(self, log: str, delivery: Delivery, error: RefusedError) -> None:
-        """Remember that this rank would not carry out an entry, should a commit name it."""
+        """Remember that this rank would not carry out an entry. TrainingError: a commit that waits for it names it."""
         alike = self._refused.setdefault(error.reason, {})
         alike[log, entry_order(delivery.entry_id)] = error.detail
         while len(alike) > MOST_REFUSED:
             alike.pop(next(iter(alike)))
+        self._complete()
 
     def has_room(self, log: str) -> bool:
         """Whether more of this log may be read.

@@ -34,6 +34,16 @@ MUTANTS = (
         ("tests/test_orders.py::test_the_first_decision_of_a_round_counts",),
     ),
     Mutant(
+        "a_commit_waits_forever_for_an_entry_that_is_refused",
+        "esper/runtime/orders.py",
+        """            alike.pop(next(iter(alike)))
+        self._complete()
+""",
+        """            alike.pop(next(iter(alike)))
+""",
+        ("tests/test_orders.py::test_a_commit_does_not_wait_for_an_entry_that_is_refused",),
+    ),
+    Mutant(
         "a_leader_that_was_replaced_is_obeyed",
         "esper/leyline/succession.py",
         "if said.lease_token < self.token:",

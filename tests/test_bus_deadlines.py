@@ -101,6 +101,32 @@ def hold_up(seconds: float) -> None:
         pass
 
 
+async def test_after_a_machine_stood_still_the_server_has_time_to_answer() -> None:
+    loop = asyncio.get_running_loop()
+    watch, watched, limited = Watch(loop), loop.create_future(), loop.create_future()
+    watch.begin(watched, loop.time() + 0.05)
+    waiting = asyncio.create_task(in_time(0.05, limited))
+    await asyncio.sleep(0)
+
+    hold_up(0.6)
+
+    for answer in (watched, limited):
+        loop.call_later(0.3, answer.set_result, "PONG")
+    assert [await watched, await waiting] == ["PONG", "PONG"]
+
+
+async def test_a_server_that_is_gone_meanwhile_is_given_up() -> None:
+    loop = asyncio.get_running_loop()
+    watch, watched = Watch(loop), loop.create_future()
+    watch.begin(watched, loop.time() + 0.05)
+
+    hold_up(0.3)
+
+    for silent in (watched, in_time(0.05, asyncio.Event().wait())):
+        with pytest.raises(TimeoutError):
+            await silent
+
+
 async def test_a_cancellation_as_the_time_runs_out_stays_one() -> None:
     loop = asyncio.get_running_loop()
     watch, waiter = Watch(loop), loop.create_future()
@@ -122,14 +148,18 @@ async def awaited(waiter: asyncio.Future[Any]) -> Any:
 
 
 def test_many_commands_need_one_timer_which_a_closed_connection_takes_along(redis_url: str) -> None:
+    [timer] = [timer for whose, timer in timers_of(redis_url) if isinstance(whose, Watch)]
+
+    assert timer.cancelled()
+
+
+def timers_of(url: str) -> list[tuple[object, asyncio.TimerHandle]]:
+    """Of a hundred commands over one connection, which is then closed."""
     with asyncio.Runner(loop_factory=Noting) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, Noting)
-
-        runner.run(asked_often(redis_url))
-
-        [timer] = [timer for whose, timer in loop.timers if isinstance(whose, Watch)]
-        assert timer.cancelled()
+        runner.run(asked_often(url))
+        return loop.timers
 
 
 class Noting(asyncio.SelectorEventLoop):

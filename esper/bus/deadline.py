@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 LAST_LOOK_S = 0.1
+MOST_MADE_UP_S = 1.0
 
 T = TypeVar("T")
 
@@ -16,6 +17,15 @@ T = TypeVar("T")
 def ends_in(seconds: float | None) -> float:
     """When so much time is over, by the clock of the running loop; None: never."""
     return inf if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+def last_look(end: float, now: float) -> float:
+    """Until when an answer is still looked for that was due at `end`.
+
+    Who comes to look much later was held up, perhaps with the whole machine and so with the server, whom the command
+    may have reached only now: as long again, up to a second.
+    """
+    return now + max(LAST_LOOK_S, min(now - end, MOST_MADE_UP_S))
 
 
 async def in_time(seconds: float | None, exchange: Awaitable[T]) -> T:
@@ -41,13 +51,13 @@ class Limit:
     A cancellation from elsewhere stays one, also where it comes as the time runs out.
     """
 
-    __slots__ = ("_cancelling", "_cut", "_loop", "_task", "_timer")
+    __slots__ = ("_cancelling", "_cut", "_end", "_loop", "_task", "_timer")
 
     def __init__(self, end: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] | None = asyncio.current_task(self._loop)
         self._cancelling = 0 if self._task is None else self._task.cancelling()
-        self._cut = False
+        self._cut, self._end = False, end
         self._timer = self._loop.call_at(end, self._look)
 
     def __enter__(self) -> None:
@@ -63,9 +73,9 @@ class Limit:
             raise TimeoutError from error
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(LAST_LOOK_S, self._end)
+        self._timer = self._loop.call_at(last_look(self._end, self._loop.time()), self._give_up)
 
-    def _end(self) -> None:
+    def _give_up(self) -> None:
         if self._task is not None:
             self._cut = self._task.cancel()
 
@@ -115,6 +125,6 @@ class Watch:
             waiter.set_exception(TimeoutError())
         elif self._end <= now:
             self._looked_for = waiter
-            self._sleep(now + LAST_LOOK_S)
+            self._sleep(last_look(self._end, now))
         else:
             self._sleep(self._end)

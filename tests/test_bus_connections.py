@@ -73,13 +73,15 @@ def test_what_the_library_says_of_itself_is_looked_up_once_for_all_connections(r
     assert first.driver_info.lib_version == library.__version__
 
 
-async def test_an_error_costs_no_connection(redis: Redis, run_id: str) -> None:
-    first = await redis.ask(ID)
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_an_error_costs_no_connection(redis: Redis, run_id: str, protocol: int) -> None:
+    async with writer(f"{redis.url}?protocol={protocol}") as client:
+        first = await client.ask(ID)
 
-    with pytest.raises(NoGroupError):
-        await redis.ask_all([("XREADGROUP", "GROUP", "g", "c", "STREAMS", run_id, ">"), ("PING",)])
+        with pytest.raises(NoGroupError):
+            await client.ask_all([("XREADGROUP", "GROUP", "g", "c", "STREAMS", run_id, ">"), ("PING",)])
 
-    assert await redis.ask(ID) == first
+        assert await client.ask(ID) == first
 
 
 async def test_an_answer_in_many_pieces_is_whole_and_in_order(redis: Redis, run_id: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from esper.bus import deadline
 from esper.bus.connect import Redis, writer
-from esper.bus.deadline import Watch, in_time
+from esper.bus.deadline import Limit, Watch, in_time
 from esper.bus.faults import LostError
 
 ID = ("CLIENT", "ID")
@@ -151,6 +151,12 @@ def test_many_commands_need_one_timer_which_a_closed_connection_takes_along(redi
     [timer] = [timer for whose, timer in timers_of(redis_url) if isinstance(whose, Watch)]
 
     assert timer.cancelled()
+
+
+def test_over_the_librarys_way_a_command_needs_one_timer(redis_url: str) -> None:
+    limits = [timer for whose, timer in timers_of(f"{redis_url}?protocol=3") if isinstance(whose, Limit)]
+
+    assert len(limits) == 100
 
 
 def timers_of(url: str) -> list[tuple[object, asyncio.TimerHandle]]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 from weakref import ref
 
-from redis.exceptions import ConnectionError as NoConnectionError, InvalidResponse
+from redis.exceptions import ConnectionError as NoConnectionError, InvalidResponse, ResponseError
 from redis.utils import HIREDIS_AVAILABLE
 
-from esper.bus.deadline import Watch, by
+from esper.bus.deadline import Watch
 from esper.bus.faults import FAILURES
 from esper.bus.packing import packed
 from esper.bus.protocol import Argument
@@ -122,19 +122,28 @@ class Streamed:
             return False
 
     async def exchange(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
-        """The replies to these commands. Where one is an error, those behind it go down with the connection."""
-        return await by(end, self._asked(commands))
+        """The replies to these commands; the first error among them, once all are here.
 
-    async def _asked(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        await self.connection.send_packed_command(packed(commands, self.connection))
+        `end` is for whoever asks: one limit is enough for the look whether it is sound and for this.
+        """
         replies: list[Any] = []
         try:
+            await self.connection.send_packed_command(packed(commands, self.connection))
             for _ in commands:
-                replies.append(await self.connection.read_response())
+                replies.append(await self._reply())
         finally:
             if len(replies) < len(commands):
                 await self.close()
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
         return replies
+
+    async def _reply(self) -> Any:
+        try:
+            return await self.connection.read_response()
+        except ResponseError as error:  # an answer as any other: the connection is at the beginning of the next
+            return error
 
     async def close(self) -> None:
         """At once: a wait for its end could be cut short, and with it the way back to the pool."""

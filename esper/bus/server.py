@@ -72,16 +72,21 @@ class Redis(library.Redis):
         """Run these in one round trip, once; the replies as they came. After an error any of them may have run."""
         if not commands:
             return []
+        idle, end = self._idle, ends_in(self.deadline_s)
         try:
-            replies = await self._exchange(commands, ends_in(self.deadline_s))
+            if idle and idle[-1].is_ready():
+                replies = await self._over(idle.pop(), commands, end)
+            else:
+                replies = await by(end, self._over_one_taken(commands, end))
         except FAILURES as error:
             raise await self._said(error) from error
         self.known = True
         return replies
 
-    async def _exchange(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
-        idle = self._idle
-        line = idle.pop() if idle and idle[-1].is_ready() else await by(end, self._taken())
+    async def _over_one_taken(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
+        return await self._over(await self._taken(), commands, end)
+
+    async def _over(self, line: Line, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
         try:
             return await line.exchange(commands, end)
         except RedisError as error:
@@ -90,7 +95,7 @@ class Redis(library.Redis):
             raise
         finally:
             if self.holds_on:
-                idle.append(line)
+                self._idle.append(line)
             else:
                 await self.connection_pool.release(line.connection)
 

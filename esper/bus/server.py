@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from esper.bus.deadline import by, ends_in, in_time
 from esper.bus.diagnosis import diagnosed
-from esper.bus.faults import FAILURES, LostError, UnavailableError, translated
+from esper.bus.faults import FAILURES, ElsewhereError, LostError, UnavailableError, translated
 from esper.bus.line import Line, Streamed, line_of
 from esper.bus.outage import Outage
 from esper.bus.protocol import Argument
@@ -90,7 +90,8 @@ class Redis(library.Redis):
         try:
             return await line.exchange(commands, end)
         except RedisError as error:
-            if isinstance(translated(error, self.url), UnavailableError):
+            met = translated(error, self.url)
+            if isinstance(met, UnavailableError) and not isinstance(met, ElsewhereError):
                 await line.close()  # by now the address may lead to another server, which would not refuse
             raise
         finally:

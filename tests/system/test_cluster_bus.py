@@ -127,6 +127,20 @@ async def test_a_url_of_the_wrong_form_says_which_one_fits(cluster: Cluster, run
             await Publisher(alone).add(stream, b"1")
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_a_node_that_sends_a_command_elsewhere_keeps_its_connection(
+    cluster: Cluster, run_id: str, protocol: int
+) -> None:
+    stream = key(run_id, "votes")
+    other = cluster.ports[on_another_node(cluster, stream)]
+    async with connect.writer(f"redis://{HOST}:{other}?protocol={protocol}") as node:
+        before = await node.ask(("CLIENT", "ID"))
+        with pytest.raises(ElsewhereError):
+            await Publisher(node).add(stream, b"1")
+
+        assert await node.ask(("CLIENT", "ID")) == before
+
+
 async def test_a_cluster_that_is_away_is_lost_until_it_is_there(cluster: Cluster, run_id: str) -> None:
     async with connect.writer(cluster.url) as writer:
         await writer.execute_command("PING")

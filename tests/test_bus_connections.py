@@ -7,6 +7,7 @@ import gc
 
 import pytest
 import redis as library
+from redis.asyncio import UnixDomainSocketConnection
 
 from esper.bus.connect import Redis, writer
 from esper.bus.faults import LostError, NoGroupError
@@ -140,6 +141,28 @@ async def test_who_is_cancelled_over_a_connection_that_broke_keeps_no_place_of_t
 
         assert cancelled.cancelled()
         assert await narrow.ask(("PING",)) == b"PONG"
+
+
+class Hesitant(UnixDomainSocketConnection):
+    """Takes a turn of the loop to say whether something waits to be read."""
+
+    async def can_read(self) -> bool:
+        """As the library, later."""
+        await asyncio.sleep(0)
+        return await super().can_read()
+
+
+async def test_who_is_cancelled_over_the_look_at_a_connection_keeps_no_place_of_the_pool(redis: Redis) -> None:
+    async with writer(f"{redis.url}?max_connections=1&protocol=3") as narrow:
+        narrow.connection_pool.connection_class = Hesitant
+        first = await narrow.ask(ID)
+
+        cancelled = asyncio.create_task(narrow.ask(ID))
+        asyncio.get_running_loop().call_soon(cancelled.cancel)  # at its first wait, which is the look
+        await asyncio.wait([cancelled])
+
+        assert cancelled.cancelled()
+        assert await narrow.ask(ID) == first
 
 
 @pytest.mark.parametrize("option", ["socket_timeout=1", "health_check_interval=1"])

@@ -105,9 +105,13 @@ class Redis(library.Redis):
         pool: Any = self.connection_pool
         while self._idle:
             line = self._idle.pop()
-            if await line.is_sound():
-                return line
-            await line.close()
+            try:
+                if await line.is_sound():
+                    return line
+                await line.close()
+            except BaseException:  # a cancellation: the pool counts it as in use, so it stays in hand
+                self._idle.append(line)
+                raise
             await pool.release(line.connection)
         connection = await pool.get_connection()
         return line_of(connection) if self.holds_on else Streamed(connection)

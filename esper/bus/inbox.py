@@ -176,7 +176,11 @@ async def ended(reading: asyncio.Task[list[Delivery]]) -> None:
             waiter.set_result(None)
 
     reading.add_done_callback(wake)
-    await waiter
+    try:
+        await waiter
+    except asyncio.CancelledError:
+        reading.remove_done_callback(wake)  # else all that were cut short stay until a read ends that waits for long
+        raise
 
 
 async def sent() -> None:

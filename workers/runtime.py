@@ -29,7 +29,7 @@ async def main(stopping: asyncio.Event) -> None:
         beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s)
         right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
         duties = Duties(shows=[trainer_figures.TrainerMetrics(beats)])
-        upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.refusals, duties)
+        upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.following.refusals, duties)
         async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:
             new = None
             await while_launched(beside.serve(stopping), chosen.link_trainer_pid, chosen.link_launcher_pid)

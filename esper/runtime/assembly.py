@@ -14,6 +14,7 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
+from esper.runtime.following import Following
 from esper.runtime.lanes import Lanes
 from esper.runtime.missing import Missing
 from esper.runtime.namesake import Newcomer, require_alone
@@ -57,18 +58,19 @@ async def assemble(
     recaller = Recaller(redis, access.run_id, name, again, clock)
     orders = Orders(past=entry_order(decided), worker=name)
     await recaller.follow_until(decided, orders)
+    sealer = Sealer(access.keyring, Role.WORKER, name)
+    openers = {log: _opener(access, name, domain, guards[log]) for log, domain in LOGS.items()}
     return Beside(
         run_id=access.run_id,
         origin=origin,
         lanes=lanes,
         logs={log: Inbox(reader(access.redis_url), redis, names.key(access.run_id, log), name, name) for log in LOGS},
-        openers={log: _opener(access, name, domain, guards[log]) for log, domain in LOGS.items()},
+        following=Following(access.run_id, name, openers, sealer.seal, clock.now_ms, orders),
         windows=windows,
         outbox=outbox,
         publisher=Publisher(redis),
-        sealer=Sealer(access.keyring, Role.WORKER, name),
+        sealer=sealer,
         clock=clock,
-        orders=orders,
         recaller=recaller if waits else None,
         decided=decided,
     )

@@ -21,19 +21,16 @@ from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
-from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.frames import in_parts
-from esper.leyline.seal import Opened, Opener, Sealer
+from esper.leyline.seal import Sealer
 from esper.runtime.ending import end, orphaned
-from esper.runtime.foresight import foresight
+from esper.runtime.following import Following
 from esper.runtime.lanes import Lanes, messages
-from esper.runtime.orders import Decision, Orders, Step
 from esper.runtime.packets import Origin
 from esper.runtime.pulse import BEAT_S, Pulse
 from esper.runtime.recall import Recaller
-from esper.runtime.refusals import Refusals
 from esper.runtime.reporting import Reporting
 from esper.runtime.statements import Statements
 from esper.runtime.windows import Windows
@@ -54,29 +51,25 @@ log = structlog.get_logger()
 class Beside:
     """Carries commands and decisions to one trainer, and its votes, receipts and measurements to Redis.
 
-    Holds no training state: killed at any moment, its successor reads its pending entries again and the trainer
-    answers repeats from memory.
+    Holds no training state, and may be killed at any moment: what it makes of the logs is esper.runtime.following's.
     """
 
     run_id: str
     origin: Origin
     lanes: Lanes
     logs: dict[str, Inbox]  # "commands", "optimizer", "decisions"
-    openers: dict[str, Opener]
+    following: Following
     windows: Windows
     outbox: Outbox
     publisher: Publisher
     sealer: Sealer
     clock: ServerClock
-    orders: Orders = field(default_factory=Orders)
     patience_s: float = PATIENCE_S
-    refusals: Refusals = field(default_factory=Refusals)
     pulse: Pulse | None = None  # given: it beats for a trainer that is away from its boundary
     recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
     decided: str = ""
     """Entry of the newest decision when the trainer began."""
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
-    _again: dict[int, pb.RoundApplied | None] = field(default_factory=dict)
     _forget_at_s: float = 0.0
     _applied: Settlement = field(default_factory=Settlement)
     _num_applied: int = 0
@@ -123,85 +116,19 @@ class Beside:
                 self._read(name, delivery, settlement)
             await self._settle(settlement)
             self._moved.set()
-            while not (self.orders.has_room(name) or self._is_ending):
+            while not (self.following.orders.has_room(name) or self._is_ending):
                 self.logs[name].held_back = True
                 self._moved.clear()
                 await self._moved.wait()
             self.logs[name].held_back = False
 
     def _read(self, name: str, delivery: Delivery, settlement: Settlement) -> None:
-        """Open one entry and tell the trainer what it needs to hear; note what is settled by that."""
-        try:
-            opened = self.openers[name].open(delivery.body, delivery.entry_id, self.clock.now_ms())
-        except RefusedError as error:
-            self._refuse(name, delivery, error)
-            settlement.ack(delivery)  # the coordinator dead-letters it, once for all
-            return
-        if name == "decisions":
-            messages, settled = self._decide(opened, delivery, settlement)
-        else:
-            messages, settled = self.orders.on_command(name, opened, delivery)
-            messages = [*foresight(opened), *messages]
-        for message in messages:
+        """Tell the trainer what it needs to hear of one entry."""
+        for message in self.following.read(name, delivery, settlement):
             if message.HasField("commit"):  # first: whoever keeps the state that it leads to keeps this with it
                 for fields in in_parts(self.windows.tell()):
                     self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=fields)))
             self.lanes.tell(message)
-        for done in settled:
-            settlement.ack(done)
-
-    def _decide(self, opened: Opened, delivery: Delivery, settlement: Settlement) -> Step:
-        decision = opened.message
-        if isinstance(decision, Decision) and self.orders.is_past(decision, delivery):
-            if decision.round in self._again:
-                return [], self._held_over(decision.round, delivery, settlement)
-            if isinstance(decision, pb.BarrierCommit) and delivery.attempts > 1:
-                self._disown(decision, settlement)
-            return [], [delivery]
-        match decision:
-            case pb.BarrierProposal():
-                return self.orders.on_proposal(decision, delivery)
-            case pb.BarrierCommit():
-                return self.orders.on_commit(decision, delivery)
-            case pb.BarrierAbort():
-                return self.orders.on_abort(decision, delivery)
-            case pb.LeaderAnnouncement():
-                return self.orders.on_announcement(decision, delivery)
-            case _:
-                return [], [delivery]
-
-    def _held_over(self, number: int, delivery: Delivery, settlement: Settlement) -> list[Delivery]:
-        """Its receipts were never written, and the trainer carries it out again: with these it is settled."""
-        applied = self._again[number]
-        if applied is None:
-            self.orders.hold(number, delivery)
-            return []
-        for receipt in applied.receipts:
-            settlement.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
-        return [delivery]
-
-    def _disown(self, commit: pb.BarrierCommit, settlement: Settlement) -> None:
-        """Answer for an earlier trainer of this name, which was told and ended before its receipts were written."""
-        detail = f"the trainer that voted in round {commit.round} has ended; whether it carried this out is not known"
-        for ref in commit.commands:
-            receipt = pb.CommandReceipt(
-                version=1,
-                command_id=ref.command_id,
-                status=pb.ReceiptStatus.RECEIPT_FAILED,
-                reason=pb.ReasonCode.REASON_ROSTER_CHANGED,
-                worker=self.origin.source,
-                step=commit.effective_step,
-                round=commit.round,
-                detail=detail,
-                entry_id=ref.entry_id,
-                time_ns=self.clock.now_ms() * 1_000_000,
-            )
-            settlement.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
-
-    def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> None:
-        self.refusals.note(delivery.stream, delivery.entry_id, error)
-        if name != "decisions":
-            self.orders.on_refused(name, delivery, error)
 
     # -- from the trainer to Redis -----------------------------------------------------------------------------------
 
@@ -215,7 +142,7 @@ class Beside:
                 case "vote":
                     await self._publish("votes", message.vote)
                 case "applied":
-                    self._note_applied(message.applied)
+                    self._num_applied += self.following.applied(message.applied, self._applied)
                     if self._applied.writes or self._num_applied >= MOST_UNSETTLED:
                         await self._settle_applied()
                 case "record":
@@ -237,7 +164,7 @@ class Beside:
                     await self.lanes.to_trainer.drain()
 
     def _note_alive(self, heartbeat: pb.Heartbeat) -> None:
-        self.orders.incarnation = heartbeat.incarnation
+        self.following.orders.incarnation = heartbeat.incarnation
         if self.pulse is not None:
             self.pulse.heard(heartbeat)
 
@@ -263,20 +190,8 @@ class Beside:
         if begin.windows:
             self.windows.absorb(begin.windows)
             return  # more may follow; the last has none
-        self._again = dict.fromkeys(begin.rounds)
+        self.following.begin(begin.rounds)
         self._begun.set()
-
-    def _note_applied(self, applied: pb.RoundApplied) -> None:
-        """Receipts and acks of one round; of a repeat nothing, as its first telling was noted."""
-        was_asked = self.orders.was_asked(applied.round)
-        settled = self.orders.on_applied(applied)
-        if not settled and applied.round in self._again:
-            self._again[applied.round] = applied
-        for delivery in settled:
-            self._applied.ack(delivery)
-        for receipt in applied.receipts if settled and was_asked else ():  # nobody counts others
-            self._applied.write(names.key(self.run_id, "receipts"), self.sealer.seal(receipt))
-        self._num_applied += bool(settled)
 
     async def _settle_applied(self) -> None:
         """In one call. Nobody waits for a round without receipts: many go together, and no vote is behind them."""
@@ -286,7 +201,7 @@ class Beside:
     def _placed(self, record: pb.RunRecord) -> pb.RunRecord:
         """With what the trainer does not know: after which decision it began."""
         if record.HasField("began"):
-            record.began.decisions_after = "{}-{}".format(*self.orders.past)
+            record.began.decisions_after = "{}-{}".format(*self.following.orders.past)
         return record
 
     async def _carry_rows(self) -> None:
@@ -337,7 +252,7 @@ class Beside:
         self._forget_at_s = time.monotonic() + FORGET_EVERY_S
         newest = self.clock.now_ms() - FORGET_AFTER_MS
         for guard in self.windows.guards.values():
-            guard.forget(min(self.orders.oldest_ms(newest), newest))
+            guard.forget(min(self.following.orders.oldest_ms(newest), newest))
 
 
 def windows_key(run_id: str, worker: str) -> str:

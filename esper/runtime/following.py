@@ -1,0 +1,127 @@
+"""What a runtime makes of the logs that it follows: what its trainer is to hear, and what is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message
+
+from esper.bus import names
+from esper.bus.delivery import Delivery
+from esper.bus.settlement import Settlement
+from esper.errors import RefusedError
+from esper.leyline import contracts as pb
+from esper.leyline.seal import Opened, Opener
+from esper.runtime.foresight import foresight
+from esper.runtime.orders import Decision, Orders, Step
+from esper.runtime.refusals import Refusals
+
+
+@dataclass
+class Following:
+    """One runtime's view of what it reads, and of what its trainer answers. Knows neither Redis nor the link.
+
+    Killed at any moment, its successor reads its pending entries again and the trainer answers repeats from memory.
+    Raises TrainingError where this rank would judge otherwise than a commit says, EvictedError where it is to end.
+    """
+
+    run_id: str
+    name: str
+    openers: Mapping[str, Opener]  # of "commands", "optimizer" and "decisions"
+    seal: Callable[[Message], bytes]
+    now_ms: Callable[[], int]
+    orders: Orders = field(default_factory=Orders)
+    refusals: Refusals = field(default_factory=Refusals)
+    _again: dict[int, pb.RoundApplied | None] = field(default_factory=dict)
+
+    def begin(self, rounds: Iterable[int]) -> None:
+        """The trainer carries these out again: they were decided before it began."""
+        self._again = dict.fromkeys(rounds)
+
+    def read(self, name: str, delivery: Delivery, settlement: Settlement) -> list[pb.ToTrainer]:
+        """Open one entry; what the trainer needs to hear. Note what is settled by that."""
+        try:
+            opened = self.openers[name].open(delivery.body, delivery.entry_id, self.now_ms())
+        except RefusedError as error:
+            self._refuse(name, delivery, error)
+            settlement.ack(delivery)  # the coordinator dead-letters it, once for all
+            return []
+        if name == "decisions":
+            messages, settled = self._decide(opened, delivery, settlement)
+        else:
+            messages, settled = self.orders.on_command(name, opened, delivery)
+            messages = [*foresight(opened), *messages]
+        for done in settled:
+            settlement.ack(done)
+        return messages
+
+    def applied(self, applied: pb.RoundApplied, settlement: Settlement) -> bool:
+        """Note receipts and acks of one round; whether there are any: none of a repeat, whose first telling had them."""
+        was_asked = self.orders.was_asked(applied.round)
+        settled = self.orders.on_applied(applied)
+        if not settled and applied.round in self._again:
+            self._again[applied.round] = applied
+        for delivery in settled:
+            settlement.ack(delivery)
+        if settled and was_asked:  # nobody counts others
+            self._answer(applied.receipts, settlement)
+        return bool(settled)
+
+    def _decide(self, opened: Opened, delivery: Delivery, settlement: Settlement) -> Step:
+        decision = opened.message
+        if isinstance(decision, Decision) and self.orders.is_past(decision, delivery):
+            if decision.round in self._again:
+                return [], self._held_over(decision.round, delivery, settlement)
+            if isinstance(decision, pb.BarrierCommit) and delivery.attempts > 1:
+                self._disown(decision, settlement)
+            return [], [delivery]
+        match decision:
+            case pb.BarrierProposal():
+                return self.orders.on_proposal(decision, delivery)
+            case pb.BarrierCommit():
+                return self.orders.on_commit(decision, delivery)
+            case pb.BarrierAbort():
+                return self.orders.on_abort(decision, delivery)
+            case pb.LeaderAnnouncement():
+                return self.orders.on_announcement(decision, delivery)
+            case _:
+                return [], [delivery]
+
+    def _held_over(self, number: int, delivery: Delivery, settlement: Settlement) -> list[Delivery]:
+        """Its receipts were never written, and the trainer carries it out again: with these it is settled."""
+        applied = self._again[number]
+        if applied is None:
+            self.orders.hold(number, delivery)
+            return []
+        self._answer(applied.receipts, settlement)
+        return [delivery]
+
+    def _disown(self, commit: pb.BarrierCommit, settlement: Settlement) -> None:
+        """Answer for an earlier trainer of this name, which was told and ended before its receipts were written."""
+        detail = f"the trainer that voted in round {commit.round} has ended; whether it carried this out is not known"
+        receipts = [
+            pb.CommandReceipt(
+                version=1,
+                command_id=ref.command_id,
+                status=pb.ReceiptStatus.RECEIPT_FAILED,
+                reason=pb.ReasonCode.REASON_ROSTER_CHANGED,
+                worker=self.name,
+                step=commit.effective_step,
+                round=commit.round,
+                detail=detail,
+                entry_id=ref.entry_id,
+                time_ns=self.now_ms() * 1_000_000,
+            )
+            for ref in commit.commands
+        ]
+        self._answer(receipts, settlement)
+
+    def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> None:
+        self.refusals.note(delivery.stream, delivery.entry_id, error)
+        if name != "decisions":
+            self.orders.on_refused(name, delivery, error)
+
+    def _answer(self, receipts: Iterable[pb.CommandReceipt], settlement: Settlement) -> None:
+        for receipt in receipts:
+            settlement.write(names.key(self.run_id, "receipts"), self.seal(receipt))

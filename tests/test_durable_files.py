@@ -1,0 +1,74 @@
+"""What a command writes to a pipe or a device goes through it; no file takes its place, not even for root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bench.output.placed import place
+from esper.cli.main import app
+from esper.errors import SettingError
+from esper.leyline.keyring import MasterKeyring
+from esper.runtime import logbook
+from tests.log_kit import toy
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return toy().save(tmp_path / "run.jsonl")
+
+
+def test_a_log_is_written_through_a_pipe(log: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    heard: list[bytes] = []
+    reading = threading.Thread(target=lambda: heard.append(pipe.read_bytes()), daemon=True)  # nobody may write to it
+    reading.start()
+
+    said = CliRunner().invoke(app, ["log", str(log), "--out", str(pipe)])
+
+    assert said.exit_code == 0, said.output
+    assert pipe.is_fifo()
+    reading.join(10.0)
+    assert b"".join(heard) == b"".join(logbook.read_file(log).lines())
+
+
+@pytest.mark.parametrize(
+    "words", [["log", "{log}"], ["keys", "derive", "{master}", "--run", "a-1", "--role", "worker"]]
+)
+def test_a_device_that_takes_nothing_stays_and_is_told(words: list[str], log: Path, tmp_path: Path) -> None:
+    master, full = tmp_path / "master.json", tmp_path / "full"
+    MasterKeyring.new(time.time_ns()).save(master)
+    full.symlink_to("/dev/full")
+
+    said = CliRunner().invoke(app, [*(word.format(log=log, master=master) for word in words), "--out", str(full)])
+
+    assert (said.exit_code, full.is_char_device()) == (2, True)
+    assert "No space left on device" in str(said.output)
+
+
+@pytest.mark.parametrize("takes", ["log", "place"])
+def test_what_goes_to_dev_stdout_goes_into_the_pipe_that_it_is(takes: str, log: Path) -> None:
+    programs = {
+        "log": f"from esper.cli.main import app; app(['log', {str(log)!r}, '--out', '/dev/stdout'])",
+        "place": "from pathlib import Path\nfrom esper.bench.output.placed import place\n"
+        "place('a report', Path('/dev/stdout'))",
+    }
+
+    ended = subprocess.run([sys.executable, "-P", "-c", programs[takes]], capture_output=True, timeout=60)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    wanted = {"log": b"".join(logbook.read_file(log).lines()), "place": b"a report"}
+    assert ended.stdout.startswith(wanted[takes])
+
+
+def test_a_folder_is_no_place_for_a_report(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="Is a directory"):
+        place("text", tmp_path)

@@ -79,30 +79,44 @@ _LEVELS = frozenset(pb.TelemetryLevel.values())
 
 def metric_schema(message: pb.MetricSchema) -> None:
     """Names of columns, each once, with as many units."""
-    bounds.count("names", message.names, NUM_METRICS)
-    bounds.names("names", message.names, bounds.NAME_BYTES)
-    if len(set(message.names)) != len(message.names):
-        raise bounds.refuse("names", list(message.names), "each name once")
-    if len(message.units) not in (0, len(message.names)):
-        raise bounds.refuse("number of units", len(message.units), f"none, or {len(message.names)}")
+    names, num_units = tuple(message.names), len(message.units)
+    bounds.count("names", names, NUM_METRICS)
+    _columns(names)
+    if num_units not in (0, len(names)):
+        raise bounds.refuse("number of units", num_units, f"none, or {len(names)}")
+
+
+@lru_cache(64)  # of a refused one nothing is kept
+def _columns(names: tuple[str, ...]) -> None:
+    bounds.names("names", names, bounds.NAME_BYTES)
+    if len(set(names)) != len(names):
+        raise bounds.refuse("names", list(names), "each name once")
 
 
 def columnar_frame(message: pb.ColumnarFrame) -> None:
     """A table of up to 4096 rows, with as many bytes in each column as they take."""
     bounds.name("source", message.source)
     bounds.text("region", message.region)
-    bounds.at_least("first_sequence", message.first_sequence, 1)
-    bounds.known("level", message.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)
-    bounds.version(message.schema)
-    metric_schema(message.schema)
-    num_rows, odd = divmod(len(message.timestamp_ns), CELL_BYTES)
+    first, schema = message.first_sequence, message.schema
+    if first < 1:
+        bounds.at_least("first_sequence", first, 1)
+    if message.level not in _LEVELS:
+        bounds.known("level", message.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)
+    if schema.version != bounds.VERSION:
+        bounds.version(schema)
+    metric_schema(schema)
+    num_bytes = len(message.timestamp_ns)
+    num_rows, odd = divmod(num_bytes, CELL_BYTES)
     if odd or not 1 <= num_rows <= NUM_ROWS:
-        met = f"{len(message.timestamp_ns)} bytes"
+        met = f"{num_bytes} bytes"
         raise bounds.refuse("timestamp_ns", met, f"{CELL_BYTES} bytes for each of 1 to {NUM_ROWS} rows")
-    if message.first_sequence + num_rows - 1 > MOST_SEQUENCE:
-        raise bounds.refuse("first_sequence", message.first_sequence, f"room for {num_rows} rows below {MOST_SEQUENCE}")
-    for field, columns in (("global_step", 1), ("values", len(message.schema.names))):
-        num_bytes, expected = len(getattr(message, field)), num_rows * columns * CELL_BYTES
+    if first + num_rows - 1 > MOST_SEQUENCE:
+        raise bounds.refuse("first_sequence", first, f"room for {num_rows} rows below {MOST_SEQUENCE}")
+    for field, column, columns in (
+        ("global_step", message.global_step, 1),
+        ("values", message.values, len(schema.names)),
+    ):
+        num_bytes, expected = len(column), num_rows * columns * CELL_BYTES
         if num_bytes != expected:
             raise bounds.refuse(field, f"{num_bytes} bytes", f"{expected}: {columns} columns of {num_rows} rows")
 

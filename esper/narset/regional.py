@@ -107,8 +107,8 @@ class Regional:
         self._repeated(num_rows - len(new))
         self._left_out.num_shed += met.drop(frame.shed)
         table = table_of(frame, new)
-        ahead = table.timestamps_ns > at_ns + SKEW_NS
-        if ahead.any():
+        if new and table.timestamps_ns.max() > at_ns + SKEW_NS:
+            ahead = table.timestamps_ns > at_ns + SKEW_NS
             self._left_out.num_skewed += int(ahead.sum())
             table = table._replace(timestamps_ns=np.where(ahead, np.uint64(at_ns), table.timestamps_ns))
         self._tables.add([table], now_s)

@@ -14,7 +14,8 @@ from esper.leyline import contracts as pb
 
 SKETCH_K = 200  # 1.33 % single-sided rank error, about 600 values retained
 
-_FAMILY, _MIN_WIDTH = 15, 8
+MIN_WIDTH = 8
+_FAMILY = 15
 _EMPTY, _SINGLE = 1, 4
 _MOST_LEVELS = 60
 _START = struct.Struct("<4BHBx")  # preamble ints, serial version, family, flags, k, m
@@ -46,7 +47,7 @@ def _is_sound(data: bytes) -> bool:
     below.
     """
     preamble, version, family, flags, k, width = _START.unpack_from(data)
-    if (family, k, width) != (_FAMILY, SKETCH_K, _MIN_WIDTH):
+    if (family, k, width) != (_FAMILY, SKETCH_K, MIN_WIDTH):
         return False
     if flags & _EMPTY:
         return (preamble, version, flags & _SINGLE, len(data)) == (2, 1, 0, _START.size)
@@ -57,11 +58,11 @@ def _is_sound(data: bytes) -> bool:
 
 def _are_levels_sound(data: bytes) -> bool:
     count, smallest_k, num_levels = _REST.unpack_from(data, _START.size)
-    if not _MIN_WIDTH <= smallest_k <= SKETCH_K or not 1 <= num_levels <= _MOST_LEVELS:
+    if not MIN_WIDTH <= smallest_k <= SKETCH_K or not 1 <= num_levels <= _MOST_LEVELS:
         return False
     levels_at = _START.size + _REST.size
     starts = struct.unpack_from(f"<{num_levels}I", data, levels_at)
-    sizes = [end - start for start, end in zip(starts, (*starts[1:], _capacity(num_levels)), strict=True)]
+    sizes = [end - start for start, end in zip(starts, (*starts[1:], capacity(num_levels)), strict=True)]
     values = data[levels_at + num_levels * _LEVEL :]
     return (
         min(sizes) >= 0
@@ -78,9 +79,9 @@ def _in_order(values: bytes) -> bool:
 
 
 @cache
-def _capacity(num_levels: int) -> int:
+def capacity(num_levels: int) -> int:
     """How many values so many levels hold at most."""
-    return sum(max(_MIN_WIDTH, _level_capacity(SKETCH_K, depth)) for depth in range(num_levels))
+    return sum(max(MIN_WIDTH, _level_capacity(SKETCH_K, depth)) for depth in range(num_levels))
 
 
 def _level_capacity(k: int, depth: int) -> int:

@@ -6,16 +6,15 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from datasketches import kll_doubles_sketch
 from numpy.typing import NDArray
 
 from esper.leyline import contracts as pb
-from esper.narset.sketch import SKETCH_K, read_sketch
+from esper.narset.kll import Sketch, sketches_of
+from esper.narset.sketch import read_sketch
 
-NUM_SORTED = 2048
 _LARGEST = sys.float_info.max
 
 
@@ -40,7 +39,7 @@ class Statistics:
     last: float = 0.0
     origin: Origin = field(default_factory=Origin)
     num_non_finite: int = 0
-    sketch: Any = field(default_factory=lambda: kll_doubles_sketch(SKETCH_K))
+    sketch: Sketch = field(default_factory=Sketch)
 
     def add(self, value: float, origin: Origin) -> None:
         """Fold one value. Cheap enough for a few; for a window use `of_stack`."""
@@ -97,7 +96,7 @@ def read(message: pb.MetricStatistics) -> Statistics:
         last=message.last,
         origin=Origin(message.last_timestamp_ns, message.last_source, message.last_sequence),
         num_non_finite=message.num_non_finite,
-        sketch=read_sketch(message.sketch),
+        sketch=Sketch(kept=read_sketch(message.sketch)),
     )
 
 
@@ -136,18 +135,11 @@ def of_stack(stack: NDArray[np.float64], newest: Sequence[tuple[int, Origin]]) -
     )
     return [
         [
-            Statistics(len(row), total, mean, m2, low, high, float(row[at]), origin, 0, sketch_of(row))
-            for row, total, mean, m2, low, high in zip(window, *columns, strict=True)
+            Statistics(len(row), total, mean, m2, low, high, float(row[at]), origin, 0, sketch)
+            for row, total, mean, m2, low, high, sketch in zip(window, *columns, sketches, strict=True)
         ]
-        for window, (at, origin), columns in zip(stack, newest, figures, strict=True)
+        for window, (at, origin), columns, sketches in zip(stack, newest, figures, sketches_of(stack), strict=True)
     ]
-
-
-def sketch_of(values: NDArray[np.float64]) -> Any:
-    """A quantile sketch of finite values. Of many it takes half the time, or less, where they are sorted before."""
-    sketch = kll_doubles_sketch(SKETCH_K)
-    sketch.update(np.sort(values) if len(values) >= NUM_SORTED else values)
-    return sketch
 
 
 def _bounded(value: float) -> float:

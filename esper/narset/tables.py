@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ class Table(NamedTuple):
     source: str
     level: int
     names: tuple[str, ...]
-    sequences: NDArray[np.uint64]
+    sequences: Sequence[int]
     timestamps_ns: NDArray[np.uint64]
     steps: NDArray[np.uint64]
     values: NDArray[np.float64]
@@ -36,62 +38,72 @@ class Table(NamedTuple):
 
     def origin(self, row: int) -> Origin:
         """Where a row comes from."""
-        return Origin(int(self.timestamps_ns[row]), self.source, int(self.sequences[row]))
+        return Origin(int(self.timestamps_ns[row]), self.source, self.sequences[row])
 
 
 def table_of(frame: pb.ColumnarFrame, new: Sequence[int]) -> Table:
     """The rows with these sequences, which are some or all of the frame's in their order."""
-    num_rows = len(frame.timestamp_ns) // UINT.itemsize
-    sequences = np.array(new, dtype=UINT)
+    names = tuple(frame.schema.names)
     timestamps_ns, steps = np.frombuffer(frame.timestamp_ns, UINT), np.frombuffer(frame.global_step, UINT)
-    values = np.frombuffer(frame.values, DOUBLE).reshape(len(frame.schema.names), num_rows)
-    if len(new) != num_rows:
-        kept = (sequences - np.uint64(frame.first_sequence)).astype(np.intp)
+    values = np.frombuffer(frame.values, DOUBLE).reshape(len(names), len(timestamps_ns))
+    if len(new) != len(timestamps_ns):
+        first = frame.first_sequence
+        kept = np.array([sequence - first for sequence in new], dtype=np.intp)
         timestamps_ns, steps, values = timestamps_ns[kept], steps[kept], values[:, kept]
-    return Table(frame.source, frame.level, tuple(frame.schema.names), sequences, timestamps_ns, steps, values)
+    return Table(frame.source, frame.level, names, new, timestamps_ns, steps, values)
 
 
 def reduce_tables(tables: Sequence[Table]) -> Reduction:
     """The figures over all rows. Finite tables with the same columns go through numpy as one."""
     reduction, alike = Reduction(), dict[tuple[str, ...], list[Table]]()
     for table in tables:
-        if not len(table.sequences):
-            continue
-        if np.isfinite(table.values).all():
+        if table.sequences:
             alike.setdefault(table.names, []).append(table)
-        else:
-            reduction.merge(_outlined([table], _reduce_rows(table)))
     for group in alike.values():
-        reduction.merge(_outlined(group, _reduce_finite(group)))
+        for part in _reduced(group):
+            reduction.merge(part)
     return reduction
+
+
+def _reduced(tables: Sequence[Table]) -> Iterator[Reduction]:
+    """Of tables with the same columns: all that are finite together, the others each alone."""
+    values = np.concatenate([table.values for table in tables], axis=1)
+    if np.isfinite(values).all():
+        yield _outlined(tables, _reduce_finite(tables, values))
+        return
+    finite = list[Table]()
+    for table in tables:
+        if np.isfinite(table.values).all():
+            finite.append(table)
+        else:
+            yield _outlined([table], _reduce_rows(table))
+    if finite:
+        yield from _reduced(finite)
 
 
 def _outlined(tables: Sequence[Table], statistics: Sequence[Statistics]) -> Reduction:
     levels: Counter[str] = Counter()
     for table in tables:
         levels[LEVELS.get(table.level, "UNKNOWN")] += len(table.sequences)
+    timestamps_ns = np.concatenate([table.timestamps_ns for table in tables])
     return Reduction(
-        num_packets=levels.total(),
-        first_timestamp_ns=int(min(table.timestamps_ns.min() for table in tables)),
-        last_timestamp_ns=int(max(table.timestamps_ns.max() for table in tables)),
-        max_step=int(max(table.steps.max() for table in tables)),
+        num_packets=len(timestamps_ns),
+        first_timestamp_ns=int(timestamps_ns.min()),
+        last_timestamp_ns=int(timestamps_ns.max()),
+        max_step=int(np.concatenate([table.steps for table in tables]).max()),
         metrics=dict(zip(tables[0].names, statistics, strict=True)),
         levels=levels,
     )
 
 
-def _reduce_finite(tables: Sequence[Table]) -> list[Statistics]:
-    starts = np.cumsum([0, *(len(table.sequences) for table in tables)])
-    newest = [(int(start) + place, origin) for start, (place, origin) in zip(starts, _newest(tables), strict=False)]
-    values = np.concatenate(
-        [table.values for table in tables], axis=1
-    )  # also of one: the sketch takes no view of bytes
-    [statistics] = of_stack(values[np.newaxis], [max(newest, key=lambda each: each[1])])
+def _reduce_finite(tables: Sequence[Table], values: NDArray[np.float64]) -> list[Statistics]:
+    starts = accumulate((len(table.sequences) for table in tables), initial=0)
+    newest = [
+        (start + place, origin)
+        for start, (place, origin) in zip(starts, (each.newest for each in tables), strict=False)
+    ]
+    [statistics] = of_stack(values[np.newaxis], [max(newest, key=itemgetter(1))])
     return statistics
-
-
-def _newest(tables: Sequence[Table]) -> list[tuple[int, Origin]]:
-    return [table.newest for table in tables]
 
 
 def _reduce_rows(table: Table) -> list[Statistics]:

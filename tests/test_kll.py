@@ -1,0 +1,85 @@
+"""Sketches written without the library: it must read them, and find in them what was put in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from esper.narset.kll import Sketch, sketches_of
+from esper.narset.sketch import SKETCH_K, read_sketch
+
+SIZES = (1, 2, 32, SKETCH_K, SKETCH_K + 1, 401, 402, 8191, 8192, 131_072)
+RANKS = np.linspace(0.0, 1.0, 201)
+
+
+def values_of(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.random.default_rng(size).lognormal(size=size)
+
+
+def written(values: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
+    [[sketch]] = sketches_of(values[np.newaxis, np.newaxis])
+    return read_sketch(sketch.serialize())
+
+
+def ranks_off(met: Any, values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """At 201 of the values in their order: the rank by the sketch, less the true one."""
+    asked = np.sort(values)[(RANKS * (len(values) - 1)).astype(int)]
+    true = np.searchsorted(np.sort(values), asked, side="right") / len(values)
+    found: np.ndarray[Any, np.dtype[np.float64]] = np.array([met.get_rank(each, True) for each in asked]) - true
+    return found
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_library_reads_a_sketch_of_any_size(size: int) -> None:
+    values = values_of(size)
+
+    met = written(values)
+
+    assert (met.n, met.get_min_value(), met.get_max_value()) == (size, values.min(), values.max())
+    assert np.abs(ranks_off(met, values)).max() < (0.01 if size > SKETCH_K else 1e-12)
+
+
+def test_a_rank_is_off_by_nothing_on_average() -> None:
+    values = values_of(8191)
+
+    off = np.mean([ranks_off(written(values), values) for _ in range(400)], axis=0)
+
+    assert np.abs(off).max() < 0.001  # a stretch is 0.0078: four deviations of the mean of 400 are 0.0008
+
+
+def test_many_of_them_merge_within_the_stated_rank_error() -> None:
+    values = values_of(131_072)
+    whole = Sketch()
+
+    for window in sketches_of(values.reshape(-1, 1, 4096)):
+        whole.merge(window[0])
+
+    met = read_sketch(whole.serialize())
+    assert met.n == len(values)
+    assert np.abs(ranks_off(met, values)).max() <= 2 * met.normalized_rank_error(False)
+
+
+def test_what_was_merged_into_another_stays_as_it_is() -> None:
+    [[first, second, third]] = sketches_of(np.arange(96.0).reshape(1, 3, 32))
+    before, whole = second.serialize(), Sketch()
+
+    whole.merge(first)
+    whole.merge(second)
+    second.merge(third)
+
+    assert read_sketch(before).n == 32
+    assert (read_sketch(whole.serialize()).n, read_sketch(first.serialize()).n) == (64, 32)
+    assert read_sketch(second.serialize()).n == 64
+
+
+def test_an_empty_sketch_takes_nothing_of_one_that_it_merged_along() -> None:
+    [[plain, more]] = sketches_of(np.arange(64.0).reshape(1, 2, 32))
+    opened = Sketch(kept=read_sketch(plain.serialize()))
+    whole = Sketch()
+
+    whole.merge(opened)
+    whole.merge(more)
+
+    assert (read_sketch(whole.serialize()).n, read_sketch(opened.serialize()).n) == (64, 32)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
-from esper.tamiyo.coordinator import FAREWELL_NS, Coordinator
+from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
+from esper.tamiyo.overdue import FAREWELL_NS
 from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
 
 S = 1_000_000_000

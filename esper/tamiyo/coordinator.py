@@ -13,17 +13,11 @@ from esper.tamiyo.barrier import Barrier, Released, of_replicas, to_quarantine
 from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
 from esper.tamiyo.outcome import Entry, Outcome, refuse
+from esper.tamiyo.overdue import SILENCE_NS, overdue
 from esper.tamiyo.roster import Roster
 from esper.tamiyo.verdicts import judged, receipt_of, refusal_of, taken_over
 from esper.tamiyo.world import World
 
-SILENCE_NS = 5_000_000_000
-STUCK_NS = 1_000_000_000
-"""The same where a rank of a group waits for the decision: others may wait for it, in a step that they have begun."""
-FAREWELL_NS = 1_000_000_000
-"""Ranks that end together say so this much apart; then nobody waits for the open round, and it is let go."""
-ROUND_NS = 20_000_000_000
-"""A round ends by then, come what may: a rank that has voted waits for its decision for 30 s, then raises."""
 ROUNDS_UNSEEN = 1_000
 """Rounds that may have been decided since the newest one that a rank has applied: all of them aborted ones."""
 
@@ -101,6 +95,8 @@ class Coordinator:
             self._due_step = max(self._due_step or 0, vote.step)
         if self.barrier is None:
             return Outcome(done=[entry])
+        if entry in self._votes:
+            return Outcome()  # handed over again, as where its group began anew: done with once, with its round
         num_counted = self.barrier.num_counted
         released = self.barrier.arrive(vote, now_ns)
         if self.barrier.num_counted == num_counted:
@@ -202,6 +198,8 @@ class Coordinator:
         must = bool(begun_anew) or self._must_form or self._is_behind
         waits = not roster.is_group and (barrier is None or barrier.is_open or roster.is_paused)
         differs = barrier is None or barrier.roster != roster.names
+        if not (roster.is_group or differs or waits):  # one that came and left while the others decided
+            outcome.left += roster.settle()
         if roster.is_complete and (must or (differs and not waits)):
             self._form(now_ns, outcome, begun_anew)
 
@@ -251,21 +249,11 @@ class Coordinator:
         barrier = self.barrier
         if barrier is None or not barrier.is_open:
             return
-        departed = self._roster.departed
-        gone = [member.worker for member in departed if member.worker in barrier.missing]
-        silence_ns = STUCK_NS if self._roster.any_at(barrier.held_before) else SILENCE_NS
-        silent = self._roster.silent(barrier.missing, barrier.proposed_ns, silence_ns, now_ns)
-        if len(departed) == len(barrier.roster):
+        if {member.worker for member in self._roster.departed}.issuperset(barrier.roster):
             barrier.is_open = False
             outcome.done += self._take_votes()
-        elif gone and now_ns - max(member.heard_ns for member in departed) >= FAREWELL_NS:
-            self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, f"{', '.join(gone)} left the run", outcome)
-        elif silent:
-            detail = f"{', '.join(silent)} said nothing for {silence_ns / 1e9:g} s"
-            self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome)
-        elif now_ns - barrier.proposed_ns >= ROUND_NS:
-            detail = f"no vote of {', '.join(barrier.missing)} within {ROUND_NS / 1e9:g} s"
-            self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome)
+        elif (why := overdue(barrier, self._roster, now_ns)) is not None:
+            self._abort(why.reason, why.detail, outcome)
 
     def _abort(
         self, reason: pb.ReasonCode, detail: str, outcome: Outcome, evicted: Sequence[pb.EvictedProcess] = ()

@@ -87,6 +87,38 @@ def test_a_decision_that_every_rank_has_carried_out_is_not_said_again() -> None:
     assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == []
 
 
+def test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    commit, _ = commit_of(coordinator, vote(0), vote(1))
+    coordinator.on_command("commands", opened(train(), "2-0"))
+    proposed(coordinator)
+    for rank in (0, 1):
+        alive = heartbeat(rank)
+        alive.repeated = True
+        coordinator.on_heartbeat(alive, 4 * S)
+    abort, _ = coordinator.tick(5 * S).decisions
+
+    assert isinstance(abort, pb.BarrierAbort) and abort.round == 2
+    assert coordinator.on_history_lost([], 5 * S, begins_anew=True).decisions[:2] == [commit, abort]
+
+
+def test_a_new_leader_says_again_what_the_one_before_it_has_said_last() -> None:
+    first = with_roster()
+    first.on_command("commands", opened(germinate(), "1-0"))
+    proposal = proposed(first)
+    commit, _ = commit_of(first, vote(0), vote(1))
+    second = pb.BarrierProposal(version=1, round=2, roster_generation=1, roster=proposal.roster)
+    abort = pb.BarrierAbort(version=1, round=2, roster_generation=1)
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([proposal, commit, second, abort])
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, 12), 0)
+
+    assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == [commit, abort]
+
+
 def test_a_commit_lets_go_of_what_only_the_coordinator_refused() -> None:
     coordinator = with_roster()
     coordinator.on_refused(("commands", "5-0"), RefusedError(pb.ReasonCode.REASON_POISON, "five times"), 0)

@@ -51,7 +51,8 @@ class Coordinator:
         self._was_applied = False
         self._next_snapshot = 0
         self._carried: World | None = None
-        self._last: pb.BarrierCommit | pb.BarrierAbort | None = None
+        self._last_commit: pb.BarrierCommit | None = None
+        self._last_abort: pb.BarrierAbort | None = None
 
     def resume(self, decisions: Iterable[Decision]) -> Outcome:
         """Go on from the newest decisions of the stream, in its order. A round found open is aborted."""
@@ -65,7 +66,9 @@ class Coordinator:
                 self.barrier.is_open = False
                 if isinstance(decision, pb.BarrierCommit):
                     self._note_commit(decision)
-                elif decision.evicted:
+                    continue
+                self._last_abort = decision
+                if decision.evicted:
                     self._roster.let_go(decision.evicted)
                     self._must_form = True
         # Judging needs the outcome of that commit, which this process did not see: let all ranks come past it.
@@ -149,8 +152,7 @@ class Coordinator:
         self._votes = [entry for entry in self._votes if entry not in gone]
         lost = RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis")
         outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._docket.lose(gone)]
-        if self._last is not None and not (isinstance(self._last, pb.BarrierCommit) and self._last_is_applied()):
-            outcome.decisions.append(self._last)
+        outcome.decisions += self._to_say_again()
         if self.barrier is not None and self.barrier.is_open:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "Redis lost its history", outcome)
         return outcome
@@ -172,6 +174,11 @@ class Coordinator:
             self._was_applied = self._last_shows()
             outcome.decisions.append(self.barrier.propose(now_ns))
         return outcome
+
+    def _to_say_again(self) -> list[Decision]:
+        """Of the newest decisions those that a rank may have missed: the commit, and the abort behind it."""
+        commit = None if self._last_is_applied() else self._last_commit
+        return [said for said in (commit, self._last_abort) if said is not None]
 
     @property
     def _is_behind(self) -> bool:
@@ -259,8 +266,8 @@ class Coordinator:
         self, reason: pb.ReasonCode, detail: str, outcome: Outcome, evicted: Sequence[pb.EvictedProcess] = ()
     ) -> None:
         assert self.barrier is not None
-        self._last = self.barrier.abort(reason, detail, evicted)
-        outcome.decisions.append(self._last)
+        self._last_abort = self.barrier.abort(reason, detail, evicted)
+        outcome.decisions.append(self._last_abort)
         outcome.done += self._take_votes()
 
     def _dismiss(self, now_ns: int, outcome: Outcome) -> None:
@@ -307,7 +314,7 @@ class Coordinator:
             epoch=released.epoch,
         )
         self._note_commit(commit)
-        self._last, self._carried = commit, judge.world
+        self._carried = judge.world
         outcome.decisions.append(commit)
         return outcome
 
@@ -321,6 +328,7 @@ class Coordinator:
 
     def _note_commit(self, commit: pb.BarrierCommit) -> None:
         self._effective_step, self._committed_round = commit.effective_step, commit.round
+        self._last_commit, self._last_abort = commit, None
         self._docket.judged_by(commit)
         if commit.snapshot:
             self._next_snapshot = (commit.effective_step // self._snapshot_every + 1) * self._snapshot_every

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from esper.leyline import contracts as pb
 from esper.tamiyo.coordinator import Coordinator
-from tests.rounds import germinate, opened, vote
+from esper.tamiyo.outcome import Outcome
+from esper.tamiyo.overdue import ROUND_NS
+from tests.rounds import germinate, heartbeat, opened, vote
 from tests.test_replicas import S, farewell, proposed, replica, replicas
 from tests.test_rounds import with_roster
+
+T = 1_700_000_000 * S
 
 
 def met_by_one_that_leaves() -> tuple[Coordinator, pb.BarrierProposal]:
@@ -55,3 +59,41 @@ def test_a_vote_that_is_read_twice_is_done_with_once() -> None:
     ]
 
     assert [("votes", "5-0") in outcome.done for outcome in outcomes] == [False, False, True]
+
+
+def spoken(coordinator: Coordinator, until_ns: int, since_ns: int) -> Outcome:
+    """What the last tick says, where both ranks are heard from their boundaries every second, and vote on nothing."""
+    outcome = Outcome()
+    for now_ns in range(since_ns, until_ns + 1, S):
+        for rank in (0, 1):
+            coordinator.on_heartbeat(heartbeat(rank, 1 + (now_ns - since_ns) // S), now_ns)
+        outcome = coordinator.tick(now_ns)
+    return outcome
+
+
+def test_where_ranks_vote_on_nothing_that_is_asked_numbers_go_on_above_all_that_they_can_have_met() -> None:
+    """As where Redis fell back, and they know of a later generation: no round of an earlier one would ever end."""
+    coordinator = Coordinator("coordinator")
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank), T)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    first = proposed(coordinator.tick(T))
+
+    outcome = spoken(coordinator, T + ROUND_NS, since_ns=T)
+
+    abort, again = outcome.decisions[0], proposed(outcome)
+    assert isinstance(abort, pb.BarrierAbort) and abort.round == first.round == 1
+    assert (again.round, again.roster_generation) == (1_002, 1_700_000_021)
+
+
+def test_a_round_on_which_somebody_has_voted_is_not_void() -> None:
+    coordinator = Coordinator("coordinator")
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank), T)
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    coordinator.tick(T)
+    coordinator.on_vote(vote(0), ("votes", "1-0"), T)
+
+    again = proposed(spoken(coordinator, T + ROUND_NS, since_ns=T))
+
+    assert (again.round, again.roster_generation) == (2, 1)

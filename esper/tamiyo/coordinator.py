@@ -41,7 +41,7 @@ class Coordinator:
         self.barrier: Barrier | None = None
         self._snapshot_every, self._quarantine_from = snapshot_every, quarantine_from
         self._roster, self._silence_ns = Roster(), silence_ns
-        self._must_form = False
+        self._must_form = self._is_void = False
         self._docket = Docket()
         self._votes: list[Entry] = []
         self._due_step: int | None = None
@@ -183,7 +183,7 @@ class Coordinator:
     @property
     def _is_behind(self) -> bool:
         """Whether ranks know of rounds that are not on record: Redis has lost some, if not all."""
-        return self.barrier is None or self._roster.newest_applied > self.barrier.round
+        return self.barrier is None or self._is_void or self._roster.newest_applied > self.barrier.round
 
     def _may_propose(self) -> bool:
         due = bool(self._docket) or self._due_step is not None
@@ -225,11 +225,13 @@ class Coordinator:
             )
         if old is not None and not is_behind:
             generation, number = old.generation, old.round
-        elif self._roster.is_under_way:
-            generation, number = now_ns // 1_000_000_000, self._roster.newest_applied + ROUNDS_UNSEEN
+        elif self._roster.is_under_way or self._is_void:
+            newest = max(self._roster.newest_applied, 0 if old is None else old.round)
+            generation, number = now_ns // 1_000_000_000, newest + ROUNDS_UNSEEN
         else:
             generation, number = 0, 0
-        self.barrier, self._must_form = Barrier(self._roster.names, generation + 1, number), False
+        self.barrier = Barrier(self._roster.names, generation + 1, number)
+        self._must_form = self._is_void = False
         outcome.left += self._roster.settle()
         others_go_on = not self._roster.is_group and self._roster.names != (begun_anew,)
         if old is not None and not others_go_on:
@@ -260,6 +262,7 @@ class Coordinator:
             barrier.is_open = False
             outcome.done += self._take_votes()
         elif (why := overdue(barrier, self._roster, now_ns)) is not None:
+            self._is_void = why.unheeded
             self._abort(why.reason, why.detail, outcome)
 
     def _abort(

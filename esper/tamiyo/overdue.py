@@ -22,6 +22,8 @@ class Overdue(NamedTuple):
 
     reason: pb.ReasonCode
     detail: str
+    unheeded: bool = False
+    """Nobody has voted, though all speak: as where Redis fell back, and they have met later rounds or rosters."""
 
 
 def overdue(barrier: Barrier, roster: Roster, now_ns: int) -> Overdue | None:
@@ -36,5 +38,5 @@ def overdue(barrier: Barrier, roster: Roster, now_ns: int) -> Overdue | None:
         return Overdue(pb.ReasonCode.REASON_TIMEOUT, f"{', '.join(silent)} said nothing for {silence_ns / 1e9:g} s")
     if now_ns - barrier.proposed_ns >= ROUND_NS:
         detail = f"no vote of {', '.join(barrier.missing)} within {ROUND_NS / 1e9:g} s"
-        return Overdue(pb.ReasonCode.REASON_TIMEOUT, detail)
+        return Overdue(pb.ReasonCode.REASON_TIMEOUT, detail, not (barrier.num_counted or roster.any_away))
     return None

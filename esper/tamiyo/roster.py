@@ -134,6 +134,11 @@ class Roster:
         return any(member.heartbeat.busy == PAUSED for member in self._members.values())
 
     @property
+    def any_away(self) -> bool:
+        """Whether any said that it leaves its boundary for a while."""
+        return any(member.is_away for member in self._members.values())
+
+    @property
     def departed(self) -> list[Member]:
         return self._departed
 

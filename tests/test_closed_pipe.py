@@ -1,7 +1,10 @@
-"""Output that nobody reads to its end ends a command quietly, as `esper tail | head` does."""
+"""Output that nobody reads to its end ends a command quietly, as `esper tail | head` does; a full disk, in one line."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -82,3 +85,22 @@ def test_figures_that_nobody_reads_end_a_run_as_ctrl_c_does(unbuffered: str, tmp
 
     assert ended.returncode == 130
     assert ended.stderr.startswith("interrupted before 2 rows were done: found, lost\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["keys", "list", "{master}"], ["log", "{log}"], ["verify", "{log}"], ["--help"]])
+def test_output_that_a_full_disk_does_not_take_is_one_line(words: list[str], unbuffered: str, tmp_path: Path) -> None:
+    places = {"master": tmp_path / "master.json", "log": toy().save(tmp_path / "run.jsonl")}
+    MasterKeyring.new(time.time_ns()).save(places["master"])
+
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-c", PROGRAM, *(word.format(**places) for word in words)],
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+
+    assert (ended.returncode, ended.stderr) == (2, "esper: output can't be written: No space left on device\n")

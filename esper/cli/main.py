@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -49,6 +50,7 @@ HOMES = {
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Typer ships a click of its own since 0.26: its exceptions have no import path that holds for every version.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -87,6 +89,11 @@ class Lazy(TyperGroup):
         except BrokenPipeError:
             if not silenced():
                 raise
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            drop_the_rest()
+            refuse(f"{error.filename or 'output'} can't be written: {error.strerror}")
         except SystemExit as ending:  # the library makes 1 of a closed pipe, which is no answer of the command's
             if not (isinstance(ending.__context__, BrokenPipeError) and silenced()):
                 raise
@@ -121,6 +128,14 @@ def silenced() -> bool:
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), out)  # else the flush at exit complains
     return True
+
+
+def drop_the_rest() -> None:
+    """Have what stdout could not take go nowhere: it is still there, and the flush at exit would complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def load(name: str) -> Any:

@@ -41,6 +41,18 @@ def test_the_page_of_alarms_has_room_for_all_that_was_rejected() -> None:
     assert line.startswith("REJECTED  12 reason_11  ") and line.endswith("1 reason_0")
 
 
+def test_an_answer_that_came_to_no_step_names_none() -> None:
+    picture, asked = Picture(RUN), command("c1", 0, pb.SeedOperation.SEED_OP_CULL, "s9")
+    picture.note(asked)
+    told = pb.CommandReceipt(version=1, command_id="c1", entry_id=asked.entry_id, worker="coordinator")
+    told.status, told.detail = pb.ReceiptStatus.RECEIPT_REJECTED, "seed 's9' is unknown"
+    picture.orders.note_receipt(told)
+
+    _, line = pages.commands(picture, 80, UTC)
+
+    assert line.split() == ["rejected", "coordinator", "seed", "'s9'", "is", "unknown"]
+
+
 async def test_the_history_of_a_seed_is_the_one_that_is_kept() -> None:
     app = TopApp(grown(), Still(), zone=UTC)
 

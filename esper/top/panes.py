@@ -232,13 +232,13 @@ def _applied(order: Order) -> str:
 
 
 def answers(order: Order) -> list[str]:
-    """Every receipt of a command, one a line; of many that say the same how many they are."""
+    """Every receipt of a command, one a line; of many that say the same how many they are. Step 0: it came to none."""
     alike: dict[tuple[int, int, str], list[str]] = {}
     for receipt in order.answers:
         alike.setdefault((receipt.status, receipt.step, receipt.detail), []).append(receipt.worker)
     return [
         f"{pb.ReceiptStatus.Name(status).removeprefix('RECEIPT_').lower():9} {who:12}"
-        f" step {whole(step)}{f'  {detail}' if detail else ''}"
+        f"{f' step {whole(step)}' if step else ''}{f'  {detail}' if detail else ''}"
         for (status, step, detail), workers in alike.items()
         for who in (workers if len(workers) <= MOST_ALIKE else [f"{len(workers)} workers"])
     ]

@@ -50,7 +50,7 @@ export function runPage(store, main) {
 
 function showFigures(list, { head, flow }) {
   if (!head || !flow) return;
-  const refused = Object.entries(head.rejected).map(([reason, count]) => `${count} ${reason}`).join(", ");
+  const refused = Object.entries(head.rejected).map(([reason, count]) => `${count}\u00a0${reason}`).join(", ");
   const tiers = flow.tiers.map((tier) => `${number(tier.count)} ${tier.name}`).join(" → ");
   const figures = {
     "step, epoch": `${number(head.step)}, ${number(head.epoch)}`,

@@ -57,6 +57,8 @@ def barrier_proposal(message: pb.BarrierProposal) -> None:
     bounds.names("roster", message.roster)
     if not message.roster or len(set(message.roster)) != len(message.roster):
         raise bounds.refuse("roster", list(message.roster), "at least one worker, each named once")
+    if len(message.incarnations) not in (0, len(message.roster)):
+        raise bounds.refuse("number of incarnations", len(message.incarnations), f"{len(message.roster)}, or none")
 
 
 def barrier_commit(message: pb.BarrierCommit) -> None:

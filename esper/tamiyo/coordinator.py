@@ -60,7 +60,7 @@ class Coordinator:
             if isinstance(decision, pb.BarrierProposal):
                 self.barrier = Barrier(decision.roster, decision.roster_generation)
                 self.barrier.reopen(decision)
-                self._roster.expect(decision.roster)
+                self._roster.expect(decision.roster, decision.incarnations)
                 self._must_form = False
             elif self.barrier is not None and self.barrier.is_open and self.barrier.round == decision.round:
                 self.barrier.is_open = False
@@ -81,8 +81,8 @@ class Coordinator:
     def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome:
         """Note that a rank lives; a rank that is another process than before makes another roster."""
         outcome = Outcome()
-        changed = self._roster.hear(heartbeat, now_ns)
-        self._form_if_due(now_ns, outcome, heartbeat.worker if changed else "")
+        self._must_form |= self._roster.hear(heartbeat, now_ns)
+        self._form_if_due(now_ns, outcome)
         if heartbeat.barrier_due and (heartbeat.step > self._effective_step or self._stands_behind(heartbeat)):
             self._due_step = heartbeat.step
         return outcome
@@ -172,8 +172,14 @@ class Coordinator:
         elif self._may_propose():
             assert self.barrier is not None
             self._was_applied = self._last_shows()
-            outcome.decisions.append(self.barrier.propose(now_ns))
+            outcome.decisions.append(self._proposal(self.barrier, now_ns))
         return outcome
+
+    def _proposal(self, barrier: Barrier, now_ns: int) -> pb.BarrierProposal:
+        """Open the next round, and say which processes are asked."""
+        proposal = barrier.propose(now_ns)
+        proposal.incarnations.extend(self._roster.incarnations_of(barrier.roster))
+        return proposal
 
     def _to_say_again(self) -> list[Decision]:
         """Of the newest decisions those that a rank may have missed: the commit, and the abort behind it."""
@@ -196,21 +202,21 @@ class Coordinator:
     def _last_shows(self) -> bool:
         return self._roster.has_come_past(self._committed_round, self._effective_step)
 
-    def _form_if_due(self, now_ns: int, outcome: Outcome, begun_anew: str = "") -> None:
+    def _form_if_due(self, now_ns: int, outcome: Outcome) -> None:
         """A process in another's place makes another roster at once; replicas that come or go, between two rounds.
 
         None joins a run that is paused: there would be no step that it and those who wait could agree on.
         """
         roster, barrier = self._roster, self.barrier
-        must = bool(begun_anew) or self._must_form or self._is_behind
+        must = self._must_form or self._is_behind
         waits = not roster.is_group and (barrier is None or barrier.is_open or roster.is_paused)
         differs = barrier is None or barrier.roster != roster.names
         if not (roster.is_group or differs or waits):  # one that came and left while the others decided
             outcome.left += roster.settle()
         if roster.is_complete and (must or (differs and not waits)):
-            self._form(now_ns, outcome, begun_anew)
+            self._form(now_ns, outcome)
 
-    def _form(self, now_ns: int, outcome: Outcome, begun_anew: str) -> None:
+    def _form(self, now_ns: int, outcome: Outcome) -> None:
         """Announce a roster by its generation.
 
         What was carried over is void where the new process knows nothing of it: not where other replicas go on.
@@ -233,7 +239,7 @@ class Coordinator:
         self.barrier = Barrier(self._roster.names, generation + 1, number)
         self._must_form = self._is_void = False
         outcome.left += self._roster.settle()
-        others_go_on = not self._roster.is_group and self._roster.names != (begun_anew,)
+        others_go_on = not (self._roster.is_group or self._roster.is_anew)
         if old is not None and not others_go_on:
             self._effective_step = self._committed_round = 0
             self._must_be_applied, self._carried = False, None
@@ -246,7 +252,7 @@ class Coordinator:
             return
         self._must_form = True
         if not self.barrier.is_open:
-            outcome.decisions.append(self.barrier.propose(now_ns))
+            outcome.decisions.append(self._proposal(self.barrier, now_ns))
         silence = f"{', '.join(hung)} said nothing for {self._silence_ns / 1e9:g} s"
         fate = "the process group ends, to begin anew from the newest common checkpoint"
         if not self._roster.is_group:
@@ -317,6 +323,7 @@ class Coordinator:
             epoch=released.epoch,
         )
         self._note_commit(commit)
+        self._roster.decided()
         self._carried = judge.world
         outcome.decisions.append(commit)
         return outcome

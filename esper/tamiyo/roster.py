@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
@@ -29,6 +29,7 @@ class Member:
     spoke_ns: int = 0  # when it was heard from its boundary, and not through the runtime beside it
     catalogue: pb.Heartbeat = field(default_factory=pb.Heartbeat)
     has_left: bool = False
+    is_anew: bool = False  # in place of another process, and no round was decided since
 
     @property
     def is_away(self) -> bool:
@@ -65,10 +66,15 @@ class Roster:
         self._heard_first_ns: int | None = None  # the same
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
         self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
+        self._processes: dict[str, int] = {}  # of those that a log names, until they are heard
 
-    def expect(self, names: Iterable[str]) -> None:
-        """A log names these: if they are replicas, none is left out before it was silent for the timeout."""
+    def expect(self, names: Sequence[str], incarnations: Iterable[int] = ()) -> None:
+        """A log names these: if they are replicas, none is left out before it was silent for the timeout.
+
+        One that is heard under another incarnation is another process than was asked last.
+        """
         self._expected = dict.fromkeys(names, 0)
+        self._processes = dict(zip(names, incarnations, strict=False))
 
     def hear(self, heartbeat: pb.Heartbeat, now_ns: int) -> bool:
         """Note a heartbeat. True where this is another process than was known, or the world has another size.
@@ -84,8 +90,10 @@ class Roster:
         place = (0, heartbeat.worker) if is_replica else (heartbeat.rank, "")
         known = self._members.get(place)
         replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
+        replaced |= self._processes.pop(heartbeat.worker, heartbeat.incarnation) != heartbeat.incarnation
         if known is None or replaced:
             known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns, now_ns)
+            known.is_anew = replaced
         had_left = known.has_left
         known.hear(heartbeat, now_ns)
         self._newest_applied = self._heard_first_ns = None
@@ -132,6 +140,21 @@ class Roster:
     def is_paused(self) -> bool:
         """Whether any is held by a pause of the run."""
         return any(member.heartbeat.busy == PAUSED for member in self._members.values())
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether each is another process than it was at the newest decision, which is void then."""
+        return all(member.is_anew for member in self._members.values() if self.is_group or not member.has_left)
+
+    def decided(self) -> None:
+        """A round was decided by whoever is here."""
+        for member in self._members.values():
+            member.is_anew = False
+
+    def incarnations_of(self, names: Iterable[str]) -> list[int]:
+        """Of the processes of these names; 0: nobody is here under it."""
+        known = {member.worker: member.incarnation for member in self._members.values()}
+        return [known.get(name, 0) for name in names]
 
     @property
     def any_away(self) -> bool:

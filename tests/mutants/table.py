@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.mutants.planted import aggregating, believing, once, reading, replaying, resuming, settling, watching
+from tests.mutants.planted import (
+    aggregating,
+    believing,
+    leading,
+    once,
+    reading,
+    replaying,
+    resuming,
+    settling,
+    watching,
+)
 
 MUTANTS = (
     *reading.MUTANTS,
@@ -10,6 +20,7 @@ MUTANTS = (
     *aggregating.MUTANTS,
     *believing.MUTANTS,
     *once.MUTANTS,
+    *leading.MUTANTS,
     *resuming.MUTANTS,
     *replaying.MUTANTS,
     *watching.MUTANTS,

@@ -72,20 +72,22 @@ class Heartbeat(_message.Message):
     def __init__(self, version: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., region: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., busy: _Optional[_Union[_enums_pb2.BusyWith, str]] = ..., time_ns: _Optional[int] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., sites: _Optional[_Iterable[str]] = ..., blueprints: _Optional[_Iterable[_Union[_kernels_pb2.KernelManifest, _Mapping]]] = ..., loss: _Optional[float] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., round_applied: _Optional[int] = ..., barrier_due: _Optional[bool] = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., hyperparameters: _Optional[_Mapping[str, float]] = ..., accuracy: _Optional[float] = ..., steps_waited: _Optional[int] = ..., pruning: _Optional[_Union[_pruning_pb2.StructuralPruningRequest, _Mapping]] = ..., repeated: _Optional[bool] = ..., examples: _Optional[int] = ...) -> None: ...
 
 class BarrierProposal(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "roster", "time_ns", "lease_token")
+    __slots__ = ("version", "round", "roster_generation", "roster", "time_ns", "lease_token", "incarnations")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
     TIME_NS_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
     roster: _containers.RepeatedScalarFieldContainer[str]
     time_ns: int
     lease_token: int
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., roster: _Optional[_Iterable[str]] = ..., time_ns: _Optional[int] = ..., lease_token: _Optional[int] = ...) -> None: ...
+    incarnations: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., roster: _Optional[_Iterable[str]] = ..., time_ns: _Optional[int] = ..., lease_token: _Optional[int] = ..., incarnations: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeaderAnnouncement(_message.Message):
     __slots__ = ("version", "leader", "lease_token", "time_ns")

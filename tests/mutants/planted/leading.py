@@ -1,0 +1,49 @@
+"""Planted bugs: what a coordinator makes of rounds, of those that come and go, and of what leaders before it said."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "a_round_is_let_go_of_once_as_many_have_left_as_were_asked",
+        "esper/tamiyo/coordinator.py",
+        "if {member.worker for member in self._roster.departed}.issuperset(barrier.roster):",
+        "if len(self._roster.departed) == len(barrier.roster):",
+        ("tests/test_rounds_end.py::test_an_open_round_outlasts_one_that_was_not_asked_and_has_left",),
+    ),
+    Mutant(
+        "a_vote_that_is_read_twice_is_done_with_twice",
+        "esper/tamiyo/coordinator.py",
+        "        if entry in self._votes:\n",
+        "        if entry in ():\n",
+        ("tests/test_rounds_end.py::test_a_vote_that_is_read_twice_is_done_with_once",),
+    ),
+    Mutant(
+        "rounds_that_ranks_have_met_are_proposed_without_end",
+        "esper/tamiyo/coordinator.py",
+        "            self._is_void = why.unheeded\n",
+        "",
+        (
+            "tests/test_rounds_end.py"
+            "::test_where_ranks_vote_on_nothing_that_is_asked_numbers_go_on_above_all_that_they_can_have_met",
+        ),
+    ),
+    Mutant(
+        "a_new_leader_takes_others_for_those_that_voted",
+        "esper/tamiyo/coordinator.py",
+        "self._roster.expect(decision.roster, decision.incarnations)",
+        "self._roster.expect(decision.roster)",
+        (
+            "tests/test_rounds_resumed.py"
+            "::test_where_all_were_started_anew_meanwhile_a_command_takes_effect_where_they_stand",
+        ),
+    ),
+    Mutant(
+        "a_commit_behind_which_a_round_was_aborted_is_not_said_again",
+        "esper/tamiyo/coordinator.py",
+        "        return [said for said in (commit, self._last_abort) if said is not None]\n",
+        "        return [said for said in (self._last_abort or commit,) if said is not None]\n",
+        ("tests/test_rounds_lost.py::test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort",),
+    ),
+)

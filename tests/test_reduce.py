@@ -66,3 +66,19 @@ def test_a_rank_alone_keeps_its_gradients_as_they_are() -> None:
     SeedReducer().reduce({"s0": seed})
 
     assert seed.weight.grad is before
+
+
+class Unasked(Seedling):
+    """A walk through the names of 64 seeds' parameters takes as long as a quarter of the seeds' step."""
+
+    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
+        raise AssertionError("a rank without peers has nothing to lay out")
+
+
+def test_a_rank_without_peers_asks_no_seed_for_its_parameters() -> None:
+    seed = Unasked("a")
+    seed.weight.grad = torch.ones(2, 2)
+
+    SeedReducer().reduce({"a": seed})
+
+    assert torch.equal(seed.weight.grad, torch.ones(2, 2))

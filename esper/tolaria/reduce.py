@@ -38,8 +38,10 @@ class SeedReducer:
         flag per seed that says whether any rank had a gradient for it; a rank without one contributes zeros. A seed
         for which no rank had any keeps none.
         """
+        if self._group is None:
+            return
         layout = [(seed_id, _in_order(seeds[seed_id])) for seed_id in sorted(seeds)]
-        if self._group is None or not any(parameters for _, parameters in layout):
+        if not any(parameters for _, parameters in layout):
             return
         flat = _flatten(layout)
         self._sum(flat)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -68,6 +69,39 @@ def test_a_gradient_within_the_limit_is_left_as_it_is() -> None:
         train(optimizers, {"s0": seed}, range(3))
 
     assert same(clipped.parameters, free.parameters)
+
+
+@dataclass
+class Found:
+    """A norm that is not theirs, so that it shows whether it was taken."""
+
+    gradients: list[torch.Tensor]
+    norm: float
+
+
+@pytest.mark.parametrize(("own", "norm"), [(True, 100.0), (False, 2.0)])
+def test_a_norm_that_was_found_is_taken_for_those_very_gradients_only(own: bool, norm: float) -> None:
+    seed = Sprout("s0", ((4,),))
+    optimizers = alone(clips=lambda: {"s0": 1.0})
+    optimizers.create(seed, lr=1.0, momentum=0.0)
+    before, gradient = seed.parameters[0].detach().clone(), torch.ones(4)  # norm 2
+    seed.parameters[0].grad = gradient
+
+    optimizers.step(1, {"s0": Found([gradient if own else gradient.clone()], 100.0)})
+
+    torch.testing.assert_close(before - seed.parameters[0].detach(), torch.full((4,), 1.0 / norm))
+
+
+def test_what_was_found_not_to_be_finite_steps_nothing() -> None:
+    seed, optimizers = Sprout("s0", ((4,),)), alone()
+    optimizers.create(seed)
+    before, gradient = seed.parameters[0].detach().clone(), torch.ones(4)
+    seed.parameters[0].grad = gradient
+
+    faults = optimizers.step(1, {"s0": Found([gradient], math.inf)})
+
+    assert [fault.seed_id for fault in faults] == ["s0"]
+    assert torch.equal(seed.parameters[0].detach(), before)
 
 
 def test_what_one_seed_lacks_or_spoils_changes_nothing_for_the_others() -> None:

@@ -69,7 +69,8 @@ class Many:
         loss = nn.functional.cross_entropy(self.host(x), targets)
         torch.autograd.backward(loss)
         self.executor.note_loss(loss)
-        self.executor.observe([p.grad for p in self.host.parameters() if p.grad is not None], step)
+        gradients = [p.grad for p in self.host.parameters() if p.grad is not None]
+        self.executor.observe([g.as_subclass(Elsewhere) for g in gradients] if elsewhere else gradients, step)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()

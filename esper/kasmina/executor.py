@@ -18,7 +18,7 @@ from esper.kasmina.durable import DurableSeeds
 from esper.kasmina.evidence import ALONE, Sources, Witness
 from esper.kasmina.feedback import feed_back
 from esper.kasmina.fossil import Fossils
-from esper.kasmina.graph import batched_norms, sent
+from esper.kasmina.graph import Measured, batched_norms, is_at_hand, sent
 from esper.kasmina.guards import StepFault
 from esper.kasmina.kept import Kept, keep, put_back
 from esper.kasmina.kernels import Kernels
@@ -193,19 +193,25 @@ class Executor:
         self._losses.extend(losses)
         losses.clear()
 
-    def observe(self, host_gradients: Iterable[Tensor], step: int) -> None:
-        """Once per optimizer step, after the seeds' gradients were averaged and before the seeds step."""
-        learning = self.learning()
-        seeds = list(learning.values())
-        gradients = list(host_gradients) if learning else []
+    def observe(self, host_gradients: Iterable[Tensor], step: int) -> dict[str, Measured]:
+        """Once per optimizer step, after the seeds' gradients were averaged and before the seeds step.
+
+        Returns what was found of the seeds, by id, where that waits for no device: whoever clips wants the same.
+        """
+        seeds = list(self.learning().values())
+        gradients = list(host_gradients) if seeds else []
         if not gradients:
-            return
+            return {}
         groups = [gradients, *(seed.gradients() for seed in seeds)]
         norms = batched_norms(groups)
         for ledger in self._moves.meters.ledgers:
             here = {seed.meter.row: at for at, seed in enumerate(seeds, 1) if seed.meter.ledger is ledger}
             measured = {row: at for row, at in here.items() if groups[at]}
             ledger.close_step(norms[0], here, [*measured], norms[sent([*measured.values()], norms.device)])
+        if not is_at_hand(norms):
+            return {}
+        known = zip(seeds, groups[1:], norms.tolist()[1:], strict=True)
+        return {seed.seed_id: Measured(group, norm) for seed, group, norm in known}
 
     def note_steps(self, faults: Sequence[StepFault]) -> None:
         """What the seeds' optimizers could not do in this step. Asks for a cull at once, or at the third in a row."""

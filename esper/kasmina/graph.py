@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import reduce
+from itertools import islice
+from math import sqrt
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -23,6 +25,13 @@ class Walk(NamedTuple):
 
     num_stray: int
     num_nodes: int
+
+
+class Measured(NamedTuple):
+    """Gradients of a seed, and the L2 norm of all of them."""
+
+    gradients: Sequence[Tensor]
+    norm: float
 
 
 def walk(delta: Tensor, own: Collection[int]) -> Walk:
@@ -46,12 +55,23 @@ def walk(delta: Tensor, own: Collection[int]) -> Walk:
 def batched_norms(groups: Sequence[Sequence[Tensor]]) -> Tensor:
     """L2 norm of each group of tensors, float64 [groups]; 0 for an empty group. A sparse one counts by its values."""
     tensors = [tensor for group in groups for tensor in group]
-    if not {tensor.dtype for tensor in tensors} <= REALS or any(map(is_sparse, tensors)):
+    dtypes = {tensor.dtype for tensor in tensors}
+    if not dtypes <= REALS or any(map(is_sparse, tensors)):
         tensors = [_reals(tensor) for tensor in tensors]
-    dtype = reduce(torch.promote_types, {tensor.dtype for tensor in tensors}, torch.float32)
-    squares = torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype)).double().square_()
+        dtypes = {tensor.dtype for tensor in tensors}
+    norms = torch._foreach_norm(tensors, 2, dtype=reduce(torch.promote_types, dtypes, torch.float32))
+    if is_at_hand(norms[0]):  # numbers cost less than as many tensors without dimensions
+        each = iter([norm.item() for norm in norms])
+        of_groups = [sqrt(sum([n * n for n in islice(each, len(group))])) for group in groups]
+        return torch.tensor(of_groups, dtype=torch.float64, device="cpu")
+    squares = torch.stack(norms).double().square_()
     of_group = sent([at for at, group in enumerate(groups) for _ in group], squares.device)
     return squares.new_zeros(len(groups)).index_add_(0, of_group, squares).sqrt_()
+
+
+def is_at_hand(tensor: Tensor) -> bool:
+    """Whether to read it is to wait for nothing."""
+    return tensor.is_cpu and type(tensor) is Tensor
 
 
 def _reals(tensor: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ class Seed:
     def gradients(self) -> list[Tensor]:
         if self.module is None or self.stage not in ACTIVE_STAGES:
             return []
-        return [p.grad for p in self.seen if p.grad is not None and p.requires_grad]
+        return [gradient for p in self.seen if (gradient := p.grad) is not None and p.requires_grad]
 
     def set_alpha(self, step: int) -> None:
         """Move alpha along its schedule; in place, so that compiled code keeps the tensor it was traced with."""

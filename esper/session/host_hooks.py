@@ -75,8 +75,8 @@ class HostHooks:
             return
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self._optimizers.reduce(learning)
-        self._executor.observe(gradients, self.step)
-        self._executor.note_steps(self._optimizers.step(self.step))
+        found = self._executor.observe(gradients, self.step)
+        self._executor.note_steps(self._optimizers.step(self.step, found))
 
     def _require_slots_fired(self) -> None:
         """In each step in which a slot has a hook: one without a seed has none that could be gone past."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from operator import is_
+from typing import Protocol
 
 import torch
 
@@ -13,13 +15,26 @@ from esper.tolaria.kinds import Kind
 from esper.tolaria.seed_optimizer import SeedOptimizer
 
 
+class Measured(Protocol):
+    """Gradients of a seed, and their 2-norm."""
+
+    @property
+    def gradients(self) -> Sequence[torch.Tensor]: ...
+    @property
+    def norm(self) -> float: ...
+
+
+NOTHING_FOUND: Mapping[str, Measured] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A seed that steps now, if its gradients are finite. Limit 0: they are not clipped."""
+    """A seed that steps now, if its gradients are finite. Limit 0: they are not clipped. None: nobody knows the norm"""
 
     seed: SeedOptimizer
     gradients: list[torch.Tensor]
     limit: float
+    norm: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +114,20 @@ def strictest(limits: Iterable[float]) -> float:
     return min((limit for limit in limits if limit), default=0.0)
 
 
+def norm_of(gradients: Sequence[torch.Tensor], found: Measured | None) -> float | None:
+    """The norm that was found, if it is of these very gradients and no others."""
+    same = found is not None and len(found.gradients) == len(gradients) and all(map(is_, found.gradients, gradients))
+    return found.norm if found is not None and same else None
+
+
 def _clipped(due: Sequence[Due], faults: list[StepFault]) -> list[SeedOptimizer]:
     """Scale the gradients beyond their limit, as torch's clip_grad_norm_ does, and leave out what is not finite."""
     sound: list[SeedOptimizer] = []
     long: list[torch.Tensor] = []
     factors: list[float] = []
-    for each, norm in zip(due, _norms([each.gradients for each in due]), strict=True):
+    measured = iter(_norms([each.gradients for each in due if each.norm is None]))
+    for each in due:
+        norm = next(measured) if each.norm is None else each.norm
         if not math.isfinite(norm):  # of reduced gradients, hence judged alike on every rank
             each.seed.num_non_finite += 1
             faults.append(StepFault.of(each.seed, f"its reduced gradient has norm {norm}", raised=False))

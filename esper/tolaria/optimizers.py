@@ -14,7 +14,7 @@ from esper.tolaria.bank import Bank
 from esper.tolaria.frozen import Frozen
 from esper.tolaria.gate import HostGate
 from esper.tolaria.host import HostOptimizer, KeptHost
-from esper.tolaria.joint import StepFault
+from esper.tolaria.joint import NOTHING_FOUND, Measured, StepFault
 from esper.tolaria.kinds import require_bounds, require_known
 from esper.tolaria.leases import DEFAULT, Lease, Leases
 from esper.tolaria.overrides import Overrides, write
@@ -212,12 +212,13 @@ class Optimizers:
         for parameter in parameters_of(seeds):
             parameter.grad = None
 
-    def step(self, step: int) -> list[StepFault]:
+    def step(self, step: int, found: Mapping[str, Measured] = NOTHING_FOUND) -> list[StepFault]:
         """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once.
 
-        Returns what kept a seed from its step; the host and the others have had theirs.
+        `found`, by seed id, is what someone has measured of these very gradients, where that is known. Returns what
+        kept a seed from its step; the host and the others have had theirs.
         """
-        return self._ensemble.step(step)
+        return self._ensemble.step(step, found)
 
     def snapshot(self, bank: Bank) -> KeptOptimizers:
         return KeptOptimizers(self._host.snapshot(bank), self.snapshot_seeds(bank))

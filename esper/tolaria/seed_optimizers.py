@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank
-from esper.tolaria.joint import Due, JointStep, StepFault, strictest
+from esper.tolaria.joint import NOTHING_FOUND, Due, JointStep, Measured, StepFault, norm_of, strictest
 from esper.tolaria.owners import Owners
 from esper.tolaria.reduce import Trainee
 from esper.tolaria.seed_optimizer import KeptSeedOptimizer, SeedOptimizer
@@ -39,10 +39,11 @@ class SeedOptimizers:
         self._owners.release(seed_id)
         return self.held.pop(seed_id, None)
 
-    def step(self, step: int) -> list[StepFault]:
+    def step(self, step: int, found: Mapping[str, Measured] = NOTHING_FOUND) -> list[StepFault]:
         """Step all that have gradients and a lease, then clear all their gradients. Reads the device once.
 
-        Returns those that could not, with the reason; none of them keeps the others, or the host, from theirs.
+        `found`: see Optimizers. Returns those that could not, with the reason; none of them keeps the others, or the
+        host, from theirs.
         """
         due, clips = [], self._clips() if self.held else {}
         for seed_id, seed in self.held.items():
@@ -51,7 +52,8 @@ class SeedOptimizers:
             if (lease := seed.leases.at(step)) is None:
                 seed.num_dropped += 1
             else:
-                due.append(Due(seed, gradients, strictest((lease.grad_clip_norm, clips.get(seed_id, 0.0)))))
+                limit = strictest((lease.grad_clip_norm, clips.get(seed_id, 0.0)))
+                due.append(Due(seed, gradients, limit, norm_of(gradients, found.get(seed_id))))
         faults = self._joint.step(due)
         for seed in self.held.values():
             seed.forget_gradients()

@@ -61,6 +61,25 @@ async def test_a_leader_that_renews_its_lease_keeps_it_and_a_silent_one_loses_it
     assert (first, renewed, silent, await watching.is_free()) == (False, False, False, True)
 
 
+async def test_a_leader_whose_history_is_lost_has_a_lease_to_claim_it_again(run: Run) -> None:
+    leader, clock = await run.coordinator(), Clock()
+    watching = standby(run, clock)
+
+    first = await watching.is_free()
+    clock.now_s = 1.0
+    await run.redis.delete(names.key(run.run_id, "windows:coordinator"))
+    lost = await watching.is_free()
+    clock.now_s = 3.9
+    await leader.step([])
+    claimed = await watching.is_free()
+    clock.now_s = 6.8
+    await run.redis.delete(names.key(run.run_id, "windows:coordinator"))
+    lost_again = await watching.is_free()
+    clock.now_s = 9.8
+
+    assert (first, lost, claimed, lost_again, await watching.is_free()) == (False, False, False, False, True)
+
+
 async def test_one_that_stands_by_can_be_stopped(run: Run) -> None:
     await run.coordinator()
     stopping, watching = asyncio.Event(), standby(run, Clock())

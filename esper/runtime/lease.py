@@ -26,7 +26,8 @@ class Standby:
 
     A lease needs no clock but one's own: each settlement of a leader moves the version on and expects the one before
     it. Where it has not moved for a whole lease, whoever moves it next, leads, and all that the old leader settles
-    afterwards is refused by the server, however late it wakes up. A server that is away makes no lease run out.
+    afterwards is refused by the server, however late it wakes up. A server that is away makes no lease run out, nor does
+    one that has lost its history: the leader, which alone remembers what took effect, has a lease to claim it again.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Standby:
     ) -> None:
         self.redis, self.hash_key, self.lease_s, self._clock = redis, hash_key, lease_s, clock
         self._seen: bytes | None = None
+        self._met = False  # whether anybody was seen to lead
         self._since_s = 0.0
 
     async def until_free(self, stopping: asyncio.Event) -> bool:
@@ -55,8 +57,9 @@ class Standby:
             self._seen = None
             return False
         now_s = self._clock()
-        if version is None or version == resigned:
+        if version == resigned and not (version is None and self._met):
             return True
+        self._met, version = True, version or b""
         if version != self._seen or now_s - began_s > LOOK_S:
             self._seen, self._since_s = version, now_s
         return now_s - self._since_s >= self.lease_s

@@ -46,4 +46,11 @@ MUTANTS = (
         "        return [said for said in (self._last_abort or commit,) if said is not None]\n",
         ("tests/test_rounds_lost.py::test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort",),
     ),
+    Mutant(
+        "one_that_stands_by_takes_over_from_a_leader_that_remembers_a_lost_history",
+        "esper/runtime/lease.py",
+        "if version == resigned and not (version is None and self._met):",
+        "if version is None or version == resigned:",
+        ("tests/test_leader_lease.py::test_a_leader_whose_history_is_lost_has_a_lease_to_claim_it_again",),
+    ),
 )

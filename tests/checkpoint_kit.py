@@ -19,9 +19,9 @@ from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
-from esper.session.signing import KeyringSigner
 from esper.tolaria.checkpoints.blob import marks_of
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
+from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.manifest import FULL, Manifest, Place
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.rank import RankState

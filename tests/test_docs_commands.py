@@ -17,7 +17,7 @@ from esper.bus import connect
 from esper.cli import manual
 from esper.cli.main import HOMES, app, load
 from esper.leyline.kinds import Role
-from esper.session.signing import KeyringSigner
+from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.store import Store
 from tests.checkpoint_kit import put
 from tests.pages import ROOT, Block, blocks, pages

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from esper.cli.main import HOMES
+
 ROOT = Path(__file__).resolve().parent.parent
 # A trainer needs torch, once its settings hold; the processes that only carry messages must not pay for it.
 CARRIERS = sorted(path.stem for path in (ROOT / "workers").glob("*.py") if path.stem != "__init__")
@@ -17,6 +19,7 @@ OTHERS = [
     "from esper import Controller",
     *(f"import esper.workers.{each}" for each in CARRIERS),
     "import esper.cli.main",
+    *(f"import {home.partition(':')[0]}" for command, (home, _) in HOMES.items() if command != "sites"),  # of a model
 ]
 WATCHED = {"torch", "sklearn", "grpc_tools", "redis", "google", "structlog"}
 

@@ -16,7 +16,8 @@ from esper.cli.options import AsJson
 from esper.cli.printed import printable
 from esper.errors import CheckpointError, EsperError, SettingError
 from esper.leyline.rolekeys import RoleKeyring
-from esper.session.signing import KeyringSigner, keyring_for
+from esper.runtime.checkpoint_keys import keyring_for
+from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.manifest import Manifest
 from esper.tolaria.checkpoints.store import NAME, TENSORS, Store
 

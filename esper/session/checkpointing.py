@@ -12,9 +12,10 @@ import torch
 
 from esper.errors import SettingError
 from esper.kasmina.pruning.pruner import Pruning
+from esper.runtime.checkpoint_keys import keyring_for
 from esper.session.options import Place, SessionOptions
-from esper.session.signing import KeyringSigner, keyring_for
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
+from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.checkpoints.store import Store
 from esper.tolaria.reduce import SeedReducer

@@ -18,8 +18,8 @@ from esper.kasmina.executor import Executor
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.session.signing import KeyringSigner
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
+from esper.tolaria.checkpoints.keyed import KeyringSigner
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.checkpoints.store import Store

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from nacl.exceptions import BadSignatureError
 
-from esper.bus import runs
-from esper.errors import CheckpointError, RefusedError, SettingError, UnknownRunError
+from esper.errors import CheckpointError, RefusedError, SettingError
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.tolaria.checkpoints.signing import Signature
@@ -44,13 +40,3 @@ class KeyringSigner:
             raise CheckpointError("its manifest is not what its signature was made for") from error
         if not valid:
             raise CheckpointError(f"it is signed with key {signature.key_id:08x}, not valid at {made_ns} ns")
-
-
-def keyring_for(run: str, environment: Mapping[str, str]) -> RoleKeyring:
-    """The worker's: of ESPER_KEYRING, or of an embedded run. SettingError where there is none."""
-    if given := environment.get("ESPER_KEYRING"):
-        return RoleKeyring.load(Path(given))
-    try:
-        return RoleKeyring.load(runs.resolve(run).keyring(Role.WORKER))
-    except UnknownRunError as error:
-        raise SettingError("checkpoints", run, "a live run, or ESPER_KEYRING: they are signed") from error

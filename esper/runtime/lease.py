@@ -26,8 +26,8 @@ class Standby:
 
     A lease needs no clock but one's own: each settlement of a leader moves the version on and expects the one before
     it. Where it has not moved for a whole lease, whoever moves it next, leads, and all that the old leader settles
-    afterwards is refused by the server, however late it wakes up. A server that is away makes no lease run out, nor does
-    one that has lost its history: the leader, which alone remembers what took effect, has a lease to claim it again.
+    afterwards is refused by the server, however late it wakes up. A server that is away makes no lease run out.
+    Nor does a loss of history: the leader, which alone remembers what took effect, has a lease to claim it again.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from esper.bus import connect, dead, names
 from esper.bus.dead import Choice, Letter
 from esper.bus.delivery import FIELD
 from esper.cli.moments import NOW, after
-from esper.cli.options import RUNS, AnyKeyring, AsJson, RunsDir
+from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, logged
 from esper.cli.printed import printable
 from esper.cli.verdict import ending_with
 from esper.leyline.archive import Entry
@@ -35,7 +35,8 @@ T = TypeVar("T")
 
 
 def audit(
-    run: Annotated[str, typer.Argument(help="Name or id of a run, live or kept below --runs-dir; or an exported log.")],
+    named: LoggedRun = None,
+    run: SameRun = None,
     since: Annotated[str, typer.Option(metavar="WHEN", help="Only what is younger: an entry id, 12:30, 5m.")] = "0",
     keyring: AnyKeyring = None,
     runs_dir: RunsDir = RUNS,
@@ -44,7 +45,7 @@ def audit(
     """Print who signed what: role, producer, key, time, command or decision, its receipts; and what was rejected."""
     now_s = time.time()
     start = after("--since", since, now_s)
-    book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
+    book, keys = asyncio.run(logbook.find(logged(named, run), runs_dir, keyring))
     states, letters = asyncio.run(beside(book)) if book.live_at else ([], [])
     book.streams["state"] = states
     found = traced(

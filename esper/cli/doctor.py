@@ -18,7 +18,7 @@ from esper.bus import connect
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.survey import survey
-from esper.cli.options import AsObject
+from esper.cli.options import AsObject, SameRun, either
 from esper.cli.verdict import ending_with
 from esper.doctor.first_message import first_message
 from esper.doctor.machine import machine_facts
@@ -38,14 +38,17 @@ UNFIT = 1
 
 
 def doctor(
+    named: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Also look at this live run: its keys, its streams.")
+    ] = None,
+    run: SameRun = None,
     redis: Annotated[
         str | None, typer.Option(metavar="URL", help="The Redis to look at; else ESPER_REDIS_URL, or an embedded one.")
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Also look at this live run: its keys, its streams.")] = None,
     json: AsObject = False,
 ) -> None:
     """Check this machine and a Redis, and say what to do. A message is published and read on a stream of its own."""
-    findings = machine_findings(machine_facts()) + asyncio.run(_redis_and_run(redis, run))
+    findings = machine_findings(machine_facts()) + asyncio.run(_redis_and_run(redis, either(named, run)))
     status = worst(findings)
     with ending_with(UNFIT if status == "fail" else 0):
         if json:

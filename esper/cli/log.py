@@ -10,14 +10,15 @@ from typing import Annotated
 
 import typer
 
-from esper.cli.options import RUNS, Keyring, LoggedRun, RunsDir
+from esper.cli.options import RUNS, Keyring, LoggedRun, RunsDir, SameRun, logged
 from esper.errors import SettingError
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logbook
 
 
 def log(
-    run: LoggedRun,
+    named: LoggedRun = None,
+    run: SameRun = None,
     out: Annotated[Path | None, typer.Option(help="Where the log goes; default: to the terminal or pipe.")] = None,
     public: Annotated[
         Path | None, typer.Option(help="Also write the public keys, which check the controller's signatures alone.")
@@ -27,7 +28,7 @@ def log(
     json: Annotated[bool, typer.Option("--json", help="What was written as one JSON object, with --out.")] = False,
 ) -> None:
     """Export commands, optimizer commands, decisions, receipts and emergencies of a run, one JSON object a line."""
-    book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
+    book, keys = asyncio.run(logbook.find(logged(named, run), runs_dir, keyring))
     if public is not None:
         if keys is None:
             raise SettingError("--public", str(public), "a keyring of the run to take the public keys from (--keyring)")

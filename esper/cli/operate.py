@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from esper.bus import runs
-from esper.cli.options import AsJson
+from esper.cli.options import AsJson, SameRun, either
 from esper.errors import SettingError
 from esper.runtime import control
 
@@ -20,13 +20,14 @@ LOOK_S = 0.05
 GONE_S = 30.0
 
 Run = Annotated[
-    str, typer.Argument(help="Name or id of a run that `esper up` keeps going; else ESPER_RUN, or the one.")
+    str | None,
+    typer.Argument(metavar="RUN", help="Name or id of a run that `esper up` keeps going; else ESPER_RUN, or the one."),
 ]
 
 
-def ps(run: Run = "", json: AsJson = False) -> None:
+def ps(named: Run = None, run: SameRun = None, json: AsJson = False) -> None:
     """List the processes of a run: what each is at, how often it was started again, and its memory."""
-    rows = list(control.ask(path_of(live(run)), {"do": "ps"}, 10.0))
+    rows = list(control.ask(path_of(live(either(named, run))), {"do": "ps"}, 10.0))
     if json:
         for row in rows:
             typer.echo(notation.dumps(row))
@@ -35,9 +36,9 @@ def ps(run: Run = "", json: AsJson = False) -> None:
         typer.echo(line)
 
 
-def down(run: Run = "", json: AsJson = False) -> None:
+def down(named: Run = None, run: SameRun = None, json: AsJson = False) -> None:
     """End a run in order: trainers, aggregators once they have folded what was said, coordinators, Redis."""
-    record = live(run)
+    record = live(either(named, run))
     killed = told(control.ask(path_of(record), {"do": "down"}), json)
     deadline = time.monotonic() + GONE_S
     while runs.is_held(record.directory / runs.LOCK) and time.monotonic() < deadline:
@@ -50,21 +51,22 @@ def down(run: Run = "", json: AsJson = False) -> None:
 
 def restart(
     role: Annotated[str, typer.Argument(help="A role, such as regional, or a name as `esper ps` shows it.")],
-    run: Run = "",
+    named: Run = None,
+    run: SameRun = None,
     json: AsJson = False,
 ) -> None:
     """Start the processes of a role anew, one after the other: each once the one before is ready."""
-    told(control.ask(path_of(live(run)), {"do": "restart", "role": role}), json)
+    told(control.ask(path_of(live(either(named, run))), {"do": "restart", "role": role}), json)
 
 
-def live(run: str) -> runs.RunRecord:
+def live(run: str | None) -> runs.RunRecord:
     """The run that is meant; without a name the only one that is kept going here."""
     if run or (run := os.environ.get("ESPER_RUN", "")):
         return runs.resolve(run)
     kept = [record for record in runs.list_live() if path_of(record).exists()]
     if len(kept) != 1:
         names = ", ".join(record.run_id for record in kept) or "none: `esper up -f run.toml` starts one"
-        raise SettingError("run", run, f"one of those that are kept going here ({names})")
+        raise SettingError("run", "", f"one of those that are kept going here ({names})")
     return kept[0]
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir
+from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
 from esper.cli.ports import free_port
 from esper.cli.verdict import ending_with
 from esper.errors import EsperError, SettingError
@@ -71,7 +71,8 @@ class Result:
 
 
 def replay(
-    run: LoggedRun,
+    named: LoggedRun = None,
+    run: SameRun = None,
     script: Annotated[
         str, typer.Option(help="What to start instead of what the run was: arguments of the interpreter, as one text.")
     ] = "",
@@ -85,7 +86,7 @@ def replay(
 
     Status 0: the same digest on every rank; 1: another one; 2: it can't be replayed, and why.
     """
-    book, keys = asyncio.run(logbook.find(run, runs_dir, keyring))
+    book, keys = asyncio.run(logbook.find(logged(named, run), runs_dir, keyring))
     if keys is None:
         raise SettingError("--keyring", "", "a keyring of the run: its log is opened as it was then")
     if book.flaws:

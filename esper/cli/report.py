@@ -11,7 +11,7 @@ import typer
 
 from esper.bench.output.placed import place
 from esper.bus.names import NAME
-from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir
+from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
 from esper.cli.verdict import ending_with
 
 if TYPE_CHECKING:
@@ -21,14 +21,15 @@ FOUND = 1
 
 
 def report(
-    run: LoggedRun,
+    named: LoggedRun = None,
+    run: SameRun = None,
     out: Annotated[Path | None, typer.Option(help="Where the file goes; default: report-<run>.html, here.")] = None,
     runs_dir: RunsDir = RUNS,
     keyring: Keyring = None,
     json: AsObject = False,
 ) -> None:
     """Write the report of a run, from its log: one file without scripts, to be opened anywhere, and mailed."""
-    finished, page = asyncio.run(_read(run, runs_dir, keyring))
+    finished, page = asyncio.run(_read(logged(named, run), runs_dir, keyring))
     checked = finished.checked
     path = out or Path(f"report-{checked.run_id if NAME.fullmatch(checked.run_id) else 'run'}.html")
     place(page, path)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from esper.cli.options import AsObject, LiveRun
+from esper.cli.options import AsObject, NamedRun, SameRun, either
 from esper.leyline.lifecycle import CULLED, EMBARGOED
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ MOST_RECEIPTS = 2_048
 
 
 def status(
-    run: LiveRun = None,
+    named: NamedRun = None,
+    run: SameRun = None,
     json: AsObject = False,
 ) -> None:
     """Show the newest heartbeat of each worker of a live run."""
-    asyncio.run(_status(run, json))
+    asyncio.run(_status(either(named, run), json))
 
 
 async def _status(run: str | None, as_json: bool) -> None:

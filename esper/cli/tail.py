@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from esper.cli.moments import EXPECTED
-from esper.cli.options import AsJson, NamedRun
+from esper.cli.options import AsJson, NamedRun, SameRun, either
 from esper.leyline.entries import entry_ms
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Follow = Annotated[
 
 def tail(
     named: NamedRun = None,
-    run: Annotated[str | None, typer.Option(help="The same as RUN.")] = None,
+    run: SameRun = None,
     tier: Tier = "global",
     source: Source = "",
     level: Level = "",
@@ -54,7 +54,7 @@ def tail(
 
     follows = (last is None and not until) if follow is None else follow
     passage = Passage.of(since, until, last, follows, time.time())
-    asyncio.run(_tail(named or run, tier, passage, Sieve(source, level, metric), Printing(count, json)))
+    asyncio.run(_tail(either(named, run), tier, passage, Sieve(source, level, metric), Printing(count, json)))
 
 
 @dataclass

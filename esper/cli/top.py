@@ -11,26 +11,24 @@ from typing import Annotated
 import typer
 
 from esper.cli.extras import require
+from esper.cli.options import NamedRun, SameRun, either
 from esper.errors import SettingError
 
 
 def top(
-    named: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="Name or id of a live run; else ESPER_RUN.")
-    ] = None,
-    run: Annotated[str | None, typer.Option(help="The same as RUN.")] = None,
+    named: NamedRun = None,
+    run: SameRun = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Publish nothing, whatever key is pressed.")] = False,
 ) -> None:
     """Watch a live run on one screen, and steer it by keys: workers, seeds, barriers, telemetry, commands."""
     require("esper top", "top")  # what is refused below need not load it, two thirds of a second
-    if named and run and named != run:
-        raise SettingError("--run", run, f"the same as RUN, {named!r}, or one of the two")
+    meant = either(named, run)
     for name, is_terminal in (("stdout", sys.stdout.isatty()), ("stdin", os.isatty(0)), ("stderr", os.isatty(2))):
         if not is_terminal:  # keys come by stdin, and the screen is drawn on stderr
             raise SettingError(name, "no terminal", "a terminal; `esper status --json` is for scripts")
     from esper.cli.fleet import interruptible
 
-    if status := interruptible(_top(named or run, read_only)):
+    if status := interruptible(_top(meant, read_only)):
         raise typer.Exit(status)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json as notation
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 
-from esper.cli.options import RUNS, AnyKeyring, AsJson, RunsDir
+from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, logged
 from esper.cli.printed import printable
 from esper.cli.verdict import ending_with
 from esper.runtime import logbook
@@ -19,13 +18,14 @@ FOUND = 1
 
 
 def verify(
-    log: Annotated[str, typer.Argument(metavar="FILE", help="An exported log, or a run whose log was kept.")],
+    named: LoggedRun = None,
+    run: SameRun = None,
     keyring: AnyKeyring = None,
     runs_dir: RunsDir = RUNS,
     json: AsJson = False,
 ) -> None:
     """Check a log, one line for each finding, with its entry id. Status 0: nothing found; 1: something; 2: no log."""
-    book, keys = asyncio.run(logbook.find(log, runs_dir, keyring))
+    book, keys = asyncio.run(logbook.find(logged(named, run), runs_dir, keyring))
     result = audit(book, keys)
     with ending_with(FOUND if result.findings else 0):
         for each in (*result.notes, *result.findings):

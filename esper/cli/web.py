@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from esper.cli.extras import require
-from esper.cli.options import NamedRun
+from esper.cli.options import NamedRun, SameRun, either
 
 if TYPE_CHECKING:
     from esper.web.serving import Place
@@ -28,7 +28,8 @@ AllowHost = Annotated[list[str] | None, typer.Option(help="A name that browsers 
 
 
 def web(
-    run: NamedRun = None,
+    named: NamedRun = None,
+    run: SameRun = None,
     host: Annotated[str, typer.Option(help="Address to answer at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to answer at; 0: a free one.")] = PORT,
     token_file: TokenFile = None,
@@ -40,7 +41,7 @@ def web(
     from esper.web.serving import Place
 
     with suppress(asyncio.CancelledError):  # by SIGTERM, as any server is ended: status 0
-        asyncio.run(_web(run, Place(host, port, [host, *(allow_host or ())]), token_file, json))
+        asyncio.run(_web(either(named, run), Place(host, port, [host, *(allow_host or ())]), token_file, json))
 
 
 async def _web(run: str | None, place: Place, token_file: Path | None, as_json: bool) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from esper.leyline import contracts as pb
 from esper.tolaria.rows import Rows
+from tests.test_quiet_steps import calls_in
 
 
 def test_rows_become_one_table_with_contiguous_numbers() -> None:
@@ -137,3 +138,12 @@ def test_what_is_told_after_plain_rows_goes_with_the_next_one() -> None:
 
     assert table is not None
     assert [(event.row, event.description) for event in table.events] == [(2, "something.happened")]
+
+
+def test_keeping_a_row_of_other_metrics_is_one_call() -> None:
+    rows = Rows(incarnation=1)
+    rows.add(1, 1, {"loss": 1.0, "accuracy": 0.5})
+
+    called = calls_in(lambda: rows.add(2, 2, {"loss": 1.0, "accuracy": 0.5}))
+
+    assert called == ["Rows.add"]

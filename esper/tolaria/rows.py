@@ -62,26 +62,13 @@ class Rows:
 
     def add(self, step: int, timestamp_ns: int, values: dict[str, Value], level: pb.TelemetryLevel = INFO) -> None:
         """Keep a row; `values`, 0-dim tensors or floats by metric name, are the row's. Events may raise its level."""
-        self.settle()
-        self._add(Row(timestamp_ns, step, values, level=level))
-
-    def go_with(self, **noted: float) -> None:
-        """Plain rows of later steps have these beside what was measured; names in order, before "loss"."""
-        self.settle()
-        self.plain.note(noted)
-
-    def settle(self) -> None:
-        """Make a row by itself of each plain one."""
         if self.plain.ended_s:
-            for row in self.plain.take().rows():
-                self._add(row)
-
-    def _add(self, row: Row) -> None:
+            self.settle()
         self._made += 1
-        row.events = self._events
-        if row.events or row.level != INFO:  # most rows tell of nothing
+        row = Row(timestamp_ns, step, values, self._events, level)
+        if row.events or level != INFO:  # most rows tell of nothing
             self._rate(row)
-        if self._num_kept >= self.capacity:
+        if self._num_waiting + len(self._again) + self._num_sent >= self.capacity:  # _num_kept: a call less a row
             victim = self._victim(row.level)
             self._shed(victim or row)
             if victim is None:
@@ -93,6 +80,17 @@ class Rows:
         self._unread.append(row)
         self._num_waiting += 1
         self._waiting[row.level].append(row)
+
+    def go_with(self, **noted: float) -> None:
+        """Plain rows of later steps have these beside what was measured; names in order, before "loss"."""
+        self.settle()
+        self.plain.note(noted)
+
+    def settle(self) -> None:
+        """Make a row by itself of each plain one."""
+        if self.plain.ended_s:
+            for row in self.plain.take().rows():
+                self.add(row.step, row.timestamp_ns, row.values)
 
     def _rate(self, row: Row) -> None:
         row.level = highest([row.level, *(event.level for event in row.events)])
@@ -145,9 +143,10 @@ class Rows:
     def table(self) -> pb.TelemetryRows | None:
         """Rows not yet sent, as one message; None where there are none, or enough are under way and none is urgent."""
         room = self.most_under_way - self._num_sent
-        if self._goes_as_it_is(room):
-            return self._block()
-        self.settle()
+        if self.plain.ended_s:
+            if self._goes_as_it_is(room):
+                return self._block()
+            self.settle()
         is_held = room < min(FEWEST, self.most_under_way)
         if not is_held or len(self._unread) >= LOOK_EVERY:
             self._read()
@@ -246,9 +245,10 @@ class Rows:
 
     def stored(self, through_sequence: int) -> None:
         """Let go of the rows up to this number."""
-        while self._sent and self._sent[0].sequence <= through_sequence:
-            gone = self._sent.popleft()
-            self._num_sent -= gone.num if isinstance(gone, Block) else 1
+        sent = self._sent
+        while sent and sent[0].sequence <= through_sequence:
+            gone = sent.popleft()
+            self._num_sent -= gone.num if type(gone) is Block else 1
         if self._sent and isinstance(first := self._sent[0], Block) and first.first_sequence <= through_sequence:
             rest = [row for row in first.rows() if row.sequence > through_sequence]
             self._num_sent -= first.num - len(rest)

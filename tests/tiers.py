@@ -22,6 +22,7 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
+from esper.narset.packed import readings
 from esper.narset.regional import Regional
 from esper.narset.totals import Totals, decode
 from esper.runtime.aggregate import Aggregator, Place, Seam, opening
@@ -99,7 +100,7 @@ class Tiers:
         clock: Clock = standing_still,
     ) -> Aggregator:
         keys = self.master.derive(self.run_id, [Role.REGIONAL])
-        opener = Opener(keys, name=region, guard=None, accept={Domain.TELEMETRY})
+        opener = Opener(keys, name=region, guard=None, accept={Domain.TELEMETRY}, readings=readings())
         sealer = Sealer(keys, Role.REGIONAL, consumer)
         tier = Regional(region)
         inbox = self.inbox(self.region(region, "telemetry"), "regional", consumer, reclaim_after_ms)

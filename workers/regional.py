@@ -12,6 +12,7 @@ from esper.bus.outbox import Outbox
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
+from esper.narset.packed import readings
 from esper.narset.regional import Regional
 from esper.runtime import access, logging, process, settings
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
@@ -35,7 +36,7 @@ async def main(stopping: asyncio.Event) -> None:
         inbox = Inbox(reader, writer, telemetry, "regional", consumer, Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Regional(chosen.region)
         # No replay guard: a frame that is replayed holds packets met before, which the tier leaves out and counts.
-        opener = Opener(found.keyring, name=chosen.region, guard=None, accept={Domain.TELEMETRY})
+        opener = Opener(found.keyring, name=chosen.region, guard=None, accept={Domain.TELEMETRY}, readings=readings())
         sealer = Sealer(found.keyring, Role.REGIONAL, chosen.name)
         seam = Seam(
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal

@@ -17,6 +17,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.narset.global_ import Global
+from esper.narset.packed import readings
 from esper.narset.regional import Regional
 from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
 from telemetry_arms.streams import STOP, check_folded, fill
@@ -31,7 +32,7 @@ async def regional(url: str, directory: str) -> AsyncIterator[Aggregator]:
         clock = connect.ServerClock()
         await clock.look(writer)
         keys = master(directory).derive(RUN, [Role.REGIONAL])
-        opener = Opener(keys, name=REGION, guard=None, accept={Domain.TELEMETRY})
+        opener = Opener(keys, name=REGION, guard=None, accept={Domain.TELEMETRY}, readings=readings())
         inbox = Inbox(reader, writer, TELEMETRY, "regional", "regional-1", Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Regional(REGION)
         seam = Seam(opening(opener, clock, *FORMS), tier.on_opened, Sealer(keys, Role.REGIONAL, "regional-1").seal)

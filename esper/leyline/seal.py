@@ -5,9 +5,10 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from hashlib import sha256
+from types import MappingProxyType
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, Message
@@ -48,7 +49,7 @@ from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role, domain_of, kind_of, type_of
 from esper.leyline.mac import Mac
 from esper.leyline.replay import FINGERPRINT_BYTES, ReplayGuard, redelivered
-from esper.leyline.routes import Route, Routes, misfit
+from esper.leyline.routes import Reading, Route, Routes, misfit
 from esper.leyline.validate_telemetry import Names
 from esper.leyline.window import RECORD
 
@@ -188,7 +189,9 @@ class Opener:
         guard: ReplayGuard | None,
         accept: Collection[Domain],
         carries_out: bool = False,
+        readings: Mapping[type[Message], Callable[[], Reading]] = MappingProxyType({}),
     ) -> None:
+        self._readings = readings
         self._keyring, self._guard, self._carries_out = keyring, guard, carries_out
         self._targets = frozenset({EVERYONE, name})
         self._accept = frozenset(accept)
@@ -249,6 +252,8 @@ class Opener:
         check_context(header, self._keyring.run_id, self._accept, self._targets)
         check_fresh(header, at_ms)
         route = Route(data, parts, mac, self._keyring.validity(header.key_id), self._keyring.version)
+        if reading := self._readings.get(type_of(header.kind)):
+            route.read_by(reading())
         self._routes.add(data, route)
         return route, header
 

@@ -6,11 +6,15 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import TypeAlias
 
+import numpy as np
+
 from esper.leyline import contracts as pb
 from esper.leyline.validate_telemetry import Names
+from esper.narset.layout import Layout
 from esper.narset.statistics import Origin
 
 NAME_BYTES = 255  # of a metric, on the wire
@@ -55,23 +59,34 @@ class Columns:
         return Origin(self.times_ns[place], self.sources[place], self.sequences[place])
 
 
-class Gathering:
-    """What tier 1 has in hand of packets, by what they measure."""
+@dataclass(slots=True)
+class Stack:
+    """Rows of one layout, message after message: how many, from which source and when, as they came."""
 
-    def __init__(self) -> None:
+    rows: list[bytes] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    stored_ns: list[int] = field(default_factory=list)
+
+
+class Gathering:
+    """What tier 1 has in hand of packets, by what they measure. `slack_ns`: so much after it was stored may one be."""
+
+    def __init__(self, slack_ns: int) -> None:
         self.num_packets = 0
+        self._slack_ns = slack_ns
+        self._stacks: dict[Layout, Stack] = {}
         self.columns: dict[frozenset[str], Columns] = {}
         self._newest = Columns(())
         self._plain: dict[Names, tuple[Columns, Pick]] = {}
 
-    def add(
-        self, source: str, packets: Iterable[pb.TelemetryPacket], latest_ns: int, instead_ns: int, names: Names = None
-    ) -> int:
-        """The packets of one message; how many of them say that they are from after `latest_ns`.
+    def add(self, source: str, packets: Iterable[pb.TelemetryPacket], stored_ns: int, names: Names = None) -> int:
+        """The packets of one message; how many of them say that they are from after it was stored.
 
         `names`: of the values of each, where they were seen to hold nothing else.
         """
         columns, pick = self._plain.get(names) or self._plainly(names)
+        latest_ns = stored_ns + self._slack_ns
         num_skewed = num_added = 0
         for packet in packets:
             if pick is None:
@@ -83,7 +98,7 @@ class Gathering:
             num_added += 1
             time_ns = packet.timestamp_ns
             if time_ns > latest_ns:
-                num_skewed, time_ns = num_skewed + 1, instead_ns
+                num_skewed, time_ns = num_skewed + 1, stored_ns
             columns.times_ns.append(time_ns)
             columns.steps.append(packet.global_step)
             columns.levels.append(packet.level)
@@ -91,6 +106,39 @@ class Gathering:
             columns.sequences.append(packet.sequence)
         self.num_packets += num_added
         return num_skewed
+
+    def pile(self, source: str, layout: Layout, rows: bytes, count: int, stored_ns: int) -> None:
+        """The rows of one message, to be looked at when all are."""
+        stack = self._stacks.get(layout)
+        if stack is None:
+            stack = self._stacks[layout] = Stack()
+        stack.rows.append(rows)
+        stack.counts.append(count)
+        stack.sources.append(source)
+        stack.stored_ns.append(stored_ns)
+        self.num_packets += count
+
+    def unpile(self) -> int:
+        """All rows into the columns; how many of them say that they are from after they were stored."""
+        stacks, self._stacks = self._stacks, {}
+        return sum(self._unpiled(layout, stack) for layout, stack in stacks.items())
+
+    def _unpiled(self, layout: Layout, stack: Stack) -> int:
+        columns = self.columns.setdefault(frozenset(layout.names), Columns(layout.names))
+        met, counts = layout.read(b"".join(stack.rows)), np.array(stack.counts)
+        stored_ns = np.array(stack.stored_ns, dtype=np.uint64).repeat(counts)
+        ahead = met.times_ns > stored_ns + np.uint64(self._slack_ns)
+        columns.messages += (len(columns) + np.cumsum(counts) - counts).tolist()
+        values = met.values
+        if columns.names != layout.names:
+            values = values[:, [layout.names.index(name) for name in columns.names]]
+        columns.values.frombytes(values.tobytes())
+        columns.times_ns += np.where(ahead, stored_ns, met.times_ns).tolist()
+        columns.steps += met.steps.tolist()
+        columns.levels += [layout.level] * len(ahead)
+        columns.sources += chain.from_iterable(map(repeat, stack.sources, stack.counts))
+        columns.sequences += met.sequences.tolist()
+        return int(ahead.sum())
 
     def _plainly(self, names: Names) -> tuple[Columns, Pick]:
         """The columns for these names, in whatever order they come, and what takes the values out of a packet."""

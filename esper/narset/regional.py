@@ -13,6 +13,7 @@ from esper.leyline.envelope import Header
 from esper.leyline.seal import Opened
 from esper.leyline.validate_telemetry import Names
 from esper.narset.columns import Gathering
+from esper.narset.packed import Packed
 from esper.narset.reduce import reduce_packets
 from esper.narset.reduction import Reduction, fitting
 from esper.narset.sequences import SequenceWindow
@@ -51,15 +52,17 @@ class Regional:
     def load(self, fields: Mapping[bytes, bytes]) -> None:
         """Begin again from what is on record; what was in hand is forgotten."""
         self.state = TierState(SOURCE, fields)
-        self._packets = Gathering()
+        self._packets = Gathering(SKEW_NS)
         self._since_s = 0.0
         self._tables: Windows[Table] = Windows(WINDOW_S)
         self._left_out = Reduction()
 
     def on_opened(self, opened: Opened, now_s: float) -> None:
-        """Take in a message, whichever of the three forms it has: packets not met before; the others are counted."""
+        """Take in a message, whichever of its forms it has: packets not met before; the others are counted."""
         at_ns = int(opened.entry_id.partition("-")[0]) * MS_NS
         match opened.message:
+            case Packed() as packed:
+                self.on_packed(packed, opened.header, now_s, at_ns)
             case pb.TelemetryFrame() as frame:
                 self.on_frame(frame, now_s, at_ns, opened.names)
             case pb.TelemetryPacket() as packet:
@@ -71,13 +74,17 @@ class Regional:
         """Packets of one source, on the stream since `at_ns` of the epoch; `names` as whoever opened it found them."""
         self._check(frame.region)
         met = self._met(frame.source, frame.incarnation, now_s)
-        packets = frame.packets
-        new = admitted(packets, met)
-        self._repeated(len(packets) - len(new))
+        packets: Sequence[pb.TelemetryPacket] = frame.packets
+        sequences = [packet.sequence for packet in packets]
+        new = admitted(sequences, met)
+        if len(new) < len(packets):
+            self._repeated(len(packets) - len(new))
+            kept = frozenset(new)
+            packets = [packet for packet in packets if packet.sequence in kept]
         self._left_out.num_shed += met.drop(frame.shed)
-        if new:
+        if packets:
             self._begin(now_s)
-            self._left_out.num_skewed += self._packets.add(frame.source, new, at_ns + SKEW_NS, at_ns, names)
+            self._left_out.num_skewed += self._packets.add(frame.source, packets, at_ns, names)
 
     def on_packet(
         self,
@@ -96,7 +103,28 @@ class Regional:
             self._repeated(1)
             return
         self._begin(now_s)
-        self._left_out.num_skewed += self._packets.add(source, (packet,), at_ns + SKEW_NS, at_ns, names)
+        self._left_out.num_skewed += self._packets.add(source, (packet,), at_ns, names)
+
+    def on_packed(self, packed: Packed, header: Header, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
+        """Packets that were not parsed, in a frame or one under a seal of its own."""
+        frame, layout = packed.head, packed.layout
+        if frame is None:
+            if header.target != self.region:
+                self._check(header.target)
+            source = layout.source or header.producer
+            met = self._met(source, header.incarnation, now_s)
+        else:
+            self._check(frame.region)
+            source = layout.source or frame.source
+            met = self._met(frame.source, frame.incarnation, now_s)
+            self._left_out.num_shed += met.drop(frame.shed)
+        num_packets = len(packed.sequences)
+        new = admitted(packed.sequences, met)
+        if len(new) < num_packets:
+            self._repeated(num_packets - len(new))
+        if new:
+            self._begin(now_s)
+            self._packets.pile(source, layout, packed.kept(new), len(new), at_ns)
 
     def on_columns(self, frame: pb.ColumnarFrame, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
         """Rows of one source; each counts as a packet, and the whole as one input of a window."""
@@ -180,8 +208,9 @@ class Regional:
                 self._known_s.pop(name, None)
 
     def _close(self) -> list[pb.AggregatedTelemetry]:
+        self._left_out.num_skewed += self._packets.unpile()
         reductions = reduce_packets(self._packets.columns.values(), WINDOW)
-        self._packets = Gathering()
+        self._packets = Gathering(SKEW_NS)
         for window in self._tables.take():
             reductions.append(reduce_tables(window.items))
             reductions[-1].num_messages = window.num_messages
@@ -197,15 +226,11 @@ class Regional:
         return fitting(reduction.message(self.region, self.state.next_sequence(), partial=partial))
 
 
-def admitted(packets: Sequence[pb.TelemetryPacket], met: SequenceWindow) -> Sequence[pb.TelemetryPacket]:
-    """Those not met before, of packets whose sequences go up."""
-    if packets and packets[-1].sequence - packets[0].sequence == len(packets) - 1:
-        numbers = met.admit_run(packets[0].sequence, packets[-1].sequence)
-        if len(numbers) == len(packets):
-            return packets
-        new = frozenset(numbers)
-        return [packet for packet in packets if packet.sequence in new]
-    return [packet for packet in packets if met.admit(packet.sequence)]
+def admitted(sequences: Sequence[int], met: SequenceWindow) -> Sequence[int]:
+    """Those not met before, of numbers that go up."""
+    if sequences and sequences[-1] - sequences[0] == len(sequences) - 1:
+        return met.admit_run(sequences[0], sequences[-1])
+    return [sequence for sequence in sequences if met.admit(sequence)]
 
 
 def source_of(name: str) -> str:

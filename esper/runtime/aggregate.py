@@ -21,6 +21,7 @@ from esper.bus.settlement import Settlement, reject_spent
 from esper.bus.turns import Turns
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
+from esper.leyline.kinds import kind_of, type_of
 from esper.leyline.seal import Opened, Opener
 from esper.runtime.refusals import Refusals
 
@@ -273,10 +274,12 @@ class Aggregator:
 def opening(opener: Opener, clock: ServerClock, *wanted: type[Message]) -> Callable[[Delivery], Opened]:
     """A reader of sealed messages of some types."""
 
+    kinds = frozenset(map(kind_of, wanted))
+
     def read(delivery: Delivery) -> Opened:
         opened = opener.open(delivery.body, delivery.entry_id, clock.now_ms())
-        if not isinstance(opened.message, wanted):
-            kind = type(opened.message).DESCRIPTOR.name
+        if opened.header.kind not in kinds:
+            kind = type_of(opened.header.kind).DESCRIPTOR.name
             expected = " or ".join(each.DESCRIPTOR.name for each in wanted)
             raise RefusedError(pb.ReasonCode.REASON_WRONG_TYPE, f"a {kind} on {delivery.stream}; expected a {expected}")
         return opened

@@ -1,0 +1,184 @@
+"""Where the numbers lie in packets that are the same bytes but for these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esper.leyline import contracts as pb
+from esper.leyline.validate_telemetry import NUM_PACKETS
+
+VARINT, DOUBLE, TEXT = 0, 1, 2  # how a field's value is laid out
+_VERSION, _TIME, _SOURCE, _LEVEL, _SEQUENCE, _STEP, _VALUES = 1, 3, 4, 5, 6, 7, 8
+_MORE, _DIGIT = 0x80, 0x7F
+MOST_BYTES = 9  # of a number: below 2**63
+DOUBLE_BYTES = 8
+MOST_ROW_BYTES = 1024  # what is longer is worth its parsing, and would be compared with a longer number
+_WEIGHTS = np.left_shift(np.uint64(1), np.arange(MOST_BYTES, dtype=np.uint64) * np.uint64(7))
+_NUMBERS = frozenset({(_TIME, VARINT), (_SEQUENCE, VARINT), (_STEP, VARINT)})
+_ALIKE = frozenset({(_VERSION, VARINT), (_SOURCE, TEXT), (_LEVEL, VARINT)})
+
+
+class Found(NamedTuple):
+    """A field on the wire."""
+
+    number: int
+    kind: int
+    start: int  # of its tag
+    value: int
+    end: int
+
+
+def fields(data: bytes, at: int, end: int) -> Iterator[Found]:
+    """The fields of a message that was parsed before. ValueError: it holds a kind that no message here has."""
+    while at < end:
+        start = at
+        tag, at = varint(data, at)
+        kind = tag & 7
+        value = at
+        if kind == VARINT:
+            _, at = varint(data, at)
+        elif kind == DOUBLE:
+            at += 8
+        elif kind == TEXT:
+            length, value = varint(data, at)
+            at = value + length
+        else:
+            raise ValueError(f"field {tag >> 3} is of kind {kind}")
+        yield Found(tag >> 3, kind, start, value, at)
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number in groups of seven bits, the lowest first, and what comes after it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & _DIGIT) << shift
+        if byte < _MORE:
+            return number, at
+        shift += 7
+
+
+def is_number(data: bytes) -> bool:
+    """Whether the bytes are one number, and nothing else."""
+    return bool(data) and data[-1] < _MORE and all(byte >= _MORE for byte in data[:-1])
+
+
+class Places(NamedTuple):
+    """Where a row has its numbers, from and to which byte, by field; and the values by their names."""
+
+    numbers: Mapping[int, tuple[int, int]]
+    values: Mapping[str, int]
+
+
+class Rows(NamedTuple):
+    """The numbers of packets, one packet after the other; `values` is (packets, names)."""
+
+    times_ns: NDArray[np.uint64]
+    sequences: NDArray[np.uint64]
+    steps: NDArray[np.uint64]
+    values: NDArray[np.float64]
+
+
+def _numbers_of(key: tuple[bytes, bytes], count: int) -> tuple[int, int]:
+    same, pattern = (int.from_bytes(each * count, "little") for each in key)
+    return same, pattern
+
+
+class Layout:
+    """Made of one packet that was found sound. What is the same bytes but for its numbers is as sound, if these are.
+
+    A row is such a packet, with the bytes that lead up to it in its message.
+    """
+
+    __slots__ = ("_many", "_numbers", "_one", "_values", "key", "level", "names", "source")
+
+    def __init__(self, packet: pb.TelemetryPacket, row: bytes, places: Places) -> None:
+        self.names, self.level, self.source = tuple(places.values), packet.level, packet.source_subsystem
+        self._numbers = dict(places.numbers)
+        self._values = np.array([at + each for at in places.values.values() for each in range(DOUBLE_BYTES)], np.intp)
+        same = bytearray(b"\xff" * len(row))
+        for first, end in places.numbers.values():
+            same[first:end] = bytes([_MORE]) * (end - first)  # as many groups
+        for first in places.values.values():
+            same[first : first + DOUBLE_BYTES] = bytes(DOUBLE_BYTES)
+        self.key = bytes(same), bytes(mask & byte for mask, byte in zip(same, row, strict=True))
+        self._one = _numbers_of(self.key, 1)
+        self._many = 0, 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of a row."""
+        return len(self.key[0])
+
+    def holds(self, rows: bytes, count: int) -> bool:
+        """Whether these bytes, enough for so many rows, are rows of this: compared as one number, 5 us for 32."""
+        if count == 1:
+            same, pattern = self._one
+        else:
+            self._many = same, pattern = self._many if self._many[0] else _numbers_of(self.key, NUM_PACKETS)
+            if count < NUM_PACKETS:
+                pattern &= (1 << 8 * len(rows)) - 1  # the first rows are the lowest bytes
+        return int.from_bytes(rows, "little") & same == pattern
+
+    def sequence(self, row: bytes) -> int:
+        """Of a single row."""
+        return varint(row, self._numbers[_SEQUENCE][0])[0]
+
+    def sequences(self, rows: bytes) -> NDArray[np.uint64]:
+        """Of rows."""
+        return self._number(_SEQUENCE, self._table(rows))
+
+    def read(self, rows: bytes) -> Rows:
+        """All their numbers."""
+        table = self._table(rows)
+        times_ns, sequences, steps = (self._number(each, table) for each in (_TIME, _SEQUENCE, _STEP))
+        values = table.take(self._values, axis=1).view("<f8")
+        return Rows(times_ns, sequences, steps, values)
+
+    def _table(self, rows: bytes) -> NDArray[np.uint8]:
+        return np.frombuffer(rows, np.uint8).reshape(-1, self.size)
+
+    def _number(self, field: int, table: NDArray[np.uint8]) -> NDArray[np.uint64]:
+        """0 where the packets leave the field out."""
+        first, end = self._numbers.get(field, (0, 0))
+        groups = (table[:, first:end] & np.uint8(_DIGIT)).astype(np.uint64)
+        found: NDArray[np.uint64] = groups @ _WEIGHTS[: end - first]
+        return found
+
+
+def layout_of(packet: pb.TelemetryPacket, row: bytes, begins: int) -> Layout | None:
+    """Of a sound packet that begins there in its row; None where it has more to it than numbers."""
+    numbers, values, met = dict[int, tuple[int, int]](), dict[str, int](), set[int]()
+    if len(row) > MOST_ROW_BYTES:
+        return None
+    try:
+        for found in fields(row, begins, len(row)):
+            if found.number == _VALUES:
+                name, at = _entry(row, found)
+                if name in values:
+                    return None
+                values[name] = at
+                continue
+            if found.number in met or (found.number, found.kind) not in _NUMBERS | _ALIKE:
+                return None
+            met.add(found.number)
+            if (found.number, found.kind) in _NUMBERS:
+                numbers[found.number] = found.value, found.end
+    except ValueError:
+        return None
+    if not values or _SEQUENCE not in numbers or any(end - first > MOST_BYTES for first, end in numbers.values()):
+        return None
+    return Layout(packet, row, Places(numbers, values))
+
+
+def _entry(row: bytes, found: Found) -> tuple[str, int]:
+    """The name of a value and its place. ValueError where there is anything else in the entry, or less."""
+    name, value = fields(row, found.value, found.end)
+    if (name.number, name.kind, value.number, value.kind) != (1, TEXT, 2, DOUBLE):
+        raise ValueError("an entry is a name and a double")
+    return row[name.value : name.end].decode(), value.value

@@ -14,6 +14,7 @@ from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
+from esper.narset.packed import Packed
 from esper.runtime.aggregate import Aggregator
 from tests.bus_kit import drain, num_pending, put
 from tests.tiers import PausedOutbox, Tiers
@@ -49,13 +50,22 @@ def frames(number: int) -> list[pb.TelemetryFrame]:
     ]
 
 
+def sequence_in(opened: Opened) -> int:
+    """Of the first packet in a frame, parsed or not."""
+    match opened.message:
+        case Packed() as packed:
+            return packed.sequences[0]
+        case pb.TelemetryFrame() as frame:
+            return frame.packets[0].sequence
+    raise AssertionError(opened.message)
+
+
 def mortal(aggregator: Aggregator) -> Aggregator:
     """The same; it dies of one frame."""
     fold = aggregator.seam.fold
 
     def folding(opened: Opened, now_s: float) -> None:
-        assert isinstance(opened.message, pb.TelemetryFrame)
-        if opened.message.packets[0].sequence == KILLS:
+        if sequence_in(opened) == KILLS:
             raise KilledError
         fold(opened, now_s)
 

@@ -67,6 +67,40 @@ def test_one_keyring_may_be_for_several_roles(master: Path) -> None:
     assert RoleKeyring.load(out).roles == (Role.CONTROLLER, Role.OPTIMIZER)
 
 
+def test_every_keyring_of_a_run_is_written_by_one_command(master: Path) -> None:
+    keys = master.with_name("keys")
+
+    status, told = said("derive", master, "--run", RUN, "--into", keys, "--json")
+
+    assert status == 0
+    assert keys.stat().st_mode & 0o777 == 0o700
+    written = {path.stem: {str(role) for role in RoleKeyring.load(path).roles} for path in keys.iterdir()}
+    alone = {name: {name} for name in ("worker", "coordinator", "regional", "global", "observer")}
+    assert written == alone | {"controller": {"controller", "optimizer"}}
+    assert {row["keyring"] for row in map(json.loads, told.splitlines())} == {str(path) for path in keys.iterdir()}
+    data = Sealer(RoleKeyring.load(keys / "controller.json"), Role.CONTROLLER, "c").seal(command())
+    assert opened(derived(master, Role.WORKER), data) == command()
+
+
+def test_all_keyrings_are_written_or_none(master: Path) -> None:
+    keys = master.with_name("keys")
+    keys.mkdir()
+    (keys / "observer.json").hardlink_to(master)
+    before = master.read_bytes()
+
+    over = said("derive", master, "--run", RUN, "--into", keys)
+    beside = said("derive", master, "--run", RUN, "--into", keys, "--role", "worker")
+    nowhere = said("derive", master, "--run", RUN, "--into", master)
+    no_role = said("derive", master, "--run", RUN, "--out", keys / "worker.json")
+    no_file = said("derive", master, "--run", RUN, "--role", "worker")
+
+    assert [status for status, _ in (over, beside, nowhere, no_role, no_file)] == [2] * 5
+    assert "another file than the master keyring" in over[1] and "no --role and no --out" in beside[1]
+    assert "a folder, or where one can be made" in nowhere[1]
+    assert "--role is not set" in no_role[1] and "--out is not set" in no_file[1]
+    assert [path.name for path in keys.iterdir()] == ["observer.json"] and master.read_bytes() == before
+
+
 def test_rotation_keeps_the_old_key_until_the_new_one_takes_over(master: Path) -> None:
     old = derived(master, Role.CONTROLLER)
 

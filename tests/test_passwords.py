@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 from esper.bus.runs import RunRecord
 from esper.cli.main import app
-from esper.cli.plan import KEYRINGS, Place, planned
+from esper.cli.plan import Place, planned
 from esper.errors import SettingError
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.runtime.runfile import parse
 from esper.runtime.unit import Plan
 

@@ -20,9 +20,9 @@ from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import without_password
 from esper.bus.inbox import Inbox
-from esper.cli.plan import KEYRINGS, Place
+from esper.cli.plan import Place
 from esper.errors import EsperError, SettingError
-from esper.leyline.keyring import MasterKeyring, RoleKeyring
+from esper.leyline.keyring import KEYRINGS, MasterKeyring, RoleKeyring
 from esper.runtime import logbook, runfile
 from esper.runtime.runfile import EMBEDDED, RunFile
 

@@ -15,7 +15,7 @@ import typer
 from esper.cli.options import AsJson
 from esper.errors import SettingError
 from esper.leyline.keyfile import read_private
-from esper.leyline.keyring import LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
+from esper.leyline.keyring import KEYRINGS, LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 
 app = typer.Typer(name="keys", help="Make, list, rotate and retire keys.", no_args_is_help=True)
@@ -108,22 +108,48 @@ def retire(
 @app.command()
 def derive(
     run: Annotated[str, typer.Option(help="Id of the run that the keys are for, e.g. digits-0a1b2c3d.")],
-    role: Annotated[list[Role], typer.Option(help="What the process is; may be given several times.")],
-    out: Annotated[Path, typer.Option(help="Where the role keyring goes.")],
+    role: Annotated[
+        list[Role] | None, typer.Option(help="What the process is; may be given several times.", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the role keyring goes.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Instead of both: every keyring of a run, a file each.")
+    ] = None,
     master: Master = MASTER,
     as_json: AsJson = False,
 ) -> None:
-    """Write the keyring of one process: keys of one run and of its roles, no master secret."""
+    """Write the keyring of one process, or of all: keys of one run and of its roles, no master secret."""
     if not run:
         raise SettingError("run", run, "the id of a run")
-    keyring = MasterKeyring.load(master)
-    if out.exists() and out.samefile(master):
-        raise SettingError("--out", str(out), "another file than the master keyring, which nothing could bring back")
-    keyring.derive(run, role).save(out)
-    if as_json:
-        typer.echo(json.dumps({"keyring": str(out), "run": run, "roles": [str(each) for each in role]}))
-        return
-    typer.echo(f"{out}: {', '.join(role)} of {run}; set ESPER_KEYRING={out}")
+    keyring, wanted = MasterKeyring.load(master), asked(role or [], out, into)
+    for path in wanted:
+        if path.exists() and path.samefile(master):
+            why = "another file than the master keyring, which nothing could bring back"
+            raise SettingError("--into" if into else "--out", str(path), why)
+    for path, roles in wanted.items():
+        keyring.derive(run, roles).save(path)
+        if as_json:
+            typer.echo(json.dumps({"keyring": str(path), "run": run, "roles": [str(each) for each in roles]}))
+        else:
+            typer.echo(f"{path}: {', '.join(roles)} of {run}; set ESPER_KEYRING={path}")
+
+
+def asked(roles: list[Role], out: Path | None, folder: Path | None) -> dict[Path, list[Role]]:
+    """The roles of each file that is to be written; its folder is made."""
+    if folder is not None:
+        if roles or out is not None:
+            raise SettingError("--into", str(folder), "no --role and no --out beside it")
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise SettingError(
+                "--into", str(folder), f"a folder, or where one can be made ({error.strerror})"
+            ) from None
+        return {folder / f"{name}.json": held for name, held in KEYRINGS.items()}
+    if not roles or out is None:
+        missing = "--out" if roles else "--role"
+        raise SettingError(missing, "", "beside --run for one keyring, or --into DIR for all of a run")
+    return {out: roles}
 
 
 def check_gap(master: MasterKeyring, now_ns: int, lead_s: int, force: bool) -> None:

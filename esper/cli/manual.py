@@ -71,7 +71,12 @@ PAGES: dict[str, Page] = {
         ("esper keys rotate master.json --lead 3600", "esper keys rotate master.json --lead 0 --force")
     ),
     "keys retire": Page(("esper keys retire KEY_ID master.json",)),
-    "keys derive": Page(("esper keys derive master.json --run digits-0a1b2c3d --role worker --out worker.json",)),
+    "keys derive": Page(
+        (
+            "esper keys derive master.json --run digits-0a1b2c3d --role worker --out worker.json",
+            "esper keys derive master.json --run digits-0a1b2c3d --into keys",
+        )
+    ),
     "doctor": Page(("esper doctor", "esper doctor --run demo --json"), "something fails"),
     "redis": Page(("esper redis --dir ./redis --appendfsync always",), done=IN_ORDER),
     "bench run": Page(fails="a row failed; with --gate also a missed gate or a second slow-down"),

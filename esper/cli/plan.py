@@ -12,22 +12,13 @@ from esper.bus.credentials import FILES, PASSWORD, USERNAME
 from esper.bus.passwords import Held, file_of
 from esper.bus.runs import RunRecord
 from esper.cli.ports import free_port
-from esper.leyline.kinds import Role
+from esper.leyline.keyring import KEYRINGS
 from esper.runtime import logbook
 from esper.runtime.runfile import RLIMITS, Kind, Limits, Process, RunFile, Trainer
 from esper.runtime.spawn import Program
 from esper.runtime.unit import Plan
 
 Variables = Callable[[], Mapping[str, str]]
-KEYRINGS: dict[str, list[Role]] = {
-    "worker": [Role.WORKER],
-    "coordinator": [Role.COORDINATOR],
-    "regional": [Role.REGIONAL],
-    "global": [Role.GLOBAL],
-    "controller": [Role.CONTROLLER, Role.OPTIMIZER],
-    "observer": [Role.OBSERVER],
-}
-"""Keyring: the roles whose keys it holds."""
 REDIS_VARIABLES = (USERNAME, PASSWORD, *FILES.values())
 """Of a Redis outside; the run's own asks for no password, and refuses whoever gives one."""
 

@@ -22,6 +22,15 @@ SKEW_S = 3600
 OVERLAP_S = 86_400
 # Commands carry the controller's signature, checkpoint manifests that of rank 0.
 SIGNERS = (Role.CONTROLLER, Role.WORKER)
+KEYRINGS: dict[str, list[Role]] = {
+    "worker": [Role.WORKER],
+    "coordinator": [Role.COORDINATOR],
+    "regional": [Role.REGIONAL],
+    "global": [Role.GLOBAL],
+    "controller": [Role.CONTROLLER, Role.OPTIMIZER],
+    "observer": [Role.OBSERVER],
+}
+"""Those of a run, by the names of their files: the roles whose keys each holds."""
 
 _KIND = "master"
 

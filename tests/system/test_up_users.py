@@ -21,8 +21,7 @@ from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.passwords import file_of, variables
 from esper.cli.main import app
-from esper.cli.plan import KEYRINGS
-from esper.leyline.keyring import MasterKeyring
+from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.runtime.runfile import parse
 from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server

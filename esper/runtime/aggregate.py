@@ -201,9 +201,10 @@ class Aggregator:
                 await self.outbox.settle(settlement)
         except StaleLeaseError as error:
             log.warning("lease.lost", stream=error.stream, entry_id=error.entry_id)
-            self._generation += 1
             for inbox in self.inboxes:
                 await inbox.absolve()
+            self._generation += 1  # what is read until here is handed over again, and not taken in twice
+            for inbox in self.inboxes:
                 inbox.rewind()
             await self._load()
             return False
@@ -238,8 +239,9 @@ class Aggregator:
         settlement = replace(acks, writes=[], puts={}, expectations=[])
         for aggregate in aggregates:
             settlement.write(self.place.stream, self.seam.seal(aggregate))
-        if aggregates:
+        if self._hand or aggregates:  # that all was met before holds only as long as the record says so too
             settlement.expect(self.place.record, VERSION, expected)
+        if aggregates:
             settlement.put(self.place.record, self.tier.changed())
         return settlement
 

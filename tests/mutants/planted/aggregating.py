@@ -104,4 +104,26 @@ MUTANTS = (
         "settled += ended",
         ("tests/test_orders.py::test_a_round_applied_settles_its_decision_and_every_entry_judged",),
     ),
+    Mutant(
+        "what_was_met_before_is_done_with_though_redis_has_lost_it",
+        "esper/runtime/aggregate.py",
+        "        if self._hand or aggregates:  #",
+        "        if aggregates:  #",
+        (
+            "tests/test_aggregation_fell_back.py"
+            "::test_what_it_met_before_and_redis_has_lost_counts_though_nothing_else_comes",
+        ),
+    ),
+    Mutant(
+        "what_is_read_while_a_lost_lease_is_answered_is_taken_in_twice",
+        "esper/runtime/aggregate.py",
+        """            for inbox in self.inboxes:
+                await inbox.absolve()
+            self._generation += 1""",
+        """            self._generation += 1
+            for inbox in self.inboxes:
+                await inbox.absolve()
+            self._generation += 0""",
+        ("tests/test_aggregation_fell_back.py::test_what_is_read_while_a_lost_lease_is_answered_is_taken_in_once",),
+    ),
 )

@@ -207,3 +207,46 @@ def test_a_thousand_commands_are_held_and_more_only_while_a_commit_waits_for_one
     assert kinds(said) == ["commit"]
     assert len(orders.on_applied(pb.RoundApplied(round=1))) == MOST_HELD + 2
     assert orders.has_room("commands")
+
+
+def test_of_another_log_no_more_is_read_while_a_commit_waits() -> None:
+    orders = Orders()
+    for number in range(1, MOST_HELD + 1):
+        orders.on_command("commands", *command(f"{number}-0"))
+    waits = commit(1, "5000-0")
+    waits.commands[0].stream = "optimizer"
+    waits.digest = barrier_digest(9, waits.commands, [])
+
+    orders.on_commit(waits, delivery("decisions", "9-0"))
+
+    assert [ref.stream for ref in orders.awaited()] == ["optimizer"]
+    assert (orders.has_room("commands"), orders.has_room("optimizer")) == (False, True)
+
+
+def test_that_a_rank_was_not_asked_is_forgotten_once_its_round_is_decided() -> None:
+    orders = Orders(past=(9, 0), worker="worker-0")
+    left_out = pb.BarrierProposal(round=4, roster=["worker-1"])
+
+    orders.is_past(left_out, delivery("decisions", "9-0"))
+    asked = orders.was_asked(4)
+    orders.is_past(pb.BarrierAbort(round=4), delivery("decisions", "8-0"))
+
+    assert (asked, orders.was_asked(4)) == (False, True)
+
+
+def test_what_is_past_is_so_by_its_leader_and_not_by_one_that_was_replaced() -> None:
+    orders = Orders(past=(9, 0))
+    orders.is_past(pb.BarrierProposal(round=3, lease_token=2), delivery("decisions", "7-0"))
+    orders.is_past(pb.BarrierProposal(round=9, lease_token=1), delivery("decisions", "8-0"))
+    decided = commit(3)
+    decided.lease_token = 2
+
+    assert orders.is_past(decided, delivery("decisions", "10-0"))
+    assert not orders.is_past(pb.BarrierProposal(round=9, lease_token=2), delivery("decisions", "11-0"))
+
+
+def test_a_leader_that_counts_anew_is_heard() -> None:
+    orders = Orders(past=(9, 0))
+    orders.is_past(pb.BarrierProposal(round=40, lease_token=1), delivery("decisions", "8-0"))
+
+    assert not orders.is_past(pb.BarrierProposal(round=1, lease_token=2), delivery("decisions", "10-0"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from esper.bus import names, tail
 from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
 from esper.bus.durability import Wanted, admit
+from esper.bus.groups import group_of
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
@@ -57,7 +58,7 @@ async def assemble(
     again = {log: _opener(access, name, domain, None) for log, domain in LOGS.items()}
     recaller = Recaller(redis, access.run_id, name, again, clock)
     orders = Orders(past=entry_order(decided), worker=name)
-    await recaller.follow_until(decided, orders)
+    await recaller.take_up(orders, *await _read_before(redis, names.key(access.run_id, "decisions"), name))
     sealer = Sealer(access.keyring, Role.WORKER, name)
     openers = {log: _opener(access, name, domain, guards[log]) for log, domain in LOGS.items()}
     return Beside(
@@ -78,6 +79,15 @@ async def assemble(
 
 def _opener(access: Access, name: str, domain: Domain, guard: ReplayGuard | None) -> Opener:
     return Opener(access.keyring, name=name, guard=guard, accept=[domain], carries_out=True)
+
+
+async def _read_before(redis: Redis, stream: str, group: str) -> tuple[str, str]:
+    """The oldest entry that an earlier runtime has left pending, if any, and the newest that it was given."""
+    facts = await group_of(redis, stream, group)
+    if facts is None:
+        return "", ""
+    rows = await redis.ask(("XPENDING", stream, group, "-", "+", 1))
+    return rows[0][0].decode() if rows else "", facts["last-delivered-id"].decode()
 
 
 async def _past(redis: Redis, run_id: str, name: str, *, fresh: bool) -> str:

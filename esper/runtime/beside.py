@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import structlog
 from google.protobuf.message import Message
 
-from esper.bus import names
+from esper.bus import names, tail
 from esper.bus.backlog import Backlog
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
@@ -37,6 +38,8 @@ from esper.runtime.windows import Windows
 
 PATIENCE_S = 30.0
 """How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
+LOOK_UP_S = 1.0
+"""For as long a commit waits before what it names is looked for on the logs."""
 LAST_READ_S = 1.0
 """For a read that is under way when this process ends: the server answers every half second."""
 MOST_UNSETTLED = 32
@@ -65,6 +68,7 @@ class Beside:
     sealer: Sealer
     clock: ServerClock
     patience_s: float = PATIENCE_S
+    look_up_s: float = LOOK_UP_S
     pulse: Pulse | None = None  # given: it beats for a trainer that is away from its boundary
     recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
     decided: str = ""
@@ -84,6 +88,7 @@ class Beside:
         readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
         lanes = [asyncio.create_task(self._hear_trainer()), asyncio.create_task(self._carry_rows())]
         others: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait()), asyncio.create_task(orphaned())]
+        others.append(asyncio.create_task(self._look_up_awaited()))
         if self.pulse is not None:
             others.append(asyncio.create_task(self._beat_on(self.pulse)))
         hung_up = asyncio.gather(*lanes)
@@ -124,7 +129,28 @@ class Beside:
 
     def _read(self, name: str, delivery: Delivery, settlement: Settlement) -> None:
         """Tell the trainer what it needs to hear of one entry."""
-        for message in self.following.read(name, delivery, settlement):
+        self._tell(self.following.read(name, delivery, settlement))
+
+    async def _look_up_awaited(self) -> None:
+        """Look on the logs for what a commit waits for and nobody hands over."""
+        last: list[pb.CommittedCommand] = []
+        while True:
+            await asyncio.sleep(self.look_up_s)
+            for ref in last if last == self.following.orders.awaited() else ():
+                with suppress(UnavailableError):  # then it is looked for again
+                    await self._look_up(ref)
+            last = self.following.orders.awaited()
+
+    async def _look_up(self, ref: pb.CommittedCommand) -> None:
+        words = ("XRANGE", names.key(self.run_id, ref.stream), ref.entry_id, ref.entry_id)
+        rows = [tail.message(row) for row in await self.outbox.redis.ask(words)]
+        settlement = Settlement()
+        self._tell(self.following.look_up(ref, rows[0][1] if rows else None, settlement))
+        await self._settle(settlement)
+        self._moved.set()
+
+    def _tell(self, messages: list[pb.ToTrainer]) -> None:
+        for message in messages:
             if message.HasField("commit"):  # first: whoever keeps the state that it leads to keeps this with it
                 for fields in in_parts(self.windows.tell()):
                     self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=fields)))
@@ -146,6 +172,7 @@ class Beside:
                     if self._applied.writes or self._num_applied >= MOST_UNSETTLED:
                         await self._settle_applied()
                 case "record":
+                    self.following.orders.incarnation = message.record.incarnation
                     await self._publish("receipts", self._placed(message.record))
                 case "recall":
                     await self._recall(message.recall)
@@ -164,7 +191,8 @@ class Beside:
                     await self.lanes.to_trainer.drain()
 
     def _note_alive(self, heartbeat: pb.Heartbeat) -> None:
-        self.following.orders.incarnation = heartbeat.incarnation
+        orders = self.following.orders
+        orders.incarnation, orders.round_applied = heartbeat.incarnation, heartbeat.round_applied
         if self.pulse is not None:
             self.pulse.heard(heartbeat)
 

@@ -56,8 +56,27 @@ class Following:
             settlement.ack(done)
         return messages
 
+    def look_up(self, ref: pb.CommittedCommand, sealed: bytes | None, settlement: Settlement) -> list[pb.ToTrainer]:
+        """The same of an entry that a commit waits for, as its log has it; None: it has it no more.
+
+        It may never be handed over: an earlier runtime has refused and acknowledged it, or Redis has lost it.
+        """
+        if sealed is None:
+            self.orders.on_missing(ref)
+            return []
+        try:
+            opened = self.openers[ref.stream].open(sealed, ref.entry_id, self.now_ms())
+        except RefusedError as error:
+            delivery = Delivery(names.key(self.run_id, ref.stream), self.name, ref.entry_id, sealed, 1, self.name)
+            self._refuse(ref.stream, delivery, error)
+            return []
+        messages, settled = self.orders.on_found(ref.stream, opened)
+        for done in settled:
+            settlement.ack(done)
+        return messages
+
     def applied(self, applied: pb.RoundApplied, settlement: Settlement) -> bool:
-        """Note receipts and acks of one round; whether there are any: none of a repeat, whose first telling had them."""
+        """Note receipts and acks of one round; whether there are any: of a repeat there are none."""
         was_asked = self.orders.was_asked(applied.round)
         settled = self.orders.on_applied(applied)
         if not settled and applied.round in self._again:

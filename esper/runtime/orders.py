@@ -25,7 +25,7 @@ Step = tuple[list[pb.ToTrainer], list[Delivery]]  # what the trainer must hear, 
 @dataclass(frozen=True)
 class _Command:
     opened: Opened
-    delivery: Delivery
+    delivery: Delivery | None  # None: looked up, and not handed over
 
 
 @dataclass
@@ -41,7 +41,9 @@ class Orders:
     past: EntryId = (0, 0)
     worker: str = ""
     incarnation: int = 0
-    """Of the trainer, as its heartbeats say."""
+    """Of the trainer, as it says of itself."""
+    round_applied: int = 0
+    """The newest round that the trainer says to have carried out: told again, it answers it from memory."""
     _commands: dict[str, dict[EntryId, _Command]] = field(default_factory=lambda: {"commands": {}, "optimizer": {}})
     _waiting: deque[tuple[Decision, Delivery]] = field(default_factory=deque)
     _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
@@ -50,12 +52,19 @@ class Orders:
     _unasked: set[int] = field(default_factory=set)
     _decided: int = 0
     _past_round: int = 0
+    _past_token: int = 0
     _generation: int = 0
     _succession: Succession = field(default_factory=Succession)
+    _leaders: deque[tuple[EntryId, pb.LeaderAnnouncement]] = field(default_factory=deque)
 
     def on_command(self, log: str, opened: Opened, delivery: Delivery) -> Step:
         """Hold a command; return the decisions that waited for it."""
         self._commands[log][entry_order(delivery.entry_id)] = _Command(opened, delivery)
+        return self._complete()
+
+    def on_found(self, log: str, opened: Opened) -> Step:
+        """The same of one that was looked up, as it is awaited: it will not be handed over, or has not been yet."""
+        self._commands[log].setdefault(entry_order(opened.entry_id), _Command(opened, None))
         return self._complete()
 
     def on_refused(self, log: str, delivery: Delivery, error: RefusedError) -> None:
@@ -69,23 +78,45 @@ class Orders:
     def has_room(self, log: str) -> bool:
         """Whether more of this log may be read.
 
-        Always while a commit waits: what it names may lie behind commands that only the coordinator has refused.
+        Always while a commit waits for one of its entries, which may lie behind commands that only the coordinator has
+        refused.
         """
-        return len(self._commands.get(log, ())) < MOST_HELD or bool(self._waiting)
+        return len(self._commands.get(log, ())) < MOST_HELD or any(ref.stream == log for ref in self.awaited())
+
+    def awaited(self) -> list[pb.CommittedCommand]:
+        """Entries that the oldest decision waits for."""
+        match self._waiting[0][0] if self._waiting else None:
+            case pb.BarrierCommit() as commit:
+                return [ref for ref in commit.commands if not self._holds(ref)]
+        return []
+
+    def on_missing(self, ref: pb.CommittedCommand) -> None:
+        """An entry is on its log no more. TrainingError where a commit waits for it."""
+        if ref in self.awaited():
+            number = self._waiting[0][0].round
+            raise TrainingError(f"round {number} names entry {ref.entry_id} of :{ref.stream}, which is not on that log")
 
     def is_past(self, decision: Decision, delivery: Delivery) -> bool:
-        """Whether this was said before this trainer began, or is about a round that was proposed to one before it."""
+        """Whether this was said before this trainer began, or is about a round that was proposed to one before it.
+
+        By the same leader: whoever follows it aborts that round, and may count anew where Redis lost its history.
+        """
+        self._hear_of_leaders(delivery)
         if entry_order(delivery.entry_id) > self.past:
-            return decision.round <= self._past_round
+            return decision.round <= self._past_round and decision.lease_token == self._past_token
+        if not self._succession.holds(decision):
+            return True
         if self._leaves_out(decision):
             self._unasked.add(decision.round)
-        else:
-            self._past_round = max(self._past_round, decision.round)
+            return True
+        if not isinstance(decision, pb.BarrierProposal):
+            self._unasked.discard(decision.round)
+        self._past_round, self._past_token = max(self._past_round, decision.round), decision.lease_token
         return True
 
     def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> Step:
         """Return what the trainer must hear, and what can be acknowledged at once."""
-        if self._is_void(proposal):
+        if self._is_void(proposal, delivery):
             return [], [delivery]
         self._proposals[proposal.round] = delivery
         if self._leaves_out(proposal):
@@ -95,7 +126,7 @@ class Orders:
 
     def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> Step:
         """The first decision of a round counts; its order goes out once every command it names is here."""
-        if self._is_void(commit):
+        if self._is_void(commit, delivery):
             return [], [delivery]
         self._decided = commit.round
         if barrier_digest(commit.effective_step, commit.commands, commit.requests) != commit.digest:
@@ -108,6 +139,7 @@ class Orders:
 
     def on_announcement(self, announcement: pb.LeaderAnnouncement, delivery: Delivery) -> Step:
         """From here on nothing counts that an earlier leader says."""
+        self._hear_of_leaders(delivery)
         self.follow(announcement)
         return [], [delivery]
 
@@ -115,9 +147,13 @@ class Orders:
         """Note who led when this was said, and nothing else of it."""
         self._succession.holds(said)
 
+    def leads(self, announcement: pb.LeaderAnnouncement, at: EntryId) -> None:
+        """Note who leads from an entry on that was acknowledged by an earlier runtime; in their order."""
+        self._leaders.append((at, announcement))
+
     def on_abort(self, abort: pb.BarrierAbort, delivery: Delivery) -> Step:
         """An abort frees the trainer of its promise and is done with. EvictedError: it ends this process too."""
-        if self._is_void(abort):
+        if self._is_void(abort, delivery):
             return [], [delivery]
         self._decided = abort.round
         self._unasked.discard(abort.round)
@@ -152,12 +188,17 @@ class Orders:
         self._unasked.discard(applied.round)
         return self._to_ack.pop(applied.round, [])
 
-    def _is_void(self, decision: Decision) -> bool:
+    def _is_void(self, decision: Decision, delivery: Delivery) -> bool:
         """Whether its round is decided, its roster is not the newest, or it was said by a leader that was replaced."""
+        self._hear_of_leaders(delivery)
         if not self._succession.holds(decision):
             return True
         self._generation = max(self._generation, decision.roster_generation)
         return decision.round <= self._decided or decision.roster_generation < self._generation
+
+    def _hear_of_leaders(self, delivery: Delivery) -> None:
+        while self._leaders and self._leaders[0][0] < entry_order(delivery.entry_id):
+            self.follow(self._leaders.popleft()[1])
 
     def _leaves_out(self, decision: Decision) -> bool:
         return isinstance(decision, pb.BarrierProposal) and bool(self.worker) and self.worker not in decision.roster
@@ -196,6 +237,8 @@ class Orders:
         order = pb.CommitOrder(commit=commit, entry_id=delivery.entry_id, unasked=unasked)
         for ref in commit.commands:
             held = self._commands[ref.stream].get(entry_order(ref.entry_id))
+            if held is None and commit.round <= self.round_applied:
+                continue  # what was carried out and acknowledged may be on no log any more
             if held is None:
                 self._check_not_refused(commit, ref)
                 return None
@@ -203,6 +246,9 @@ class Orders:
                 raise TrainingError(f"round {commit.round} names other bytes for entry {ref.entry_id} of :{ref.stream}")
             order.commands.append(_with_body(ref, held.opened))
         return order
+
+    def _holds(self, ref: pb.CommittedCommand) -> bool:
+        return entry_order(ref.entry_id) in self._commands[ref.stream]
 
     def _check_not_refused(self, commit: pb.BarrierCommit, ref: pb.CommittedCommand) -> None:
         at = ref.stream, entry_order(ref.entry_id)
@@ -217,7 +263,8 @@ class Orders:
         for log, position in positions.items():
             held = self._commands[log]
             for at in [at for at in held if at <= entry_order(position) or (log, at) in named]:
-                done.append(held.pop(at).delivery)
+                if (delivery := held.pop(at).delivery) is not None:
+                    done.append(delivery)
         return done
 
     def _proposals_through(self, number: int) -> list[Delivery]:

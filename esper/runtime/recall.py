@@ -10,6 +10,7 @@ import structlog
 from esper.bus import names, tail
 from esper.bus.connect import Redis, ServerClock
 from esper.bus.delivery import Delivery
+from esper.bus.ids import before
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
@@ -67,10 +68,36 @@ class Recaller:
 
     async def follow_until(self, after: str, orders: Orders) -> None:
         """Let orders know who led at an entry, so that what a leader said later that was replaced by then is void."""
-        words = ("XREVRANGE", self._key("decisions"), after or "0-0", "-", "COUNT", NUM_BEFORE)
+        for said, _ in await self._newest(after):
+            orders.follow(said)
+
+    async def take_up(self, orders: Orders, oldest: str, newest: str) -> None:
+        """Let orders know what an earlier runtime of this trainer knew, which has read up to `newest`.
+
+        That is what was past when the trainer began, and who has led from where since. `oldest` is the first entry that
+        was not acknowledged, and will be met again; empty: there is none.
+        """
+        past = "{}-{}".format(*orders.past)
+        for said, delivery in await self._newest(past):
+            if isinstance(said, pb.LeaderAnnouncement):
+                orders.follow(said)
+            else:
+                orders.is_past(said, delivery)
+        start = before(oldest) if oldest else newest
+        if entry_order(start) > orders.past:
+            await self.follow_until(start, orders)
+        async for at, sealed in self._between("decisions", max(start, past, key=entry_order), newest):
+            opened = self._opened("decisions", at, sealed)
+            if opened is not None and isinstance(opened.message, pb.LeaderAnnouncement):
+                orders.leads(opened.message, entry_order(at))
+
+    async def _newest(self, until: str) -> list[tuple[Said, Delivery]]:
+        words = ("XREVRANGE", self._key("decisions"), until or "0-0", "-", "COUNT", NUM_BEFORE)
+        found = []
         for at, sealed in reversed([tail.message(row) for row in await self.redis.ask(words)]):
             if (opened := self._opened("decisions", at, sealed)) and isinstance(opened.message, Said):
-                orders.follow(opened.message)
+                found.append((opened.message, self._delivery("decisions", at, sealed)))
+        return found
 
     async def _decisions(self, asked: pb.Recall, past: EntryId) -> AsyncIterator[tuple[Said, Delivery]]:
         async for at, sealed in self._between("decisions", asked.after or "0-0", f"{past[0]}-{past[1]}"):

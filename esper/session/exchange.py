@@ -114,10 +114,16 @@ class Exchange:
         return "" if self.link is None else self.link.decided
 
     def recall(self, asked: pb.Recall, patience_s: float = RECALL_S) -> list[pb.CommitOrder]:
-        """Orders decided since, as the runtime finds them on the logs; none, and an error told, where it is silent."""
-        deadline = time.monotonic() + patience_s
-        self.say(pb.ToRuntime(recall=asked))
-        while self.link is not None and self.link.alive and not self._is_recalled and time.monotonic() < deadline:
+        """Orders decided since, as the runtime finds them on the logs; none, and an error told, where it is silent.
+
+        Where it dies of that, the next one is asked. Before `begin`.
+        """
+        deadline, asked_of = time.monotonic() + patience_s, 0
+        while self.link is not None and not self._is_recalled and time.monotonic() < deadline:
+            if (self.link.alive or self._start_anew(self.link)) and self.link.num_starts > asked_of:
+                asked_of = self.link.num_starts
+                self._recalled.clear()  # of what one has found that died of it nobody knows how much is missing
+                self.say(pb.ToRuntime(recall=asked))
             for message in self.link.poll(FLUSH_S):
                 self._hear(message)
         if self.link is not None and not self._is_recalled:
@@ -232,15 +238,21 @@ class Exchange:
                 self.windows.pop(name, None)
 
     def _revive(self, link: Lanes) -> None:
-        if time.monotonic() < self._revive_at:
+        if not self._start_anew(link):
             return
+        if self._introduction is not None:  # first: it is to know whom it reads for
+            self.say(self._introduction)
+        self.begin()
+        if self.chronicle is not None:
+            self.chronicle.say_again()
+        self.rows.send_again()
+
+    def _start_anew(self, link: Lanes) -> bool:
+        """Start another runtime, unless the last one was just started."""
+        if time.monotonic() < self._revive_at:
+            return False
         log.warning("runtime.lost", starts=link.num_starts, backoff_s=self._backoff_s)
         self._backoff_s = min(LONGEST_BACKOFF_S, self._backoff_s * 2)
         self._revive_at = time.monotonic() + self._backoff_s
         link.start()
-        self.begin()
-        if self._introduction is not None:
-            self.say(self._introduction)
-        if self.chronicle is not None:
-            self.chronicle.say_again()
-        self.rows.send_again()
+        return True

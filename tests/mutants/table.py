@@ -9,6 +9,7 @@ from tests.mutants.planted import (
     once,
     reading,
     replaying,
+    restarting,
     resuming,
     settling,
     watching,
@@ -23,5 +24,6 @@ MUTANTS = (
     *leading.MUTANTS,
     *resuming.MUTANTS,
     *replaying.MUTANTS,
+    *restarting.MUTANTS,
     *watching.MUTANTS,
 )

@@ -7,10 +7,10 @@ from esper.leyline.keyring import MasterKey, MasterKeyring, Validity
 from esper.leyline.kinds import Role
 from tests.simulation.record import RUN
 
-_MASTER = MasterKeyring([MasterKey(Validity(1, 0, 2**63), bytes(range(32)))])
-CONTROLLER = _MASTER.derive(RUN, [Role.CONTROLLER])
-WORKER = _MASTER.derive(RUN, [Role.WORKER])
-COORDINATOR = _MASTER.derive(RUN, [Role.COORDINATOR])
+MASTER = MasterKeyring([MasterKey(Validity(1, 0, 2**63), bytes(range(32)))])
+CONTROLLER = MASTER.derive(RUN, [Role.CONTROLLER])
+WORKER = MASTER.derive(RUN, [Role.WORKER])
+COORDINATOR = MASTER.derive(RUN, [Role.COORDINATOR])
 
 
 def job(number: int) -> pb.Heartbeat:

@@ -1,0 +1,84 @@
+"""Planted bugs: what a rank forgets where the runtime beside it is started anew."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "what_a_commit_waits_for_is_never_looked_for",
+        "esper/runtime/beside.py",
+        "for ref in last if last == self.following.orders.awaited() else ():",
+        "for ref in last[:0]:",
+        (
+            "tests/test_beside.py::test_a_commit_does_not_wait_for_an_entry_that_is_on_no_log",
+            "tests/test_beside.py::test_nor_for_one_that_the_runtime_before_it_refused",
+        ),
+    ),
+    Mutant(
+        "an_entry_that_is_on_no_log_is_waited_for",
+        "esper/runtime/following.py",
+        "self.orders.on_missing(ref)",
+        "pass",
+        ("tests/test_every_order.py::test_an_entry_refused_by_an_earlier_runtime_is_not_waited_for[missing]",),
+    ),
+    Mutant(
+        "a_new_runtime_obeys_a_leader_that_was_replaced",
+        "esper/runtime/recall.py",
+        "orders.leads(opened.message, entry_order(at))",
+        "pass",
+        ("tests/test_every_order.py::test_a_runtime_that_is_started_anew_does_not_obey_a_leader_that_was_replaced",),
+    ),
+    Mutant(
+        "a_new_runtime_knows_no_round_that_was_past_when_its_trainer_began",
+        "esper/runtime/recall.py",
+        "orders.is_past(said, delivery)",
+        "pass",
+        ("tests/test_every_order.py::test_it_knows_what_was_decided_for_the_trainer_before_its_own",),
+    ),
+    Mutant(
+        "what_a_replaced_leader_said_makes_the_rounds_of_the_next_one_past",
+        "esper/runtime/orders.py",
+        "        if not self._succession.holds(decision):\n            return True\n        if self._leaves_out",
+        "        if self._leaves_out",
+        ("tests/test_orders.py::test_what_is_past_is_so_by_its_leader_and_not_by_one_that_was_replaced",),
+    ),
+    Mutant(
+        "a_leader_that_counts_anew_is_past",
+        "esper/runtime/orders.py",
+        "decision.round <= self._past_round and decision.lease_token == self._past_token",
+        "decision.round <= self._past_round",
+        ("tests/test_orders.py::test_a_leader_that_counts_anew_is_heard",),
+    ),
+    Mutant(
+        "a_round_that_was_carried_out_waits_for_what_is_gone",
+        "esper/runtime/orders.py",
+        "if held is None and commit.round <= self.round_applied:",
+        "if held is None and commit.round < 0:",
+        ("tests/test_beside.py::test_a_commit_that_the_trainer_has_carried_out_waits_for_nothing",),
+    ),
+    Mutant(
+        "a_log_is_read_on_while_a_commit_waits_for_another",
+        "esper/runtime/orders.py",
+        "any(ref.stream == log for ref in self.awaited())",
+        "bool(self._waiting)",
+        ("tests/test_orders.py::test_of_another_log_no_more_is_read_while_a_commit_waits",),
+    ),
+    Mutant(
+        "a_new_runtime_does_not_know_whom_it_reads_for",
+        "esper/runtime/beside.py",
+        "self.following.orders.incarnation = message.record.incarnation",
+        "pass",
+        ("tests/test_beside.py::test_an_eviction_is_known_by_who_began_before_its_first_heartbeat",),
+    ),
+    Mutant(
+        "a_runtime_that_dies_of_a_recall_takes_it_along",
+        "esper/session/exchange.py",
+        "if (self.link.alive or self._start_anew(self.link)) and",
+        "if self.link.alive and",
+        (
+            "tests/test_runtime_revived.py"
+            "::test_what_was_decided_since_a_checkpoint_is_asked_of_the_next_one_where_one_dies_of_that",
+        ),
+    ),
+)

@@ -1,0 +1,175 @@
+"""Every order in which a rank's logs may be met, with whatever befalls it in between: what comes of each."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from random import Random
+
+from structlog.testing import capture_logs
+
+from esper.errors import EvictedError, TrainingError
+from tests.simulation.arrivals import Life, Outcome, ended, interleavings
+from tests.simulation.told import FLAWS, Script, abort, commit, leader, proposal
+
+OTHERS = ("worker-1",)
+SCRIPTS: dict[str, Script] = {
+    name: Script(decisions)
+    for name, decisions in {
+        "a round": (proposal(1), commit(1, "c1")),
+        "two logs": (proposal(1), commit(1, "c1", "o1"), proposal(2), commit(2, "c2")),
+        "an abort": (proposal(1), abort(1), proposal(2), commit(2, "c1")),
+        "said twice": (proposal(1), commit(1, "c1"), abort(1), commit(1, "c1"), proposal(2), commit(2, "c2")),
+        "two leaders": (
+            *(proposal(1), commit(1, "c1"), leader(2), commit(2, "c2")),
+            *(proposal(2, token=2), commit(2, "o1", token=2)),
+        ),
+        "aborted by the next": (proposal(1), leader(2), abort(1, token=2), commit(1, "c1"), commit(2, "c1", token=2)),
+        "evicted": (proposal(1), abort(1, evicts=True), proposal(2, generation=2, roster=OTHERS)),
+        "left out": (proposal(1, roster=OTHERS), commit(1, "c1", step=3), proposal(2), commit(2, "o1")),
+        "an older roster": (
+            *(proposal(1), abort(1), proposal(2, generation=2)),
+            *(commit(1, "c1"), commit(2, "c1", generation=2)),
+        ),
+    }.items()
+}
+ANEW = ("anew", "resumed")
+TURNS = (("commands", "optimizer", "decisions"), ("decisions", "optimizer", "commands"))
+PACES = (0, 3)
+"""Steps between two entries."""
+
+
+Flaws = tuple[tuple[str, str], ...]
+
+
+@cache
+def script_of(name: str, flaws: Flaws) -> Script:
+    """Sealed once for all its cases."""
+    return Script(SCRIPTS[name].decisions, dict(flaws))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One order of arrival, and what befalls the rank before its entry number `at`, if anything does.
+
+    "unsettled": the runtime dies before that entry is settled. A trainer that begins anew, or resumes, finds `began`
+    decisions; its runtime dies once more before entry number `again`.
+    """
+
+    script: str
+    flaws: Flaws
+    order: tuple[str, ...]
+    turn: int
+    pace: int
+    at: int = -1
+    what: str = ""  # killed, unsettled, anew, resumed
+    began: int = 0
+    again: int = -1
+
+
+def cases(name: str, *, flawed: bool) -> Iterator[Case]:
+    """All of one script. `flawed`: in each an entry is refused here, or is not there; else a trainer may begin anew."""
+    script = SCRIPTS[name]
+    all_flaws: list[Flaws] = [((entry, flaw),) for entry in script.names for flaw in FLAWS] if flawed else [()]
+    for flaws in all_flaws:
+        counts = {log: len(rows) for log, rows in script_of(name, flaws).logs().entries.items()}
+        for order in interleavings(counts):
+            for turn in range(len(TURNS)):
+                for pace in PACES:
+                    yield from _befallen(Case(name, flaws, order, turn, pace), len(script.decisions))
+
+
+def drawn(name: str, dice: Random) -> Case:
+    """One of them."""
+    entries = SCRIPTS[name].names
+    flaws: Flaws = ((dice.choice(entries), dice.choice(FLAWS)),) if entries and dice.random() < 0.5 else ()
+    logs = script_of(name, flaws).logs().entries
+    order = [log for log, rows in logs.items() for _ in rows]
+    dice.shuffle(order)
+    quiet = Case(name, flaws, tuple(order), dice.randrange(len(TURNS)), dice.choice(PACES))
+    return dice.choice(list(_befallen(quiet, len(SCRIPTS[name].decisions))))
+
+
+def _befallen(quiet: Case, num_decisions: int) -> Iterator[Case]:
+    told = quiet.script, quiet.flaws, quiet.order, quiet.turn, quiet.pace
+    yield quiet
+    for at in range(len(quiet.order) + 1):
+        yield Case(*told, at, "killed")
+        yield Case(*told, at, "unsettled")
+        num_read = quiet.order[:at].count("decisions")
+        for began in () if quiet.flaws else range(num_read, num_decisions + 1):
+            for what in ANEW:
+                yield from (Case(*told, at, what, began, again) for again in (-1, *range(at + 1, len(quiet.order) + 1)))
+
+
+def outcome(case: Case) -> tuple[Outcome, str]:
+    """What is carried out, and the error that ends it. AssertionError: it waits for ever."""
+    life = Life(script_of(case.script, case.flaws).logs())
+    life.begin()
+    error = ""
+    for at, log in enumerate((*case.order, "")):
+        if at == case.at and case.what in ANEW:  # whatever has ended the one before it
+            life, error = _begun_anew(life, case), ""
+        error = error or _goes_on(life, case, at, log)
+    error = error or ended(life, TURNS[case.turn])
+    return tuple(life.carried_out), error
+
+
+def _goes_on(life: Life, case: Case, at: int, log: str) -> str:
+    """Over one entry; the error that ends it there."""
+    try:
+        if at == case.again or (at == case.at and case.what == "killed"):
+            life.start_runtime()
+        if log and life.has_more(log):
+            life.read(log, dies=at == case.at and case.what == "unsettled")
+        life.train(case.pace)
+    except (TrainingError, EvictedError) as told:
+        return type(told).__name__
+    return ""
+
+
+def _begun_anew(life: Life, case: Case) -> Life:
+    anew = Life(life.logs, past=life.logs.entries["decisions"][case.began - 1][0] if case.began else "")
+    anew.resume(life.kept) if case.what == "resumed" else anew.begin()
+    return anew
+
+
+def parts(case: Case) -> str:
+    """How it came otherwise than it was to; empty: it did not."""
+    try:
+        met, error = outcome(case)
+    except AssertionError as waits:
+        return str(waits)
+    due, due_error = script_of(case.script, case.flaws).expected(case.began, resumed=case.what == "resumed")
+    if case.script == "left out":  # a rank that was not asked may come to it later
+        met, due = _without_steps(met), _without_steps(due)
+    alike = met == due[: len(met)] if error else met == due  # an error may come before what was decided earlier is due
+    return "" if alike and error == due_error else f"{met} {error}, and not {due} {due_error}"
+
+
+def _without_steps(what: Outcome) -> Outcome:
+    return tuple((number, 0, names) for number, _, names in what)
+
+
+def main(every: int) -> int:
+    """Each case, or every so many-th one; those that part are told, with their number."""
+    num, found = Counter[str](), 0
+    for name in SCRIPTS:
+        for flawed in (False, True):
+            for case in islice(cases(name, flawed=flawed), 0, None, every):
+                num[name] += 1
+                with capture_logs():
+                    how = parts(case)
+                if how:
+                    found += 1
+                    print(case, how, sep="\n  ")
+    print(f"{found} of {sum(num.values())} part: {dict(num)}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)))

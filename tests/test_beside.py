@@ -1,0 +1,182 @@
+"""The runtime beside a trainer on a real server: what a commit waits for, and nobody will hand over."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from esper.bus.connect import Redis
+from esper.bus.names import key
+from esper.errors import EvictedError, TrainingError
+from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
+from esper.leyline.frames import FrameDecoder, encode
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Sealer
+from esper.runtime.access import Access
+from esper.runtime.assembly import assemble
+from esper.runtime.beside import Beside
+from esper.runtime.lanes import Lanes
+from esper.runtime.packets import Origin
+from esper.runtime.recall import Recaller
+from tests.sealed import command
+
+ME = "worker-0"
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Trainer:
+    """The other end of the link."""
+
+    control: socket.socket
+    rows: socket.socket
+
+    def hang_up(self) -> None:
+        self.control.close()
+        self.rows.close()
+
+    async def hears(self) -> pb.ToTrainer:
+        """The next commit that it is told."""
+        decoder = FrameDecoder(pb.ToTrainer)
+        while data := await asyncio.get_running_loop().sock_recv(self.control, 1 << 16):
+            for message in decoder.feed(data):
+                if message.HasField("commit"):
+                    return message
+        raise AssertionError("it was told of none")
+
+
+class Run:
+    """One run's keys, and what its controller and coordinator write."""
+
+    def __init__(self, redis: Redis, redis_url: str, run_id: str) -> None:
+        self.redis, self.url, self.run_id = redis, redis_url, run_id
+        master = MasterKeyring.new(time.time_ns())
+        self.keyring = master.derive(run_id, [Role.WORKER])
+        self.controller = Sealer(master.derive(run_id, [Role.CONTROLLER]), Role.CONTROLLER, "controller")
+        self.coordinator = Sealer(master.derive(run_id, [Role.COORDINATOR]), Role.COORDINATOR, "coordinator")
+
+    async def add(self, log: str, sealed: bytes) -> str:
+        at: bytes = await self.redis.execute_command("XADD", key(self.run_id, log), "*", "m", sealed)
+        return at.decode()
+
+    async def commit(self, number: int, entry_id: str, sealed: bytes) -> str:
+        digest = hashlib.sha256(sealed).digest()
+        refs = [
+            pb.CommittedCommand(stream="commands", entry_id=entry_id, command_id="c1", envelope_digest=digest),
+        ]
+        decision = pb.BarrierCommit(
+            version=1, round=number, effective_step=9, commands=refs, digest=barrier_digest(9, refs, []), lease_token=1
+        )
+        return await self.add("decisions", self.coordinator.seal(decision))
+
+    @asynccontextmanager
+    async def runtime(self) -> AsyncIterator[tuple[Beside, Trainer]]:
+        (control, ours), (rows, our_rows) = socket.socketpair(), socket.socketpair()
+        ours.setblocking(False)
+        lanes = await Lanes.adopt(control.detach(), rows.detach())
+        beside = await assemble(Access(self.run_id, self.url, self.keyring, Path()), Origin(ME, "r0"), lanes)
+        beside.look_up_s = 0.05
+        trainer = Trainer(ours, our_rows)
+        try:
+            yield beside, trainer
+        finally:
+            trainer.hang_up()
+            await lanes.close()
+            writers = lanes.to_trainer, lanes.rows_writer
+            await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
+            for client in (beside.outbox.redis, *(inbox.reader for inbox in beside.logs.values())):
+                await client.aclose()
+
+
+@pytest.fixture
+def steered(redis: Redis, redis_url: str, run_id: str) -> Run:
+    return Run(redis, redis_url, run_id)
+
+
+async def serves(beside: Beside) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await beside.serve(asyncio.Event())
+
+
+async def test_a_commit_does_not_wait_for_an_entry_that_is_on_no_log(steered: Run) -> None:
+    sealed = steered.controller.seal(command())
+    gone = await steered.add("commands", sealed)
+    await steered.redis.execute_command("XDEL", key(steered.run_id, "commands"), gone)
+    await steered.commit(1, gone, sealed)
+
+    async with steered.runtime() as (beside, _):
+        with pytest.raises(TrainingError, match=f"names entry {gone} of :commands, which is not on that log"):
+            await serves(beside)
+
+
+async def test_nor_for_one_that_the_runtime_before_it_refused(steered: Run) -> None:
+    sealed = steered.controller.seal(command())
+    first = await steered.add("commands", sealed)
+    copied = await steered.add("commands", sealed)
+    async with steered.runtime() as (beside, trainer):
+        serving = asyncio.create_task(serves(beside))
+        while not beside.following.refusals.counts:
+            await asyncio.sleep(0)
+        trainer.hang_up()
+        await serving
+    await steered.commit(1, copied, sealed)
+
+    async with steered.runtime() as (beside, _):
+        with pytest.raises(TrainingError, match=f"entry {copied} of :commands, refused here: .* met as entry {first}"):
+            await serves(beside)
+
+
+async def test_one_that_was_acknowledged_and_is_named_once_more_is_looked_up(steered: Run) -> None:
+    """As where Redis fell back behind the commit, and forgot who had judged it."""
+    sealed = steered.controller.seal(command())
+    entry_id = await steered.add("commands", sealed)
+    words = ("XGROUP", "CREATE", key(steered.run_id, "commands"), ME, "$")
+    await steered.redis.execute_command(*words)
+    await steered.commit(1, entry_id, sealed)
+
+    async with steered.runtime() as (beside, trainer):
+        serving = asyncio.create_task(serves(beside))
+        told = await asyncio.wait_for(trainer.hears(), PATIENCE_S)
+        trainer.hang_up()
+        await serving
+
+    assert [each.adaptation.command_id for each in told.commit.commands] == ["c1"]
+
+
+async def test_a_commit_that_the_trainer_has_carried_out_waits_for_nothing(steered: Run) -> None:
+    """As after a loss of history, when the coordinator says its last decision once more."""
+    await steered.commit(5, "1-1", b"lost")
+    beat = pb.Heartbeat(version=1, worker=ME, incarnation=7, world_size=1, region="r0", round_applied=5)
+
+    async with steered.runtime() as (beside, trainer):
+        trainer.control.send(encode(pb.ToRuntime(heartbeat=beat)))
+        serving = asyncio.create_task(serves(beside))
+        told = await asyncio.wait_for(trainer.hears(), PATIENCE_S)
+        trainer.hang_up()
+        await serving
+
+    assert told.commit.commit.round == 5
+
+
+async def test_an_eviction_is_known_by_who_began_before_its_first_heartbeat(steered: Run) -> None:
+    """A runtime may be started anew after its trainer was given up, and read of that at once."""
+    evicted = [pb.EvictedProcess(worker=ME, incarnation=7)]
+    abort = pb.BarrierAbort(version=1, round=1, lease_token=1, detail="given up", evicted=evicted)
+    await steered.add("decisions", steered.coordinator.seal(abort))
+    record = pb.RunRecord(version=1, worker=ME, incarnation=7, world_size=1, began=pb.RunBegan())
+
+    async with steered.runtime() as (beside, trainer):
+        beside.recaller = Recaller(steered.redis, steered.run_id, ME, {}, beside.clock)
+        trainer.control.send(encode(pb.ToRuntime(record=record)) + encode(pb.ToRuntime(begin=pb.Begin())))
+        with pytest.raises(EvictedError, match="given up"):
+            await serves(beside)

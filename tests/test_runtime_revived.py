@@ -1,0 +1,59 @@
+"""A runtime that is started anew is told what the one before it knew, before it reads."""
+
+from __future__ import annotations
+
+from esper.leyline import contracts as pb
+from esper.session.exchange import Exchange
+from esper.tolaria.boundary import Boundary
+from esper.tolaria.rows import Rows
+from tests.link_kit import Unanswered
+
+ORDER = pb.CommitOrder(commit=pb.BarrierCommit(round=3, effective_step=20), entry_id="9-0")
+
+
+class Mortal(Unanswered):
+    """Dies of the first things that it is told, so many times; then it answers."""
+
+    def __init__(self, num_deaths: int = 0) -> None:
+        self.said: list[str] = []
+        self.num_deaths = num_deaths
+        self.answers: list[pb.ToTrainer] = []
+
+    def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
+        self.said.append(message.WhichOneof("message") or "")
+        if message.HasField("recall"):
+            self.answers = [pb.ToTrainer(recalled=pb.Recalled(orders=[ORDER]))]
+            if self.num_deaths:
+                self.num_deaths -= 1
+            else:
+                self.answers.append(pb.ToTrainer(recalled=pb.Recalled(is_last=True)))
+
+    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
+        answers, self.answers = self.answers, []
+        self.alive = not answers or answers[-1].recalled.is_last
+        return answers
+
+
+def exchange(link: Mortal) -> Exchange:
+    return Exchange(link, Boundary(), Rows(incarnation=7))
+
+
+def test_it_knows_whom_it_reads_for_before_it_reads() -> None:
+    link = Mortal()
+    joined = exchange(link)
+    joined.introduce(pb.ToRuntime(record=pb.RunRecord(incarnation=7)))
+
+    link.said.clear()
+    link.alive = False
+    joined.pump()
+
+    assert link.said[:2] == ["record", "begin"]
+
+
+def test_what_was_decided_since_a_checkpoint_is_asked_of_the_next_one_where_one_dies_of_that() -> None:
+    link = Mortal(num_deaths=1)
+
+    found = exchange(link).recall(pb.Recall(after="1-0"))
+
+    assert [order.entry_id for order in found] == ["9-0"]
+    assert link.said == ["recall", "recall"]

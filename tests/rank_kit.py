@@ -23,13 +23,13 @@ class Ranks:
     def agree(self, rank: int) -> Callable[[Tensor], Tensor]:
         def mean(value: Tensor) -> Tensor:
             self._said[rank] = value
-            self._all_said.wait(timeout=20.0)
+            self._all_said.wait(timeout=120.0)
             found = torch.stack(self._said).mean(0)
-            self._all_read.wait(timeout=20.0)
+            self._all_read.wait(timeout=120.0)
             return found
 
         return mean
 
     def all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         with ThreadPoolExecutor(len(calls)) as pool:
-            return [future.result(timeout=30.0) for future in [pool.submit(call) for call in calls]]
+            return [future.result(timeout=120.0) for future in [pool.submit(call) for call in calls]]

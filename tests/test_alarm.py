@@ -44,7 +44,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 
 
 def test_a_runtime_whose_trainer_is_gone_kills_nobody_who_has_adopted_it() -> None:
-    ended = subprocess.run([sys.executable, "-P", "-c", ADOPTS], capture_output=True, text=True, timeout=50)
+    ended = subprocess.run([sys.executable, "-P", "-c", ADOPTS], capture_output=True, text=True, timeout=150)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
 

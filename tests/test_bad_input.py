@@ -40,7 +40,7 @@ def keyring(directory: Path, run_id: str, *roles: Role) -> Path:
 def start(worker: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "ESPER_REGIONS": "r0", **environment}
     command = [sys.executable, "-m", f"esper.workers.{worker}"]
-    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=150)
 
 
 def attach(**options: object) -> None:

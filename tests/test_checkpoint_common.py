@@ -16,7 +16,7 @@ class Ranks:
 
     def __init__(self, num: int) -> None:
         self.values = [0.0] * num
-        self.barrier = threading.Barrier(num, timeout=20)
+        self.barrier = threading.Barrier(num, timeout=120)
 
     def mean(self, rank: int, value: float) -> float:
         self.values[rank] = value

@@ -37,7 +37,7 @@ def begun(moment: str, *, ignores: bool = False) -> subprocess.CompletedProcess[
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     module, attribute = settings["project"]["scripts"]["esper"].split(":")
     program = PROGRAM.format(moment=moment, ignores=ignores, module=module, attribute=attribute)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=150)
 
 
 @pytest.mark.parametrize("moment", ["typer", "esper.errors", "esper.runtime", "its end"])

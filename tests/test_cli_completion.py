@@ -29,7 +29,7 @@ def offered(line: str, **environment: str) -> list[str]:
         env={**os.environ, **asked, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     assert (answer.returncode, answer.stderr) == (0, "")
     return answer.stdout.split()

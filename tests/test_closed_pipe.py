@@ -42,7 +42,7 @@ def test_a_closed_pipe_is_no_failure_of_the_command(words: list[str], when: str,
     arguments = ["-c", PROGRAM, *words, *[str(tmp_path / "master.json")] * (len(words) > 1)]
     unbuffered = "1" if when == "as it is written" else ""
 
-    ended = unread(arguments, environment={"PYTHONUNBUFFERED": unbuffered}, timeout_s=60)
+    ended = unread(arguments, environment={"PYTHONUNBUFFERED": unbuffered}, timeout_s=150)
 
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -69,7 +69,7 @@ def test_what_was_found_is_no_yes_where_nobody_reads_it(words: list[str], tmp_pa
     MasterKeyring.new(time.time_ns()).derive("run-00c0ffee", [Role.WORKER]).save(places["keyring"])
 
     arguments = ["-c", PROGRAM, *[word.format(**places) for word in words]]
-    ended = unread(arguments, environment={"PYTHONUNBUFFERED": "1"}, timeout_s=60)
+    ended = unread(arguments, environment={"PYTHONUNBUFFERED": "1"}, timeout_s=150)
 
     assert ended.returncode == 1
     assert ended.stderr == (LOST if words[0] == "bench" else "")
@@ -81,7 +81,7 @@ def test_figures_that_nobody_reads_end_a_run_as_ctrl_c_does(unbuffered: str, tmp
     places = ["--from", str(tmp_path / "rows.py"), "--store", str(tmp_path / "store")]
 
     arguments = ["-c", PROGRAM, "bench", "run", "found", "lost", "--json", *places]
-    ended = unread(arguments, environment={"PYTHONUNBUFFERED": unbuffered}, timeout_s=60)
+    ended = unread(arguments, environment={"PYTHONUNBUFFERED": unbuffered}, timeout_s=150)
 
     assert ended.returncode == 130
     assert ended.stderr.startswith("interrupted before 2 rows were done: found, lost\n")
@@ -100,7 +100,7 @@ def test_output_that_a_full_disk_does_not_take_is_one_line(words: list[str], unb
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=150,
         )
 
     assert (ended.returncode, ended.stderr) == (2, "esper: output can't be written: No space left on device\n")

@@ -32,7 +32,7 @@ process.run(main)
 
 
 def test_a_full_hand_costs_no_collection_and_cycles_are_still_found() -> None:
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=150)
 
     loaded, in_hand, held, found = json.loads(ended.stdout)
     assert loaded > 1_000  # left to themselves: modules, functions, classes
@@ -58,7 +58,7 @@ print(json.dumps([within, still, gc.isenabled()]))
 
 
 def test_what_is_loaded_is_not_walked_meanwhile() -> None:
-    ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=150)
 
     assert json.loads(ended.stdout) == [0, False, True]
 
@@ -85,6 +85,6 @@ Node()
 
 @pytest.mark.parametrize(("how", "said"), [("soon", ["ended in order"]), ("as ever", ["ended in order", "walked"])])
 def test_an_end_that_is_to_come_soon_walks_nothing(how: str, said: list[str]) -> None:
-    ended = subprocess.run([sys.executable, "-c", ENDED, how], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", ENDED, how], capture_output=True, text=True, timeout=150)
 
     assert ended.stdout.splitlines() == said

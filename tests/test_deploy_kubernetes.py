@@ -63,7 +63,7 @@ def test_every_manifest_is_part_of_the_whole() -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
 def test_kustomize_takes_it_as_it_is() -> None:
-    answer = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=50)
+    answer = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=150)
 
     assert answer.returncode == 0, answer.stderr
     rendered = list(yaml.safe_load_all(answer.stdout))

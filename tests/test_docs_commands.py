@@ -152,7 +152,7 @@ def typed(command: str, ids: Ids) -> tuple[int, str]:
     if program == "make":  # the gate runs what this only shows
         command = shlex.join([program, "--dry-run", "--directory", str(ROOT), *words])
     script = f"{command}\nexit $?"  # else the shell is gone before whoever asks which one it is
-    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=150)
     return ended.returncode, ended.stdout + ended.stderr
 
 

@@ -62,7 +62,7 @@ def test_what_goes_to_dev_stdout_goes_into_the_pipe_that_it_is(takes: str, log: 
         "place('a report', Path('/dev/stdout'))",
     }
 
-    ended = subprocess.run([sys.executable, "-P", "-c", programs[takes]], capture_output=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-P", "-c", programs[takes]], capture_output=True, timeout=150)
 
     assert (ended.returncode, ended.stderr) == (0, b"")
     wanted = {"log": b"".join(logbook.read_file(log).lines()), "place": b"a report"}

@@ -35,7 +35,7 @@ def loaded() -> Loaded:
         f"    exec(statement); told[statement] = [name for name in {sorted(WATCHED)} if name in sys.modules]\n"
         "print(json.dumps(told))"
     )
-    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=150)
     return {statement: set(names) for statement, names in json.loads(answer.stdout).items()}
 
 

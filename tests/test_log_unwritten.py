@@ -49,7 +49,7 @@ def test_a_worker_outlives_a_full_disk(unbuffered: str) -> None:
             stdout=subprocess.PIPE,
             stderr=full,
             text=True,
-            timeout=60,
+            timeout=150,
         )
 
     assert (ended.returncode, ended.stdout) == (0, "goes on\n")

@@ -23,7 +23,7 @@ from tests.rounds import heartbeat, vote
 from tests.sealed import ENTRY, MASTER, NOW_MS, NOW_NS, RUN, command, refusal
 from tests.seed_kit import APPLIED, Bench, Op
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 FAILED = pb.ReceiptStatus.RECEIPT_FAILED
 
 

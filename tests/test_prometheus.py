@@ -78,6 +78,6 @@ def test_what_is_scraped_is_what_compose_starts() -> None:
     ids=lambda words: " ".join(words[:2]),
 )
 def test_promtool_agrees(words: tuple[Any, ...]) -> None:
-    answer = subprocess.run([str(PROMTOOL), *map(str, words)], capture_output=True, text=True, timeout=50)
+    answer = subprocess.run([str(PROMTOOL), *map(str, words)], capture_output=True, text=True, timeout=150)
 
     assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -20,7 +20,7 @@ PROTOS = sorted((ROOT / "proto" / PACKAGE).glob("*.proto"))
 def compile_protos(*outputs: str) -> None:
     includes = [f"-I{ROOT / 'proto'}", f"-I{files('grpc_tools') / '_proto'}"]
     command = [sys.executable, "-m", "grpc_tools.protoc", *includes, *outputs, *map(str, PROTOS)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=150)
 
 
 def generated(folder: Path) -> dict[str, bytes]:

@@ -92,7 +92,7 @@ def test_a_process_that_has_ended_does_not_live() -> None:
 
 def listens(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", LISTENS, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, input="x")
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, input="x")
 
 
 def test_an_alarm_ends_a_process_with_a_status_of_its_own_and_says_why() -> None:

@@ -42,8 +42,8 @@ HEAVY = [
 ]
 """What the workers of a session fork off two processes; these with torch."""
 
-AT_LEAST_S = 240.0
-"""For each test: only a hang takes as long. At load 25 one took 54 of the 60 seconds that others have."""
+AT_LEAST_S = 600.0
+"""For each test: only a hang takes as long. At load 17 one that takes 41 s of processor time had not ended in 240."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ def main(rank: int, away_s: float) -> None:
     """It says when it is back. Then rank 1 stands still, and rank 0 waits for it, as a collective does."""
     link = Link(os.environ)
     link.start()
-    await_ready(link, 30.0)
+    await_ready(link, 200.0)
     heartbeat = pb.Heartbeat(
         version=1, worker=os.environ["ESPER_NAME"], incarnation=os.getpid(), rank=rank, world_size=2
     )

@@ -130,7 +130,7 @@ def started(module: str, log: Path, environment: Mapping[str, str]) -> Running:
         return subprocess.Popen(words, env={**os.environ, **environment}, stdout=said, stderr=said)
 
 
-def buried(*children: Running, timeout_s: float = 20.0) -> None:
+def buried(*children: Running, timeout_s: float = ENDED_WITHIN_S) -> None:
     """Wait until these have ended, as they were asked to; where one has not by then it is killed, and that is wrong."""
     deadline, late = time.monotonic() + timeout_s, []
     for process in children:

@@ -21,6 +21,7 @@ from esper.bench.timing.blame import ArmFailedError
 from esper.bench.underway import Underway
 from esper.errors import SettingError
 from tests.bench_kit import told
+from tests.system.processes import PATIENCE_S
 
 FILE = Path(__file__).with_name("rows_of_revisions.py")
 EFFORT = Effort("gate", 40, 100, 0.3, 4.0)
@@ -79,4 +80,4 @@ def test_ctrl_c_ends_a_process_of_arms_without_a_word() -> None:
 
         process.send_signal(signal.SIGINT)
 
-        assert (process.wait(30), process.stderr.read()) == (130, "")
+        assert (process.wait(PATIENCE_S), process.stderr.read()) == (130, "")

@@ -43,7 +43,7 @@ def test_no_kill_flip_or_forgery_breaks_a_promise() -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=230,
+        timeout=560,
         check=False,
     )
 

@@ -16,6 +16,7 @@ import pytest
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.alarm import EVICTED
+from tests.system.processes import PATIENCE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
 
@@ -81,7 +82,7 @@ def test_slow_and_busy_ranks_live_and_one_that_stands_still_ends_its_group(group
     assert [group.says(at) for at in (0, 1)] == ["is back"] * 2  # both were away for twice as long as is waited
     assert "round.aborted" not in group.coordinator_log.read_text()
 
-    stuck, stopped = (rank.wait(30) for rank in group.ranks)
+    stuck, stopped = (rank.wait(PATIENCE_S) for rank in group.ranks)
 
     assert (stuck, stopped) == (EVICTED, -signal.SIGKILL)
     assert group.ranks[0].stderr is not None

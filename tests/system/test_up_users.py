@@ -79,7 +79,7 @@ def keeper(run_file: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
-        buried(process, timeout_s=60.0)
+        buried(process)
 
 
 def environment(pid: int) -> dict[str, str]:

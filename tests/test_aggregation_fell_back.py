@@ -13,6 +13,7 @@ from esper.bus.connect import Redis
 from esper.bus.groups import group_of
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
+from esper.bus.tail import newest_id
 from esper.runtime.aggregate import Aggregator
 from tests.bus_kit import num_pending
 from tests.test_aggregation_exact import framed, num_packets, packets
@@ -106,9 +107,12 @@ def places(tiers: Tiers, tier: str) -> tuple[Aggregator, str, str]:
 async def is_through(redis: Redis, stream: str, group: str) -> bool:
     """Whether the group has read and settled all that there is."""
     facts = await group_of(redis, stream, group)
-    newest = await redis.xrevrange(stream, count=1)
-    read_all = facts is not None and facts["last-delivered-id"] == newest[0][0]
-    return read_all and await num_pending(redis, stream, group) == 0
+    newest = await newest_id(redis, stream)
+    return (
+        facts is not None
+        and facts["last-delivered-id"].decode() == newest
+        and await num_pending(redis, stream, group) == 0
+    )
 
 
 async def stored(tiers: Tiers) -> dict[bytes, bytes]:

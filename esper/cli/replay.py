@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json as notation
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
-from esper.cli.ports import free_port
+from esper.cli.rerun import ReplayFailedError, interruptible, train
 from esper.cli.verdict import ending_with
-from esper.errors import EsperError, SettingError
+from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
@@ -29,13 +26,6 @@ from esper.runtime.retrace import NotReplayableError, ends, plans
 from esper.view.wording import counted
 
 DIFFERS = 1
-LAST_LINES = 5
-OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING")
-"""Settings of whoever starts the replay that its processes are not told: they know of no live run."""
-
-
-class ReplayFailedError(EsperError):
-    """A rank did not come to its end."""
 
 
 @dataclass
@@ -130,12 +120,12 @@ def _run_again(
     assert final is not None  # else there is no plan
     result = Result(made[0].run_id, final.report.parameter_digest.hex(), made[0].last_step)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="esper-replay-") as temporary:
+    with interruptible(), tempfile.TemporaryDirectory(prefix="esper-replay-") as temporary:
         folder = Path(temporary)
         MasterKeyring.new(time.time_ns()).derive(result.run_id, [Role.WORKER]).save(folder / "keyring.json")
         for plan in made:
             (folder / f"plan-{plan.rank}.bin").write_bytes(plan.SerializeToString())
-        _train(folder, made, arguments, began + timeout_s)
+        train(folder, made, arguments, began + timeout_s)
         for plan in made:
             path = folder / f"report-{plan.rank}.bin"
             if not path.is_file():
@@ -165,75 +155,3 @@ def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, then: pb
         result.warnings.append(warning)
     if report.judged_anew and (num := f"{report.judged_anew} gates were judged anew") not in result.warnings:
         result.warnings.append(num)
-
-
-def _train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str], deadline: float) -> None:
-    """Every rank in a process of its own, to its end; the first that fails ends the others."""
-    port = free_port()
-    logs = [folder / f"rank-{plan.rank}.log" for plan in made]
-    ranks = [_start(folder, plan, arguments, port, path) for plan, path in zip(made, logs, strict=True)]
-    try:
-        while any(rank.poll() is None for rank in ranks):
-            if time.monotonic() > deadline:
-                raise ReplayFailedError("the replay took longer than --timeout allows")
-            failed = [number for number, rank in enumerate(ranks) if rank.poll() not in (None, 0)]
-            if failed:
-                break
-            next(rank for rank in ranks if rank.poll() is None).wait_briefly()
-        for number, rank in enumerate(ranks):
-            if rank.poll() not in (None, 0):
-                words = logs[number].read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
-                raise ReplayFailedError(f"{made[number].worker} ended with status {rank.poll()}: {' | '.join(words)}")
-    finally:
-        for rank in ranks:
-            rank.kill()
-
-
-class _Rank:
-    """One process of a replay."""
-
-    def __init__(self, arguments: Sequence[str], environment: dict[str, str], path: Path) -> None:
-        with open(path, "wb") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    def wait_briefly(self) -> None:
-        """Until it ends, but no longer than the others may be left unseen."""
-        try:
-            self._process.wait(0.2)
-        except subprocess.TimeoutExpired:
-            return
-
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-
-
-def _start(folder: Path, plan: pb.ReplayPlan, arguments: Sequence[str], port: int, path: Path) -> _Rank:
-    environment = {name: value for name, value in os.environ.items() if name not in OF_LIVE_RUNS}
-    environment |= {
-        "ESPER_REPLAY": str(folder),
-        "ESPER_STOP_FILE": str(folder / "stop"),  # never there: a replay ends with the log
-        "ESPER_NAME": plan.worker,
-        "OMP_NUM_THREADS": str(plan.num_threads),
-        "PYTHONUNBUFFERED": "1",
-    }
-    if plan.world_size > 1:
-        environment |= {
-            "RANK": str(plan.rank),
-            "LOCAL_RANK": str(plan.rank),
-            "WORLD_SIZE": str(plan.world_size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "GLOO_SOCKET_IFNAME": "lo",
-        }
-    return _Rank(arguments, environment, path)

@@ -1,0 +1,110 @@
+"""Trains the ranks of a run once more, each in a process of its own, none of which outlives the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from esper.cli.ports import free_port
+from esper.errors import EsperError
+from esper.leyline import contracts as pb
+from esper.runtime.spawn import LAUNCH, signal_group
+
+LAST_LINES = 5
+OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING")
+"""Settings of whoever starts the replay that its processes are not told: they know of no live run."""
+
+
+class ReplayFailedError(EsperError):
+    """A rank did not come to its end."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP, as of a terminal that is closed, end the block as Ctrl-C does: with its clean-up."""
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, signal.default_int_handler) for each in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str], deadline: float) -> None:
+    """Every rank in a process of its own, to its end; the first that fails ends the others."""
+    port = free_port()
+    logs = [folder / f"rank-{plan.rank}.log" for plan in made]
+    ranks = [_start(folder, plan, arguments, port, path) for plan, path in zip(made, logs, strict=True)]
+    try:
+        while any(rank.poll() is None for rank in ranks):
+            if time.monotonic() > deadline:
+                raise ReplayFailedError("the replay took longer than --timeout allows")
+            failed = [number for number, rank in enumerate(ranks) if rank.poll() not in (None, 0)]
+            if failed:
+                break
+            next(rank for rank in ranks if rank.poll() is None).wait_briefly()
+        for number, rank in enumerate(ranks):
+            if rank.poll() not in (None, 0):
+                words = logs[number].read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
+                raise ReplayFailedError(f"{made[number].worker} ended with status {rank.poll()}: {' | '.join(words)}")
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+class _Rank:
+    """One process of a replay, in a session of its own. The kernel ends it once this process is gone, however."""
+
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str], path: Path) -> None:
+        with open(path, "wb") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", LAUNCH, str(os.getpid()), "", sys.executable, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def wait_briefly(self) -> None:
+        """Until it ends, but no longer than the others may be left unseen."""
+        try:
+            self._process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            return
+
+    def kill(self) -> None:
+        """With whatever it has started."""
+        signal_group(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _start(folder: Path, plan: pb.ReplayPlan, arguments: Sequence[str], port: int, path: Path) -> _Rank:
+    environment = {name: value for name, value in os.environ.items() if name not in OF_LIVE_RUNS}
+    environment |= {
+        "ESPER_REPLAY": str(folder),
+        "ESPER_STOP_FILE": str(folder / "stop"),  # never there: a replay ends with the log
+        "ESPER_NAME": plan.worker,
+        "OMP_NUM_THREADS": str(plan.num_threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if plan.world_size > 1:
+        environment |= {
+            "RANK": str(plan.rank),
+            "LOCAL_RANK": str(plan.rank),
+            "WORLD_SIZE": str(plan.world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+    return _Rank(arguments, environment, path)

@@ -1,0 +1,76 @@
+"""A replay that is ended before its time leaves no process behind, whatever ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from esper.runtime.procs import look
+from tests.log_kit import toy
+from tests.system.processes import seconds_until
+
+SLEEPER = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+name = os.environ["ESPER_NAME"]
+with open(f"{name}.aside", "w") as file:
+    file.write(f"{os.getpid()} {child.pid}")
+os.rename(f"{name}.aside", f"{name}.pids")
+time.sleep(600)
+"""
+STARTED_S, ENDED_S = 60.0, 10.0
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> subprocess.Popen[str]:
+    """Of a run of two ranks; what is started instead of its script sleeps, and has started another."""
+    toy().save(tmp_path / "run.jsonl")
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    (tmp_path / "temporary").mkdir()
+    words = ["-P", "-m", "esper.cli.main", "replay", "run.jsonl", "--script", "sleeper.py"]
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path / "temporary")}, text=True
+    )
+
+
+def started(folder: Path) -> list[list[int]]:
+    """Of each rank its own id, and that of what it has started."""
+    seconds_until(lambda: len(list(folder.glob("*.pids"))) == 2, STARTED_S)
+    return [[int(word) for word in path.read_text().split()] for path in folder.glob("*.pids")]
+
+
+def lives(pid: int) -> bool:
+    return (found := look(pid)) is not None and not found.is_zombie
+
+
+@pytest.fixture
+def pids(replay: subprocess.Popen[str], tmp_path: Path) -> Iterator[list[list[int]]]:
+    """Of the ranks, once all have come up. None of them outlives the test."""
+    yield (found := started(tmp_path))
+    for pid in filter(lives, chain.from_iterable(found)):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_replay_that_is_told_to_end_ends_all_that_it_has_begun(
+    replay: subprocess.Popen[str], pids: list[list[int]], number: signal.Signals, tmp_path: Path
+) -> None:
+    replay.send_signal(number)
+    status = replay.wait(ENDED_S)
+
+    seconds_until(lambda: not any(map(lives, chain.from_iterable(pids))), ENDED_S)
+    assert (status, list((tmp_path / "temporary").iterdir())) == (130, [])
+
+
+def test_the_ranks_of_a_replay_that_is_killed_end_with_it(replay: subprocess.Popen[str], pids: list[list[int]]) -> None:
+    replay.kill()
+    replay.wait(ENDED_S)
+
+    seconds_until(lambda: not any(lives(rank) for rank, _ in pids), ENDED_S)

@@ -18,8 +18,12 @@ def values_of(size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.random.default_rng(size).lognormal(size=size)
 
 
+def sketches(stack: np.ndarray[Any, np.dtype[np.float64]]) -> list[list[Sketch]]:
+    return sketches_of(stack, stack.min(axis=2).tolist(), stack.max(axis=2).tolist())
+
+
 def written(values: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
-    [[sketch]] = sketches_of(values[np.newaxis, np.newaxis])
+    [[sketch]] = sketches(values[np.newaxis, np.newaxis])
     return read_sketch(sketch.serialize())
 
 
@@ -53,7 +57,7 @@ def test_many_of_them_merge_within_the_stated_rank_error() -> None:
     values = values_of(131_072)
     whole = Sketch()
 
-    for window in sketches_of(values.reshape(-1, 1, 4096)):
+    for window in sketches(values.reshape(-1, 1, 4096)):
         whole.merge(window[0])
 
     met = read_sketch(whole.serialize())
@@ -62,7 +66,7 @@ def test_many_of_them_merge_within_the_stated_rank_error() -> None:
 
 
 def test_what_was_merged_into_another_stays_as_it_is() -> None:
-    [[first, second, third]] = sketches_of(np.arange(96.0).reshape(1, 3, 32))
+    [[first, second, third]] = sketches(np.arange(96.0).reshape(1, 3, 32))
     before, whole = second.serialize(), Sketch()
 
     whole.merge(first)
@@ -75,7 +79,7 @@ def test_what_was_merged_into_another_stays_as_it_is() -> None:
 
 
 def test_an_empty_sketch_takes_nothing_of_one_that_it_merged_along() -> None:
-    [[plain, more]] = sketches_of(np.arange(64.0).reshape(1, 2, 32))
+    [[plain, more]] = sketches(np.arange(64.0).reshape(1, 2, 32))
     opened = Sketch(kept=read_sketch(plain.serialize()))
     whole = Sketch()
 

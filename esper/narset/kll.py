@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from datasketches import kll_doubles_sketch
@@ -14,8 +15,12 @@ from numpy.typing import NDArray
 
 from esper.narset.sketch import MIN_WIDTH, SKETCH_K, capacity
 
+Lists: TypeAlias = Sequence[Sequence[float]]
+"""(windows, metrics)"""
+
 _FULL = struct.Struct("<4BHBxQHBx")  # preamble ints, version, family, flags, k, m; n, smallest k, number of levels
 _SINGLE = struct.pack("<4BHBx", 2, 2, 15, 4, SKETCH_K, MIN_WIDTH)
+_ENDS = struct.Struct("<2d")
 _CHANCE = random.Random()
 
 
@@ -47,8 +52,8 @@ class Sketch:
         return kll_doubles_sketch.deserialize(self._data) if self._data else kll_doubles_sketch(SKETCH_K)
 
 
-def sketches_of(stack: NDArray[np.float64]) -> list[list[Sketch]]:
-    """Of (windows, metrics, values), all of it finite.
+def sketches_of(stack: NDArray[np.float64], lows: Lists, highs: Lists) -> list[list[Sketch]]:
+    """Of (windows, metrics, values), all of it finite, and the smallest and largest of each.
 
     Up to 200 values are all kept. Of more, in their order, one is drawn from each stretch of 2**level of them: a rank
     is off by less than a stretch, which is a hundredth of the values at most, and by nothing on average. Some are left
@@ -58,17 +63,15 @@ def sketches_of(stack: NDArray[np.float64]) -> list[list[Sketch]]:
     if size == 1:
         return [[Sketch(_SINGLE + row.tobytes()) for row in window] for window in stack]
     head, level = _layout(size)
+    ends = _ENDS.pack
     if level:
         stack = np.sort(stack, axis=2)
-        ends = stack[:, :, [0, -1]]
-    else:
-        ends = np.stack((stack.min(axis=2), stack.max(axis=2)), axis=2)
     return [
         [
-            Sketch(b"".join((head, low_high.tobytes(), (_drawn(row, level) if level else row).tobytes())))
-            for row, low_high in zip(window, both, strict=True)
+            Sketch(b"".join((head, ends(low, high), (_drawn(row, level) if level else row).tobytes())))
+            for row, low, high in zip(window, *both, strict=True)
         ]
-        for window, both in zip(stack, ends, strict=True)
+        for window, *both in zip(stack, lows, highs, strict=True)
     ]
 
 

@@ -74,13 +74,8 @@ class Regional:
         """Packets of one source, on the stream since `at_ns` of the epoch; `names` as whoever opened it found them."""
         self._check(frame.region)
         met = self._met(frame.source, frame.incarnation, now_s)
-        packets: Sequence[pb.TelemetryPacket] = frame.packets
-        sequences = [packet.sequence for packet in packets]
-        new = admitted(sequences, met)
-        if len(new) < len(packets):
-            self._repeated(len(packets) - len(new))
-            kept = frozenset(new)
-            packets = [packet for packet in packets if packet.sequence in kept]
+        packets = new_of(frame.packets, met)
+        self._repeated(len(frame.packets) - len(packets))
         self._left_out.num_shed += met.drop(frame.shed)
         if packets:
             self._begin(now_s)
@@ -224,6 +219,17 @@ class Regional:
     def _message(self, reduction: Reduction) -> pb.AggregatedTelemetry:
         partial = reduction.num_packets < WINDOW
         return fitting(reduction.message(self.region, self.state.next_sequence(), partial=partial))
+
+
+def new_of(packets: Sequence[pb.TelemetryPacket], met: SequenceWindow) -> Sequence[pb.TelemetryPacket]:
+    """Those not met before, of packets whose sequences go up."""
+    if packets and packets[-1].sequence - packets[0].sequence == len(packets) - 1:
+        numbers = met.admit_run(packets[0].sequence, packets[-1].sequence)
+        if len(numbers) == len(packets):
+            return packets
+        new = frozenset(numbers)
+        return [packet for packet in packets if packet.sequence in new]
+    return [packet for packet in packets if met.admit(packet.sequence)]
 
 
 def admitted(sequences: Sequence[int], met: SequenceWindow) -> Sequence[int]:

@@ -130,15 +130,15 @@ def of_stack(stack: NDArray[np.float64], newest: Sequence[tuple[int, Origin]]) -
         sums = _clipped(stack.sum(axis=2))
         means = _clipped(sums / stack.shape[2])
         m2s = _clipped(np.square(stack - means[:, :, np.newaxis]).sum(axis=2))
-    figures = zip(
-        sums.tolist(), means.tolist(), m2s.tolist(), stack.min(2).tolist(), stack.max(2).tolist(), strict=True
-    )
+    lows, highs = stack.min(2).tolist(), stack.max(2).tolist()
+    figures = zip(sums.tolist(), means.tolist(), m2s.tolist(), lows, highs, strict=True)
+    sketches = sketches_of(stack, lows, highs)
     return [
         [
             Statistics(len(row), total, mean, m2, low, high, float(row[at]), origin, 0, sketch)
-            for row, total, mean, m2, low, high, sketch in zip(window, *columns, sketches, strict=True)
+            for row, total, mean, m2, low, high, sketch in zip(window, *columns, drawn, strict=True)
         ]
-        for window, (at, origin), columns, sketches in zip(stack, newest, figures, sketches_of(stack), strict=True)
+        for window, (at, origin), columns, drawn in zip(stack, newest, figures, sketches, strict=True)
     ]
 
 

@@ -113,6 +113,10 @@ def test_the_table_says_ratio_verdict_target_and_why_nothing_was_measured() -> N
     assert "4 figures, 1 not measured, 0 rows failed, 1 of 2 targets met, in 12 s (quick)" in said
 
 
+def test_one_that_failed_is_one_row() -> None:
+    assert "1 figure, 0 not measured, 1 row failed" in table.summary(results(counted(), failures=(EsperError("lost"),)))
+
+
 def test_a_name_with_brackets_is_no_markup() -> None:
     assert "[bold]arm" in shown(made(replace(timed(), arm="[bold]arm")))
 

@@ -15,7 +15,7 @@ from esper.bench.figures import Figure
 from esper.bench.output import words
 from esper.bench.output.document import Document
 from esper.bench.results import Results
-from esper.view.wording import counted
+from esper.view import wording
 
 ASIDES = frozenset({"outliers", "warm-up"})
 VALUE = "value"
@@ -139,6 +139,6 @@ def summary(results: Results) -> str:
     without = sum(figure.value is None for figure in results.figures)
     took_s = sum(each.ended_s - each.started_s for each in results.sittings) or results.ended_s - results.started_s
     took = f"{took_s:.0f} s ({results.effort.mode})"
-    failed = counted(len(results.failures), "row")
-    counts = f"{counted(len(results.figures), 'figure')}, {without} not measured, {failed} failed"
+    failed = wording.counted(len(results.failures), "row")
+    counts = f"{wording.counted(len(results.figures), 'figure')}, {without} not measured, {failed} failed"
     return f"{counts}, {sum(met)} of {len(met)} targets met, in {took}"

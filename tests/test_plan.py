@@ -42,6 +42,11 @@ def test_of_several_each_has_a_number() -> None:
     assert names(tiers) == [[], ["regional-r0-0", "regional-r0-1"], [], ["coordinator-0", "coordinator-1"], []]
 
 
+def test_what_is_kept_going_is_no_rank_of_a_torchrun_that_esper_up_was_started_by() -> None:
+    for plan in (plan for tier in planned(parse(example(), "run.toml"), PLACE) for plan in tier):
+        assert all("TORCHELASTIC_RUN_ID" in program.without for program in plan.programs), plan.name
+
+
 def test_each_process_is_told_its_run_its_name_and_its_own_keyring() -> None:
     [_, [regional], [tier], [coordinator], []] = plans('regions = ["eu"]')
 
@@ -67,7 +72,7 @@ def test_processes_of_a_run_with_its_own_redis_hold_no_password_of_another() -> 
         tiers = planned(read, Place(replace(RECORD, url=url), PLACE.directory))
         programs = [program for tier in tiers for plan in tier for program in plan.programs]
         assert len(programs) == 6 and all(left_out <= {*program.without} for program in programs)
-        assert left_out or not any(program.without for program in programs)
+        assert left_out or not any({PASSWORD, USERNAME} & {*program.without} for program in programs)
 
 
 def test_ranks_of_a_group_meet_at_one_port_and_replicas_know_of_no_group() -> None:

@@ -14,6 +14,7 @@ from esper.bus.runs import RunRecord
 from esper.cli.ports import free_port
 from esper.leyline.keyring import KEYRINGS
 from esper.runtime import logbook
+from esper.runtime.launcher import BY_TORCHRUN
 from esper.runtime.runfile import RLIMITS, Kind, Limits, Process, RunFile, Trainer
 from esper.runtime.spawn import Program
 from esper.runtime.unit import Plan
@@ -50,7 +51,7 @@ class Place:
         }
         given = {f"ESPER_{setting}": value for setting, value in {**common, **settings}.items()}
         environment = {"PYTHONUNBUFFERED": "1", **kind.environment, **given}
-        without = REDIS_VARIABLES if self.record.has_own_redis else ()
+        without = (BY_TORCHRUN, *(REDIS_VARIABLES if self.record.has_own_redis else ()))
         return Program(name, resolved(command), environment, words(kind.limits), without)
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from esper.cli.ports import free_port
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
+from esper.runtime.launcher import BY_TORCHRUN
 from esper.runtime.spawn import LAUNCH, signal_group
 
 LAST_LINES = 5
-OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING")
+OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING", BY_TORCHRUN)
 """Settings of whoever starts the replay that its processes are not told: they know of no live run."""
 
 

@@ -119,6 +119,20 @@ def test_a_new_leader_says_again_what_the_one_before_it_has_said_last() -> None:
     assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == [commit, abort]
 
 
+def test_a_new_leader_says_again_also_what_it_found_without_the_proposal_before_it() -> None:
+    """As where Redis had lost that before, and an abort of the round was said behind it."""
+    gone = pb.EvictedProcess(worker="worker-0", incarnation=1)
+    abort = pb.BarrierAbort(version=1, round=2, roster_generation=1, evicted=[gone])
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([abort])
+    coordinator.on_heartbeat(heartbeat(0), 0)
+    heard_of_one_evicted = coordinator.tick(6 * S).decisions
+
+    assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == [abort]
+    assert heard_of_one_evicted == []
+    assert coordinator._roster.names == ()
+
+
 def test_a_commit_lets_go_of_what_only_the_coordinator_refused() -> None:
     coordinator = with_roster()
     coordinator.on_refused(("commands", "5-0"), RefusedError(pb.ReasonCode.REASON_POISON, "five times"), 0)

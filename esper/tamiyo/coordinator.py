@@ -12,6 +12,7 @@ from esper.leyline.succession import Decision
 from esper.tamiyo.barrier import Barrier, Released, of_replicas, to_quarantine
 from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
+from esper.tamiyo.last_said import LastSaid
 from esper.tamiyo.outcome import Entry, Outcome, refuse
 from esper.tamiyo.overdue import SILENCE_NS, overdue
 from esper.tamiyo.roster import Roster
@@ -51,8 +52,7 @@ class Coordinator:
         self._was_applied = False
         self._next_snapshot = 0
         self._carried: World | None = None
-        self._last_commit: pb.BarrierCommit | None = None
-        self._last_abort: pb.BarrierAbort | None = None
+        self._last_said = LastSaid()
 
     def resume(self, decisions: Iterable[Decision]) -> Outcome:
         """Go on from the newest decisions of the stream, in its order. A round found open is aborted."""
@@ -62,15 +62,15 @@ class Coordinator:
                 self.barrier.reopen(decision)
                 self._roster.expect(decision.roster, decision.incarnations)
                 self._must_form = False
-            elif self.barrier is not None and self.barrier.is_open and self.barrier.round == decision.round:
+                continue
+            self._last_said.note(decision)
+            if self.barrier is not None and self.barrier.is_open and self.barrier.round == decision.round:
                 self.barrier.is_open = False
                 if isinstance(decision, pb.BarrierCommit):
                     self._note_commit(decision)
-                    continue
-                self._last_abort = decision
-                if decision.evicted:
-                    self._roster.let_go(decision.evicted)
-                    self._must_form = True
+            if isinstance(decision, pb.BarrierAbort) and decision.evicted:
+                self._roster.let_go(decision.evicted)
+                self._must_form = True
         # Judging needs the outcome of that commit, which this process did not see: let all ranks come past it.
         self._must_be_applied = True
         outcome = Outcome()
@@ -152,7 +152,7 @@ class Coordinator:
         self._votes = [entry for entry in self._votes if entry not in gone]
         lost = RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis")
         outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._docket.lose(gone)]
-        outcome.decisions += self._to_say_again()
+        outcome.decisions += self._last_said.again(self._roster)
         if self.barrier is not None and self.barrier.is_open:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "Redis lost its history", outcome)
         return outcome
@@ -181,11 +181,6 @@ class Coordinator:
         proposal.incarnations.extend(self._roster.incarnations_of(barrier.roster))
         return proposal
 
-    def _to_say_again(self) -> list[Decision]:
-        """Of the newest decisions those that a rank may have missed: the commit, and the abort behind it."""
-        commit = None if self._last_is_applied() else self._last_commit
-        return [said for said in (commit, self._last_abort) if said is not None]
-
     @property
     def _is_behind(self) -> bool:
         """Whether ranks know of rounds that are not on record: Redis has lost some, if not all."""
@@ -195,9 +190,6 @@ class Coordinator:
         due = bool(self._docket) or self._due_step is not None
         idle = self.barrier is not None and not self.barrier.is_open
         return due and idle and self._roster.is_complete and (not self._must_be_applied or self._last_shows())
-
-    def _last_is_applied(self) -> bool:
-        return self._roster.has_applied(self._committed_round, self._effective_step)
 
     def _last_shows(self) -> bool:
         return self._roster.has_come_past(self._committed_round, self._effective_step)
@@ -242,6 +234,7 @@ class Coordinator:
         others_go_on = not (self._roster.is_group or self._roster.is_anew)
         if old is not None and not others_go_on:
             self._effective_step = self._committed_round = 0
+            self._last_said.void_commit()
             self._must_be_applied, self._carried = False, None
             self._due_step, self._next_snapshot = None, 0
 
@@ -275,8 +268,9 @@ class Coordinator:
         self, reason: pb.ReasonCode, detail: str, outcome: Outcome, evicted: Sequence[pb.EvictedProcess] = ()
     ) -> None:
         assert self.barrier is not None
-        self._last_abort = self.barrier.abort(reason, detail, evicted)
-        outcome.decisions.append(self._last_abort)
+        abort = self.barrier.abort(reason, detail, evicted)
+        self._last_said.note(abort)
+        outcome.decisions.append(abort)
         outcome.done += self._take_votes()
 
     def _dismiss(self, now_ns: int, outcome: Outcome) -> None:
@@ -323,6 +317,7 @@ class Coordinator:
             epoch=released.epoch,
         )
         self._note_commit(commit)
+        self._last_said.note(commit)
         self._roster.decided()
         self._carried = judge.world
         outcome.decisions.append(commit)
@@ -338,7 +333,6 @@ class Coordinator:
 
     def _note_commit(self, commit: pb.BarrierCommit) -> None:
         self._effective_step, self._committed_round = commit.effective_step, commit.round
-        self._last_commit, self._last_abort = commit, None
         self._docket.judged_by(commit)
         if commit.snapshot:
             self._next_snapshot = (commit.effective_step // self._snapshot_every + 1) * self._snapshot_every

@@ -41,9 +41,9 @@ MUTANTS = (
     ),
     Mutant(
         "a_commit_behind_which_a_round_was_aborted_is_not_said_again",
-        "esper/tamiyo/coordinator.py",
-        "        return [said for said in (commit, self._last_abort) if said is not None]\n",
-        "        return [said for said in (self._last_abort or commit,) if said is not None]\n",
+        "esper/tamiyo/last_said.py",
+        "        return [said for said in (commit, self._abort) if said is not None]\n",
+        "        return [said for said in (self._abort or commit,) if said is not None]\n",
         ("tests/test_rounds_lost.py::test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort",),
     ),
     Mutant(

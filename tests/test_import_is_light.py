@@ -15,13 +15,14 @@ ROOT = Path(__file__).resolve().parent.parent
 # A trainer needs torch, once its settings hold; the processes that only carry messages must not pay for it.
 CARRIERS = sorted(path.stem for path in (ROOT / "workers").glob("*.py") if path.stem != "__init__")
 ITSELF = "import esper"
+BESIDE_EACH_RANK = "import esper.workers.runtime"
 OTHERS = [
     "from esper import Controller",
     *(f"import esper.workers.{each}" for each in CARRIERS),
     "import esper.cli.main",
     *(f"import {home.partition(':')[0]}" for command, (home, _) in HOMES.items() if command != "sites"),  # of a model
 ]
-WATCHED = {"torch", "sklearn", "grpc_tools", "redis", "google", "structlog"}
+WATCHED = {"torch", "numpy", "sklearn", "grpc_tools", "redis", "google", "structlog"}
 
 Loaded = dict[str, set[str]]
 
@@ -31,8 +32,8 @@ def loaded() -> Loaded:
     """By statement, which of the watched libraries a fresh interpreter holds after it and those before it."""
     script = (
         "import json, sys; told = {}\n"
-        f"for statement in {[ITSELF, *OTHERS]}:\n"
-        f"    exec(statement); told[statement] = [name for name in {sorted(WATCHED)} if name in sys.modules]\n"
+        f"for each in {[ITSELF, BESIDE_EACH_RANK, *OTHERS]}:\n"
+        f"    exec(each); told.setdefault(each, [name for name in {sorted(WATCHED)} if name in sys.modules])\n"
         "print(json.dumps(told))"
     )
     answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=150)
@@ -41,6 +42,10 @@ def loaded() -> Loaded:
 
 def test_esper_itself_loads_only_the_standard_library(loaded: Loaded) -> None:
     assert loaded[ITSELF] == set()
+
+
+def test_what_runs_beside_each_rank_does_without_numpy(loaded: Loaded) -> None:
+    assert loaded[BESIDE_EACH_RANK] & {"torch", "numpy"} == set()
 
 
 @pytest.mark.parametrize("statement", OTHERS)

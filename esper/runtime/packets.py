@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
+from struct import pack
 from typing import Literal, TypeAlias
-
-import numpy as np
 
 from esper.leyline import contracts as pb
 from esper.leyline.levels import INFO, highest
@@ -65,8 +64,10 @@ def _framed(rows: pb.TelemetryRows, origin: Origin, indices: Sequence[int]) -> I
 
 
 def _table(rows: pb.TelemetryRows, origin: Origin, first: int, end: int) -> pb.ColumnarFrame:
-    width = len(rows.names)
-    values = np.array(rows.values[first * width : end * width], dtype="<f8").reshape(end - first, width)
+    """Its columns one after the other. Not by numpy, whose import is a fifth of what a runtime takes to begin."""
+    num, width = end - first, len(rows.names)
+    cells = rows.values[first * width : end * width]
+    columns = chain.from_iterable(cells[column::width] for column in range(width))
     return pb.ColumnarFrame(
         version=1,
         source=origin.source,
@@ -76,9 +77,9 @@ def _table(rows: pb.TelemetryRows, origin: Origin, first: int, end: int) -> pb.C
         region=origin.region,
         level=level_of(rows, first, ()),
         shed=rows.shed,
-        timestamp_ns=np.array(rows.timestamp_ns[first:end], dtype="<u8").tobytes(),
-        global_step=np.array(rows.global_step[first:end], dtype="<u8").tobytes(),
-        values=values.T.tobytes(),
+        timestamp_ns=pack(f"<{num}Q", *rows.timestamp_ns[first:end]),
+        global_step=pack(f"<{num}Q", *rows.global_step[first:end]),
+        values=pack(f"<{num * width}d", *columns),
     )
 
 

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import CULLED, FOSSILIZED, GERMINATED
 
-OVER = (FOSSILIZED, CULLED)
+OVER = frozenset({FOSSILIZED, CULLED})
 MOST_RECORDS = 64
 """Of one seed: five or six lives, or one with as many failed gates."""
 
 
 def newest_birth(history: Sequence[pb.StageRecord]) -> int | None:
     """Place of the germination that began the newest life; None where none has passed."""
-    births = [place for place, record in enumerate(history) if record.stage == GERMINATED and record.passed]
+    return _newest_birth(history, [record.stage for record in history])
+
+
+def _newest_birth(history: Sequence[pb.StageRecord], stages: Sequence[int]) -> int | None:
+    births = [place for place, stage in enumerate(stages) if stage == GERMINATED and history[place].passed]
     return births[-1] if births else None
 
 
@@ -24,17 +28,10 @@ def dispensable(history: Sequence[pb.StageRecord]) -> tuple[int, bool]:
     The oldest of an earlier life; of the newest life the oldest gate that it failed, else its oldest record behind its
     birth. So no time spent in a stage is lost with a failed gate.
     """
-    failed = over = None
-    for place in range(len(history) - 1, -1, -1):  # to the newest birth, once: a full history is asked at each record
-        record = history[place]
-        if record.gate and not record.passed:
-            failed = place
-        if record.stage in OVER:
-            over = place
-        if record.stage == GERMINATED and record.passed:
-            break
-    else:
+    stages = [record.stage for record in history]  # read once: a full history is asked at each record
+    if _newest_birth(history, stages) != 0:
         return 0, False
-    if place > 0:
-        return 0, False
-    return failed or 1, failed is not None and (over is None or failed <= over)
+    failed = next((place for place, record in enumerate(history) if record.gate and not record.passed), None)
+    if failed is None:
+        return 1, False
+    return failed, OVER.isdisjoint(stages[:failed])

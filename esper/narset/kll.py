@@ -63,15 +63,15 @@ def sketches_of(stack: NDArray[np.float64], lows: Lists, highs: Lists) -> list[l
     if size == 1:
         return [[Sketch(_SINGLE + row.tobytes()) for row in window] for window in stack]
     head, level = _layout(size)
-    ends = _ENDS.pack
-    if level:
-        stack = np.sort(stack, axis=2)
+    kept = _drawn(np.sort(stack, axis=2), level) if level else stack
+    rows, num_bytes = kept.tobytes(), kept.shape[2] * kept.itemsize
+    ends, starts = _ENDS.pack, iter(range(0, len(rows), num_bytes))
     return [
         [
-            Sketch(b"".join((head, ends(low, high), (_drawn(row, level) if level else row).tobytes())))
-            for row, low, high in zip(window, *both, strict=True)
+            Sketch(b"".join((head, ends(low, high), rows[start : start + num_bytes])))
+            for low, high, start in zip(*both, starts, strict=False)
         ]
-        for window, *both in zip(stack, lows, highs, strict=True)
+        for both in zip(lows, highs, strict=True)
     ]
 
 
@@ -85,13 +85,14 @@ def _layout(size: int) -> tuple[bytes, int]:
     return head + struct.pack(f"<{level + 1}I", *starts), level
 
 
-def _drawn(row: NDArray[np.float64], level: int) -> NDArray[np.float64]:
-    """What is kept of many values in order, the lowest level first."""
-    step = 1 << level
-    at = whole = len(row) >> level << level
-    drawn = []
+def _drawn(ordered: NDArray[np.float64], level: int) -> NDArray[np.float64]:
+    """What is kept of many values in order, (windows, metrics, values), the lowest level first: one place for all."""
+    size, step = ordered.shape[2], 1 << level
+    at = whole = size >> level << level
+    places = list[int]()
     for length in (1 << each for each in range(level)):
-        if len(row) & length:
-            drawn.append(row[at + _CHANCE.randrange(length)])
+        if size & length:
+            places.append(at + _CHANCE.randrange(length))
             at += length
-    return np.concatenate((drawn, row[_CHANCE.randrange(step) : whole : step]))
+    places += range(_CHANCE.randrange(step), whole, step)
+    return np.ascontiguousarray(ordered[:, :, places])

@@ -95,11 +95,16 @@ class Layout:
     A row is such a packet, with the bytes that lead up to it in its message.
     """
 
-    __slots__ = ("_many", "_numbers", "_one", "_values", "key", "level", "names", "source")
+    __slots__ = ("_digits", "_many", "_one", "_sequence", "_values", "_weights", "key", "level", "names", "source")
 
     def __init__(self, packet: pb.TelemetryPacket, row: bytes, places: Places) -> None:
         self.names, self.level, self.source = tuple(places.values), packet.level, packet.source_subsystem
-        self._numbers = dict(places.numbers)
+        self._sequence = places.numbers[_SEQUENCE]
+        spans = [range(*places.numbers.get(each, (0, 0))) for each in (_TIME, _SEQUENCE, _STEP)]
+        self._digits = np.array([at for span in spans for at in span], np.intp)
+        self._weights = np.zeros((len(self._digits), len(spans)), np.uint64)
+        for column, span in enumerate(spans):
+            self._weights[np.isin(self._digits, span), column] = _WEIGHTS[: len(span)]
         self._values = np.array([at + each for at in places.values.values() for each in range(DOUBLE_BYTES)], np.intp)
         same = bytearray(b"\xff" * len(row))
         for first, end in places.numbers.values():
@@ -127,28 +132,24 @@ class Layout:
 
     def sequence(self, row: bytes) -> int:
         """Of a single row."""
-        return varint(row, self._numbers[_SEQUENCE][0])[0]
+        return varint(row, self._sequence[0])[0]
 
     def sequences(self, rows: bytes) -> NDArray[np.uint64]:
         """Of rows."""
-        return self._number(_SEQUENCE, self._table(rows))
+        first, end = self._sequence
+        groups = (self._table(rows)[:, first:end] & np.uint8(_DIGIT)).astype(np.uint64)
+        found: NDArray[np.uint64] = groups @ _WEIGHTS[: end - first]
+        return found
 
     def read(self, rows: bytes) -> Rows:
-        """All their numbers."""
+        """All their numbers; 0 of a field that the packets leave out."""
         table = self._table(rows)
-        times_ns, sequences, steps = (self._number(each, table) for each in (_TIME, _SEQUENCE, _STEP))
-        values = table.take(self._values, axis=1).view("<f8")
-        return Rows(times_ns, sequences, steps, values)
+        groups = (table.take(self._digits, axis=1) & np.uint8(_DIGIT)).astype(np.uint64)
+        times_ns, sequences, steps = (groups @ self._weights).T
+        return Rows(times_ns, sequences, steps, table.take(self._values, axis=1).view("<f8"))
 
     def _table(self, rows: bytes) -> NDArray[np.uint8]:
         return np.frombuffer(rows, np.uint8).reshape(-1, self.size)
-
-    def _number(self, field: int, table: NDArray[np.uint8]) -> NDArray[np.uint64]:
-        """0 where the packets leave the field out."""
-        first, end = self._numbers.get(field, (0, 0))
-        groups = (table[:, first:end] & np.uint8(_DIGIT)).astype(np.uint64)
-        found: NDArray[np.uint64] = groups @ _WEIGHTS[: end - first]
-        return found
 
 
 def layout_of(packet: pb.TelemetryPacket, row: bytes, begins: int) -> Layout | None:

@@ -126,19 +126,22 @@ def of_stack(stack: NDArray[np.float64], newest: Sequence[tuple[int, Origin]]) -
     `newest` says of each window at which place its newest values are, and where they come from. One numpy call a figure
     for all windows and metrics takes a tenth of the time of one for each (64 x 5 x 32).
     """
+    stack = np.ascontiguousarray(stack)
+    num_windows, _, size = stack.shape
     with np.errstate(over="ignore"):
         sums = _clipped(stack.sum(axis=2))
-        means = _clipped(sums / stack.shape[2])
+        means = _clipped(sums / size)
         m2s = _clipped(np.square(stack - means[:, :, np.newaxis]).sum(axis=2))
     lows, highs = stack.min(2).tolist(), stack.max(2).tolist()
-    figures = zip(sums.tolist(), means.tolist(), m2s.tolist(), lows, highs, strict=True)
+    lasts = stack[range(num_windows), :, [place for place, _ in newest]]
+    figures = zip(sums.tolist(), means.tolist(), m2s.tolist(), lows, highs, lasts.tolist(), strict=True)
     sketches = sketches_of(stack, lows, highs)
     return [
         [
-            Statistics(len(row), total, mean, m2, low, high, float(row[at]), origin, 0, sketch)
-            for row, total, mean, m2, low, high, sketch in zip(window, *columns, drawn, strict=True)
+            Statistics(size, total, mean, m2, low, high, last, origin, 0, sketch)
+            for total, mean, m2, low, high, last, sketch in zip(*columns, drawn, strict=True)
         ]
-        for window, (at, origin), columns, drawn in zip(stack, newest, figures, sketches, strict=True)
+        for (_, origin), columns, drawn in zip(newest, figures, sketches, strict=True)
     ]
 
 
@@ -148,4 +151,4 @@ def _bounded(value: float) -> float:
 
 
 def _clipped(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.clip(values, -_LARGEST, _LARGEST)
+    return np.minimum(np.maximum(values, -_LARGEST), _LARGEST)  # np.clip takes twice as long for so few

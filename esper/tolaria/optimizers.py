@@ -215,8 +215,7 @@ class Optimizers:
     def step(self, step: int, found: Mapping[str, Measured] = NOTHING_FOUND) -> list[StepFault]:
         """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once.
 
-        `found`, by seed id, is what someone has measured of these very gradients, where that is known. Returns what
-        kept a seed from its step; the host and the others have had theirs.
+        `found`, by id: what was measured of these gradients. Returns what kept a seed from its step; others had theirs.
         """
         return self._ensemble.step(step, found)
 

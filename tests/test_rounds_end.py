@@ -47,6 +47,19 @@ def test_groups_of_one_that_came_and_left_during_a_round_go_once_it_is_decided()
     assert coordinator.tick(2 * S).decisions == []
 
 
+def test_a_command_refused_at_the_end_of_a_run_is_not_judged_when_it_is_read_again() -> None:
+    coordinator = replicas(0)
+    coordinator.on_heartbeat(farewell(0), 0)
+    command = opened(germinate(), "1-0")
+    coordinator.on_command("commands", command)
+    refused = coordinator.tick(0).receipts
+
+    again = coordinator.on_command("commands", command._replace(redelivered=True))
+
+    assert [receipt.entry_id for receipt in refused] == ["1-0"]
+    assert (again.receipts, again.done) == ([], [("commands", "1-0")])
+
+
 def test_a_vote_that_is_read_twice_is_done_with_once() -> None:
     coordinator = with_roster()
     coordinator.on_command("commands", opened(germinate(), "1-0"))

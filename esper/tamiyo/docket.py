@@ -48,7 +48,7 @@ class Docket:
         """The next commands to judge, a round's worth; each counts as judged once it is handed over."""
         for waiting in islice(self._in_order(), MAX_COMMANDS):
             del self._waiting[(waiting.stream, waiting.entry_id)]
-            self.positions[waiting.stream] = max(self.positions[waiting.stream], waiting.entry_id, key=entry_order)
+            self._pass(waiting)
             yield waiting
 
     def pass_refused(self) -> None:
@@ -71,10 +71,15 @@ class Docket:
         return [waiting for entry in sorted(gone) if (waiting := self._waiting.pop(entry, None)) is not None]
 
     def dismiss(self) -> list[Waiting]:
-        """Forget all that waits; in log order."""
+        """Count all that waits as judged, and forget it; in log order."""
         left = self._in_order()
         self._waiting.clear()
+        for waiting in left:
+            self._pass(waiting)
         return left
+
+    def _pass(self, waiting: Waiting) -> None:
+        self.positions[waiting.stream] = max(self.positions[waiting.stream], waiting.entry_id, key=entry_order)
 
     def _in_order(self) -> list[Waiting]:
         return sorted(self._waiting.values(), key=lambda each: each.order)

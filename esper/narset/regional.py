@@ -103,13 +103,11 @@ class Regional:
     def on_packed(self, packed: Packed, header: Header, now_s: float, at_ns: int = FOR_EVER_NS) -> None:
         """Packets that were not parsed, in a frame or one under a seal of its own."""
         frame, layout = packed.head, packed.layout
+        self._check(header.target if frame is None else frame.region)
         if frame is None:
-            if header.target != self.region:
-                self._check(header.target)
             source = layout.source or header.producer
             met = self._met(source, header.incarnation, now_s)
         else:
-            self._check(frame.region)
             source = layout.source or frame.source
             met = self._met(frame.source, frame.incarnation, now_s)
             self._left_out.num_shed += met.drop(frame.shed)

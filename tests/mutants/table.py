@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.planted import (
     aggregating,
     believing,
+    folding,
     leading,
     once,
     reading,
@@ -20,6 +21,7 @@ MUTANTS = (
     *settling.MUTANTS,
     *aggregating.MUTANTS,
     *believing.MUTANTS,
+    *folding.MUTANTS,
     *once.MUTANTS,
     *leading.MUTANTS,
     *resuming.MUTANTS,

@@ -154,8 +154,11 @@ async def test_one_that_was_acknowledged_and_is_named_once_more_is_looked_up(ste
 
 
 async def test_a_commit_that_the_trainer_has_carried_out_waits_for_nothing(steered: Run) -> None:
-    """As after a loss of history, when the coordinator says its last decision once more."""
+    """Where Redis fell back to before it was acknowledged, and has lost what it names."""
+    decisions = key(steered.run_id, "decisions")
+    await steered.redis.execute_command("XGROUP", "CREATE", decisions, ME, "0", "MKSTREAM")
     await steered.commit(5, "1-1", b"lost")
+    await steered.redis.execute_command("XREADGROUP", "GROUP", ME, ME, "STREAMS", decisions, ">")
     beat = pb.Heartbeat(version=1, worker=ME, incarnation=7, world_size=1, region="r0", round_applied=5)
 
     async with steered.runtime() as (beside, trainer):

@@ -7,6 +7,8 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
+from esper.leyline import contracts as pb
+from tests.simulation.arrivals import Kept, Life
 from tests.simulation.every_order import SCRIPTS, Case, drawn, outcome, parts
 
 NUM_DRAWN = 40
@@ -55,3 +57,34 @@ def test_what_a_replaced_leader_said_before_a_trainer_began_is_no_round_of_its_s
     ended = outcome(Case("two leaders", (), order, 0, 0, 7, "anew", 4))
 
     assert ended == (((2, 40, ("o1",)),), "")
+
+
+def test_a_command_that_was_decided_for_the_trainer_before_it_is_answered_as_not_known() -> None:
+    """Its round was proposed to that one, which voted and ended; nobody else can answer for it."""
+    life = Life(SCRIPTS["a round"].logs())
+    life.begin()
+    life.read("decisions")
+    anew = Life(life.logs, past=life.logs.entries["decisions"][0][0])
+    anew.begin()
+    anew.drain(["decisions", "commands"])
+
+    assert (anew.carried_out, anew.comes_to_an_end()) == ([], True)
+    [receipt] = anew.logs.receipts
+    assert (receipt.command_id, receipt.reason) == ("c1", pb.ReasonCode.REASON_ROSTER_CHANGED)
+
+
+def test_what_is_carried_out_again_between_two_entries_of_its_round_is_settled_with_both() -> None:
+    """The runtime died once more, and its successor has read the proposal, and not yet the commit."""
+    life = Life(SCRIPTS["a round"].logs())
+    life.begin()
+    life.drain(["commands", "decisions"])
+    anew = Life(life.logs, past=life.logs.entries["decisions"][1][0])
+    anew.resume(Kept())
+    anew.read("decisions")
+    anew.furthest = 21
+    anew.train(20)
+    anew.drain(["decisions", "commands"])
+
+    assert anew.carried_out == [(1, 20, ("c1",))]
+    assert [receipt.command_id for receipt in anew.logs.receipts] == ["c1"]
+    assert anew.logs.pending["decisions"] == {}

@@ -250,3 +250,32 @@ def test_a_leader_that_counts_anew_is_heard() -> None:
     orders.is_past(pb.BarrierProposal(round=40, lease_token=1), delivery("decisions", "8-0"))
 
     assert not orders.is_past(pb.BarrierProposal(round=1, lease_token=2), delivery("decisions", "10-0"))
+
+
+def test_a_commit_of_what_was_carried_out_goes_on_once_the_trainer_has_said_so() -> None:
+    orders = Orders()
+    orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0")._replace(attempts=2))
+    [ref] = orders.awaited()
+
+    orders.round_applied = 1
+    said, _ = orders.on_missing(ref)
+
+    assert kinds(said) == ["commit"]
+
+
+def test_a_commit_of_what_was_carried_out_waits_for_what_is_pending_with_it() -> None:
+    orders = Orders(round_applied=1)
+    orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0")._replace(attempts=2))
+    orders.on_command("commands", *command("1-0"))
+
+    settled = orders.on_applied(pb.RoundApplied(round=1))
+
+    assert [each.entry_id for each in settled] == ["9-0", "1-0"]
+
+
+def test_a_commit_that_is_said_once_more_to_another_runtime_is_void() -> None:
+    orders = Orders(round_applied=1)
+
+    said, done = orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0"))
+
+    assert (said, [each.entry_id for each in done]) == ([], ["9-0"])

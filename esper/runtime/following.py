@@ -34,27 +34,25 @@ class Following:
     orders: Orders = field(default_factory=Orders)
     refusals: Refusals = field(default_factory=Refusals)
     _again: dict[int, pb.RoundApplied | None] = field(default_factory=dict)
+    _answered: set[int] = field(default_factory=set)  # of these
 
     def begin(self, rounds: Iterable[int]) -> None:
         """The trainer carries these out again: they were decided before it began."""
-        self._again = dict.fromkeys(rounds)
+        self._again, self._answered = dict.fromkeys(rounds), set()
 
     def read(self, name: str, delivery: Delivery, settlement: Settlement) -> list[pb.ToTrainer]:
         """Open one entry; what the trainer needs to hear. Note what is settled by that."""
         try:
             opened = self.openers[name].open(delivery.body, delivery.entry_id, self.now_ms())
         except RefusedError as error:
-            self._refuse(name, delivery, error)
             settlement.ack(delivery)  # the coordinator dead-letters it, once for all
-            return []
+            return self._told(self._refuse(name, delivery, error), settlement)
         if name == "decisions":
             messages, settled = self._decide(opened, delivery, settlement)
         else:
             messages, settled = self.orders.on_command(name, opened, delivery)
             messages = [*foresight(opened), *messages]
-        for done in settled:
-            settlement.ack(done)
-        return messages
+        return self._told((messages, settled), settlement)
 
     def look_up(self, ref: pb.CommittedCommand, sealed: bytes | None, settlement: Settlement) -> list[pb.ToTrainer]:
         """The same of an entry that a commit waits for, as its log has it; None: it has it no more.
@@ -62,25 +60,21 @@ class Following:
         It may never be handed over: an earlier runtime has refused and acknowledged it, or Redis has lost it.
         """
         if sealed is None:
-            self.orders.on_missing(ref)
-            return []
+            return self._told(self.orders.on_missing(ref), settlement)
         try:
             opened = self.openers[ref.stream].open(sealed, ref.entry_id, self.now_ms())
         except RefusedError as error:
             delivery = Delivery(names.key(self.run_id, ref.stream), self.name, ref.entry_id, sealed, 1, self.name)
-            self._refuse(ref.stream, delivery, error)
-            return []
-        messages, settled = self.orders.on_found(ref.stream, opened)
-        for done in settled:
-            settlement.ack(done)
-        return messages
+            return self._told(self._refuse(ref.stream, delivery, error), settlement)
+        return self._told(self.orders.on_found(ref.stream, opened), settlement)
 
     def applied(self, applied: pb.RoundApplied, settlement: Settlement) -> bool:
         """Note receipts and acks of one round; whether there are any: of a repeat there are none."""
         was_asked = self.orders.was_asked(applied.round)
         settled = self.orders.on_applied(applied)
-        if not settled and applied.round in self._again:
+        if applied.round in self._again:
             self._again[applied.round] = applied
+            self._answered |= {applied.round} if settled else set()
         for delivery in settled:
             settlement.ack(delivery)
         if settled and was_asked:  # nobody counts others
@@ -91,8 +85,8 @@ class Following:
         decision = opened.message
         if isinstance(decision, Decision) and self.orders.is_past(decision, delivery):
             if decision.round in self._again:
-                return [], self._held_over(decision.round, delivery, settlement)
-            if isinstance(decision, pb.BarrierCommit) and delivery.attempts > 1:
+                return [], self._held_over(decision, delivery, settlement)
+            if isinstance(decision, pb.BarrierCommit) and self.orders.is_unanswered(decision, delivery):
                 self._disown(decision, settlement)
             return [], [delivery]
         match decision:
@@ -107,17 +101,19 @@ class Following:
             case _:
                 return [], [delivery]
 
-    def _held_over(self, number: int, delivery: Delivery, settlement: Settlement) -> list[Delivery]:
-        """Its receipts were never written, and the trainer carries it out again: with these it is settled."""
-        applied = self._again[number]
-        if applied is None:
-            self.orders.hold(number, delivery)
-            return []
-        self._answer(applied.receipts, settlement)
+    def _held_over(self, decision: Decision, delivery: Delivery, settlement: Settlement) -> list[Delivery]:
+        """Of a commit no receipts were written yet: the trainer carries it out again, and with them it is settled."""
+        applied = self._again[decision.round]
+        if isinstance(decision, pb.BarrierCommit) and decision.round not in self._answered:
+            if applied is None:
+                self.orders.hold(decision.round, delivery)
+                return []
+            self._answered.add(decision.round)
+            self._answer(applied.receipts, settlement)
         return [delivery]
 
     def _disown(self, commit: pb.BarrierCommit, settlement: Settlement) -> None:
-        """Answer for an earlier trainer of this name, which was told and ended before its receipts were written."""
+        """Answer for an earlier trainer of this name, which voted and ended before its receipts were written."""
         detail = f"the trainer that voted in round {commit.round} has ended; whether it carried this out is not known"
         receipts = [
             pb.CommandReceipt(
@@ -136,10 +132,15 @@ class Following:
         ]
         self._answer(receipts, settlement)
 
-    def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> None:
+    def _refuse(self, name: str, delivery: Delivery, error: RefusedError) -> Step:
         self.refusals.note(delivery.stream, delivery.entry_id, error)
-        if name != "decisions":
-            self.orders.on_refused(name, delivery, error)
+        return ([], []) if name == "decisions" else self.orders.on_refused(name, delivery, error)
+
+    def _told(self, step: Step, settlement: Settlement) -> list[pb.ToTrainer]:
+        messages, settled = step
+        for done in settled:
+            settlement.ack(done)
+        return messages
 
     def _answer(self, receipts: Iterable[pb.CommandReceipt], settlement: Settlement) -> None:
         for receipt in receipts:

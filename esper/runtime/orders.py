@@ -49,10 +49,12 @@ class Orders:
     _to_ack: dict[int, list[Delivery]] = field(default_factory=dict)
     _proposals: dict[int, Delivery] = field(default_factory=dict)
     _refused: dict[int, dict[tuple[str, EntryId], str]] = field(default_factory=dict)
+    _gone: set[tuple[str, EntryId]] = field(default_factory=set)  # of what is awaited
     _unasked: set[int] = field(default_factory=set)
     _decided: int = 0
     _past_round: int = 0
     _past_token: int = 0
+    _past_decided: int = 0
     _generation: int = 0
     _succession: Succession = field(default_factory=Succession)
     _leaders: deque[tuple[EntryId, pb.LeaderAnnouncement]] = field(default_factory=deque)
@@ -67,13 +69,13 @@ class Orders:
         self._commands[log].setdefault(entry_order(opened.entry_id), _Command(opened, None))
         return self._complete()
 
-    def on_refused(self, log: str, delivery: Delivery, error: RefusedError) -> None:
+    def on_refused(self, log: str, delivery: Delivery, error: RefusedError) -> Step:
         """Remember that this rank would not carry out an entry. TrainingError: a commit that waits for it names it."""
         alike = self._refused.setdefault(error.reason, {})
         alike[log, entry_order(delivery.entry_id)] = error.detail
         while len(alike) > MOST_REFUSED:
             alike.pop(next(iter(alike)))
-        self._complete()
+        return self._complete()
 
     def has_room(self, log: str) -> bool:
         """Whether more of this log may be read.
@@ -90,11 +92,14 @@ class Orders:
                 return [ref for ref in commit.commands if not self._holds(ref)]
         return []
 
-    def on_missing(self, ref: pb.CommittedCommand) -> None:
-        """An entry is on its log no more. TrainingError where a commit waits for it."""
+    def on_missing(self, ref: pb.CommittedCommand) -> Step:
+        """An entry is on its log no more. TrainingError where a commit waits for it that is yet to be carried out."""
         if ref in self.awaited():
-            number = self._waiting[0][0].round
-            raise TrainingError(f"round {number} names entry {ref.entry_id} of :{ref.stream}, which is not on that log")
+            self._gone.add((ref.stream, entry_order(ref.entry_id)))
+            if (number := self._waiting[0][0].round) > self.round_applied:
+                entry = f"entry {ref.entry_id} of :{ref.stream}"
+                raise TrainingError(f"round {number} names {entry}, which is not on that log")
+        return self._complete()
 
     def is_past(self, decision: Decision, delivery: Delivery) -> bool:
         """Whether this was said before this trainer began, or is about a round that was proposed to one before it.
@@ -111,8 +116,19 @@ class Orders:
             return True
         if not isinstance(decision, pb.BarrierProposal):
             self._unasked.discard(decision.round)
+            self._past_decided = decision.round
         self._past_round, self._past_token = max(self._past_round, decision.round), decision.lease_token
         return True
+
+    def is_unanswered(self, commit: pb.BarrierCommit, delivery: Delivery) -> bool:
+        """Whether a trainer before this one was told of a commit that is past, or voted for it, and has not answered.
+
+        Decided after this one began it is told to none; of a round that is decided twice the second time is void.
+        """
+        if entry_order(delivery.entry_id) <= self.past:
+            return delivery.attempts > 1
+        is_first, self._past_decided = commit.round > self._past_decided, max(commit.round, self._past_decided)
+        return is_first
 
     def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> Step:
         """Return what the trainer must hear, and what can be acknowledged at once."""
@@ -126,7 +142,8 @@ class Orders:
 
     def on_commit(self, commit: pb.BarrierCommit, delivery: Delivery) -> Step:
         """The first decision of a round counts; its order goes out once every command it names is here."""
-        if self._is_void(commit, delivery):
+        is_met = delivery.attempts == 1 and commit.round <= self.round_applied  # said once more: Redis lost its history
+        if self._is_void(commit, delivery) or is_met:
             return [], [delivery]
         self._decided = commit.round
         if barrier_digest(commit.effective_step, commit.commands, commit.requests) != commit.digest:
@@ -212,6 +229,7 @@ class Orders:
         settled: list[Delivery] = []
         while self._waiting and (message := self._message(*self._waiting[0])) is not None:
             decision, delivery = self._waiting.popleft()
+            self._gone.clear()
             said.append(message)
             match decision:
                 case pb.BarrierCommit():
@@ -237,8 +255,8 @@ class Orders:
         order = pb.CommitOrder(commit=commit, entry_id=delivery.entry_id, unasked=unasked)
         for ref in commit.commands:
             held = self._commands[ref.stream].get(entry_order(ref.entry_id))
-            if held is None and commit.round <= self.round_applied:
-                continue  # what was carried out and acknowledged may be on no log any more
+            if held is None and commit.round <= self.round_applied and self._is_gone(ref):
+                continue  # it was carried out, and acknowledged
             if held is None:
                 self._check_not_refused(commit, ref)
                 return None
@@ -249,6 +267,10 @@ class Orders:
 
     def _holds(self, ref: pb.CommittedCommand) -> bool:
         return entry_order(ref.entry_id) in self._commands[ref.stream]
+
+    def _is_gone(self, ref: pb.CommittedCommand) -> bool:
+        at = ref.stream, entry_order(ref.entry_id)
+        return at in self._gone or any(at in alike for alike in self._refused.values())
 
     def _check_not_refused(self, commit: pb.BarrierCommit, ref: pb.CommittedCommand) -> None:
         at = ref.stream, entry_order(ref.entry_id)

@@ -19,14 +19,16 @@ from esper.leyline.seal import Opener
 from esper.runtime.following import Following
 from esper.runtime.orders import Orders
 from esper.runtime.recall import Recaller
-from esper.tolaria.boundary import Boundary
+from esper.tolaria.boundary import PROMISE_STEPS, Boundary
 from esper.tolaria.recalled import still_to_do
 from tests.simulation.keys import WORKER
 from tests.simulation.record import RUN
 
 ME, INCARNATION = "worker-0", 7
 LOGS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
-LAST_STEP = 61
+ROUND_STEPS = 20
+"""Between the steps at which two rounds take effect."""
+LAST_STEP = 3 * ROUND_STEPS + 1
 NOW_MS = 1_800_000_000_000
 
 T = TypeVar("T")
@@ -60,7 +62,7 @@ class Logs:
     read: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LOGS, 0))
     pending: dict[str, dict[str, int]] = field(default_factory=lambda: {log: {} for log in LOGS})  # times handed over
     windows: dict[str, dict[str, bytes]] = field(default_factory=lambda: {log: {} for log in LOGS})
-    receipts: list[tuple[str, int]] = field(default_factory=list)
+    receipts: list[pb.CommandReceipt] = field(default_factory=list)
 
     def there(self, log: str) -> Entries:
         return self.entries[log][: self.published[log]]
@@ -85,6 +87,8 @@ class Logs:
         for (stream, _, _), ids in settlement.acks.items():
             for entry_id in ids:
                 del self.pending[stream][entry_id]
+        for write in settlement.writes:
+            self.receipts.append(pb.CommandReceipt.FromString(write.fields[FIELD]))
         for log, guard in guards.items():
             for name, value in guard.changed().items():
                 self.windows[log].pop(name, None) if not value else self.windows[log].update({name: value})
@@ -120,6 +124,7 @@ class Life:
     carried_out: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)
     told: list[tuple[str, int]] = field(default_factory=list)  # by the runtime that lives
     kept: Kept = field(default_factory=lambda: Kept())
+    furthest: int = ROUND_STEPS - PROMISE_STEPS  # later it can't give its next vote
 
     def begin(self) -> None:
         """Of itself: it knows nothing of those before it."""
@@ -180,26 +185,29 @@ class Life:
     def hear(self, message: pb.ToTrainer) -> None:
         match message.WhichOneof("message"):
             case "proposal":
-                self.told.append(("proposal", message.proposal.round))
+                self._note("proposal", message.proposal.round)
                 self.boundary.on_proposal(message.proposal)
             case "commit":
-                self.told.append(("commit", message.commit.commit.round))
+                self._note("commit", message.commit.commit.round)
                 if (answer := self.boundary.on_commit(message.commit)) is not None:
                     self.answer(answer)
             case "abort":
-                self.told.append(("abort", message.abort.round))
+                self._note("abort", message.abort.round)
                 self.boundary.on_abort(message.abort)
+
+    def _note(self, kind: str, number: int) -> None:
+        self.told.append((kind, number))
+        self.furthest = max(self.furthest, ROUND_STEPS * (number + 1) - PROMISE_STEPS)
 
     def answer(self, answer: pb.RoundApplied) -> None:
         settlement = Settlement()
         if self.runtime.applied(answer, settlement):
             self.logs.settle(settlement, self.guards)
-            self.logs.receipts += [(receipt.command_id, answer.round) for receipt in answer.receipts]
 
     def train(self, num_steps: int) -> None:
         """So many steps, or fewer where one must wait."""
         for _ in range(num_steps):
-            if self.must_wait():
+            if self.must_wait() or self.step >= self.furthest:
                 return
             self.step += 1
 
@@ -223,11 +231,14 @@ class Life:
 
     def look_up(self) -> None:
         """As the runtime does of what a commit waits for."""
-        while awaited := self.runtime.orders.awaited():
-            settlement, rows = Settlement(), dict(self.logs.there(awaited[0].stream))
-            for message in self.runtime.look_up(awaited[0], rows.get(awaited[0].entry_id), settlement):
-                self.hear(message)
-            self.logs.settle(settlement, self.guards)
+        last: list[pb.CommittedCommand] = []
+        while (awaited := self.runtime.orders.awaited()) != last:
+            last = awaited
+            for ref in awaited:
+                settlement, rows = Settlement(), dict(self.logs.there(ref.stream))
+                for message in self.runtime.look_up(ref, rows.get(ref.entry_id), settlement):
+                    self.hear(message)
+                self.logs.settle(settlement, self.guards)
 
     def comes_to_an_end(self) -> bool:
         """Whether the trainer gets to its last step once all is read: else it waits for what will never come."""

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from esper.errors import EvictedError, TrainingError
 from tests.simulation.arrivals import Life, Outcome, ended, interleavings
-from tests.simulation.told import FLAWS, Script, abort, commit, leader, proposal
+from tests.simulation.told import FLAWS, STREAMS, Script, abort, commit, entry_id, leader, proposal
 
 OTHERS = ("worker-1",)
 SCRIPTS: dict[str, Script] = {
@@ -39,7 +39,7 @@ SCRIPTS: dict[str, Script] = {
 }
 ANEW = ("anew", "resumed")
 TURNS = (("commands", "optimizer", "decisions"), ("decisions", "optimizer", "commands"))
-PACES = (0, 3)
+PACES = (0, 4)
 """Steps between two entries."""
 
 
@@ -107,7 +107,7 @@ def _befallen(quiet: Case, num_decisions: int) -> Iterator[Case]:
 
 
 def outcome(case: Case) -> tuple[Outcome, str]:
-    """What is carried out, and the error that ends it. AssertionError: it waits for ever."""
+    """What is carried out, and the error that ends it. AssertionError: it waits for ever, or leaves what is wrong."""
     life = Life(script_of(case.script, case.flaws).logs())
     life.begin()
     error = ""
@@ -116,7 +116,40 @@ def outcome(case: Case) -> tuple[Outcome, str]:
             life, error = _begun_anew(life, case), ""
         error = error or _goes_on(life, case, at, log)
     error = error or ended(life, TURNS[case.turn])
+    if not error:
+        check_told(life, script_of(case.script, case.flaws))
+        check_settled(life, script_of(case.script, case.flaws))
+        if case.what not in ANEW:
+            check_answered(life, script_of(case.script, case.flaws))
     return tuple(life.carried_out), error
+
+
+def check_told(life: Life, script: Script) -> None:
+    """No decision overtakes another."""
+    in_order = iter([(said.kind, said.number) for said in script.decisions])
+    assert all(told in in_order for told in life.told), f"told {life.told}"
+
+
+def check_settled(life: Life, script: Script) -> None:
+    """What is over is acknowledged, and what is not is pending for the next runtime."""
+    decided = max((said.number for said in script.decisions if said.kind in ("commit", "abort")), default=0)
+    told = dict(zip(life.logs.entries["decisions"], script.decisions, strict=True))
+    open_ = {at for (at, _), said in told.items() if said.kind == "proposal" and said.number > decided}
+    assert set(life.logs.pending["decisions"]) <= open_, f"pending: {list(life.logs.pending['decisions'])}"
+
+
+def check_answered(life: Life, script: Script) -> None:
+    """Of what was carried out each command has its receipt, once, and is acknowledged with it.
+
+    But for rounds in which this rank was not asked. What a trainer resumes with is acknowledged with the next commit.
+    """
+    done = {(STREAMS[name[0]], entry_id(name)) for _, _, names in life.carried_out for name in names}
+    left = [(log, at) for log, ids in life.logs.pending.items() for at in ids if (log, at) in done]
+    assert not left, f"pending: {left}"
+    unasked = {said.number for said in script.decisions if said.kind == "proposal" and said.roster == OTHERS}
+    due = Counter(name for number, _, names in life.carried_out if number not in unasked for name in names)
+    answered = Counter(receipt.command_id for receipt in life.logs.receipts)
+    assert answered == due, f"answered {answered}, carried out {due}"
 
 
 def _goes_on(life: Life, case: Case, at: int, log: str) -> str:

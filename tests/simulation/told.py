@@ -14,7 +14,7 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.keyring import MasterKey, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from tests.simulation.arrivals import INCARNATION, ME, NOW_MS, Logs, Outcome
+from tests.simulation.arrivals import INCARNATION, ME, NOW_MS, ROUND_STEPS, Logs, Outcome
 from tests.simulation.keys import COORDINATOR, MASTER
 from tests.simulation.record import RUN
 
@@ -43,7 +43,7 @@ class Said:
 
     @property
     def effective_step(self) -> int:
-        return self.step or 20 * self.number
+        return self.step or ROUND_STEPS * self.number
 
 
 @dataclass

@@ -37,9 +37,10 @@ MUTANTS = (
         "a_commit_waits_forever_for_an_entry_that_is_refused",
         "esper/runtime/orders.py",
         """            alike.pop(next(iter(alike)))
-        self._complete()
+        return self._complete()
 """,
         """            alike.pop(next(iter(alike)))
+        return [], []
 """,
         ("tests/test_orders.py::test_a_commit_does_not_wait_for_an_entry_that_is_refused",),
     ),

@@ -17,9 +17,9 @@ MUTANTS = (
     ),
     Mutant(
         "an_entry_that_is_on_no_log_is_waited_for",
-        "esper/runtime/following.py",
-        "self.orders.on_missing(ref)",
-        "pass",
+        "esper/runtime/orders.py",
+        "        if ref in self.awaited():\n",
+        "        if not ref:\n",
         ("tests/test_every_order.py::test_an_entry_refused_by_an_earlier_runtime_is_not_waited_for[missing]",),
     ),
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "a_round_that_was_carried_out_waits_for_what_is_gone",
         "esper/runtime/orders.py",
-        "if held is None and commit.round <= self.round_applied:",
+        "if held is None and commit.round <= self.round_applied and self._is_gone(ref):",
         "if held is None and commit.round < 0:",
         ("tests/test_beside.py::test_a_commit_that_the_trainer_has_carried_out_waits_for_nothing",),
     ),
@@ -80,5 +80,22 @@ MUTANTS = (
             "tests/test_runtime_revived.py"
             "::test_what_was_decided_since_a_checkpoint_is_asked_of_the_next_one_where_one_dies_of_that",
         ),
+    ),
+    Mutant(
+        "nobody_answers_for_a_trainer_that_voted_and_ended",
+        "esper/runtime/orders.py",
+        "        return is_first\n",
+        "        return False\n",
+        (
+            "tests/test_every_order.py"
+            "::test_a_command_that_was_decided_for_the_trainer_before_it_is_answered_as_not_known",
+        ),
+    ),
+    Mutant(
+        "a_commit_that_is_said_once_more_is_answered_once_more",
+        "esper/runtime/orders.py",
+        "if self._is_void(commit, delivery) or is_met:",
+        "if self._is_void(commit, delivery):",
+        ("tests/test_orders.py::test_a_commit_that_is_said_once_more_to_another_runtime_is_void",),
     ),
 )

@@ -223,6 +223,26 @@ def test_hosts_with_tensors_of_other_kinds_are_watched() -> None:
     assert "would write to 1.weight" in found[3]
 
 
+def test_all_memory_of_a_host_is_known_by_the_names_of_its_tensors() -> None:
+    host = nn.Sequential(nn.Linear(4, 3), nn.Embedding(5, 2, device="meta"))
+    inner = torch.ones(3), torch.ones(3)
+    host.register_buffer("sparse", torch.eye(3).to_sparse())
+    host.register_buffer("wrapped", TwoTensor(*inner))  # type: ignore[no-untyped-call]
+    host.register_buffer("view", torch.ones(4)[1:])
+    host.register_buffer("empty", torch.ones(0))
+
+    found = HostTensors(host).by_address()
+
+    linear, view = host[0], host.get_buffer("view")
+    assert isinstance(linear, nn.Linear)
+    assert found == {
+        linear.weight.untyped_storage().data_ptr(): "0.weight",
+        linear.bias.untyped_storage().data_ptr(): "0.bias",
+        view.data_ptr() - view.element_size(): "view",
+        **{each.data_ptr(): "wrapped" for each in inner},
+    }
+
+
 def test_a_write_inside_a_tensor_that_wraps_others_is_stopped() -> None:
     host = nn.Linear(4, 3)
     inner = torch.ones(3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from esper.runtime.coordinate import Desk
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
@@ -55,3 +57,16 @@ async def test_time_passes_whatever_else_comes_or_nothing(run: Run) -> None:
     await coordinating.step(await drain(coordinating.inboxes["commands"]))
 
     assert rule.num_ticks == before + 3
+
+
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000], ids=["set on", "set back"])
+async def test_a_server_whose_clock_is_set_costs_no_rank_its_place(run: Run, by_ms: int) -> None:
+    coordinating, rule = await begun(run)
+    assert coordinating.clock.offset_ms is not None and rule.barrier is not None
+    proposed_ns = rule.barrier.proposed_ns
+
+    coordinating.clock.offset_ms += by_ms  # as after its next look
+    await coordinating.step([])
+
+    assert await run.decisions() == ["Proposal 1"]
+    assert rule.barrier.proposed_ns == proposed_ns + by_ms * 1_000_000

@@ -158,6 +158,41 @@ def test_a_coordinator_that_could_hear_nobody_gives_nobody_up() -> None:
     assert len(evicted(coordinator, 14 * S).evicted) == 2
 
 
+@pytest.mark.parametrize("by_ns", [3600 * S, -3600 * S], ids=["set on", "set back"])
+def test_whatever_the_clock_is_set_to_a_silent_rank_has_its_five_seconds_and_no_more(by_ns: int) -> None:
+    coordinator, began_ns = Coordinator("coordinator"), 7200 * S
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank), began_ns)
+    coordinator.tick(began_ns)
+
+    coordinator.on_clock_step(by_ns)
+    coordinator.on_heartbeat(heartbeat(0), began_ns + by_ns + 4 * S)
+    early = coordinator.tick(began_ns + by_ns + 5 * S - 1)
+    outcome = coordinator.tick(began_ns + by_ns + 5 * S)
+
+    assert early.decisions == []
+    assert [type(said).__name__ for said in outcome.decisions] == ["BarrierProposal", "BarrierAbort"]
+
+
+def test_a_round_ends_in_time_also_where_the_clock_is_set_back() -> None:
+    coordinator, began_ns = Coordinator("coordinator"), 7200 * S
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, due=True), began_ns)
+    coordinator.tick(began_ns)
+    coordinator.on_heartbeat(heartbeat(0, 2, due=True), began_ns)
+    [proposal] = coordinator.tick(began_ns).decisions
+    later_ns = began_ns - 3600 * S + 5 * S
+
+    coordinator.on_clock_step(-3600 * S)
+    for rank in (0, 1):
+        alive = heartbeat(rank)
+        alive.repeated = True
+        coordinator.on_heartbeat(alive, later_ns - S)
+
+    [abort, *_] = coordinator.tick(later_ns).decisions
+    assert isinstance(abort, pb.BarrierAbort) and abort.round == proposal.round == 1
+
+
 def test_neither_a_worker_alone_nor_ranks_that_said_farewell_are_evicted() -> None:
     alone, ended = Coordinator("coordinator"), group()
     alone.on_heartbeat(heartbeat(world_size=1), 0)

@@ -75,6 +75,7 @@ class Coordinates(Protocol):
     def has_room(self, stream: str) -> bool: ...
     def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome: ...
     def on_deaf(self, now_ns: int) -> None: ...
+    def on_clock_step(self, by_ns: int) -> None: ...
     def tick(self, now_ns: int) -> Outcome: ...
 
 
@@ -109,6 +110,7 @@ class Desk:
     _tick_at_s: float = 0.0
     _forgot_ns: int = 0
     _stepped_at_s: float = 0.0
+    _offset_ms: int = 0
     _arrivals: Arrivals = field(default_factory=Arrivals)
     _is_ending: bool = False
 
@@ -122,6 +124,7 @@ class Desk:
         redis = self.outbox.redis
         self._logs = {self._key(name): name for name in LOGS}
         await self.clock.look(redis)
+        self._offset_ms = self.clock.offset_ms or 0
         await self.windows.take_over()  # only now is what was settled before complete
         decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
         settlement, succession = Settlement(), Succession()
@@ -199,7 +202,13 @@ class Desk:
         return kinds != ONLY_VOTES or time.monotonic() >= self._tick_at_s
 
     def _look_up(self) -> None:
-        """Where this process stood still, or Redis was away, the ranks' silence is none of theirs."""
+        """Where this process stood still, or Redis was away, the ranks' silence is none of theirs.
+
+        Nor is it where the server's clock was set, or another server took over.
+        """
+        if (offset_ms := self.clock.offset_ms or 0) != self._offset_ms:
+            self.rule.on_clock_step((offset_ms - self._offset_ms) * 1_000_000)
+            self._offset_ms = offset_ms
         now_s, heard_s = time.monotonic(), self.inboxes["heartbeats"].polled_at_s
         if now_s - min(self._stepped_at_s, heard_s) > DEAF_S:
             self.rule.on_deaf(self._now_ns())

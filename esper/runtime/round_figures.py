@@ -67,6 +67,9 @@ class CountedRule(Collector):
     def on_deaf(self, now_ns: int) -> None:
         self.rule.on_deaf(now_ns)
 
+    def on_clock_step(self, by_ns: int) -> None:
+        self.rule.on_clock_step(by_ns)
+
     def tick(self, now_ns: int) -> Outcome:
         return self._counted(self.rule.tick(now_ns))
 

@@ -161,6 +161,12 @@ class Coordinator:
         """Nothing could be heard for a while, for a reason that is not with the ranks: none is given up for it."""
         self._roster.excuse(now_ns)
 
+    def on_clock_step(self, by_ns: int) -> None:
+        """The clock was set: as much time has passed since anything as had before."""
+        self._roster.shift(by_ns)
+        if self.barrier is not None:
+            self.barrier.proposed_ns += by_ns
+
     def tick(self, now_ns: int) -> Outcome:
         """End a round that can't be completed, open one that is due, answer what can't be carried out any more."""
         outcome = Outcome()

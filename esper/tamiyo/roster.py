@@ -217,6 +217,15 @@ class Roster:
         self._heard_first_ns = None
         self._expected = dict.fromkeys(self._expected, now_ns)
 
+    def shift(self, by_ns: int) -> None:
+        """From now on the clock is so much ahead of what it was."""
+        for member in self._members.values():
+            member.since_ns, member.heard_ns, member.spoke_ns = (
+                at_ns + by_ns for at_ns in (member.since_ns, member.heard_ns, member.spoke_ns)
+            )
+        self._heard_first_ns = None
+        self._expected = {name: since_ns and since_ns + by_ns for name, since_ns in self._expected.items()}
+
     def hung(self, timeout_ns: int, now_ns: int) -> list[str]:
         """Those that were not heard for so long, and are waited for."""
         if not self._expected and now_ns - self.heard_first_ns < min(timeout_ns, AWAY_NS):

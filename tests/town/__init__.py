@@ -1,0 +1,1 @@
+"""A run without Redis, in which leaders, ranks and their logs meet in any order."""

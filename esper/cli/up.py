@@ -23,11 +23,13 @@ from esper.cli.dashboard import show
 from esper.cli.detach import detached
 from esper.cli.fleet import Fleet, example, example_file, fleet
 from esper.cli.keeping import drained_at_end, kept
+from esper.cli.printed import printable
 from esper.cli.quiet import log_to
 from esper.cli.terminal import console
 from esper.errors import EsperError
 from esper.runtime import notify, runfile
 from esper.runtime.crew import Crew
+from esper.runtime.died import last_lines
 from esper.runtime.ending import end
 from esper.runtime.runfile import RunFile
 from esper.runtime.unit import ENDED, State
@@ -129,9 +131,10 @@ class Keeper:
         """Say what happens to processes, to the last of them."""
         async with aclosing(crew.notes.while_doing(crew.drained.wait())) as notes:
             async for note in notes:
-                self._say(sentence(note))
+                words = last_word(note, run.place.logs)
+                self._say(sentence(note) + words)
                 if self._is_awaited and note["event"] == "process.died":
-                    self._complain(f"{sentence(note)}; see {run.place.logs}")
+                    self._complain(f"{sentence(note)}; see {run.place.logs}{words}")
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:
         """Once every unit is ready, say so to whoever has started this; the run ends where that one is gone by then."""
@@ -192,6 +195,13 @@ def tell(descriptor: int, told: dict[str, Any]) -> None:
     """A line for whoever waits for a detached run; it may have given up meanwhile."""
     with suppress(BrokenPipeError):
         os.write(descriptor, notation.dumps(told).encode() + b"\n")
+
+
+def last_word(note: dict[str, Any], logs: Path) -> str:
+    """What a process that died has said last, to go behind what is told of its death; empty where there is nothing."""
+    if note["event"] != "process.died":
+        return ""
+    return "".join(f"; it said: {printable(line)}" for line in last_lines(logs / f"{note['unit']}.log", 1))
 
 
 def sentence(note: dict[str, Any]) -> str:

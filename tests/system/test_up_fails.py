@@ -31,4 +31,6 @@ def test_a_script_that_dies_at_once_ends_a_detached_start_with_its_last_words(
     assert command.ended() == 1
     assert "is up" not in command.text
     assert "trainer-0 ended with exit code 1; it is started again in 0.1 s; see " in command.text
+    first = command.text.partition("it is started again in 0.1 s; see ")[2].splitlines()[0]
+    assert first.endswith("/logs; it said: ModuleNotFoundError: No module named 'nosuch_module'")
     assert command.said[-1].strip() == "ModuleNotFoundError: No module named 'nosuch_module'"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, TypeVarTuple
+from typing import Any, TypeAlias, TypeVarTuple
 
 import pytest
 
@@ -19,6 +19,7 @@ from esper.bus.faults import LostError
 ID = ("CLIENT", "ID")
 BRIEF_S = 0.4
 Ts = TypeVarTuple("Ts")
+Runner: TypeAlias = Callable[[Callable[["Told"], Coroutine[Any, Any, None]]], None]
 
 
 @pytest.fixture(params=[2, 3])
@@ -101,30 +102,66 @@ def hold_up(seconds: float) -> None:
         pass
 
 
-async def test_after_a_machine_stood_still_the_server_has_time_to_answer() -> None:
-    loop = asyncio.get_running_loop()
-    watch, watched, limited = Watch(loop), loop.create_future(), loop.create_future()
-    watch.begin(watched, loop.time() + 0.05)
-    waiting = asyncio.create_task(in_time(0.05, limited))
-    await asyncio.sleep(0)
+class Told(asyncio.SelectorEventLoop):
+    """Its clock stands still until it is set."""
 
-    hold_up(0.6)
+    now_s = 100.0
 
-    for answer in (watched, limited):
-        loop.call_later(0.3, answer.set_result, "PONG")
-    assert [await watched, await waiting] == ["PONG", "PONG"]
+    def time(self) -> float:
+        """As it was set last."""
+        return self.now_s
+
+    async def go_on(self, seconds: float) -> None:
+        """Set it; who was due by then has had some turns."""
+        self.now_s += seconds
+        for _ in range(4):
+            await asyncio.sleep(0)
 
 
-async def test_a_server_that_is_gone_meanwhile_is_given_up() -> None:
-    loop = asyncio.get_running_loop()
-    watch, watched = Watch(loop), loop.create_future()
-    watch.begin(watched, loop.time() + 0.05)
+@pytest.fixture
+def told() -> Iterator[Runner]:
+    """Runs what is to happen by a clock that only it sets."""
+    with asyncio.Runner(loop_factory=Told) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, Told)
+        yield lambda story: runner.run(story(loop))
 
-    hold_up(0.3)
 
-    for silent in (watched, in_time(0.05, asyncio.Event().wait())):
-        with pytest.raises(TimeoutError):
-            await silent
+@pytest.mark.parametrize(("away_s", "made_up_s"), [(0.06, 0.1), (0.35, 0.3), (60.0, 1.0)])
+def test_after_a_machine_stood_still_the_server_has_as_long_to_answer_up_to_a_second(
+    told: Runner, away_s: float, made_up_s: float
+) -> None:
+    async def story(loop: Told) -> None:
+        watch, watched, limited = Watch(loop), loop.create_future(), loop.create_future()
+        watch.begin(watched, loop.time() + 0.05)
+        waiting = asyncio.create_task(in_time(0.05, limited))
+        await asyncio.sleep(0)
+
+        await loop.go_on(away_s)
+        await loop.go_on(made_up_s - 0.01)
+        assert not (watched.done() or waiting.done())
+        await loop.go_on(0.02)
+
+        for given_up in (watched, waiting):
+            with pytest.raises(TimeoutError):
+                given_up.result()
+
+    told(story)
+
+
+def test_an_answer_that_is_there_as_the_last_look_ends_is_taken(told: Runner) -> None:
+    async def story(loop: Told) -> None:
+        limited = loop.create_future()
+        waiting = asyncio.create_task(in_time(0.05, limited))
+        await loop.go_on(0.0)
+        await loop.go_on(0.06)
+
+        loop.call_at(loop.time(), limited.set_result, "PONG")
+        await loop.go_on(1.0)  # held up again: both are met in one turn of the loop
+
+        assert waiting.result() == "PONG"
+
+    told(story)
 
 
 async def test_a_cancellation_as_the_time_runs_out_stays_one() -> None:

@@ -58,7 +58,7 @@ class Limit:
         self._task: asyncio.Task[Any] | None = asyncio.current_task(self._loop)
         self._cancelling = 0 if self._task is None else self._task.cancelling()
         self._cut, self._end = False, end
-        self._timer = self._loop.call_at(end, self._look)
+        self._timer: asyncio.Handle = self._loop.call_at(end, self._look)
 
     def __enter__(self) -> None:
         return None
@@ -76,6 +76,9 @@ class Limit:
         self._timer = self._loop.call_at(last_look(self._end, self._loop.time()), self._give_up)
 
     def _give_up(self) -> None:
+        self._timer = self._loop.call_soon(self._cut_short)  # behind whoever this turn of the loop has an answer for
+
+    def _cut_short(self) -> None:
         if self._task is not None:
             self._cut = self._task.cancel()
 

@@ -69,6 +69,34 @@ def test_what_goes_to_dev_stdout_goes_into_the_pipe_that_it_is(takes: str, log: 
     assert ended.stdout.startswith(wanted[takes])
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_one_and_what_it_leads_to_is_new(is_there: bool, log: Path, tmp_path: Path) -> None:
+    link, kept = tmp_path / "link", tmp_path / "kept" / "log.jsonl"
+    kept.parent.mkdir()
+    if is_there:
+        kept.write_text("before")
+    link.symlink_to(kept)
+
+    said = CliRunner().invoke(app, ["log", str(log), "--out", str(link)])
+
+    assert said.exit_code == 0, said.output
+    assert link.is_symlink()
+    assert kept.read_bytes() == b"".join(logbook.read_file(log).lines())
+    assert os.listdir(kept.parent) == ["log.jsonl"]
+
+
+@pytest.mark.parametrize("has_name", [True, False])
+def test_an_open_file_is_named_by_its_number(has_name: bool, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with open(path, "w+b") as out:
+        if not has_name:
+            path.unlink()
+        place("a report", Path(f"/dev/fd/{out.fileno()}"))
+
+        assert (path.read_bytes() if has_name else out.read()) == b"a report"
+    assert os.listdir(tmp_path) == ["out"] * has_name
+
+
 def test_a_folder_is_no_place_for_a_report(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="Is a directory"):
         place("text", tmp_path)

@@ -15,31 +15,33 @@ from typing import BinaryIO
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """What the block writes is the file once it ends: a reader meets the old one or the new one, and a crash leaves
     either; after this the new one, also a power cut. An error, such as OSError, leaves the old one and nothing else.
-    A pipe, a terminal or another device is written to as it is: root would put a file in the stead of /dev/null."""
-    if _is_device(path):
+    A link stays one: root would put a file in the stead of /dev/stdout. So does a pipe, a terminal or another device,
+    which is written to as it is."""
+    at = Path(os.path.realpath(path))
+    if _is_device(path, at):
         with open(path, "wb") as file:
             yield file
         return
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    aside = at.with_name(f".{at.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        aside.rename(path)
-        sync_folder(path.parent)
+        aside.rename(at)
+        sync_folder(at.parent)
     finally:
         with suppress(OSError):  # it is the file by now; or its name is too long, and there is none
             aside.unlink()
 
 
-def _is_device(path: Path) -> bool:
-    """Whether something is there that is neither a file nor a folder, also by way of links."""
+def _is_device(path: Path, at: Path) -> bool:
+    """Whether something is there that is neither a file nor a folder, or has lost its name; links lead to `at`."""
     try:
         mode = path.stat().st_mode
     except OSError:  # nothing is there, or it can't be reached: whoever writes to it is told
         return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or not at.exists()
 
 
 def sync_folder(folder: Path) -> None:

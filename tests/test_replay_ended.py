@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -25,19 +26,26 @@ with open(f"{name}.aside", "w") as file:
 os.rename(f"{name}.aside", f"{name}.pids")
 time.sleep(600)
 """
-STARTED_S, ENDED_S = 60.0, 10.0
+STARTED_S, ENDED_S = 100.0, 60.0
 
 
 @pytest.fixture
-def replay(tmp_path: Path) -> subprocess.Popen[str]:
+def replay(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Of a run of two ranks; what is started instead of its script sleeps, and has started another."""
     toy().save(tmp_path / "run.jsonl")
     (tmp_path / "sleeper.py").write_text(SLEEPER)
     (tmp_path / "temporary").mkdir()
     words = ["-P", "-m", "esper.cli.main", "replay", "run.jsonl", "--script", "sleeper.py"]
-    return subprocess.Popen(
-        [sys.executable, *words], cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path / "temporary")}, text=True
-    )
+    with subprocess.Popen(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
+        text=True,
+        # A suite started by nohup is told to ignore it, and what it starts would inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),
+    ) as process:
+        yield process
+        process.kill()
 
 
 def started(folder: Path) -> list[list[int]]:

@@ -75,7 +75,7 @@ async def _until_stopped(main: Main, stopping: asyncio.Event) -> None:
 
 
 async def _up(port: int, serving: asyncio.Task[None], until: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             with suppress(OSError):
                 if until in (await got(port, "/metrics"))[1]:

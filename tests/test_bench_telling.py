@@ -43,7 +43,7 @@ async def test_each_figure_is_a_packet_that_the_region_folds(
     )
     packets: list[pb.TelemetryPacket] = []
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(120),
         aclosing(tail.follow(redis, names.region_key(run.run_id, "eu", "telemetry"), "0")) as entries,
     ):
         async for entry_id, sealed in entries:

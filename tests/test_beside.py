@@ -31,7 +31,7 @@ from esper.runtime.recall import Recaller
 from tests.sealed import command
 
 ME = "worker-0"
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 @dataclass

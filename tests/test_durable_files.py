@@ -36,7 +36,7 @@ def test_a_log_is_written_through_a_pipe(log: Path, tmp_path: Path) -> None:
 
     assert said.exit_code == 0, said.output
     assert pipe.is_fifo()
-    reading.join(10.0)
+    reading.join(120.0)
     assert b"".join(heard) == b"".join(logbook.read_file(log).lines())
 
 

@@ -56,7 +56,7 @@ def test_an_orphan_notices() -> None:
     assert parent.stdin is not None and parent.stdout is not None
     assert parent.stdout.readline() == "waits\n"
     parent.stdin.close()
-    parent.wait(10)
+    parent.wait(120)
     assert parent.stdout.readline() == "ended\n"
     parent.stdout.close()
 

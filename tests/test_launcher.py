@@ -48,7 +48,7 @@ async def test_a_rank_ends_once_its_launcher_was_killed(launcher: subprocess.Pop
 
     said = rf"torchrun \({launcher.pid}\) has ended, and left this rank \({trainer}\) to nobody: it ends too"
     with pytest.raises(EvictedError, match=said):
-        await asyncio.wait_for(watching, 30)
+        await asyncio.wait_for(watching, 120)
 
 
 @pytest.mark.parametrize(

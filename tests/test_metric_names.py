@@ -72,7 +72,7 @@ async def test_a_coordinator_that_stands_by_answers_for_itself(
     run: ScriptedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving("coordinator", run, tmp_path, monkeypatch):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not await run.redis.xlen(key(run.run_id, "decisions")):  # until it has announced that it leads
                 pass
         (tmp_path / "second").mkdir()

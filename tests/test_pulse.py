@@ -99,7 +99,7 @@ def test_an_alarm_ends_a_process_with_a_status_of_its_own_and_says_why() -> None
     command = [sys.executable, "-c", LISTENS, "rings"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert (process.wait(30), process.stderr.read()) == (EVICTED, "round 4: the process group ends\n")
+        assert (process.wait(120), process.stderr.read()) == (EVICTED, "round 4: the process group ends\n")
 
 
 def test_where_nobody_rings_a_process_goes_on_to_its_own_end() -> None:

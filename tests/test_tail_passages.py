@@ -28,7 +28,7 @@ NOW_S = 1_700_000_000.0
 
 async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         result = await asyncio.to_thread(CliRunner().invoke, app, ["tail", run.name, *arguments])
     return result.exit_code, result.stdout, result.stderr
 

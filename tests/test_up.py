@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,11 +15,11 @@ from esper.bus import runs
 from esper.cli import operate
 from esper.cli.keeping import answer
 from esper.cli.main import app
-from esper.cli.up import namesakes
+from esper.cli.up import last_word, namesakes
 from esper.runtime import control
 from esper.runtime.crew import Crew, Notes
 from esper.runtime.unit import Unit
-from tests.crew_kit import STAY, plan
+from tests.crew_kit import STAY, Said, plan, unit
 from tests.deploy_kit import ROOT
 
 
@@ -161,3 +162,28 @@ def test_a_second_run_of_a_name_knows_whom_the_name_meant(
     ):
         assert (namesakes(second), namesakes(other)) == ([first.run_id], [])
         assert runs.resolve("twice") == second
+
+
+def last_words(said: Said, logs: Path) -> list[str]:
+    return [last_word({"event": event, **facts}, logs) for event, facts in said.events if event == "process.died"]
+
+
+async def test_of_a_group_the_rank_that_died_first_is_quoted(tmp_path: Path) -> None:
+    said = Said()
+
+    await unit(tmp_path, said, "group", STAY, "echo why; echo; exit 3").tend()
+
+    assert last_words(said, tmp_path) == ["; it said: why"] * 2
+
+
+async def test_what_could_not_be_started_has_said_nothing(tmp_path: Path) -> None:
+    said, ports = Said(), iter(["4711"])
+
+    def port() -> dict[str, str]:
+        for each in ports:
+            return {"PORT": each}
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    await unit(tmp_path, said, "loop", "echo why; exit 3", fresh=port).tend()
+
+    assert last_words(said, tmp_path) == ["; it said: why", ""]

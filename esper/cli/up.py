@@ -199,9 +199,10 @@ def tell(descriptor: int, told: dict[str, Any]) -> None:
 
 def last_word(note: dict[str, Any], logs: Path) -> str:
     """What a process that died has said last, to go behind what is told of its death; empty where there is nothing."""
-    if note["event"] != "process.died":
+    if not (name := note.get("process")):  # of redis, or of what was not started
         return ""
-    return "".join(f"; it said: {printable(line)}" for line in last_lines(logs / f"{note['unit']}.log", 1))
+    words = [line for line in last_lines(logs / f"{name}.log") if line.strip()]
+    return f"; it said: {printable(words[-1])}" if words else ""
 
 
 def sentence(note: dict[str, Any]) -> str:

@@ -208,7 +208,8 @@ class Unit:
             )
             self._is_now(State.FAILED)
             return False
-        self._say("process.died", unit=self.plan.name, ended_with=self.last_end, again_in_s=round(delay_s, 3))
+        facts = {"unit": self.plan.name, "ended_with": self.last_end, "again_in_s": round(delay_s, 3)}
+        self._say("process.died", process=self._first_dead, **facts)
         self._is_now(State.WAITING)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):

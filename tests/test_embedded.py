@@ -87,7 +87,7 @@ def test_it_dies_with_its_parent_and_leaves_no_socket(short_directory: Path) -> 
 
 
 def wait_until_gone(pidfd: int) -> None:
-    """Block until the process is gone; fail after five seconds."""
+    """Block until the process is gone; fail after two minutes."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     assert poller.poll(120_000)

@@ -31,7 +31,7 @@ completes sub-commands, options, names of live runs, their seeds, sites and dead
 | 0 | done |
 | 1 | done, and the answer is no: what that means stands with the command |
 | 2 | bad input, an unknown run, a command refused, no answer in time, a full disk: one line on stderr says which |
-| 130 | interrupted by Ctrl-C, which ends `up`, `redis` and every role with 0; `demo`, `replay` and `top` also by SIGTERM |
+| 130 | interrupted by Ctrl-C, which ends `up`, `redis` and every role with 0; `demo`, `replay`, `top` also by SIGTERM |
 
 """
 

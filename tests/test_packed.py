@@ -253,6 +253,17 @@ def test_what_has_more_to_it_than_numbers_or_is_unsound_is_never_learnt_from(odd
     assert [reader.parse(made.SerializeToString()) for _ in range(3)] == [made] * 3
 
 
+@pytest.mark.parametrize("tail", [b"\x40\x0a", b"\x41" + b"\x80" * 8, b"\x28\x0a", b"\x29" + b"\x80" * 8])
+@pytest.mark.parametrize(("message_type", "first"), [form[:2] for form in FORMS.values()], ids=FORMS.keys())
+def test_values_or_packets_of_another_kind_are_what_the_library_makes_of_them(
+    message_type: type[Message], first: Message, tail: bytes
+) -> None:
+    """A field whose number is known and whose kind is not: all of it is passed over, whatever its bytes say."""
+    body = first.SerializeToString() + tail
+
+    assert readings()[message_type]().parse(body) == message_type.FromString(body)
+
+
 def test_packets_whose_sequences_do_not_rise_are_parsed_and_refused() -> None:
     reader = readings()[pb.TelemetryFrame]()
     reader.parse(frame(packets(range(200, 232))).SerializeToString())

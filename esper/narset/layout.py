@@ -159,7 +159,7 @@ def layout_of(packet: pb.TelemetryPacket, row: bytes, begins: int) -> Layout | N
         return None
     try:
         for found in fields(row, begins, len(row)):
-            if found.number == _VALUES:
+            if (found.number, found.kind) == (_VALUES, TEXT):
                 name, at = _entry(row, found)
                 if name in values:
                     return None

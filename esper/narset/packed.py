@@ -14,7 +14,7 @@ from esper.errors import RefusedError
 from esper.leyline import bounds, contracts as pb
 from esper.leyline.routes import Reading
 from esper.leyline.validate_telemetry import NUM_PACKETS, Names, packet as packet_rule, telemetry_frame
-from esper.narset.layout import MOST_BYTES, Layout, fields, is_number, layout_of
+from esper.narset.layout import MOST_BYTES, TEXT, Layout, fields, is_number, layout_of
 
 LEARN_AFTER = 16  # messages of another look: learning from one takes as long as to parse some packets
 MOST_LAYOUTS = 256
@@ -148,7 +148,7 @@ class FrameLook:
     def learn(self, message: pb.TelemetryFrame, body: bytes) -> None:
         """From its last packet."""
         try:
-            packets = [found for found in fields(body, 0, len(body)) if found.number == _PACKETS]
+            packets = [found for found in fields(body, 0, len(body)) if found[:2] == (_PACKETS, TEXT)]
         except ValueError:
             return
         start, last = body[: packets[0].start], packets[-1]

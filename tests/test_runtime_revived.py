@@ -16,11 +16,13 @@ class Mortal(Unanswered):
 
     def __init__(self, num_deaths: int = 0) -> None:
         self.said: list[str] = []
+        self.beats: list[pb.Heartbeat] = []
         self.num_deaths = num_deaths
         self.answers: list[pb.ToTrainer] = []
 
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
         self.said.append(message.WhichOneof("message") or "")
+        self.beats += [message.heartbeat] * message.HasField("heartbeat")
         if message.HasField("recall"):
             self.answers = [pb.ToTrainer(recalled=pb.Recalled(orders=[ORDER]))]
             if self.num_deaths:
@@ -48,6 +50,23 @@ def test_it_knows_whom_it_reads_for_before_it_reads() -> None:
     joined.pump()
 
     assert link.said[:2] == ["record", "begin"]
+
+
+def test_it_knows_how_far_the_trainer_has_come_before_it_reads() -> None:
+    """Or it would end the rank for what a round names that is done with, and is on no log any more."""
+    link = Mortal()
+    joined = exchange(link)
+    joined.say(pb.ToRuntime(heartbeat=pb.Heartbeat(step=19, barrier_due=True)))
+    joined.boundary.applied(ORDER, [])
+
+    link.said.clear()
+    link.alive = False
+    joined.pump()
+
+    assert link.said == ["heartbeat", "begin"]
+    assert [(beat.step, beat.round_applied, beat.repeated, beat.barrier_due) for beat in link.beats[1:]] == [
+        (19, 3, True, False)
+    ]
 
 
 def test_what_was_decided_since_a_checkpoint_is_asked_of_the_next_one_where_one_dies_of_that() -> None:

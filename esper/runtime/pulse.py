@@ -49,11 +49,16 @@ class Pulse:
         silent_s = self.clock() - self._heard_s
         if self._last is None or not BEAT_S <= silent_s < self.step_timeout_s or is_stopped(self.pid):
             return None
-        beat = pb.Heartbeat()
-        beat.CopyFrom(self._last)
-        beat.time_ns, beat.barrier_due, beat.repeated = time.time_ns(), False, True
-        beat.ClearField("pruning")
-        return beat
+        return repeated(self._last)
+
+
+def repeated(heartbeat: pb.Heartbeat) -> pb.Heartbeat:
+    """The same, said once more: it asks for no round."""
+    beat = pb.Heartbeat()
+    beat.CopyFrom(heartbeat)
+    beat.time_ns, beat.barrier_due, beat.repeated = time.time_ns(), False, True
+    beat.ClearField("pruning")
+    return beat
 
 
 def is_stopped(pid: int) -> bool:

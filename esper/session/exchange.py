@@ -13,6 +13,7 @@ import structlog
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import in_parts
+from esper.runtime.pulse import repeated
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.rows import IN_FLIGHT, Rows
 
@@ -80,6 +81,7 @@ class Exchange:
     chronicle: Retold | None = None
     is_hurried: bool = False  # a signal ends this process: no runtime is started any more, and no wait is long
     _introduction: pb.ToRuntime | None = None
+    _beat: pb.Heartbeat | None = None
     _revive_at: float = 0.0
     _backoff_s: float = field(default=FLUSH_S)
 
@@ -96,6 +98,8 @@ class Exchange:
 
     def say(self, message: pb.ToRuntime) -> None:
         """Send on the control lane. An answer with a receipt that is pending is said once that is decided."""
+        if message.HasField("heartbeat"):
+            self._beat = message.heartbeat
         if self.link is not None and all(receipt.status for receipt in message.applied.receipts):
             self.link.send(message)
 
@@ -248,11 +252,15 @@ class Exchange:
         self.rows.send_again()
 
     def _start_anew(self, link: Lanes) -> bool:
-        """Start another runtime, unless the last one was just started."""
+        """Start another runtime, unless the last one was just started; it hears first how far the trainer has come."""
         if time.monotonic() < self._revive_at:
             return False
         log.warning("runtime.lost", starts=link.num_starts, backoff_s=self._backoff_s)
         self._backoff_s = min(LONGEST_BACKOFF_S, self._backoff_s * 2)
         self._revive_at = time.monotonic() + self._backoff_s
         link.start()
+        if self._beat is not None:  # the next one may be a long step away
+            beat = repeated(self._beat)
+            beat.round_applied = self.boundary.round_applied
+            link.send(pb.ToRuntime(heartbeat=beat))
         return True

@@ -8,12 +8,13 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from esper.bus.connect import Redis
+from esper.bus.connect import Redis, writer
+from esper.bus.faults import OutOfMemoryError
 from esper.bus.names import key
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
@@ -28,6 +29,7 @@ from esper.runtime.beside import Beside
 from esper.runtime.lanes import Lanes
 from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
+from tests.bus_kit import own_server
 from tests.sealed import command
 
 ME = "worker-0"
@@ -103,6 +105,12 @@ def steered(redis: Redis, redis_url: str, run_id: str) -> Run:
     return Run(redis, redis_url, run_id)
 
 
+async def num_looks(redis: Redis) -> int:
+    """How often the server was asked for entries by their ids."""
+    asked = (await redis.info("commandstats")).get("cmdstat_xrange", {"calls": 0})
+    return int(asked["calls"])
+
+
 async def serves(beside: Beside) -> None:
     async with asyncio.timeout(PATIENCE_S):
         await beside.serve(asyncio.Event())
@@ -117,6 +125,53 @@ async def test_a_commit_does_not_wait_for_an_entry_that_is_on_no_log(steered: Ru
     async with steered.runtime() as (beside, _):
         with pytest.raises(TrainingError, match=f"names entry {gone} of :commands, which is not on that log"):
             await serves(beside)
+
+
+async def test_a_look_that_finds_nothing_yet_ends_no_rank(steered: Run) -> None:
+    """As at a server that was replaced a moment ago, or has replaced one, and knows of less."""
+    sealed = steered.controller.seal(command())
+    entry_id = f"{time.time_ns() // 1_000_000}-7"
+    await steered.commit(1, entry_id, sealed)
+
+    async with steered.runtime() as (beside, trainer):
+        before = await num_looks(steered.redis)
+        serving = asyncio.create_task(serves(beside))
+        while await num_looks(steered.redis) < before + 2:
+            assert not serving.done()
+        words = ("XADD", key(steered.run_id, "commands"), entry_id, "m", sealed)
+        await steered.redis.execute_command(*words)
+        told = await asyncio.wait_for(trainer.hears(), PATIENCE_S)
+        trainer.hang_up()
+        await serving
+
+    assert [each.adaptation.command_id for each in told.commit.commands] == ["c1"]
+
+
+async def test_what_a_look_has_settled_is_not_let_go_of_where_redis_takes_nothing(
+    short_directory: Path, run_id: str
+) -> None:
+    """The runtime ends of that, as of any settlement, and the next one is handed it again."""
+    with own_server(short_directory) as server:
+        async with writer(server.url) as redis:
+            steered = Run(redis, server.url, run_id)
+            sealed = steered.controller.seal(command())
+            commands, entry_id = key(run_id, "commands"), f"{time.time_ns() // 1_000_000}-7"
+            await redis.execute_command("XGROUP", "CREATE", commands, ME, "9999999999999-0", "MKSTREAM")
+            await steered.commit(1, entry_id, sealed)
+            await steered.add("decisions", steered.coordinator.seal(pb.BarrierAbort(version=1, round=2, lease_token=1)))
+
+            async with steered.runtime() as (beside, _):
+                beside.outbox.patience = replace(beside.outbox.patience, seconds=0)
+                serving = asyncio.create_task(serves(beside))
+                while beside.following.orders.num_waiting < 2:
+                    await asyncio.sleep(0)
+                both = redis.pipeline(transaction=True)
+                both.execute_command("XADD", commands, entry_id, "m", sealed)
+                both.config_set("maxmemory", "1")
+                await both.execute()
+
+                with pytest.raises(OutOfMemoryError):
+                    await serving
 
 
 async def test_nor_for_one_that_the_runtime_before_it_refused(steered: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,7 +39,9 @@ from esper.runtime.windows import Windows
 PATIENCE_S = 30.0
 """How long Redis may be away before this process ends, to be started anew: half of what a seal stays fresh for."""
 LOOK_UP_S = 1.0
-"""For as long a commit waits before what it names is looked for on the logs."""
+"""For as long a commit waits before what it names is looked for on the logs, and again between two looks."""
+NUM_LOOKS = 5
+"""That find nothing, before an entry counts as gone: a server that has just been replaced may know of less."""
 LAST_READ_S = 1.0
 """For a read that is under way when this process ends: the server answers every half second."""
 MOST_UNSETTLED = 32
@@ -133,17 +135,24 @@ class Beside:
 
     async def _look_up_awaited(self) -> None:
         """Look on the logs for what a commit waits for and nobody hands over."""
-        last: list[pb.CommittedCommand] = []
+        last, misses = list[pb.CommittedCommand](), Counter[tuple[str, str]]()
         while True:
             await asyncio.sleep(self.look_up_s)
+            if last != self.following.orders.awaited():
+                misses.clear()
             for ref in last if last == self.following.orders.awaited() else ():
-                with suppress(UnavailableError):  # then it is looked for again
-                    await self._look_up(ref)
+                await self._look_up(ref, misses)
             last = self.following.orders.awaited()
 
-    async def _look_up(self, ref: pb.CommittedCommand) -> None:
+    async def _look_up(self, ref: pb.CommittedCommand, misses: Counter[tuple[str, str]]) -> None:
         words = ("XRANGE", names.key(self.run_id, ref.stream), ref.entry_id, ref.entry_id)
-        rows = [tail.message(row) for row in await self.outbox.redis.ask(words)]
+        try:
+            rows = [tail.message(row) for row in await self.outbox.redis.ask(words)]
+        except UnavailableError:
+            return  # it is looked for again
+        misses[ref.stream, ref.entry_id] += not rows
+        if not rows and misses[ref.stream, ref.entry_id] < NUM_LOOKS:
+            return
         settlement = Settlement()
         self._tell(self.following.look_up(ref, rows[0][1] if rows else None, settlement))
         await self._settle(settlement)

@@ -16,6 +16,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "one_look_that_finds_nothing_ends_a_rank",
+        "esper/runtime/beside.py",
+        "NUM_LOOKS = 5",
+        "NUM_LOOKS = 1",
+        ("tests/test_beside.py::test_a_look_that_finds_nothing_yet_ends_no_rank",),
+    ),
+    Mutant(
         "an_entry_that_is_on_no_log_is_waited_for",
         "esper/runtime/orders.py",
         "        if ref in self.awaited():\n",
@@ -70,6 +77,13 @@ MUTANTS = (
         "self.following.orders.incarnation = message.record.incarnation",
         "pass",
         ("tests/test_beside.py::test_an_eviction_is_known_by_who_began_before_its_first_heartbeat",),
+    ),
+    Mutant(
+        "a_new_runtime_does_not_know_how_far_its_trainer_has_come",
+        "esper/session/exchange.py",
+        "beat.round_applied = self.boundary.round_applied",
+        "pass",
+        ("tests/test_runtime_revived.py::test_it_knows_how_far_the_trainer_has_come_before_it_reads",),
     ),
     Mutant(
         "a_runtime_that_dies_of_a_recall_takes_it_along",

@@ -124,7 +124,6 @@ def test_only_commands_that_harm_nothing_are_run_here() -> None:
     assert strange == []
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(("page", "group"), sorted({(block.page, group_of(block)) for block in run_here()}))
 async def test_every_command_of_a_page_does_what_it_says(page: str, group: str, demo: ScriptedRun) -> None:
     commands = [

@@ -7,7 +7,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy
-import pytest
 import torch
 import torch.distributed as dist
 
@@ -38,7 +37,6 @@ def train_one_step(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.timeout(180)
 def test_gradients_of_two_processes_become_their_mean(tmp_path: Path) -> None:
     other = get_context("spawn").Process(target=train_one_step, args=(1, str(tmp_path)), daemon=True)
     other.start()

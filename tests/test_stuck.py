@@ -27,7 +27,6 @@ def test_another():
 """
 
 
-@pytest.mark.timeout(180)
 def test_a_test_that_hears_no_alarm_is_named_with_its_stack_and_the_next_one_runs(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
     (tmp_path / "test_two.py").write_text(UNINTERRUPTED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from esper.runtime.coordinate import Desk
@@ -70,3 +72,24 @@ async def test_a_server_whose_clock_is_set_costs_no_rank_its_place(run: Run, by_
 
     assert await run.decisions() == ["Proposal 1"]
     assert rule.barrier.proposed_ns == proposed_ns + by_ms * 1_000_000
+
+
+async def test_nor_does_one_that_is_set_while_a_step_waits_for_redis(run: Run) -> None:
+    """As while it counts a command as tried that an earlier coordinator had in hand."""
+    earlier = await run.coordinator()
+    await run.put("commands", germinate("s1"))
+    await earlier.step(await drain(earlier.inboxes["commands"]))
+    coordinating, _ = await begun(run)
+    await run.put("heartbeats", heartbeat(0))
+    await run.put("votes", vote(0))
+    arrived = [each for log in ("heartbeats", "votes") for each in await drain(coordinating.inboxes[log])]
+
+    async def look() -> None:
+        assert coordinating.clock.offset_ms is not None
+        coordinating.clock.offset_ms += 3_600_000
+
+    looking = asyncio.create_task(look())
+    await coordinating.step(arrived)
+
+    assert looking.done()
+    assert await run.decisions() == ["Proposal 1"]

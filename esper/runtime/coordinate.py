@@ -174,10 +174,10 @@ class Desk:
     async def step(self, deliveries: Sequence[Delivery]) -> None:
         """Answer deliveries, let time pass, settle all that follows."""
         settlement = Settlement()
-        self._look_up()
         kinds = {self._logs[stream] for stream in {delivery.stream for delivery in deliveries}}
         if "votes" in kinds:
             await self._suspects.charge()
+        self._look_up()  # behind all that is waited for: the clock is looked at meanwhile
         now_ns = self._now_ns()
         for delivery in deliveries:
             self._answer(delivery, settlement, now_ns)

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from esper.kasmina.graph import batched_norms
 from esper.leyline.lifecycle import TRAINING
+from esper.tolaria.joint import norms
 from tests.seed_kit import Bench, Op, new_host, optimizer_of
 from tests.session_kit import on_seed, order, train, unsteered
 
@@ -60,3 +62,11 @@ def test_what_is_found_of_a_seed_are_its_own_gradients_and_their_norm() -> None:
     assert all(own is each for own, each in zip(found.gradients, expected, strict=True))
     squares = [float((each.numpy().astype(np.float64) ** 2).sum()) for each in expected if each is not None]
     assert found.norm == pytest.approx(sum(squares) ** 0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ranks_clip_alike_whether_or_not_a_norm_was_found(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    groups = [[torch.randn(3, dtype=dtype) for _ in range(6)] for _ in range(1_000)]
+
+    assert batched_norms(groups).tolist() == norms(groups)

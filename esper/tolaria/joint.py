@@ -125,7 +125,7 @@ def _clipped(due: Sequence[Due], faults: list[StepFault]) -> list[SeedOptimizer]
     sound: list[SeedOptimizer] = []
     long: list[torch.Tensor] = []
     factors: list[float] = []
-    measured = iter(_norms([each.gradients for each in due if each.norm is None]))
+    measured = iter(norms([each.gradients for each in due if each.norm is None]))
     for each in due:
         norm = next(measured) if each.norm is None else each.norm
         if not math.isfinite(norm):  # of reduced gradients, hence judged alike on every rank
@@ -141,13 +141,13 @@ def _clipped(due: Sequence[Due], faults: list[StepFault]) -> list[SeedOptimizer]
     return sound
 
 
-def _norms(gradients: Sequence[Sequence[torch.Tensor]]) -> list[float]:
+def norms(gradients: Sequence[Sequence[torch.Tensor]]) -> list[float]:
     """2-norm of each seed's gradient, with one transfer for all; not finite where an element is not, or beyond 1e19."""
     flat = [gradient for own in gradients for gradient in own]
     if not flat:
         return []
     dtype = torch.float64 if any(each.dtype == torch.float64 for each in flat) else torch.float32
     home = flat[0].device
-    norms = [norm if norm.device == home else norm.to(home) for norm in torch._foreach_norm(flat, 2, dtype)]
-    each = iter(torch.stack(norms).tolist())
+    found = [norm if norm.device == home else norm.to(home) for norm in torch._foreach_norm(flat, 2, dtype)]
+    each = iter(torch.stack(found).tolist())
     return [math.hypot(*(next(each) for _ in own)) for own in gradients]

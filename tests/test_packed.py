@@ -253,6 +253,16 @@ def test_what_has_more_to_it_than_numbers_or_is_unsound_is_never_learnt_from(odd
     assert [reader.parse(made.SerializeToString()) for _ in range(3)] == [made] * 3
 
 
+@pytest.mark.parametrize(("num_bytes", "is_learnt"), [(100, True), (2 * MOST_ROW_BYTES, False)])
+def test_what_stands_before_the_packets_of_a_frame_is_not_kept_without_bound(num_bytes: int, is_learnt: bool) -> None:
+    unknown = b"\x7a" + bytes([num_bytes & 127 | 128, num_bytes >> 7]) + bytes(num_bytes)
+    body = unknown + frame(packets(range(200, 232))).SerializeToString()
+    reader = readings()[pb.TelemetryFrame]()
+    reader.parse(body)
+
+    assert isinstance(reader.parse(body), Packed) == is_learnt
+
+
 @pytest.mark.parametrize("tail", [b"\x40\x0a", b"\x41" + b"\x80" * 8, b"\x28\x0a", b"\x29" + b"\x80" * 8])
 @pytest.mark.parametrize(("message_type", "first"), [form[:2] for form in FORMS.values()], ids=FORMS.keys())
 def test_values_or_packets_of_another_kind_are_what_the_library_makes_of_them(

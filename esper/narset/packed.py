@@ -14,7 +14,7 @@ from esper.errors import RefusedError
 from esper.leyline import bounds, contracts as pb
 from esper.leyline.routes import Reading
 from esper.leyline.validate_telemetry import NUM_PACKETS, Names, packet as packet_rule, telemetry_frame
-from esper.narset.layout import MOST_BYTES, TEXT, Layout, fields, is_number, layout_of
+from esper.narset.layout import MOST_BYTES, MOST_ROW_BYTES, TEXT, Layout, fields, is_number, layout_of
 
 LEARN_AFTER = 16  # messages of another look: learning from one takes as long as to parse some packets
 MOST_LAYOUTS = 256
@@ -150,6 +150,8 @@ class FrameLook:
         try:
             packets = [found for found in fields(body, 0, len(body)) if found[:2] == (_PACKETS, TEXT)]
         except ValueError:
+            return
+        if not packets or packets[0].start > MOST_ROW_BYTES:  # who says so much before them is parsed
             return
         start, last = body[: packets[0].start], packets[-1]
         head = pb.TelemetryFrame.FromString(start)

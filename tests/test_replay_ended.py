@@ -1,4 +1,4 @@
-"""A replay that is ended before its time leaves no process behind, whatever ends it."""
+"""The processes of a replay know of no live run, and none is left behind, whatever ends it before its time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from esper.cli.main import app
 from esper.runtime.procs import look
 from tests.log_kit import toy
 from tests.system.processes import seconds_until
@@ -25,6 +27,10 @@ with open(f"{name}.aside", "w") as file:
     file.write(f"{os.getpid()} {child.pid}")
 os.rename(f"{name}.aside", f"{name}.pids")
 time.sleep(600)
+"""
+TELLER = """
+import os, sys
+sys.exit("told of " + " ".join(sorted({"ESPER_RUN", "ESPER_KEYRING", "TORCHELASTIC_RUN_ID", "OWN"} & {*os.environ})))
 """
 STARTED_S, ENDED_S = 100.0, 60.0
 
@@ -82,3 +88,17 @@ def test_the_ranks_of_a_replay_that_is_killed_end_with_it(replay: subprocess.Pop
     replay.wait(ENDED_S)
 
     seconds_until(lambda: not any(lives(rank) for rank, _ in pids), ENDED_S)
+
+
+def test_the_ranks_of_a_replay_are_told_of_no_live_run_and_no_torchrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = toy().save(tmp_path / "run.jsonl")
+    (tmp_path / "teller.py").write_text(TELLER)
+    for name in ("ESPER_RUN", "ESPER_KEYRING", "TORCHELASTIC_RUN_ID", "OWN"):
+        monkeypatch.setenv(name, "7")
+
+    said = CliRunner().invoke(app, ["replay", str(log), "--script", str(tmp_path / "teller.py")])
+
+    assert said.exit_code == 2
+    assert said.output.endswith("ended with status 1: told of OWN\n")

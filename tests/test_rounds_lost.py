@@ -38,6 +38,20 @@ def test_a_coordinator_that_finds_older_decisions_than_its_ranks_have_met_goes_o
     assert (later.round, later.roster_generation) == (1_004, 1_700_000_001)
 
 
+def test_it_goes_on_above_their_generation_also_where_the_clock_was_set_back() -> None:
+    """As that of another server may be, which has taken over."""
+    coordinator = Coordinator("coordinator")
+    began = pb.BarrierProposal(version=1, round=1_001, roster_generation=1_700_000_001, roster=["worker-0", "worker-1"])
+    coordinator.resume([began])
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, 500, applied=1_003), 1_699_990_000 * S)
+
+    later = proposed(coordinator, 1_699_990_000 * S)
+    assert (later.round, later.roster_generation) == (2_004, 1_700_000_002)
+
+
 def test_a_coordinator_that_learns_only_later_of_newer_rounds_goes_on_above_them() -> None:
     coordinator = Coordinator("coordinator")
     for rank in (0, 1):

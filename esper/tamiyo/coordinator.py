@@ -220,20 +220,17 @@ class Coordinator:
         What was carried over is void where the new process knows nothing of it: not where other replicas go on.
 
         Where less is on record than ranks know of, Redis has lost it: both numbers then begin above any that a rank may
-        have met, the generation by the clock.
+        have met, the generation by the clock, which may have been set back.
         """
         old, is_behind = self.barrier, self._is_behind
         if old is not None and old.is_open:
             self._abort(
                 pb.ReasonCode.REASON_ROSTER_CHANGED, f"the roster is now {', '.join(self._roster.names)}", outcome
             )
-        if old is not None and not is_behind:
-            generation, number = old.generation, old.round
-        elif self._roster.is_under_way or self._is_void:
-            newest = max(self._roster.newest_applied, 0 if old is None else old.round)
-            generation, number = now_ns // 1_000_000_000, newest + ROUNDS_UNSEEN
-        else:
-            generation, number = 0, 0
+        generation, number = (0, 0) if old is None else (old.generation, old.round)
+        if is_behind and (self._roster.is_under_way or self._is_void):
+            generation = max(generation, now_ns // 1_000_000_000)
+            number = max(number, self._roster.newest_applied) + ROUNDS_UNSEEN
         self.barrier = Barrier(self._roster.names, generation + 1, number)
         self._must_form = self._is_void = False
         outcome.left += self._roster.settle()

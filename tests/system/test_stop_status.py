@@ -43,5 +43,5 @@ def test_one_that_is_stopped_early_ends_with_the_status_that_is_set_and_with_0_o
     (run / "stop-trainer-0").touch()
 
     assert keeper.ended(140.0) == 0, keeper.text
-    assert "trainer-0 ended with exit code 75; it is started again in 0 s" in keeper.said
+    assert "\ntrainer-0 ended with exit code 75; it is started again in 0 s" in keeper.text
     assert "trainer-0 is done" in keeper.said

@@ -52,3 +52,11 @@ def test_ctrl_c_is_ignored_where_it_was_when_esper_was_started() -> None:
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Usage: esper" in ended.stdout
+
+
+def test_the_package_runs_as_the_command() -> None:
+    words = [sys.executable, "-P", "-m", "esper", "--help"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=150)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "Steer a PyTorch training run while it runs." in ended.stdout

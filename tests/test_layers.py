@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tolaria": frozenset({"kernels", "leyline", "errors"}),
 }
 # The package's own __init__ names the public classes, lazily; what is below examples/ is written as a user would.
-WIRING = frozenset({"", "workers", "cli", "client", "session", "examples", "bench", "doctor", "top", "web"})
+WIRING = frozenset({"", "__main__", "workers", "cli", "client", "session", "examples", "bench", "doctor", "top", "web"})
 
 # library -> the only units that may import it
 HOMES: dict[str, frozenset[str]] = {

@@ -17,8 +17,9 @@ HEAD = """# Commands
 Made from the code by `make docs`; `esper COMMAND --help` shows the same.
 
 A run is named by its name or id, as `RUN` or by `--run`, and `ESPER_RUN` stands in for both where `RUN` is not
-required. A run on a Redis of its own is reached by `ESPER_REDIS_URL` and a role keyring in `ESPER_KEYRING`. With
-`--json` stdout holds JSON and nothing else: one object a line where there are several. Log lines go to stderr.
+required; but for `esper doctor`, which looks at a run only where it is told to. A run on a Redis of its own is reached
+by `ESPER_REDIS_URL` and a role keyring in `ESPER_KEYRING`. With `--json` stdout holds JSON and nothing else: one object
+a line where there are several. Log lines go to stderr.
 
 ```sh
 esper --install-completion

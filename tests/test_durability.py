@@ -149,6 +149,14 @@ async def test_a_server_that_claims_to_wait_for_its_disk_and_can_not_is_not_beli
         await DurablePublisher(redis, promised).add(f"{run_id}:stream", b"sealed")
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_its_settings_are_read_by_either_protocol(redis_url: str, protocol: int) -> None:
+    async with connect.writer(f"{redis_url.partition('?')[0]}?protocol={protocol}") as redis:
+        durability = await ask(redis)
+
+    assert "last 2 s" in durability.sentence
+
+
 async def test_durable_mode_refuses_a_server_that_cannot_give_it(redis: Redis) -> None:
     await admit(redis)
 

@@ -11,6 +11,7 @@ import structlog
 from esper.bus.connect import Redis, check_server
 from esper.bus.delivery import FIELD
 from esper.bus.faults import LostError, UnavailableError, without_password
+from esper.bus.protocol import pairs_of
 from esper.bus.publisher import Publisher
 from esper.errors import BusError, SettingError
 
@@ -146,12 +147,12 @@ async def ask_one(redis: Redis) -> Durability:
     config: dict[str, str] = {}
     for setting in SETTINGS:
         try:
-            reply: Any = await redis.execute_command("CONFIG", "GET", setting)
+            found = pairs_of(await redis.execute_command("CONFIG", "GET", setting))
         except UnavailableError:
             raise
         except BusError:  # an ACL, or a managed server, keeps its settings to itself
             break
-        config.update({setting: reply[1].decode()} if reply else {})
+        config |= {name.decode(): value.decode() for name, value in found.items()}
     return await tried(redis, facts_of(cast(Mapping[str, Any], await redis.info()), config))
 
 

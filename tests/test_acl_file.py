@@ -14,6 +14,7 @@ from esper.bus import connect
 from esper.bus.acl import ADMIN, USERS, hashed, user_name
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
+from esper.cli.acl import hashes_at
 from esper.cli.main import app
 from esper.errors import BusError
 from tests.acl_kit import RUN, environment, path_of
@@ -115,6 +116,18 @@ def test_a_server_that_loads_the_file_first_knows_every_password_that_is_handed_
     assert (fresh_status, last_status, elsewhere) == (0, 0, 2)
     assert not {*map(str, first.values())} & {*map(str, fresh.values())} and kept == fresh
     assert (both, now) == ([{True}, {True}], [{False}, {True}])
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_the_passwords_that_a_server_knows_are_read_by_either_protocol(redis_url: str, protocol: int) -> None:
+    async with connect.writer(f"{redis_url.partition('?')[0]}?protocol={protocol}") as redis:
+        await redis.execute_command("ACL", "SETUSER", "known", "on", ">secret")
+        try:
+            known, unknown = await hashes_at(redis, "known"), await hashes_at(redis, "nobody")
+        finally:
+            await redis.execute_command("ACL", "DELUSER", "known")
+
+    assert (known, unknown) == ({hashed("secret")}, set())
 
 
 def test_a_file_that_is_no_acl_file_is_left_alone(tmp_path: Path) -> None:

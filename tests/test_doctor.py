@@ -222,6 +222,16 @@ async def test_a_message_really_goes_all_the_way_and_leaves_nothing_behind(
     assert facts.window_s == 2.0 and len(facts.round_trips_s) == 20 and abs(facts.skew_s) < 1.0
 
 
+async def test_a_server_tells_of_itself_by_either_protocol(redis_url: str) -> None:
+    told = []
+    for protocol in (2, 3):
+        async with connect.writer(f"{redis_url.partition('?')[0]}?protocol={protocol}") as redis:
+            facts = await server_facts(redis)
+        told.append((facts.num_replicas_wanted, facts.tells_settings, facts.default_user))
+
+    assert told == [(0, True, DefaultUser(lets_in=True, all_rights=True))] * 2
+
+
 async def test_a_user_who_may_not_touch_other_streams_is_told_so(redis: connect.Redis, redis_url: str) -> None:
     await redis.execute_command("ACL", "SETUSER", "kept", "on", ">secret", "~esper:{other}:*", "+@all", "-acl")
     url = redis_url.replace("unix://", "unix://kept:secret@")

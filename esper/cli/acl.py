@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from esper.bus.credentials import PASSWORD, USERNAME, completed
 from esper.bus.faults import without_password
 from esper.bus.names import checked_name
 from esper.bus.passwords import file_named, write
+from esper.bus.protocol import pairs_of
 from esper.errors import SettingError
 from esper.leyline.keyfile import replace_whole
 
@@ -88,8 +89,7 @@ async def loaded(url: str, password: str, known: Mapping[str, Sequence[str]]) ->
 
 async def hashes_at(server: connect.Redis, name: str) -> set[str]:
     """Passwords that the server lets a user in by."""
-    reply: Any = await server.execute_command("ACL", "GETUSER", name)
-    told = dict(zip(reply[::2], reply[1::2], strict=True)) if reply else {}
+    told = pairs_of(await server.execute_command("ACL", "GETUSER", name))
     return {f"#{each.decode().removeprefix('#')}" for each in told.get(b"passwords", ())}
 
 

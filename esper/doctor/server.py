@@ -9,6 +9,7 @@ from typing import Any, cast
 from esper.bus.connect import Redis, server_ms
 from esper.bus.durability import ask_one
 from esper.bus.faults import without_password
+from esper.bus.protocol import pairs_of
 from esper.doctor.facts import ServerFacts
 from esper.doctor.users import default_user, has_named_users, told, whoami
 
@@ -38,7 +39,7 @@ async def server_facts(redis: Redis) -> ServerFacts:
         durable=promised.durable,
         tells_settings=least is not None,
         num_replicas=int(info.get("connected_slaves", 0)),
-        num_replicas_wanted=int(least[1]) if least else 0,
+        num_replicas_wanted=int(next(iter(pairs_of(least).values()), 0)),
         user=user,
         named_users=await has_named_users(redis, user),
         default_user=await default_user(redis),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +9,7 @@ from esper.bus import connect
 from esper.bus.connect import Redis
 from esper.bus.credentials import nameless
 from esper.bus.faults import ForbiddenError, UnavailableError
+from esper.bus.protocol import pairs_of
 from esper.doctor.facts import DefaultUser
 from esper.errors import BusError
 
@@ -52,9 +52,9 @@ def is_shut_out(error: BusError) -> bool:
     return isinstance(error, ForbiddenError) or any(words in str(error) for words in UNKNOWN)
 
 
-def read(reply: Sequence[Any]) -> DefaultUser:
+def read(reply: Any) -> DefaultUser:
     """Of a reply to ACL GETUSER, in which patterns are a list up to Redis 6.2, and a string from 7.0 on."""
-    told = dict(zip(reply[::2], reply[1::2], strict=True))
+    told = pairs_of(reply)
     keys = told[b"keys"] if isinstance(told[b"keys"], bytes) else b" ".join(told[b"keys"])
     all_rights = told[b"commands"] == b"+@all" and keys in (b"~*", b"*")
     return DefaultUser({b"on", b"nopass"} <= set(told[b"flags"]), all_rights)

@@ -17,7 +17,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     either; after this the new one, also a power cut. An error, such as OSError, leaves the old one and nothing else.
     A link stays one: root would put a file in the stead of /dev/stdout. So does a pipe, a terminal or another device,
     which is written to as it is."""
-    at = Path(os.path.realpath(path))
+    at = Path(os.path.realpath(path)) if os.path.islink(path) else path  # a folder may lie too deep to be named whole
     if _is_device(path, at):
         with open(path, "wb") as file:
             yield file

@@ -103,13 +103,18 @@ class Crew:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def held_by(self, consumer: str, stream: str = COMMANDS, group: str = GROUP) -> list[str]:
-        """Ids of entries that are pending for a consumer."""
+    def held_by(self, consumer: str | None, stream: str = COMMANDS, group: str = GROUP) -> list[str]:
+        """Ids of entries that are pending for a consumer; None: for anyone."""
         try:
             rows: Any = self.client.xpending_range(stream, group, "-", "+", 10_000, consumer)
         except redis.ResponseError:
             return []  # no group yet
         return [row["message_id"].decode() for row in rows]
+
+    def newest_receipt(self) -> str:
+        """Its entry id."""
+        newest: Any = self.client.xrevrange(RECEIPTS, count=1)
+        return str(newest[0][0].decode())
 
     def applied(self) -> list[Record]:
         """Effects that the witness has seen so far."""

@@ -48,13 +48,12 @@ class Stage:
         taken = held - set(self.crew.held_by(name))
         self.crew.on[name].resume()
         self.result.count("worker_pauses")
-        if taken:
+        if done := self._done_by_others(taken):
             refused = partial(self._lost_leases, name, before)
             wait_until(refused, f"{name} is refused what it had held {lasts_s:.1f} s ago")
             self.result.count("stale_leases")
-            self.result.count("messages_taken_over", len(taken))
-            self._await_done(taken)
-        elif held and lasts_s > TAKEN_S:
+            self.result.count("messages_taken_over", len(done))
+        elif held and not taken and lasts_s > TAKEN_S:
             self.result.expect(False, f"nobody took what {name} had held for {lasts_s:.1f} s")
 
     def pause_aggregator(self, lasts_s: float) -> None:
@@ -93,8 +92,12 @@ class Stage:
     def _lost_leases(self, name: str, before: int) -> bool:
         return self.crew.lease_losses(name) > before
 
-    def _await_done(self, taken: set[str]) -> None:
-        wait_until(lambda: taken <= {each["entry_id"] for each in self.crew.applied()}, "it is done")
+    def _done_by_others(self, taken: set[str]) -> set[str]:
+        """Those that took effect, once all are settled: of a publish whose answer was lost, one of two entries."""
+        wait_until(lambda: not taken & set(self.crew.held_by(None)), "what was taken over is settled")
+        newest = self.crew.newest_receipt()
+        wait_until(lambda: newest in {each["seen_as"] for each in self.crew.applied()}, "the witness has seen it")
+        return taken & {each["entry_id"] for each in self.crew.applied()}
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:

@@ -19,6 +19,7 @@ REQUEST_S = 5.0
 MOST_CALLERS = 16
 LAST_WORDS_S = 1.0
 NAME = "control"
+HUNG_UP = "whoever keeps the run going hung up at {}"
 
 Request: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[Request], AsyncGenerator[dict[str, Any], None]]
@@ -102,7 +103,7 @@ def answered(path: Path, line: bytes) -> dict[str, Any]:
     try:
         each: dict[str, Any] = json.loads(line)
     except ValueError as error:
-        raise ControlError(f"whoever keeps the run going hung up at {path}, after {line[:80]!r}") from error
+        raise ControlError(f"{HUNG_UP.format(path)}, after {line[:80]!r}") from error
     return each
 
 
@@ -126,6 +127,8 @@ def ask(path: Path, request: Request, timeout_s: float | None = None) -> Iterato
                             raise ControlError(each["error"])
                         return
                     yield each
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ControlError(HUNG_UP.format(path)) from error
         except OSError as error:
             raise ControlError(f"nobody answers at {path}: {error.strerror or error}") from error
-    raise ControlError(f"whoever keeps the run going hung up at {path}")
+    raise ControlError(HUNG_UP.format(path))

@@ -12,9 +12,8 @@ import pytest
 from esper.bus.embedded import find_server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SUITE = [
-    f"tests/test_{name}.py" for name in ("bus_inbox", "bus_settlement", "bus_tail", "bus_trim", "bus_faults", "serve")
-]
+NAMES = ("bus_inbox", "bus_settlement", "bus_tail", "bus_trim", "bus_faults", "serve", "durability", "beside")
+SUITE = [f"tests/test_{name}.py" for name in NAMES]
 ON_PATH = shutil.which("redis-server")
 WITH_HIREDIS = (
     "import sys, redis.utils, pytest; assert redis.utils.HIREDIS_AVAILABLE; sys.exit(pytest.main(sys.argv[1:]))"

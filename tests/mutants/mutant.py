@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 COPIED = ("esper", "workers", "examples", "tests", "bench", "proto", "docs", "pyproject.toml", "Makefile", "README.md")
 MOST_S = 120.0
+HANGS_S = 40  # a test that a bug makes wait for ever has failed by then
 FOUND = 1  # pytest's status when tests ran and some failed; any other tells of a broken experiment
 
 
@@ -64,7 +65,16 @@ def plant(mutant: Mutant, place: Path) -> None:
 def judge(mutant: Mutant, place: Path) -> Verdict:
     """Run the named tests on a copy that holds the bug."""
     plant(mutant, place)
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *mutant.caught_by]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        f"--timeout={HANGS_S}",
+        "-p",
+        "no:cacheprovider",
+        *mutant.caught_by,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         ran = subprocess.run(

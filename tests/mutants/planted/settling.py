@@ -53,10 +53,11 @@ MUTANTS = (
     Mutant(
         "blind_retry_of_an_xadd",
         "esper/bus/publisher.py",
-        '            ids = await self.redis.ask_all([("XADD", stream_key, "*", FIELD, sealed) for sealed in messages])',
-        '            commands = [("XADD", stream_key, "*", FIELD, sealed) for sealed in messages]\n'
-        "            try:\n                ids = await self.redis.ask_all(commands)\n"
-        "            except Exception:  # noqa: BLE001\n                ids = await self.redis.ask_all(commands)",
+        '            [entry_id] = await self.redis.ask_all((("XADD", stream_key, "*", FIELD, sealed),))',
+        '            commands = (("XADD", stream_key, "*", FIELD, sealed),)\n'
+        "            try:\n                [entry_id] = await self.redis.ask_all(commands)\n"
+        "            except Exception:  # noqa: BLE001\n"
+        "                [entry_id] = await self.redis.ask_all(commands)",
         ("tests/test_bus_faults.py::test_an_xadd_whose_reply_is_lost_makes_one_entry",),
     ),
     # -- what is trimmed, and what is accepted -----------------------------------------------------------------------

@@ -85,8 +85,9 @@ class _Rank:
             return
 
     def kill(self) -> None:
-        """With whatever it has started."""
-        signal_group(self._process.pid, signal.SIGKILL)
+        """With whatever it has started; one that has ended is let be, as another group may bear its number by now."""
+        if self._process.poll() is None:
+            signal_group(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 

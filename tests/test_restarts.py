@@ -19,10 +19,17 @@ def test_it_is_given_up_after_the_limit_within_the_window() -> None:
     assert restarts.num_restarts == 2
 
 
-def test_deaths_before_the_window_are_forgotten() -> None:
+def test_once_it_has_worked_deaths_before_the_window_are_forgotten() -> None:
     restarts = Restarts(Restart(first_s=1.0, limit=2, window_s=60.0))
+    restarts.worked()
 
     assert [restarts.died(at) for at in (0.0, 61.0, 122.0, 183.0)] == [1.0] * 4
+
+
+def test_what_has_never_worked_is_given_up_however_long_each_start_takes() -> None:
+    restarts = Restarts(Restart(first_s=1.0, limit=2, window_s=60.0))
+
+    assert [restarts.died(at) for at in (61.0, 122.0, 183.0)] == [1.0, 2.0, None]
 
 
 def test_a_limit_of_zero_starts_nothing_again() -> None:

@@ -31,6 +31,27 @@ async def test_what_keeps_dying_is_started_again_and_then_given_up(tmp_path: Pat
     assert said.of("loop").count("died") == 2 and said.of("loop")[-2:] == ["given_up", "failed"]
 
 
+async def test_what_is_never_ready_is_given_up_however_long_each_start_takes(tmp_path: Path) -> None:
+    said, slow = Said(), Restart(first_s=0.01, limit=2, window_s=0.0)  # each death is the only one in its window
+    never = unit(tmp_path, said, "never", "exit 3", tells_ready=True, restart=slow)
+
+    await never.tend()
+
+    assert never.state is State.FAILED
+    assert said.events[-2] == (
+        "process.given_up",
+        {"unit": "never", "ended_with": "exit code 3", "restarts": 2, "ever_ready": False},
+    )
+
+
+async def test_what_was_ready_once_is_started_again_after_any_number_of_windows(tmp_path: Path) -> None:
+    said, slow = Said(), Restart(first_s=0.01, limit=2, window_s=0.0)
+    server = unit(tmp_path, said, "server", "exit 3", restart=slow)  # ready as soon as it is started
+
+    assert await while_tended(server, said.until("process.died", times=5)) is State.STOPPED
+    assert "given_up" not in said.of("server")
+
+
 async def test_what_was_killed_is_started_again(tmp_path: Path) -> None:
     said = Said()
     stays = unit(tmp_path, said, "stays", STAY)

@@ -15,7 +15,7 @@ from esper.bus import runs
 from esper.cli import operate
 from esper.cli.keeping import answer
 from esper.cli.main import app
-from esper.cli.up import last_word, namesakes
+from esper.cli.up import last_word, namesakes, sentence
 from esper.runtime import control
 from esper.runtime.crew import Crew, Notes
 from esper.runtime.unit import Unit
@@ -174,6 +174,16 @@ async def test_of_a_group_the_rank_that_died_first_is_quoted(tmp_path: Path) -> 
     await unit(tmp_path, said, "group", STAY, "echo why; echo; exit 3").tend()
 
     assert last_words(said, tmp_path) == ["; it said: why"] * 2
+
+
+async def test_what_was_never_ready_is_given_up_with_the_number_of_its_starts(tmp_path: Path) -> None:
+    said = Said()
+
+    await unit(tmp_path, said, "trainer", "exit 3", tells_ready=True).tend()
+
+    [given_up] = [{"event": event, **facts} for event, facts in said.events if event == "process.given_up"]
+    told = "trainer ended with exit code 3, and was not ready in any of 3 starts: it is given up"
+    assert sentence(given_up) == told
 
 
 async def test_what_could_not_be_started_has_said_nothing(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class KeptRedis:
     def __init__(self, redis: EmbeddedRedis, policy: Restart, notes: Say, logs: Path) -> None:
         self.redis, self._notes, self._logs = redis, notes, logs
         self._restarts, self._last_end, self._answers = Restarts(policy), "", True
+        self._restarts.worked()
 
     async def tend(self) -> None:
         """Start it again whenever it has died; ProcessDiedError: it is given up."""

@@ -8,16 +8,25 @@ from esper.runtime.runfile import Restart
 
 
 class Restarts:
-    """The deaths of one process within its window. Knows no process, and no clock but the times it is told."""
+    """The deaths of one process. Knows no process, and no clock but the times it is told.
+
+    Those of its window count, once it has worked: what then ends it may pass, as where its Redis is away. Before that
+    all of them do: what takes longer than a window to fail would be tried for ever.
+    """
 
     def __init__(self, policy: Restart) -> None:
         self.policy = policy
         self.num_restarts = 0
+        self.has_worked = False
         self._deaths: deque[float] = deque()
 
+    def worked(self) -> None:
+        """It was ready."""
+        self.has_worked = True
+
     def died(self, now_s: float) -> float | None:
-        """Seconds until it is started again: doubled with each death within the window. None: it is given up."""
-        while self._deaths and now_s - self._deaths[0] > self.policy.window_s:
+        """Seconds until it is started again: doubled with each death that counts. None: it is given up."""
+        while self.has_worked and self._deaths and now_s - self._deaths[0] > self.policy.window_s:
             self._deaths.popleft()
         self._deaths.append(now_s)
         if len(self._deaths) > self.policy.limit:

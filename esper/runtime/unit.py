@@ -203,9 +203,8 @@ class Unit:
             return False
         delay_s = self.restarts.died(time.monotonic())
         if delay_s is None:
-            self._say(
-                "process.given_up", unit=self.plan.name, ended_with=self.last_end, restarts=self.restarts.num_restarts
-            )
+            tries = {"restarts": self.restarts.num_restarts, "ever_ready": self.restarts.has_worked}
+            self._say("process.given_up", unit=self.plan.name, ended_with=self.last_end, **tries)
             self._is_now(State.FAILED)
             return False
         facts = {"unit": self.plan.name, "ended_with": self.last_end, "again_in_s": round(delay_s, 3)}
@@ -253,6 +252,7 @@ class Unit:
             if state is not State.STARTING:
                 self._say(f"process.{state}", unit=self.plan.name)
         if state is State.READY:
+            self.restarts.worked()
             self.ready.set()
         else:
             self.ready.clear()

@@ -53,6 +53,6 @@ def range_of(row: BlueprintRange) -> str:
 
 if __name__ == "__main__":
     fill("README.md", "```python", (ROOT / "examples" / "grow_digits.py").read_text(), "```")
-    fill("docs/architecture.md", "<!-- table: esper.bus.names.STREAMS", HEAD + stream_rows(), "<!-- end -->")
+    fill("docs/internals/bus.md", "<!-- table: esper.bus.names.STREAMS", HEAD + stream_rows(), "<!-- end -->")
     fill("docs/blueprints.md", "<!-- table: esper.kernels", BLUEPRINTS_HEAD + blueprint_rows(), "<!-- end -->")
     fill("docs/health.md", "<!-- table: esper.runtime.catalogue", METRICS_HEAD + metric_rows(), "<!-- end -->")

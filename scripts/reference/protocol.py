@@ -27,7 +27,7 @@ HEAD = """# Protocol
 
 Made from `proto/` by `make docs`. What a body may hold: version 1, proto3; ranges are in `esper/leyline/bounds.py`,
 and what is outside them is refused. The envelope around it, keys and order of checks: [Keys and seals](security.md).
-Which stream carries what: [Architecture](architecture.md).
+Which stream carries what: [Bus](internals/bus.md#streams).
 
 """
 Comments = Mapping[tuple[int, ...], str]

@@ -79,7 +79,7 @@ class Script:
     def expected(self, began: int = 0, *, resumed: bool = False) -> tuple[Outcome, str]:
         """What is carried out, and the error that ends it; of a trainer that began when so many decisions were there.
 
-        By the words of docs/architecture.md alone: the first decision of a round counts, none of a leader who was
+        By the words of docs/internals/rounds.md alone: the first decision of a round counts, none of a leader who was
         replaced or of an older roster, and a round that was proposed before the trainer began binds it to nothing.
         """
         past = max(

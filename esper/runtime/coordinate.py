@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from esper.bus import names, tail
+from esper.bus import names
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
@@ -22,11 +22,12 @@ from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
-from esper.leyline.succession import Decision, Said, Succession, in_force
+from esper.leyline.succession import Decision, Succession, in_force
 from esper.runtime.arrivals import Arrivals
 from esper.runtime.dissolving import Dissolving, Parting
 from esper.runtime.ending import end
 from esper.runtime.lease import LEASE_S, RENEWALS
+from esper.runtime.lookback import newest_said
 from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
 from esper.runtime.suspects import Suspects
@@ -126,9 +127,9 @@ class Desk:
         await self.clock.look(redis)
         self._offset_ms = self.clock.offset_ms or 0
         await self.windows.take_over()  # only now is what was settled before complete
-        decisions = await tail.last(redis, self._key("decisions"), NUM_DECISIONS)
+        record = await newest_said(redis, self._key("decisions"), self._decision, NUM_DECISIONS)
         settlement, succession = Settlement(), Succession()
-        said = list(in_force(self._opened(decisions), succession))
+        said = list(in_force((each for _, each in record), succession))
         self._dissolving.resume(said)
         outcome = self.rule.resume(said)
         self._token = succession.next_token(self.clock.now_ms())
@@ -288,15 +289,8 @@ class Desk:
             settlement.ack(self._held.pop(entry))
         self._dissolving.follow(outcome)
 
-    def _opened(self, entries: Iterable[tuple[str, bytes]]) -> Iterable[Said]:
-        for entry_id, body in entries:
-            try:
-                message = self.seals.decisions.open(body, entry_id, self.clock.now_ms()).message
-            except RefusedError as error:
-                log.warning("decision.refused", entry_id=entry_id, why=str(error))
-                continue
-            if isinstance(message, Said):
-                yield message
+    def _decision(self, sealed: bytes, entry_id: str) -> Opened:
+        return self.seals.decisions.open(sealed, entry_id, self.clock.now_ms())
 
     def _forget(self) -> None:
         """Every minute: windows of producers long gone."""

@@ -16,6 +16,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.seal import Opened, Opener
 from esper.leyline.succession import Said
+from esper.runtime.lookback import newest_said
 from esper.runtime.orders import EntryId, Orders
 
 NUM_READ = 256
@@ -68,7 +69,7 @@ class Recaller:
 
     async def follow_until(self, after: str, orders: Orders) -> None:
         """Let orders know who led at an entry, so that what a leader said later that was replaced by then is void."""
-        for said, _ in await self._newest(after):
+        for _, said in await self._newest(after):
             orders.follow(said)
 
     async def take_up(self, orders: Orders, oldest: str, newest: str) -> None:
@@ -78,11 +79,11 @@ class Recaller:
         was not acknowledged, and will be met again; empty: there is none.
         """
         past = "{}-{}".format(*orders.past)
-        for said, delivery in await self._newest(past):
+        for at, said in await self._newest(past):
             if isinstance(said, pb.LeaderAnnouncement):
                 orders.follow(said)
             else:
-                orders.is_past(said, delivery)
+                orders.is_past(said, self._delivery("decisions", at))
         start = before(oldest) if oldest else newest
         if entry_order(start) > orders.past:
             await self.follow_until(start, orders)
@@ -91,13 +92,11 @@ class Recaller:
             if opened is not None and isinstance(opened.message, pb.LeaderAnnouncement):
                 orders.leads(opened.message, entry_order(at))
 
-    async def _newest(self, until: str) -> list[tuple[Said, Delivery]]:
-        words = ("XREVRANGE", self._key("decisions"), until or "0-0", "-", "COUNT", NUM_BEFORE)
-        found = []
-        for at, sealed in reversed([tail.message(row) for row in await self.redis.ask(words)]):
-            if (opened := self._opened("decisions", at, sealed)) and isinstance(opened.message, Said):
-                found.append((opened.message, self._delivery("decisions", at, sealed)))
-        return found
+    async def _newest(self, until: str) -> list[tuple[str, Said]]:
+        def read(sealed: bytes, at: str) -> Opened:
+            return self.openers["decisions"].open(sealed, at, self.clock.now_ms())
+
+        return await newest_said(self.redis, self._key("decisions"), read, NUM_BEFORE, end=until or "0-0")
 
     async def _decisions(self, asked: pb.Recall, past: EntryId) -> AsyncIterator[tuple[Said, Delivery]]:
         async for at, sealed in self._between("decisions", asked.after or "0-0", f"{past[0]}-{past[1]}"):
@@ -130,7 +129,7 @@ class Recaller:
             log.warning("entry.not_recalled", stream=stream, entry_id=at, why=str(error))
             return None
 
-    def _delivery(self, stream: str, at: str, sealed: bytes) -> Delivery:
+    def _delivery(self, stream: str, at: str, sealed: bytes = b"") -> Delivery:
         return Delivery(self._key(stream), self.name, at, sealed, 1, self.name)
 
     def _key(self, stream: str) -> str:

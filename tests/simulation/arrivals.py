@@ -101,6 +101,8 @@ def _from(low: str, at: str) -> bool:
 
 
 def _to(high: str, at: str) -> bool:
+    if high.startswith("("):
+        return entry_order(at) < entry_order(high[1:])
     return high == "+" or entry_order(at) <= entry_order(high)
 
 

@@ -39,9 +39,16 @@ MUTANTS = (
     Mutant(
         "a_new_runtime_knows_no_round_that_was_past_when_its_trainer_began",
         "esper/runtime/recall.py",
-        "orders.is_past(said, delivery)",
+        'orders.is_past(said, self._delivery("decisions", at))',
         "pass",
         ("tests/test_every_order.py::test_it_knows_what_was_decided_for_the_trainer_before_its_own",),
+    ),
+    Mutant(
+        "junk_counts_where_a_new_runtime_looks_who_leads",
+        "esper/runtime/lookback.py",
+        "                continue\n",
+        "                if num_refused == num:\n                    break\n                continue\n",
+        ("tests/test_lookback.py::test_a_runtime_that_begins_behind_junk_obeys_no_leader_that_was_replaced",),
     ),
     Mutant(
         "what_a_replaced_leader_said_makes_the_rounds_of_the_next_one_past",

@@ -1,0 +1,94 @@
+"""Junk and copies behind what a leader has said hide nothing of it, from a runtime or a coordinator that begins."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from esper.bus import names
+from esper.bus.connect import ServerClock
+from esper.bus.delivery import Delivery
+from esper.leyline.entries import entry_order
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opened, Opener, Sealer
+from esper.leyline.succession import Decision, Said
+from esper.runtime.coordinate import NUM_DECISIONS
+from esper.runtime.lookback import newest_said
+from esper.runtime.orders import Orders
+from esper.runtime.recall import NUM_BEFORE, Recaller
+from tests.rounds import germinate, heartbeat
+from tests.test_coordinator import Run, run, step_until_idle
+from tests.test_leader_lease import abort, commit, leads, proposal
+
+__all__ = ["run"]
+
+
+def sealed(run: Run, *messages: Said) -> list[bytes]:
+    sealer = Sealer(run.master.derive(run.run_id, [Role.COORDINATOR]), Role.COORDINATOR, "coordinator")
+    return [sealer.seal(message, roster_generation=1) for message in messages]
+
+
+async def put(run: Run, *bodies: bytes) -> list[str]:
+    async with run.redis.pipeline(transaction=False) as sent:
+        for body in bodies:
+            sent.execute_command("XADD", names.key(run.run_id, "decisions"), "*", "m", body)
+        return [entry_id.decode() for entry_id in await sent.execute()]
+
+
+def junk(num: int) -> list[bytes]:
+    return [b"junk %d" % number for number in range(num)]
+
+
+async def a_recaller(run: Run) -> Recaller:
+    keys, clock = run.master.derive(run.run_id, [Role.WORKER]), ServerClock()
+    await clock.look(run.redis)
+    opener = Opener(keys, name="w", guard=None, accept=[Domain.DECISION], carries_out=True)
+    return Recaller(run.redis, run.run_id, "w", {"decisions": opener}, clock)
+
+
+async def on_record(run: Run, num: int = 100) -> list[tuple[str, Said]]:
+    recaller = await a_recaller(run)
+
+    def read(body: bytes, at: str) -> Opened:
+        return recaller.openers["decisions"].open(body, at, recaller.clock.now_ms())
+
+    return await newest_said(run.redis, names.key(run.run_id, "decisions"), read, num)
+
+
+@pytest.mark.parametrize("num", [0, NUM_BEFORE, 1000])
+async def test_a_runtime_that_begins_behind_junk_obeys_no_leader_that_was_replaced(run: Run, num: int) -> None:
+    late = commit(2, 5)
+    at = await put(run, *sealed(run, leads(5), leads(8), proposal(1, 8)), *junk(num), *sealed(run, late))
+    orders, delivery = Orders(past=entry_order(at[0]), worker="w"), Delivery("decisions", "w", at[-1], b"", 1, "w")
+
+    await (await a_recaller(run)).take_up(orders, at[-1], at[-1])
+
+    assert not orders.is_past(late, delivery)
+    assert orders.on_commit(late, delivery) == ([], [delivery])
+
+
+async def test_a_coordinator_that_begins_behind_junk_goes_on_where_the_one_before_it_ended(run: Run) -> None:
+    leader = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate())
+    await step_until_idle(leader)
+    await put(run, *junk(2 * NUM_DECISIONS))
+
+    with capture_logs() as told:
+        await run.coordinator()
+
+    rounds = [(type(each).__name__, each.round) for _, each in await on_record(run) if isinstance(each, Decision)]
+    assert rounds == [("BarrierProposal", 1), ("BarrierAbort", 1)]
+    assert [each["num"] for each in told if each["event"] == "entries.passed_over"] == [2 * NUM_DECISIONS]
+
+
+async def test_copies_of_what_was_said_count_once(run: Run) -> None:
+    record = sealed(run, leads(5), abort(1, 5), leads(8), proposal(2, 8))
+    at = await put(run, *record, *record[:2] * NUM_BEFORE)
+
+    few, all_there_is = await on_record(run, len(record)), await on_record(run)
+
+    assert sorted(each.lease_token for _, each in few) == [5, 5, 8, 8]
+    assert [(each_at, each.lease_token) for each_at, each in all_there_is] == list(
+        zip(at[:4], (5, 5, 8, 8), strict=True)
+    )

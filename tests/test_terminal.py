@@ -6,8 +6,8 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
+from esper.cli.interrupting import ends
 from esper.cli.terminal import MOST_WAITING, Terminal, terminal
-from esper.cli.up import ends
 
 
 def test_what_is_written_comes_out_in_order() -> None:

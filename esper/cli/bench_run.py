@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +23,7 @@ from esper.bench.row import Row
 from esper.bench.underway import Underway
 from esper.cli.bench_list import From
 from esper.cli.bench_report import NAME, Keyring, Redis, Region, Run, Store, save, told
+from esper.cli.interrupting import interruptible
 from esper.cli.verdict import ending_with
 from esper.errors import EsperError, SettingError
 
@@ -130,14 +130,12 @@ def settle(unfinished: Unfinished, progress: Progress, *, is_whole: bool) -> Non
 
 
 def so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bool]:
-    """What it comes to, or what there was when Ctrl-C or SIGTERM ended it: that is not remembered in the store."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return work(), False
-    except KeyboardInterrupt:
-        return underway.results(), True
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    """What it comes to, or what there was when Ctrl-C or a signal ended it: that is not remembered in the store."""
+    with interruptible():
+        try:
+            return work(), False
+        except KeyboardInterrupt:
+            return underway.results(), True
 
 
 def placed(folder: Path, families: Mapping[str, str]) -> Unfinished:

@@ -15,9 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from esper.cli import interrupting
 from esper.cli.cast import Cast, cast
 from esper.cli.dashboard import show
-from esper.cli.fleet import example_file, interruptible
+from esper.cli.fleet import example_file
 from esper.cli.summary import shortcomings, summary
 from esper.cli.terminal import console
 from esper.cli.verdict import ending_with
@@ -46,7 +47,7 @@ def demo(
     json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object; the rest to stderr.")] = False,
 ) -> None:
     """Run the whole system on this machine, and show what it did."""
-    content, path, failure = interruptible(_demo(seconds, runs_dir, json))
+    content, path, failure = interrupting.run(_demo(seconds, runs_dir, json))
     with ending_with(FAILED if failure else 0):
         try:
             _close(content, path, json)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import structlog
@@ -25,8 +22,6 @@ from esper.errors import EsperError, SettingError
 from esper.leyline.keyring import KEYRINGS, MasterKeyring, RoleKeyring
 from esper.runtime import logbook, runfile
 from esper.runtime.runfile import EMBEDDED, RunFile
-
-T = TypeVar("T")
 
 AWAY_S = 3.0
 """A Redis outside that does not answer for so long is waited for no more at a run's end: what it holds stays there."""
@@ -186,19 +181,3 @@ def groups(read: RunFile, run_id: str) -> list[tuple[str, str]]:
                 members = workers if group == "one per worker" else (group,)
                 found += [(key, member) for key in keys or [names.key(run_id, stream.name)] for member in members]
     return found
-
-
-def interruptible(work: Coroutine[object, object, T]) -> T:
-    """Run it; SIGTERM and SIGHUP end it as Ctrl-C does, with its clean-up, by KeyboardInterrupt."""
-
-    async def until_signalled() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        return await work
-
-    try:
-        return asyncio.run(until_signalled())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None

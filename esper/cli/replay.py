@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
+from esper.cli.interrupting import interruptible
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
-from esper.cli.rerun import ReplayFailedError, interruptible, train
+from esper.cli.rerun import ReplayFailedError, train
 from esper.cli.verdict import ending_with
 from esper.errors import SettingError
 from esper.leyline import contracts as pb

@@ -26,9 +26,9 @@ def top(
     for name, is_terminal in (("stdout", sys.stdout.isatty()), ("stdin", os.isatty(0)), ("stderr", os.isatty(2))):
         if not is_terminal:  # keys come by stdin, and the screen is drawn on stderr
             raise SettingError(name, "no terminal", "a terminal; `esper status --json` is for scripts")
-    from esper.cli.fleet import interruptible
+    from esper.cli import interrupting
 
-    if status := interruptible(_top(meant, read_only)):
+    if status := interrupting.run(_top(meant, read_only)):
         raise typer.Exit(status)
 
 

@@ -22,6 +22,7 @@ from esper.bus.runs import RunRecord, list_live
 from esper.cli.dashboard import show
 from esper.cli.detach import detached
 from esper.cli.fleet import Fleet, example, example_file, fleet
+from esper.cli.interrupting import ends
 from esper.cli.keeping import drained_at_end, kept
 from esper.cli.printed import printable
 from esper.cli.quiet import log_to
@@ -39,7 +40,6 @@ from esper.view.picture import Picture
 DONE, FAILED = 0, 1
 LOOK_S = 0.1
 AGAIN_S = 1.0
-ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def up(
@@ -77,7 +77,7 @@ class Keeper:
     async def keep(self, read: RunFile) -> int:
         """Exit status: 0 where it ended in order, 1 where one was given up or had to be killed."""
         self._this = asyncio.current_task()
-        for number in ends():
+        for number in (signal.SIGINT, *ends()):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
             async with fleet(read) as run, kept(run) as crew:
@@ -177,11 +177,6 @@ class Keeper:
 def namesakes(record: RunRecord) -> list[str]:
     """Ids of the live runs of this machine that bear the name of this one."""
     return [each.run_id for each in list_live() if each.name == record.name and each.run_id != record.run_id]
-
-
-def ends() -> list[signal.Signals]:
-    """Signals that end a run: no SIGHUP where whoever starts it has it ignored, as `nohup` does."""
-    return [each for each in ENDS if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 
 def is_unread(descriptor: int) -> bool:

@@ -123,7 +123,7 @@ def test_the_architecture_is_one_page() -> None:
 
 
 def test_every_promise_names_a_test_that_exists() -> None:
-    promises = "\n".join(between(PROMISES, "<!-- promises", "<!-- end -->")).split("\n- **")[1:]
+    promises = "\n".join(between(PROMISES, "<!-- promises", "<!-- end -->")).split("\n- ")[1:]
     named = [re.findall(r"`(tests/\S+?::\w+)`", promise) for promise in promises]
 
     assert len(promises) > 40

@@ -20,7 +20,7 @@ OTHERS = [
     "from esper import Controller",
     *(f"import esper.workers.{each}" for each in CARRIERS),
     "import esper.cli.main",
-    *(f"import {home.partition(':')[0]}" for command, (home, _) in HOMES.items() if command != "sites"),  # of a model
+    *(f"import {home.partition(':')[0]}" for home, _ in HOMES.values()),
 ]
 WATCHED = {"torch", "numpy", "sklearn", "grpc_tools", "redis", "google", "structlog"}
 

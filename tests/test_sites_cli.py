@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,20 @@ class Mixed(nn.Module):
         image = self.drop(self.norm(self.conv(x)))
         y: Tensor = self.head(self.line(image.flatten(2)).mean(2))
         return y
+
+
+@pytest.mark.parametrize("place", ["nosuch.py", "nosuch_package.model", "json.nosuch", "."])
+def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(place: str, tmp_path: Path) -> None:
+    script = (
+        "import sys; from esper.cli.main import app\n"
+        f"try: app(['sites', {place + ':make'!r}])\n"
+        "finally: print('torch' in sys.modules)"
+    )
+
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+
+    assert (told.returncode, told.stdout) == (2, "False\n")
+    assert told.stderr.startswith(f"esper: FACTORY is '{place}:make'; expected ")
 
 
 def test_a_survey_leaves_the_model_and_the_generators_as_they_were() -> None:

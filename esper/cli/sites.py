@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,8 +19,10 @@ from rich.table import Table
 
 from esper.cli.options import AsObject
 from esper.errors import SettingError
-from esper.kasmina.survey import SiteView, as_inputs, example, survey
-from esper.kernels.installed import installed_blueprints
+from esper.runtime import collecting
+
+if TYPE_CHECKING:
+    from esper.kasmina.survey import SiteView
 
 EXPECTED = "package.module:callable or path/to/file.py:callable, a callable that returns a model, or (model, inputs)"
 NARROWEST = 120  # columns; a pipe has none of its own
@@ -41,7 +43,11 @@ def sites(
     The callable returns the model, or (model, inputs), inputs being one tensor, a tuple, or a mapping of keyword
     arguments. Without inputs there is no forward, and no shapes.
     """
-    model, inputs = built(factory)
+    place, name = parts(factory)
+    with collecting.loading():  # torch, once there is something to look at
+        from esper.kasmina.survey import as_inputs, example, survey
+        from esper.kernels.installed import installed_blueprints
+    model, inputs = built(place, name, factory)
     if input:
         inputs = tuple(example(text) for text in input)
     blueprints = installed_blueprints()
@@ -55,11 +61,28 @@ def sites(
         show(type(model).__name__, chosen, seen=inputs is not None)
 
 
-def built(factory: str) -> tuple[Any, Any]:
-    """The model and its example inputs, None where the factory gives none. Runs the factory's code."""
+def parts(factory: str) -> tuple[str, str]:
+    """Module or file, and the name in it. SettingError: it is none, or nothing is there."""
     place, _, name = factory.rpartition(":")
     if not place or not name:
         raise SettingError("FACTORY", factory, EXPECTED)
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise SettingError("FACTORY", factory, f"{EXPECTED}; {place} is no file")
+        return place, name
+    sys.path.insert(0, "")  # as `python -m` has it
+    why = f"No module named {place!r}"
+    try:
+        with collecting.loading():  # the packages that it is in
+            if find_spec(place) is not None:
+                return place, name
+    except (ImportError, ValueError) as error:
+        why = str(error)
+    raise SettingError("FACTORY", factory, f"{EXPECTED}; importing it failed: {why}")
+
+
+def built(place: str, name: str, factory: str) -> tuple[Any, Any]:
+    """The model and its example inputs, None where the factory gives none. Runs the factory's code."""
     make = getattr(loaded(place, factory), name, None)
     if not callable(make):
         raise SettingError("FACTORY", factory, f"{EXPECTED}; {place} has no callable {name!r}")
@@ -74,12 +97,10 @@ def loaded(place: str, factory: str) -> ModuleType:
     """A module by its name, found as `python -m` would, or by its file."""
     try:
         if not place.endswith(".py"):
-            sys.path.insert(0, "")
             return import_module(place)
         path = Path(place)
         spec = spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise SettingError("FACTORY", factory, f"{EXPECTED}; {place} is no file")
+        assert spec is not None and spec.loader is not None  # as it ends in .py
         module = module_from_spec(spec)
         sys.modules[path.stem] = module  # dataclasses look their module up there
         sys.path.insert(0, str(path.parent))

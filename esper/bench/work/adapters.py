@@ -2,98 +2,103 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 
+from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
-from esper.bench.work.grafts import WIDTH, Nursery, list_of
+from esper.bench.work.grafts import RANK, Nursery, Sites, list_of, matrices
 from esper.bench.work.grown import learned
 from esper.leyline import contracts as pb
 
-CULL = pb.SeedOperation.SEED_OP_CULL
 NAME = "bench"
+Op = pb.SeedOperation
 
 
 def germinated_and_culled(is_pooled: bool) -> Ready:
-    """Both commands, gate G0 and both records. `is_pooled`: the kernel was made between two steps before."""
+    """`is_pooled`: the kernel was made between two steps before."""
     nursery = Nursery()
-    before = nursery.prepare if is_pooled else nursery.next
+    return in_and_out(nursery, nursery.prepare if is_pooled else nursery.next)
 
-    def cull() -> None:
-        outcome = nursery.executor.apply(pb.SeedCommand(seed_id=nursery.site, operation=CULL), 0, 0)
-        if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
-            raise RuntimeError(f"seed at {nursery.site} was not culled: {outcome.detail}")
+
+def in_and_out(sites: Sites, before: Callable[[], None]) -> Ready:
+    """Both commands, gate G0 and both records."""
 
     def call() -> None:
-        nursery.germinate()
-        cull()
+        sites.carry_out(Op.SEED_OP_GERMINATE)
+        sites.carry_out(Op.SEED_OP_CULL)
 
-    def answer() -> list[list[float]]:
+    def answer() -> Answer:
         before()
-        nursery.germinate()
-        added = nursery.added()
-        cull()
-        return [added, nursery.output()]
+        sites.carry_out(Op.SEED_OP_GERMINATE)
+        added = sites.added()
+        sites.carry_out(Op.SEED_OP_CULL)
+        return [added, sites.output()]
 
     return Ready(call, answer, before)
 
 
 def added_and_deleted() -> Ready:
-    """PEFT's LoraModel: the layer stays wrapped after the first adapter, so that the later ones have less to do."""
-    peft: Any = import_module("peft")
-    nursery = Nursery()
-    nursery.executor.detach()
-    config = peft.LoraConfig(r=4, lora_alpha=4, target_modules=["0.0"])  # whose quotient scales what it adds
-    model = peft.LoraModel(nursery.host, config, "first")
+    return by_peft(Nursery(), "0.0")
+
+
+def by_peft(sites: Sites, target: str) -> Ready:
+    """The layer stays wrapped after the first adapter, so that the later ones have less to do."""
+    sites.executor.detach()
+    config, model = peft_of(sites.model, [target], "first")
     model.delete_adapter("first")
+    layer: Any = sites.model.get_submodule(target)
 
     def add() -> None:
         model.peft_config[NAME] = config
-        model.inject_adapter(nursery.host, NAME)
-
-    def delete() -> None:
-        model.delete_adapter(NAME)
+        model.inject_adapter(sites.model, NAME)
 
     def call() -> None:
         add()
-        delete()
+        model.delete_adapter(NAME)
 
-    def added() -> list[float]:
+    def answer() -> Answer:
+        add()
         model.set_adapter(NAME)
-        layer: Any = nursery.blocks[0][0]
         for half in (layer.lora_A[NAME], layer.lora_B[NAME]):
             learned(half)
         with torch.no_grad():
-            return list_of(layer(nursery.inputs) - layer.base_layer(nursery.inputs))
-
-    def answer() -> list[list[float]]:
-        add()
-        found = added()
-        delete()
-        return [found, nursery.output()]
+            added = list_of(layer(sites.inputs) - layer.base_layer(sites.inputs))
+        model.delete_adapter(NAME)
+        return [added, sites.output()]
 
     return Ready(call, answer)
 
 
+def peft_of(model: nn.Module, targets: Sequence[str], name: str) -> tuple[Any, Any]:
+    """The configuration, and the tuner that has wrapped these layers; its quotient scales what is added by one."""
+    peft: Any = import_module("peft")
+    transposed = not isinstance(model.get_submodule(targets[0]), nn.Linear)
+    config = peft.LoraConfig(r=RANK, lora_alpha=RANK, target_modules=list(targets), fan_in_fan_out=transposed)
+    return config, peft.LoraModel(model, config, name)
+
+
 def hooked() -> Ready:
+    return by_hook(Nursery(), "0.0")
+
+
+def by_hook(sites: Sites, target: str) -> Ready:
     """Two matrices made, and a hook registered and removed. It answers with what two such matrices add, and with the
     host alone."""
-    layer, nursery = nn.Linear(WIDTH, WIDTH), Nursery()
-    nursery.executor.detach()
-
-    def made() -> nn.Sequential:
-        return nn.Sequential(nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False))
+    sites.executor.detach()
+    layer = sites.model.get_submodule(target)
+    num_in, num_out = sites.inputs.shape[-1], layer.get_parameter("bias").numel()
 
     def call() -> None:
-        seed = made()
-        handle = layer.register_forward_hook(lambda module, args, h: h + seed(args[0]))
-        handle.remove()
+        seed = matrices(num_in, num_out)
+        layer.register_forward_hook(lambda module, args, h: h + seed(args[0])).remove()
 
-    def answer() -> list[list[float]]:
+    def answer() -> Answer:
         with torch.no_grad():
-            return [list_of(learned(made())(nursery.inputs)), nursery.output()]
+            return [list_of(learned(matrices(num_in, num_out))(sites.inputs)), sites.output()]
 
     return Ready(call, answer)

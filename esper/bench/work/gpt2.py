@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
+from esper.bench.work.adapters import NAME, peft_of
 from esper.bench.work.grown import grow
 from esper.bench.work.teachers import listed
 from esper.kasmina.config import KasminaConfig
@@ -23,7 +24,7 @@ from esper.leyline.lifecycle import BLENDING, TRAINING
 
 WIDTH, NUM_LAYERS, WORDS, LENGTH, BATCH = 128, 4, 512, 64, 4
 SITES = [f"transformer.h.{at}.mlp.c_fc" for at in range(NUM_LAYERS)]
-RATE, RANK, NAME = 1e-3, 4, "bench"
+RATE = 1e-3
 STAGES = {"training": TRAINING, "blending": BLENDING}
 
 
@@ -100,7 +101,7 @@ def step_slotted(stage: str) -> Ready:
 def step_adapted() -> Ready:
     """PEFT's LoRA at the same four sites; the host learns too, as beside seeds."""
     host = Host()
-    peft_of(host, SITES, NAME)
+    peft_of(host.model, SITES, NAME)
     for parameter in host.model.parameters():
         parameter.requires_grad_(True)
     adapters = [host.model.get_parameter(f"{site}.lora_B.{NAME}.weight") for site in SITES]
@@ -112,13 +113,6 @@ def an_executor(host: Host) -> Executor:
     executor = Executor(host.model, SITES, run_id="bench", settings=KasminaConfig())
     host.logits()
     return executor
-
-
-def peft_of(host: Host, sites: Sequence[str], name: str) -> tuple[Any, Any]:
-    """The configuration, and the tuner that has wrapped these layers; its quotient scales what is added by one."""
-    peft: Any = import_module("peft")
-    config = peft.LoraConfig(r=RANK, lora_alpha=RANK, target_modules=list(sites), fan_in_fan_out=True)
-    return config, peft.LoraModel(host.model, config, name)
 
 
 def last_of(seeds: Iterable[Seed]) -> list[Tensor]:

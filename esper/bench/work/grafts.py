@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import cycle
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from esper.bench.agreement import Answer
 from esper.bench.arm import Ready
 from esper.bench.work.grown import learned, put_into
+from esper.bench.work.hosts import Size
 from esper.bench.work.teachers import batch_of
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
@@ -19,16 +20,18 @@ from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING
 
-NUM_SITES, WIDTH, BATCH = 16, 128, 128
+NUM_SITES, WIDTH, BATCH, RANK = 16, 128, 128, 4
 NUM_POOLED = 100
 GERMINATE = pb.SeedOperation.SEED_OP_GERMINATE
 
 
 class Sites:
-    """Sites of an executor, one after the other. `next` clears the newest, and moves on to the one after it."""
+    """Sites of a model, one after the other. `next` clears the newest, and moves on to the one after it."""
 
-    def __init__(self, executor: Executor, sites: Sequence[str]) -> None:
-        self.executor, self._sites = executor, cycle(sites)
+    def __init__(self, executor: Executor, model: nn.Module, inputs: Tensor, output: Callable[[], list[float]]) -> None:
+        """`inputs`: of a site; `output`: of the model with what stands in it."""
+        self.executor, self.model, self.inputs, self.output = executor, model, inputs, output
+        self._sites = cycle(executor.sites)
         self.site = next(self._sites)
 
     def next(self) -> None:
@@ -45,19 +48,27 @@ class Sites:
         if outcome.status != pb.ReceiptStatus.RECEIPT_APPLIED:
             raise RuntimeError(f"operation {operation} at {self.site}: {outcome.detail}")
 
+    def added(self) -> list[float]:
+        """What the newest graft adds to the output of its site, learned and blended whole: before, it adds nothing, and
+        a site without it would answer the same. RuntimeError where none is there."""
+        seed, layer = self.executor._slots[self.site].seed, self.model.get_submodule(self.site)
+        if seed is None or seed.module is None:
+            raise RuntimeError(f"no seed stands at {self.site}")
+        learned(seed.module)
+        put_into(seed, BLENDING, alpha=1.0)
+        with torch.no_grad():
+            return list_of(layer(self.inputs) - layer.forward(self.inputs))
+
 
 class Nursery(Sites):
     """A host with 16 sites, and an executor."""
 
     def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_SITES)]
-        self.host = nn.Sequential(*self.blocks, nn.Linear(WIDTH, 10))
+        host, inputs = Size(WIDTH, NUM_SITES, BATCH, 0).model(), batch_of((WIDTH,), BATCH)
         sites = [str(at) for at in range(NUM_SITES)]
-        executor = Executor(self.host, sites, run_id="bench", settings=KasminaConfig())
-        super().__init__(executor, executor.sites)
-        self.inputs = batch_of((WIDTH,), BATCH)
-        self.host(self.inputs)  # every site is seen
+        executor = Executor(host, sites, run_id="bench", settings=KasminaConfig())
+        super().__init__(executor, host, inputs, lambda: list_of(host(inputs)))
+        host(inputs)  # every site is seen
         self.seeds = {site: self._germinated(site) for site in self.executor.sites}
 
     def prepare(self) -> None:
@@ -78,22 +89,6 @@ class Nursery(Sites):
     def germinate(self) -> None:
         self.carry_out(GERMINATE)
 
-    def output(self) -> list[float]:
-        """Of the host with what stands in it."""
-        output: list[float] = self.host(self.inputs).flatten().tolist()
-        return output
-
-    def added(self) -> list[float]:
-        """What the newest graft adds to the output of its site, learned and blended whole: before, it adds nothing, and
-        a site without it would answer the same. RuntimeError where none is there."""
-        seed, block = self.executor._slots[self.site].seed, self.blocks[int(self.site)]
-        if seed is None or seed.module is None:
-            raise RuntimeError(f"no seed stands at {self.site}")
-        learned(seed.module)
-        put_into(seed, BLENDING, alpha=1.0)
-        with torch.no_grad():
-            return list_of(block(self.inputs) - torch.relu(block[0](self.inputs)))
-
     def _germinated(self, site: str) -> Seed:
         command = pb.SeedCommand(seed_id=site, operation=GERMINATE, site=site, blueprint_id="lora")
         self.executor.apply(command, 0, 0)
@@ -103,10 +98,7 @@ class Nursery(Sites):
 
 def pop_and_assign() -> Ready:
     """What no graft does without: finding a module, and hanging it up. It answers with what such a module adds."""
-    kernels = {
-        str(at): nn.Sequential(nn.Linear(WIDTH, 4, bias=False), nn.Linear(4, WIDTH, bias=False))
-        for at in range(NUM_POOLED)
-    }
+    kernels = {str(at): matrices(WIDTH, WIDTH) for at in range(NUM_POOLED)}
     seed, pool, sites = nn.Module(), dict[str, nn.Module](), cycle(kernels)
     seed.module = nn.Identity()
 
@@ -151,6 +143,11 @@ def refused() -> Ready:
     if nursery.executor.apply(command, 0, 0).status == pb.ReceiptStatus.RECEIPT_APPLIED:
         raise RuntimeError("a seed that nobody has was culled")
     return Ready(lambda: nursery.executor.apply(command, 0, 0), before=nursery.prepare)
+
+
+def matrices(num_in: int, num_out: int) -> nn.Sequential:
+    """Those of a LoRA, bare."""
+    return nn.Sequential(nn.Linear(num_in, RANK, bias=False), nn.Linear(RANK, num_out, bias=False))
 
 
 def list_of(values: Tensor) -> list[float]:

@@ -159,8 +159,12 @@ def looks(row: Stream, user: str) -> bool:
 
 
 def stands(row: Stream, user: str) -> bool:
-    """Whether it asks how the stream stands: its figures show all, a producer sheds by the backlog."""
-    return user == "coordinator" or (user, row.name) in (("worker", "telemetry"), ("global", "global"))
+    """Whether it asks how the stream stands: its figures show all, a producer sheds by the backlog.
+
+    An aggregator knows by what it has written whether its record was lost.
+    """
+    asked = (("worker", "telemetry"), ("regional", "regional"), ("global", "global"))
+    return user == "coordinator" or (user, row.name) in asked
 
 
 def trims(row: Stream, user: str) -> bool:

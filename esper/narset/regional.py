@@ -52,6 +52,7 @@ class Regional:
     def load(self, fields: Mapping[bytes, bytes]) -> None:
         """Begin again from what is on record; what was in hand is forgotten."""
         self.state = TierState(SOURCE, fields)
+        self.state.pass_used()
         self._packets = Gathering(SKEW_NS)
         self._since_s = 0.0
         self._tables: Windows[Table] = Windows(WINDOW_S)

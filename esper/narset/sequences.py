@@ -17,7 +17,9 @@ class SequenceWindow:
     A hole is declared missing once and stays open: a number that arrives after all is still new.
     """
 
-    def __init__(self, data: bytes = b"") -> None:
+    def __init__(self, data: bytes = b"", *, begins_anywhere: bool = False) -> None:
+        """`begins_anywhere`: it is not known what was met before, so that nothing below the first is ever missing."""
+        self._begins_anywhere = begins_anywhere
         self.mark: int
         self.declared: int
         self.shed: int
@@ -86,6 +88,9 @@ class SequenceWindow:
 
     def declare(self, now_s: float, patience_s: float) -> int:
         """Declare the holes seen at least `patience_s` ago; return how many numbers that adds. To be called often."""
+        if self._begins_anywhere and (self.mark or self._stretches):
+            self._begins_anywhere = False
+            self.declared = max(self.declared, 0 if self.mark else self._stretches[0][0] - 1)
         if self._stretches and (not self._sightings or self._sightings[-1][1] < self.highest):
             self._sightings.append((now_s, self.highest))
         missing, self._given_up = self._given_up, 0

@@ -9,6 +9,9 @@ from esper.narset.sequences import SequenceWindow
 
 VERSION = "version"
 SEQUENCE = "sequence"
+LOST = "lost"
+MOST_PER_MS = 1_000
+"""Numbers that a tier can have used in a millisecond."""
 
 
 class TierState:
@@ -26,6 +29,12 @@ class TierState:
             for name, data in fields.items()
             if name.startswith(prefix.encode()) and data
         }
+        self.lost_ms = int(fields.get(LOST.encode(), b"0"))
+        """If not 0: of what was on record until then something may be forgotten."""
+        self.is_restored = bool(self.lost_ms) and self.expected is None
+        """Whether that was found just now: what is known of it goes on record with the next change."""
+        if self.is_restored:
+            self._touched |= self.windows.keys()
 
     def window(self, name: str) -> SequenceWindow:
         """The window of an input, to be changed."""
@@ -33,7 +42,7 @@ class TierState:
         window = self.windows.get(name)
         if window is None:
             self._dropped.discard(name)
-            window = self.windows[name] = SequenceWindow()
+            window = self.windows[name] = SequenceWindow(begins_anywhere=self.lost_ms > 0)
         return window
 
     def drop(self, name: str) -> None:
@@ -47,6 +56,11 @@ class TierState:
         self.sequence += 1
         return self.sequence
 
+    def pass_used(self) -> None:
+        """Where the record was lost, go on above all numbers that can have been used, whoever has used them."""
+        if self.is_restored:
+            self.sequence = max(self.sequence, self.lost_ms * MOST_PER_MS)
+
     def changed(self) -> dict[str, bytes]:
         """Fields to put back, empty ones to be deleted; to be asked once per settlement.
 
@@ -58,4 +72,6 @@ class TierState:
         fields |= {f"{self._prefix}{name}": b"" for name in self._dropped}
         self._touched.clear()
         self._dropped.clear()
+        if self.lost_ms:
+            fields[LOST] = str(self.lost_ms).encode()
         return fields | {VERSION: self.expected, SEQUENCE: str(self.sequence).encode()}

@@ -23,12 +23,12 @@ from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import kind_of, type_of
 from esper.leyline.seal import Opened, Opener
+from esper.runtime.record import VERSION, Record
 from esper.runtime.refusals import Refusals
 
 MOST_IN_HAND = 2048  # deliveries; then they are settled early
 NUM_QUEUED = 4  # batches read ahead
 RECLAIM_AFTER_MS = 5_000  # idle for so long, an entry is taken over from its consumer
-VERSION = "version"
 
 log = structlog.get_logger()
 
@@ -94,7 +94,7 @@ class Aggregator:
         self._sources_by_stream = {inbox.source.stream: inbox for inbox in inboxes}
         for inbox in inboxes:
             inbox.try_apart()
-        self.turns = Turns(outbox.redis, place.record)
+        self.turns, self.record = Turns(outbox.redis, place.record), Record(outbox, place.stream, place.record)
 
     async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
         """Fold until told to stop, or until nothing is left.
@@ -218,8 +218,10 @@ class Aggregator:
             async with self.turns.mine():
                 if self.turns.is_shared:
                     await self._keep_up()
+                settlement = self._with_aggregates(acks)
                 try:
-                    await self.outbox.settle(self._with_aggregates(acks))
+                    await self.outbox.settle(settlement)
+                    self.record.note(settlement.puts.get(self.place.record, {}))
                     return
                 except StaleLeaseError as error:
                     if error.stream != self.place.record:
@@ -229,7 +231,7 @@ class Aggregator:
 
     async def _keep_up(self) -> None:
         """Fold again what is in hand, if the record has moved."""
-        fields = await self.outbox.recall(self.place.record)
+        fields = await self.record.read()
         if fields.get(VERSION.encode()) != self.tier.state.expected:
             self._fold_on(fields)
 
@@ -270,7 +272,7 @@ class Aggregator:
         """Begin again from the record, with nothing in hand."""
         self._hand.clear()
         self._refused.clear()
-        self._fold_on(await self.outbox.recall(self.place.record))
+        self._fold_on(await self.record.read())
 
 
 def opening(opener: Opener, clock: ServerClock, *wanted: type[Message]) -> Callable[[Delivery], Opened]:

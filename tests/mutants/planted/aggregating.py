@@ -27,6 +27,27 @@ MUTANTS = (
         ("tests/test_aggregation_exact.py::test_three_aggregators_of_one_region_fold_each_packet_once",),
     ),
     Mutant(
+        "numbers_of_a_region_begin_anew_where_its_record_alone_is_lost",
+        "esper/narset/regional.py",
+        "        self.state.pass_used()\n",
+        "",
+        ("tests/test_record_lost.py::test_what_a_region_folds_after_its_record_was_deleted_counts",),
+    ),
+    Mutant(
+        "an_aggregator_whose_record_is_lost_has_met_nothing",
+        "esper/runtime/record.py",
+        "fields = {**self._known, LOST:",
+        "fields = {LOST:",
+        ("tests/test_record_lost.py::test_what_a_living_process_has_folded_before_is_not_folded_again",),
+    ),
+    Mutant(
+        "what_was_met_before_a_record_was_lost_counts_as_missing",
+        "esper/narset/state.py",
+        "SequenceWindow(begins_anywhere=self.lost_ms > 0)",
+        "SequenceWindow()",
+        ("tests/test_record_lost.py::test_of_what_a_region_met_before_its_record_was_lost_nothing_counts_as_missing",),
+    ),
+    Mutant(
         "a_later_decision_of_a_round_counts_too",
         "esper/runtime/orders.py",
         "return decision.round <= self._decided or",

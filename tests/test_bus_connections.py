@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from pathlib import Path
 
 import pytest
 import redis as library
@@ -12,6 +13,7 @@ from redis.asyncio import UnixDomainSocketConnection
 from esper.bus.connect import Redis, writer
 from esper.bus.faults import LostError, NoGroupError
 from esper.bus.line import Streamed, line_of
+from tests.bus_kit import own_server
 
 ID = ("CLIENT", "ID")
 
@@ -83,6 +85,23 @@ async def test_an_error_costs_no_connection(redis: Redis, run_id: str, protocol:
             await client.ask_all([("XREADGROUP", "GROUP", "g", "c", "STREAMS", run_id, ">"), ("PING",)])
 
         assert await client.ask(ID) == first
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_one_refusal_for_now_among_several_errors_costs_the_connection(
+    short_directory: Path, run_id: str, protocol: int
+) -> None:
+    with own_server(short_directory) as full:
+        async with writer(f"{full.url}?protocol={protocol}") as client:
+            await client.ask(("CONFIG", "SET", "maxmemory", 1))
+            first = await client.ask(ID)
+
+            with pytest.raises(NoGroupError):
+                await client.ask_all(
+                    [("XREADGROUP", "GROUP", "g", "c", "STREAMS", run_id, ">"), ("XADD", run_id, "*", "f", "v"), ID]
+                )
+
+            assert await client.ask(ID) != first
 
 
 async def test_an_answer_in_many_pieces_is_whole_and_in_order(redis: Redis, run_id: str) -> None:

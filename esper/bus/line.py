@@ -56,7 +56,7 @@ class Direct(asyncio.Protocol):
         return self.is_ready()
 
     async def exchange(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
-        """The replies to these commands; the first error among them, once all are here. TimeoutError: they are late."""
+        """The replies to these commands, errors among them, once all are here. TimeoutError: they are late."""
         waiter = self._waiter = self._loop.create_future()
         self._replies, self._num_awaited = [], len(commands)
         try:
@@ -71,9 +71,6 @@ class Direct(asyncio.Protocol):
         finally:
             self._waiter = None
             self._watch.done()
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
         return replies
 
     async def close(self) -> None:
@@ -122,7 +119,7 @@ class Streamed:
             return False
 
     async def exchange(self, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
-        """The replies to these commands; the first error among them, once all are here.
+        """The replies to these commands, errors among them, once all are here.
 
         `end` is for whoever asks: one limit is enough for the look whether it is sound and for this.
         """
@@ -134,9 +131,6 @@ class Streamed:
         finally:
             if len(replies) < len(commands):
                 await self.close()
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise reply
         return replies
 
     async def _reply(self) -> Any:

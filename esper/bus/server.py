@@ -88,17 +88,26 @@ class Redis(library.Redis):
 
     async def _over(self, line: Line, commands: Sequence[Sequence[Argument]], end: float) -> list[Any]:
         try:
-            return await line.exchange(commands, end)
+            replies = await line.exchange(commands, end)
         except RedisError as error:
-            met = translated(error, self.url)
-            if isinstance(met, UnavailableError) and not isinstance(met, ElsewhereError):
-                await line.close()  # by now the address may lead to another server, which would not refuse
+            await self._judged(line, [error])
             raise
+        else:
+            if errors := [reply for reply in replies if isinstance(reply, RedisError)]:
+                await self._judged(line, errors)
+                raise errors[0]
+            return replies
         finally:
             if self.holds_on:
                 self._idle.append(line)
             else:
                 await self.connection_pool.release(line.connection)
+
+    async def _judged(self, line: Line, errors: Iterable[RedisError]) -> None:
+        """Close it where one of them means a server that can't serve now: by now the address may lead to another."""
+        met = [translated(error, self.url) for error in errors]
+        if any(isinstance(each, UnavailableError) and not isinstance(each, ElsewhereError) for each in met):
+            await line.close()
 
     async def _taken(self) -> Line:
         """A line that is sound: one in hand, else over a connection from the pool, which opens it where need be."""

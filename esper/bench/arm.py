@@ -27,6 +27,11 @@ class Ready:
     device: str = "cpu"
     """"cuda" or "cuda:1": timed by events on that device, which is waited for. Else by the processor's clock."""
 
+    def prepare(self) -> None:
+        """Ahead of a call."""
+        if self.before is not None:
+            self.before()
+
 
 @dataclass(frozen=True, slots=True)
 class Arm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 
 from esper.bench.arm import Ready
@@ -53,12 +53,13 @@ class MemoryProfiler:
 def memory_of(ready: Ready) -> Account:
     """Of one call whose result is let go, after two others; once for what is traced, once more for all else."""
     for _ in range(WARM_CALLS):
-        _prepared(ready)()
+        ready.prepare()
+        ready.call()
     both = Account()
     for trace in (True, False):
-        call = _prepared(ready)
+        ready.prepare()
         with MemoryProfiler(trace) as profiler:
-            call()
+            ready.call()
         both.found.update(profiler.account.found)
         both.missing.update(profiler.account.missing)
     return both
@@ -92,9 +93,3 @@ def figures_of(row: Comparison, arm: str, account: Account) -> Iterator[Figure]:
         yield Figure(name, arm, stat, value, UNITS.get(stat, "B"), 1, MEASURED, row.shape)
     for stat, why in account.missing.items():
         yield Figure(name, arm, stat, None, UNITS.get(stat, "B"), 0, not_measured(why), row.shape)
-
-
-def _prepared(ready: Ready) -> Callable[[], object]:
-    if ready.before is not None:
-        ready.before()
-    return ready.call

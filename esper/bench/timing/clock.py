@@ -62,8 +62,7 @@ def timed(ready: Ready, calls: int = 1) -> Callable[[], float]:
     clock, call = clock_of(ready), in_a_row(ready.call, calls)
 
     def once() -> float:
-        if ready.before is not None:
-            ready.before()
+        ready.prepare()
         return clock.time(call)
 
     return once

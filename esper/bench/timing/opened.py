@@ -48,7 +48,8 @@ def agree(row: Comparison, ready: Mapping[str, Ready]) -> None:
     answers = {}
     for name, arm in ready.items():
         with blaming(row.name, name):
-            _call(arm)
+            arm.prepare()
+            arm.call()
             if arm.answer is None:
                 continue
             answers[name] = arm.answer()
@@ -71,12 +72,6 @@ def _sampler(row: Comparison, name: str, arm: Ready) -> Callable[[], float]:
             return once() / arm.calls
 
     return sample
-
-
-def _call(arm: Ready) -> None:
-    if arm.before is not None:
-        arm.before()
-    arm.call()
 
 
 def _closing(row: str, name: str, close: Callable[[], object]) -> Exit:

@@ -6,11 +6,12 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from esper.bench.effort import Effort
 from esper.bench.statistics.samples import is_flat, width
 
+Name = TypeVar("Name")
 Timed: TypeAlias = Callable[[], float]
 """Takes one sample, and says how many seconds of it count."""
 
@@ -81,7 +82,15 @@ def warm_up(arms: Mapping[str, Timed], effort: Effort, draw: random.Random) -> T
     return Taken({name: [] for name in arms}, num, is_warm=False)
 
 
-def play(arms: Mapping[str, Timed], draw: random.Random, samples: Mapping[str, list[float]]) -> None:
+def in_turns(arms: Mapping[Name, Timed], num: int, draw: random.Random, *, warm: int) -> dict[Name, list[float]]:
+    """So many rounds, behind `warm` others that are left out: a slow stretch of the machine meets all arms."""
+    samples: dict[Name, list[float]] = {name: [] for name in arms}
+    for _ in range(warm + num):
+        play(arms, draw, samples)
+    return {name: values[warm:] for name, values in samples.items()}
+
+
+def play(arms: Mapping[Name, Timed], draw: random.Random, samples: Mapping[Name, list[float]]) -> None:
     """One round: each arm once, in an order that is drawn."""
     for name in draw.sample(list(arms), len(arms)):
         samples[name].append(arms[name]())

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from esper.bench.arm import Ready
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
 from esper.bench.row import Comparison
 from esper.bench.statistics.samples import ratio_of
+from esper.bench.timing.clock import timed
 from esper.bench.timing.opened import agree
+from esper.bench.timing.pairs import Timed, in_turns
 from esper.bench.work import wire
 from esper.bench.work.messages import MESSAGES
 
@@ -21,7 +21,6 @@ ROW = "message-kinds"
 TARGET_BYTES, ASPIRED_BYTES = 280.0, 200.0  # performance validation, 1.1: of a SystemStatePacket
 TARGET_US, ASPIRED_US = 80.0, 50.0
 WARM = 10
-
 
 LIMIT = "hmac"
 WAYS = {
@@ -59,25 +58,10 @@ def sizes(name: str) -> Iterator[Figure]:
 
 def turns(effort: Effort) -> dict[tuple[str, str], list[float]]:
     """Microseconds of each call, in an order drawn anew for each round."""
-    arms: dict[tuple[str, str], Ready] = {}
+    arms: dict[tuple[str, str], Timed] = {}
     for name in MESSAGES:
         ready = {way: make(name) for way, make in WAYS.items()}
         agree(Comparison(f"{ROW}, {name}", "wire", ()), ready)
-        arms |= {(name, way): each for way, each in ready.items()}
-    order, draw = list(arms), random.Random(effort.seed)
-    samples: dict[tuple[str, str], list[float]] = {arm: [] for arm in order}
-    for at in range(WARM + effort.min_pairs):
-        draw.shuffle(order)
-        for arm in order:
-            taken = once(arms[arm])
-            if at >= WARM:
-                samples[arm].append(taken)
-    return samples
-
-
-def once(ready: Ready) -> float:
-    if ready.before is not None:
-        ready.before()
-    begun = time.perf_counter_ns()
-    ready.call()
-    return (time.perf_counter_ns() - begun) / 1e3
+        arms |= {(name, way): timed(each) for way, each in ready.items()}
+    samples = in_turns(arms, effort.min_pairs, random.Random(effort.seed), warm=WARM)
+    return {arm: [1e6 * seconds for seconds in values] for arm, values in samples.items()}

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
+from esper.bench.arm import Ready
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
+from esper.bench.timing.clock import in_a_row, timed
+from esper.bench.timing.pairs import in_turns
 
 ROW, WARM = "machine-limits", 3
 NUM_FLOATS, WIDTH, NUM_BYTES = 1 << 23, 512, 1 << 20
@@ -39,31 +42,21 @@ def limits() -> dict[str, Limit]:
         "memory copied": Limit(lambda: into.copy_(source), 2 * source.nbytes / 1e9, "GB/s"),  # read and written
         "matrices multiplied": Limit(lambda: torch.mm(left, right, out=out), 2 * WIDTH**3 / 1e9, "GFLOP/s"),
         "sha256": Limit(lambda: hashlib.sha256(data).digest(), NUM_BYTES / 1e9, "GB/s"),
-        "hmac of 256 bytes": Limit(many(lambda: hmac.digest(KEY, message, "sha256")), NUM_CALLS / 1e6, "M/s"),
-        "system call": Limit(many(os.getppid), NUM_CALLS / 1e6, "M/s"),
-        "clock read": Limit(many(time.perf_counter_ns), NUM_CALLS / 1e6, "M/s"),
+        "hmac of 256 bytes": many(lambda: hmac.digest(KEY, message, "sha256")),
+        "system call": many(os.getppid),
+        "clock read": many(time.perf_counter_ns),
     }
 
 
-def many(call: Callable[[], object]) -> Callable[[], None]:
-    def calls() -> None:
-        for _ in range(NUM_CALLS):
-            call()
-
-    return calls
+def many(call: Callable[[], object]) -> Limit:
+    return Limit(in_a_row(call, NUM_CALLS), NUM_CALLS / 1e6, "M/s")
 
 
 def measure(effort: Effort) -> Iterator[Figure]:
     """Rates, the arms taking turns in an order drawn anew for each round."""
-    arms, draw = limits(), random.Random(effort.seed)
-    rates: dict[str, list[float]] = {name: [] for name in arms}
-    for at in range(WARM + effort.min_pairs):
-        for name in draw.sample(list(arms), len(arms)):
-            begun = time.perf_counter_ns()
-            arms[name].call()
-            rate = arms[name].amount / ((time.perf_counter_ns() - begun) / 1e9)
-            if at >= WARM:
-                rates[name].append(rate)
+    arms = limits()
+    calls = {name: timed(Ready(limit.call)) for name, limit in arms.items()}
+    taken = in_turns(calls, effort.min_pairs, random.Random(effort.seed), warm=WARM)
     for name, limit in arms.items():
-        values = rates[name]
+        values = [limit.amount / seconds for seconds in taken[name]]
         yield Figure(ROW, name, "p50", statistics.median(values), limit.unit, len(values), higher=True, samples=values)

@@ -1,15 +1,18 @@
-"""Commands that change nothing, published on schedule."""
+"""A load of commands that change nothing, published on schedule, and what the run says of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from google.protobuf.message import Message
 
 from esper.bench.load.tally import Tally
 from esper.bus.faults import UnavailableError
 from esper.leyline import commands, contracts as pb
+from esper.leyline.seal import Opened
 
 REASON = "load: changes nothing"
 
@@ -22,21 +25,33 @@ def harmless() -> pb.AdaptationCommand:
 
 
 class Awaiting(Protocol):
-    """Whoever takes the answers."""
+    """Whoever takes the answers. Knows neither Redis nor a clock."""
 
     @property
     def tally(self) -> Tally: ...
+    @property
+    def num_waiting(self) -> int: ...
     def expect(self, command_id: str, due_s: float) -> None: ...
     def forget(self, command_id: str) -> None: ...
+    def hear(self, message: Message, now_s: float) -> None: ...
 
 
 @dataclass(slots=True)
 class Asking:
-    """One command after the other, each awaited, as a controller sends them."""
+    """One command after the other, each awaited, as a controller sends them; and a stream of the run that is read."""
 
     awaiting: Awaiting
     publish: Callable[[pb.AdaptationCommand], Awaitable[str]]
+    said: AsyncIterator[Opened]
     clock: Callable[[], float] = time.perf_counter
+
+    @property
+    def num_waiting(self) -> int:
+        return self.awaiting.num_waiting
+
+    async def listen(self) -> None:
+        async for opened in self.said:
+            self.awaiting.hear(opened.message, self.clock())
 
     async def send(self, due_s: Sequence[float]) -> None:
         """Publish one for each. How late this begins is told as `start`: it is this process's doing, not the run's."""

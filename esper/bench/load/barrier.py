@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from google.protobuf.message import Message
 
-from esper.bench.load.asking import Asking
 from esper.bench.load.tally import Tally
 from esper.leyline import contracts as pb
-from esper.leyline.seal import Opened
 
 
 class Rounds:
@@ -29,6 +26,15 @@ class Rounds:
     def forget(self, command_id: str) -> None:
         self._waiting.pop(command_id, None)
 
+    def hear(self, message: Message, now_s: float) -> None:
+        match message:
+            case pb.BarrierProposal():
+                self.on_proposal(message, now_s)
+            case pb.BarrierCommit():
+                self.on_commit(message, now_s)
+            case pb.BarrierAbort():
+                self.on_abort(message)
+
     def on_proposal(self, proposal: pb.BarrierProposal, now_s: float) -> None:
         self._proposed.setdefault(proposal.round, now_s)
 
@@ -48,30 +54,3 @@ class Rounds:
     def on_abort(self, abort: pb.BarrierAbort) -> None:
         if self._proposed.pop(abort.round, None) is not None:
             self.tally.counts["aborted"] += 1
-
-
-@dataclass(slots=True)
-class Barriers:
-    """Publishes commands that change nothing, if asked to, and reads decisions. Takes no part in any round."""
-
-    rounds: Rounds
-    asking: Asking
-    decisions: AsyncIterator[Opened]
-
-    @property
-    def num_waiting(self) -> int:
-        return self.rounds.num_waiting
-
-    async def send(self, due_s: Sequence[float]) -> None:
-        await self.asking.send(due_s)
-
-    async def listen(self) -> None:
-        clock = self.asking.clock
-        async for opened in self.decisions:
-            match opened.message:
-                case pb.BarrierProposal() as proposal:
-                    self.rounds.on_proposal(proposal, clock())
-                case pb.BarrierCommit() as commit:
-                    self.rounds.on_commit(commit, clock())
-                case pb.BarrierAbort() as abort:
-                    self.rounds.on_abort(abort)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from esper.bench.load.asking import Asking
+from google.protobuf.message import Message
+
 from esper.bench.load.tally import Tally
 from esper.leyline import contracts as pb
-from esper.leyline.seal import Opened
 
 _Status = pb.ReceiptStatus
 
@@ -40,6 +39,10 @@ class Answered:
         """It was not sent, or not for all that is known."""
         self._waiting.pop(command_id, None)
 
+    def hear(self, message: Message, now_s: float) -> None:
+        if isinstance(message, pb.CommandReceipt):
+            self.on_receipt(message, now_s)
+
     def on_receipt(self, receipt: pb.CommandReceipt, now_s: float) -> None:
         """Take an answer to a command of ours; repeats change nothing."""
         command = self._waiting.get(receipt.command_id)
@@ -60,24 +63,3 @@ class Answered:
             self.tally.counts["applied"] += 1
             self.tally.note("applied", now_s - command.due_s)
             del self._waiting[receipt.command_id]
-
-
-@dataclass(slots=True)
-class Commands:
-    """Sends them one by one, as a controller does, and reads receipts."""
-
-    answered: Answered
-    asking: Asking
-    receipts: AsyncIterator[Opened]
-
-    @property
-    def num_waiting(self) -> int:
-        return self.answered.num_waiting
-
-    async def send(self, due_s: Sequence[float]) -> None:
-        await self.asking.send(due_s)
-
-    async def listen(self) -> None:
-        async for opened in self.receipts:
-            if isinstance(opened.message, pb.CommandReceipt):
-                self.answered.on_receipt(opened.message, self.asking.clock())

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from esper.bench.load.arrivals import Arrivals
 from esper.bench.load.results import Result
-from esper.bench.load.work import Work
 from esper.runtime.ending import end
 
 LOOK_S = 0.01
+
+
+class Work(Protocol):
+    """One kind of load. Times are in seconds, of the clock that the loop was given."""
+
+    async def send(self, due_s: Sequence[float]) -> None:
+        """Make one request for each; those that Redis does not take are counted and not made again."""
+
+    async def listen(self) -> None:
+        """Hear answers, without end."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that were sent and have not been answered."""
 
 
 async def drive(

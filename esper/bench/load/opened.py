@@ -8,19 +8,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from esper.bench.load.asking import Asking, Awaiting
-from esper.bench.load.barrier import Barriers, Rounds
-from esper.bench.load.command import Answered, Commands
+from esper.bench.load.barrier import Rounds
+from esper.bench.load.command import Answered
+from esper.bench.load.loop import Work
 from esper.bench.load.settings import Load
 from esper.bench.load.tally import Tally
 from esper.bench.load.telemetry import Folded, Packets
-from esper.bench.load.work import Work
 from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.client import observing
 from esper.errors import SettingError, near
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
-from esper.leyline.seal import Sealer
+from esper.leyline.seal import Opened, Sealer
 from esper.runtime import access
 from esper.runtime.dispatch import Dispatch
 from esper.runtime.observer import Observer
@@ -37,10 +37,16 @@ class Place:
     def key(self, stream: str) -> str:
         return names.key(self.found.run_id, stream)
 
-    def asking(self, awaiting: Awaiting) -> Asking:
-        """Commands by this run's controller."""
+    async def said(self, stream: str) -> AsyncIterator[Opened]:
+        """What is said there from now on."""
+        key = self.key(stream)
+        return self.observer.messages(key, await self.observer.position(key))
+
+    async def asking(self, awaiting: Awaiting, stream: str) -> Work:
+        """Commands by this run's controller, and the stream that tells what becomes of them."""
         dispatch = Dispatch(self.found.run_id, self.found.keyring, self.load.name, self.publisher.add)
-        return Asking(awaiting, partial(dispatch.send, timeout_ms=int(self.load.patience_s * 1000)))
+        publish = partial(dispatch.send, timeout_ms=int(self.load.patience_s * 1000))
+        return Asking(awaiting, publish, await self.said(stream))
 
     async def region(self) -> str:
         """The one that was asked for, or the first that a live worker is in."""
@@ -80,29 +86,22 @@ async def _reading(load: Load, found: access.Access) -> RoleKeyring:
 
 
 async def _commands(place: Place, tally: Tally) -> Work:
-    answered, receipts = Answered(tally), place.key("receipts")
-    since = await place.observer.position(receipts)
-    return Commands(answered, place.asking(answered), place.observer.messages(receipts, since))
+    return await place.asking(Answered(tally), "receipts")
 
 
 async def _packets(place: Place, tally: Tally) -> Work:
-    region, aggregates = await place.region(), place.key("global")
-    sealer, tag = Sealer(place.found.keyring, Role.WORKER, place.load.name), secrets.token_hex(2)
+    region, tag = await place.region(), secrets.token_hex(2)
+    sealer = Sealer(place.found.keyring, Role.WORKER, place.load.name)
     stream = names.region_key(place.found.run_id, region, "telemetry")
 
     async def add(sealed: Sequence[bytes]) -> None:
         await place.publisher.add_many(stream, sealed)
 
-    since = await place.observer.position(aggregates)
-    return Packets(
-        Folded(tally, tag), partial(sealer.seal, target=region), add, place.observer.messages(aggregates, since)
-    )
+    return Packets(Folded(tally, tag), partial(sealer.seal, target=region), add, await place.said("global"))
 
 
 async def _barriers(place: Place, tally: Tally) -> Work:
-    rounds, decisions = Rounds(tally), place.key("decisions")
-    since = await place.observer.position(decisions)
-    return Barriers(rounds, place.asking(rounds), place.observer.messages(decisions, since))
+    return await place.asking(Rounds(tally), "decisions")
 
 
 _WORKS = {"command": _commands, "telemetry": _packets, "barrier": _barriers}

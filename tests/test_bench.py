@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 import script  # noqa: E402
-from bus_arms.arm import ArmError  # noqa: E402
 from bus_arms.pace import counted_s  # noqa: E402
 from bus_rows import consume  # noqa: E402
 from bus_rows.served import measured  # noqa: E402
@@ -24,6 +23,7 @@ from bus_rows.session import QUICK, Amounts, Session  # noqa: E402
 from esper.bench.effort import EFFORTS  # noqa: E402
 from esper.bench.figures import Ratio  # noqa: E402
 from esper.bench.registry import registered  # noqa: E402
+from esper.bench.rounds.part import PartError  # noqa: E402
 from esper.bench.runner import run  # noqa: E402
 from esper.bench.timing.blame import ArmFailedError  # noqa: E402
 from esper.bus.embedded import find_server  # noqa: E402
@@ -155,7 +155,7 @@ def test_an_arm_that_fails_is_told_of_and_the_others_go_on(tmp_path: Path) -> No
     session = Session("unix:///nowhere", tmp_path, replace(QUICK, rounds=3), Report("bus"), random.Random(0))
 
     def broken() -> float:
-        raise ArmError("arq", "handled 9 messages, 9 different ones, of 10")
+        raise PartError("arq", "handled 9 messages, 9 different ones, of 10")
 
     rates = session.in_turns("row", "msg/s", {"ours": lambda: 2.0, "arq": broken})
 
@@ -166,7 +166,7 @@ def test_an_arm_that_fails_is_told_of_and_the_others_go_on(tmp_path: Path) -> No
 def test_a_row_with_an_arm_that_failed_fails_once_the_others_are_told() -> None:
     def measure(session: Session) -> None:
         session.report.add("row", "ours", "rate", 2.0, "msg/s", 1)
-        raise ArmError("arq", "hung")
+        raise PartError("arq", "hung")
 
     figures = measured("bus-row", measure, {"quick": QUICK}, EFFORTS["quick"])
     told = [next(figures), next(figures)]

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from redis import Redis
 
-from bus_arms.arm import ArmError
 from bus_arms.streams import ADD_NUMBERED, ADD_SAME, CONSUMER, GROUP
 from bus_arms.traffic import BATCH, FULL_READ
+from esper.bench.rounds.part import PartError
 
 TOOL = "redis-benchmark"
 MISSING = f"{TOOL} not on PATH"
@@ -37,7 +37,7 @@ def per_second(url: str, *command: str | int, num: int, depth: int, random_below
     words = [TOOL, "-s", socket, *amounts, "--csv", *command]
     answer = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     if answer.returncode:
-        raise ArmError(TOOL, f"ended with status {answer.returncode}: {answer.stderr.strip()}")
+        raise PartError(TOOL, f"ended with status {answer.returncode}: {answer.stderr.strip()}")
     *_, row = csv.reader(answer.stdout.splitlines())
     return float(row[1])
 

@@ -11,20 +11,21 @@ from importlib import import_module
 
 import uvloop
 
+from esper.bench.rounds.lines import given
 from esper.runtime.collecting import collect_seldom
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints goes to the log, not between the answers
-    name = sys.argv[1]
+    name = given()["name"].partition(":")[0]
     module = import_module(name if "." in name else f"bus_arms.{name}")
     collect_seldom()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for line in sys.stdin:
             call = json.loads(line)
             gc.collect()
-            answer = runner.run(getattr(module, call["name"])(**call["given"]))
+            answer = runner.run(getattr(module, call["call"])(**call["given"]))
             print(json.dumps(answer), file=answers, flush=True)
 
 

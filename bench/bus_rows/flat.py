@@ -21,7 +21,7 @@ def measure(session: Session) -> None:
         calls(session, "settle", arm, read["settle"])
         session.tell("backlog:feeder", "feed")
         taken = session.ask("backlog", "reclaim", num=num)
-        fed = int(session.answer("backlog:feeder", "feed"))
+        fed = int(session.answer("backlog:feeder"))
         passed(session, arm, taken, fed)
         session.report.put(memory("memory of the consumer", f"{arm}, before", read["memory"][0]))
         session.report.put(memory("memory of the consumer", f"{arm}, after", taken["memory"][1]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bus_arms.arm import ArmError
 from bus_rows.session import Session
 from esper.bench.figures import Figure
+from esper.bench.rounds.part import PartError
 from report import quantile, ratio
 
 PER_SECOND = 1_000
@@ -32,7 +32,7 @@ def quiet(session: Session) -> None:
         for name in session.order.sample(list(left), len(left)):
             try:
                 samples[name] += between_two(session, *ARMS[name], seconds)
-            except ArmError as error:
+            except PartError as error:
                 session.failed(QUIET, name, "ms", error)
                 del left[name], samples[name]
     for name, taken in samples.items():
@@ -52,14 +52,14 @@ def between_two(session: Session, listen: str, send: str, what: str, seconds: fl
     session.tell("pace:listener", listen, **given)
     session.ask("pace:sender", "listening")
     session.ask("pace:sender", send, **given)
-    return [float(each) for each in session.answer("pace:listener", listen)]
+    return [float(each) for each in session.answer("pace:listener")]
 
 
 def busy(session: Session) -> None:
     """One process floods telemetry and one takes it in, both ours and sealed; commands go between two others."""
     try:
         taken = while_flooded(session, session.amounts.seconds)
-    except ArmError as error:
+    except PartError as error:
         session.failed(BUSY, "command", "ms", error)
         return
     for stat, level in (("p50", 0.5), ("p99", 0.99)):
@@ -78,9 +78,9 @@ def while_flooded(session: Session, seconds: float) -> list[float]:
     session.tell("pace:flood", "flood", seconds=flood_s)
     session.tell("pace:drain", "drain", seconds=flood_s)
     session.ask("pace:sender", "send", what="command", num=num, seconds=seconds, after_s=LEAD_S)
-    taken = [float(each) for each in session.answer("pace:listener", "listen")]
+    taken = [float(each) for each in session.answer("pace:listener")]
     for arm, name in (("telemetry added", "flood"), ("telemetry handled", "drain")):
-        count = int(session.answer(f"pace:{name}", name))
+        count = int(session.answer(f"pace:{name}"))
         session.report.add(BUSY, arm, "rate", count / flood_s, "msg/s", count)
     used_s = float(session.ask("pace:sender", "server_seconds")) - before_s
     session.report.add(BUSY, "server", "mean", used_s / flood_s, "cores", 1)

@@ -6,8 +6,8 @@ from functools import partial
 from typing import cast
 
 from bus_arms import limit
-from bus_arms.arm import ArmError
 from bus_rows.session import Arms, Session
+from esper.bench.rounds.part import PartError
 from report import quantile
 
 MODULES = {"ours": "ours", "bare": "bare", "bare again": "bare"}
@@ -45,7 +45,7 @@ def one_by_one(session: Session, what: str) -> None:
     row, given = f"one awaited publish, {what}", {"what": what, "num": session.amounts.calls}
     try:
         samples = session.ask("single", "samples", seed=session.order.randrange(2**32), **given)
-    except ArmError as error:
+    except PartError as error:
         session.failed(row, "ours", "us", error)
         return
     session.report.add_arms(row, cast(dict[str, list[float]], samples), "us", against="bare")

@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bus_arms.arm import ArmError
 from bus_rows.session import Amounts, Session
 from esper.bench.effort import Effort, Mode
 from esper.bench.figures import Figure
+from esper.bench.rounds.part import PartError
 from esper.bench.row import Measurement
 from esper.bench.timing.blame import ArmFailedError
 from esper.bus.embedded import EmbeddedRedis
@@ -39,7 +39,7 @@ def measured(
     with served(effort, amounts) as session:
         try:
             measure(session)
-        except ArmError as error:
+        except PartError as error:
             session.failed(name, "all", "", error)
     for figure in session.report.figures:
         yield replace(figure, row=f"{name}, {figure.row}")

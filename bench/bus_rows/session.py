@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bus_arms.arm import Arm, ArmError
 from esper.bench.effort import Mode
+from esper.bench.rounds.part import Part, PartError
 from report import Report
 
+PATIENCE_S = 600.0
 Arms: TypeAlias = dict[str, Callable[[], float]]  # one slice of each; what it returns is a rate
 
 
@@ -46,20 +47,20 @@ class Session:
     report: Report
     order: random.Random
     failures: list[str] = field(default_factory=list)
-    _arms: dict[str, Arm] = field(default_factory=dict)
+    _arms: dict[str, Part] = field(default_factory=dict)
 
     def ask(self, process: str, name: str, **given: object) -> Any:
         """Call a function of an arm's module; `process` is the module, and after a colon whose process of several."""
         self.tell(process, name, **given)
-        return self.answer(process, name)
+        return self.answer(process)
 
     def tell(self, process: str, name: str, **given: object) -> None:
         if process not in self._arms:
-            self._arms[process] = Arm(process, self.directory)
-        self._arms[process].tell(name, url=self.url, directory=str(self.directory), **given)
+            self._arms[process] = Part("bus_arms.run", process, self.directory)
+        self._arms[process].tell(call=name, given={"url": self.url, "directory": str(self.directory), **given})
 
-    def answer(self, process: str, name: str) -> Any:
-        return self._arms[process].answer(name)
+    def answer(self, process: str) -> Any:
+        return self._arms[process].answer(PATIENCE_S)
 
     def close(self) -> None:
         for arm in self._arms.values():
@@ -76,12 +77,12 @@ class Session:
             for name in self.order.sample(list(left), len(left)):
                 try:
                     samples[name] += [left[name]()] if at else [left[name]()][:0]
-                except ArmError as error:
+                except PartError as error:
                     self.failed(row, name, unit, error)
                     del left[name], samples[name]
         return samples
 
-    def failed(self, row: str, arm: str, unit: str, error: ArmError) -> None:
+    def failed(self, row: str, arm: str, unit: str, error: PartError) -> None:
         """Note it, say it, and end every process: those that worked with this one may wait for it."""
         self.failures.append(f"{row}: {arm}: {error.why}")
         print(self.failures[-1], file=sys.stderr, flush=True)

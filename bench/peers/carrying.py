@@ -75,7 +75,7 @@ def _between(session: Session, bare: str, what: str, seconds: float) -> list[flo
     session.tell("pace:listener", f"{bare}listen", **given)
     session.ask("pace:sender", "listening")
     session.ask("pace:sender", f"{bare}send", **given)
-    return [float(each) / MS for each in session.answer("pace:listener", f"{bare}listen")]
+    return [float(each) / MS for each in session.answer("pace:listener")]
 
 
 def _peer(session: Session, module: str, seconds: float) -> list[float]:
@@ -83,7 +83,7 @@ def _peer(session: Session, module: str, seconds: float) -> list[float]:
     given = {"num": int(seconds * PER_S), "seconds": seconds}
     session.tell(f"{module}:listener", "listen", **given)
     session.ask(f"{module}:sender", "send", **given)
-    return [float(each) / MS for each in session.answer(f"{module}:listener", "listen")]
+    return [float(each) / MS for each in session.answer(f"{module}:listener")]
 
 
 def _row(name: str, unit: Unit, shape: str) -> Comparison:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 
-from bus_arms.arm import ArmError
 from bus_rows.served import served
 from bus_rows.session import Session
 from esper.bench.agreement import DisagreementError
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure, not_measured
+from esper.bench.rounds.part import PartError
 from esper.bench.row import Comparison
 from esper.bench.statistics.summary import AGAIN, figures_of
 from peers.turns import PEERS_AMOUNTS, absent, failures, in_turns
@@ -57,5 +57,5 @@ def _close(session: Session, arms: list[str]) -> None:
     for arm in arms:
         try:
             session.ask(f"peers.logged:{arm}", "close")
-        except ArmError:
+        except PartError:
             continue

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from bus_arms.arm import ArmError
 from bus_rows.session import AMOUNTS, FULL, QUICK, Amounts, Session
 from esper.bench.effort import Mode
 from esper.bench.figures import Figure
+from esper.bench.rounds.part import PartError
 from esper.bench.row import Comparison
 
 PEERS_AMOUNTS: Mapping[Mode, Amounts] = {
@@ -25,7 +25,7 @@ def in_turns(name: str, ways: Mapping[str, Callable[[], list[float]]], session: 
         for arm in session.order.sample(list(left), len(left)):
             try:
                 samples[arm] += left[arm]() if at else left[arm]()[:0]
-            except ArmError as error:
+            except PartError as error:
                 session.failed(name, arm, "ms", error)
                 del left[arm], samples[arm]
     return samples

@@ -10,11 +10,11 @@ from typing import Any
 
 import redis
 
-from bus_arms.arm import ArmError
 from bus_arms.traffic import RUN
 from bus_rows.session import Amounts, Session
 from esper.bench.effort import Mode
 from esper.bench.figures import Figure
+from esper.bench.rounds.part import PartError
 from esper.bus import names
 
 WRITER, SETTLER = "scale_arms.writer", "scale_arms.settler"
@@ -81,7 +81,7 @@ def slice_of(session: Session, what: str, num: int) -> tuple[float, float, float
     with Cost(session) as cost:
         for writer in writers:
             session.tell(writer, "publish", what=what, stream=stream, seconds=session.amounts.seconds)
-        found = [session.answer(writer, "publish") for writer in writers]
+        found = [session.answer(writer) for writer in writers]
     total = sum(count for count, _ in found)
     with client_of(session) as client:
         kept: Any = client.memory_usage(stream)
@@ -100,7 +100,7 @@ def fanned_out(session: Session) -> None:
                 with Cost(session) as cost:
                     total, _ = session.ask(SETTLER, "settle", stream=DECISIONS, num_groups=num, together=together)
                 if total != entries * num:
-                    raise ArmError(arm, f"settled {total} deliveries of {entries * num}")
+                    raise PartError(arm, f"settled {total} deliveries of {entries * num}")
                 samples[arm].append(cost.seconds / total * 1e6)
                 counts[arm] += total
         for arm, values in samples.items():

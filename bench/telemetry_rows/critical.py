@@ -47,8 +47,8 @@ def one_slice(session: Session, at: int, taken: dict[str, list[float]]) -> int:
     session.tell(f"{URGENT}:send ours", "send", num=num, seconds=SLICE_S, first=at * num + 1)
     session.tell(f"{URGENT}:send bare", "bare_send", num=num, seconds=SLICE_S)
     for arm in WATCHERS:
-        session.answer(f"{URGENT}:send {arm}", "send")
-        taken[arm] += [float(each) for each in session.answer(f"{URGENT}:watch {arm}", "watch")]
+        session.answer(f"{URGENT}:send {arm}")
+        taken[arm] += [float(each) for each in session.answer(f"{URGENT}:watch {arm}")]
     left = int(session.ask(STREAMS, "unread"))
-    session.answer(MADE, "send_made")
+    session.answer(MADE)
     return left

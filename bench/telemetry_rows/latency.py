@@ -15,7 +15,7 @@ def measure(session: Session) -> None:
     with tiers(session, ROW):
         session.tell("telemetry_arms.flow:watch", "watch_global", seconds=seconds + 1.0)
         num = int(session.ask("telemetry_arms.flow:send", "send_frames", per_s=PER_S, seconds=seconds))
-        taken = [float(each) for each in session.answer("telemetry_arms.flow:watch", "watch_global")]
+        taken = [float(each) for each in session.answer("telemetry_arms.flow:watch")]
     session.report.add(ROW, "sent", "rate", num / seconds, "packets/s", num)
     for stat, level in (("p50", 0.5), ("p99", 0.99)):
         session.report.add(ROW, "ours", stat, quantile(taken, level), "ms", len(taken))

@@ -19,5 +19,5 @@ def tiers(session: Session, row: str) -> Iterator[None]:
     yield
     session.ask("telemetry_arms.streams", "stop", num=len(TIERS))
     for tier in TIERS:
-        used = float(session.answer(f"telemetry_arms.tiers:{tier}", "serve"))
+        used = float(session.answer(f"telemetry_arms.tiers:{tier}"))
         session.report.add(row, f"{tier} tier", "mean", used, "cores", 1)

@@ -17,7 +17,11 @@ PATIENCE_S = 120.0
 
 
 class PartError(RuntimeError):
-    """A process that ended, or hung."""
+    """A process that ended, hung, or came to something else than was asked for."""
+
+    def __init__(self, part: str, why: str) -> None:
+        self.part, self.why = part, why
+        super().__init__(f"{part} {why}")
 
 
 class Part:
@@ -42,22 +46,30 @@ class Part:
     def tell(self, **told: object) -> None:
         """Say something; the answer may be taken later."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(told).encode() + b"\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise PartError(self.name, f"ended: {self.last_words()}") from error
 
-    def answer(self) -> Any:
+    def answer(self, patience_s: float = PATIENCE_S) -> Any:
         """The next line that it says."""
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
-            raise PartError(f"{self.name} did not answer within {PATIENCE_S:g} s: {self.last_words()}")
+        if not select.select([self._process.stdout], [], [], patience_s)[0]:
+            raise PartError(self.name, f"did not answer within {patience_s:g} s: {self.last_words()}")
         line = self._process.stdout.readline()
         if not line:
-            raise PartError(f"{self.name} ended: {self.last_words()}")
+            raise PartError(self.name, f"ended: {self.last_words()}")
         return json.loads(line)
 
     def last_words(self) -> str:
+        """The newest line of its log: of a traceback, the error."""
         lines = self._log.read_text(errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
 
     def __enter__(self) -> Self:
         return self
@@ -65,5 +77,4 @@ class Part:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self.close()

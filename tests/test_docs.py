@@ -16,6 +16,7 @@ README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 BUS = ROOT / "docs" / "internals" / "bus.md"
 PROMISES = ROOT / "docs" / "promises.md"
+DECISIONS = ROOT / "docs" / "decisions.md"
 SEEDS = ROOT / "docs" / "seeds.md"
 
 
@@ -120,6 +121,17 @@ def test_the_table_of_streams_is_the_one_in_the_code() -> None:
 
 def test_the_architecture_is_one_page() -> None:
     assert len(ARCHITECTURE.read_text()) <= 10_000
+
+
+def test_every_decision_is_a_bold_sentence_with_its_date_and_short() -> None:
+    areas = DECISIONS.read_text().split("\n## ")[2:]  # behind the index and the words on figures
+    entries = [entry.strip() for area in areas for entry in area.split("\n\n")[1:]]
+    headed = re.compile(r"\*\*.+?\.\*\* \(\d{4}-\d\d-\d\d\) ", re.DOTALL)
+    shapeless = [entry for entry in entries if not headed.match(entry)]
+
+    assert len(entries) > 100
+    assert [entry[:80] for entry in shapeless] == []
+    assert {entry[:80]: len(entry) for entry in entries if len(entry) > 1_500} == {}
 
 
 def test_every_promise_names_a_test_that_exists() -> None:

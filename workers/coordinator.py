@@ -25,6 +25,7 @@ def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, re
         snapshot_every=chosen.snapshot_every,
         quarantine_from=chosen.quarantine_from,
         silence_ns=int(chosen.silence_s * 1e9),
+        mute_rounds=chosen.mute_rounds,
     )
     return seated(chosen.name, rule, keys, redis_reader, redis_writer, chosen.lease_s)
 

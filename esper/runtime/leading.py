@@ -32,6 +32,8 @@ class CoordinatorSettings(settings.Settings):
     """Epoch from which on a rank is sent away whose weights or gradients are not those of most; before, it is told."""
     silence_s: float = Field(5.0, ge=1.0)
     """After so long without a heartbeat of one rank, its whole process group begins anew."""
+    mute_rounds: int = Field(3, ge=1)
+    """A rank that votes in none of so many rounds, though it is heard from its boundary, is given up as if silent."""
     lease_s: float = Field(LEASE_S, ge=0.5, le=60.0)
     """Of several coordinators one leads; another takes over when nothing was heard of it for so long."""
 

@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Sequence
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.digest import barrier_digest
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Decision
 from esper.tamiyo.barrier import Barrier, Released, of_replicas, to_quarantine
 from esper.tamiyo.docket import Docket, entries_of
-from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
+from esper.tamiyo.judge import Judge, Waiting
 from esper.tamiyo.last_said import LastSaid
+from esper.tamiyo.mutes import MUTE_ROUNDS, Mutes
 from esper.tamiyo.outcome import Entry, Outcome, refuse
 from esper.tamiyo.overdue import SILENCE_NS, overdue
 from esper.tamiyo.roster import Roster
-from esper.tamiyo.verdicts import judged, receipt_of, refusal_of, taken_over
+from esper.tamiyo.verdicts import commit_of, judged, receipt_of, refusal_of, taken_over
 from esper.tamiyo.world import World
 
 ROUNDS_UNSEEN = 1_000
@@ -31,17 +31,23 @@ class Coordinator:
     """
 
     def __init__(
-        self, name: str, *, snapshot_every: int = 1000, quarantine_from: int = 100, silence_ns: int = SILENCE_NS
+        self,
+        name: str,
+        *,
+        snapshot_every: int = 1000,
+        quarantine_from: int = 100,
+        silence_ns: int = SILENCE_NS,
+        mute_rounds: int = MUTE_ROUNDS,
     ) -> None:
         """`quarantine_from`: the first epoch in which a rank that a majority calls different is sent away.
 
         `silence_ns`: since the last heartbeat of one rank of a process group; then all of them are to begin anew. Of
-        replicas only the silent one.
+        replicas only the silent one. `mute_rounds`: the same of one that votes in none of so many, though it is heard.
         """
         self.name = name
         self.barrier: Barrier | None = None
         self._snapshot_every, self._quarantine_from = snapshot_every, quarantine_from
-        self._roster, self._silence_ns = Roster(), silence_ns
+        self._roster, self._silence_ns, self._mutes = Roster(), silence_ns, Mutes(mute_rounds)
         self._must_form = self._is_void = False
         self._docket = Docket()
         self._votes: list[Entry] = []
@@ -105,6 +111,7 @@ class Coordinator:
         if self.barrier.num_counted == num_counted:
             return Outcome(done=[entry])
         self._votes.append(entry)
+        self._mutes.voted(vote.worker)
         return Outcome() if released is None else self._commit(released, now_ns)
 
     def on_command(self, stream: str, opened: Opened, now_ns: int = 0) -> Outcome:
@@ -233,6 +240,7 @@ class Coordinator:
             number = max(number, self._roster.newest_applied) + ROUNDS_UNSEEN
         self.barrier = Barrier(self._roster.names, generation + 1, number)
         self._must_form = self._is_void = False
+        self._mutes.begin_anew()
         outcome.left += self._roster.settle()
         others_go_on = not (self._roster.is_group or self._roster.is_anew)
         if old is not None and not others_go_on:
@@ -246,15 +254,19 @@ class Coordinator:
         hung = self._roster.hung(self._silence_ns, now_ns)
         if not hung or self.barrier is None:
             return
-        self._must_form = True
         if not self.barrier.is_open:
             outcome.decisions.append(self._proposal(self.barrier, now_ns))
-        silence = f"{', '.join(hung)} said nothing for {self._silence_ns / 1e9:g} s"
+        self._give_up(hung, f"said nothing for {self._silence_ns / 1e9:g} s", outcome)
+
+    def _give_up(self, workers: Sequence[str], why: str, outcome: Outcome) -> None:
+        """By the open round."""
+        self._must_form = True
         fate = "the process group ends, to begin anew from the newest common checkpoint"
         if not self._roster.is_group:
-            outcome.evicted_alone += hung
+            outcome.evicted_alone += workers
             fate = "evicted alone, to join again from its newest checkpoint"
-        self._abort(pb.ReasonCode.REASON_TIMEOUT, f"{silence}: {fate}", outcome, self._roster.evict(hung))
+        detail = f"{', '.join(workers)} {why}: {fate}"
+        self._abort(pb.ReasonCode.REASON_TIMEOUT, detail, outcome, self._roster.evict(workers))
 
     def _expire(self, now_ns: int, outcome: Outcome) -> None:
         barrier = self.barrier
@@ -265,7 +277,10 @@ class Coordinator:
             outcome.done += self._take_votes()
         elif (why := overdue(barrier, self._roster, now_ns)) is not None:
             self._is_void = why.unheeded
-            self._abort(why.reason, why.detail, outcome)
+            if mute := self._mutes.over(barrier, self._roster):
+                self._give_up(mute, f"voted in none of {self._mutes.most} rounds, though it was heard", outcome)
+            else:
+                self._abort(why.reason, why.detail, outcome)
 
     def _abort(
         self, reason: pb.ReasonCode, detail: str, outcome: Outcome, evicted: Sequence[pb.EvictedProcess] = ()
@@ -300,25 +315,9 @@ class Coordinator:
         self._docket.pass_refused()
         if carried is not None:  # one rank may have changed its weights just before its vote, another just after it
             released = released._replace(deviating=(), digests_compared=False)
-        requests = taken_over(released.votes, judge)
-        commit = pb.BarrierCommit(
-            version=1,
-            round=released.round,
-            roster_generation=released.generation,
-            effective_step=released.effective_step,
-            commands=commands,
-            digest=barrier_digest(released.effective_step, commands, requests),
-            commands_position=self._docket.positions[COMMANDS],
-            optimizer_position=self._docket.positions[OPTIMIZER],
-            requests=requests,
-            snapshot=released.effective_step >= self._next_snapshot,
-            deviating=released.deviating,
-            digests_compared=released.digests_compared,
-            deviating_gradients=released.deviating_gradients,
-            quarantined=to_quarantine(released, self._quarantine_from),
-            latency_ms=released.latency_ms,
-            epoch=released.epoch,
-        )
+        commit = commit_of(released, commands, taken_over(released.votes, judge), self._docket.positions)
+        commit.snapshot = released.effective_step >= self._next_snapshot
+        commit.quarantined.extend(to_quarantine(released, self._quarantine_from))
         self._note_commit(commit)
         self._last_said.note(commit)
         self._roster.decided()

@@ -284,3 +284,9 @@ class Roster:
         away = {member.worker for member in self._members.values() if member.is_away}
         workers = [worker for worker in workers if worker not in away]
         return [worker for worker in workers if now_ns - max(heard.get(worker, 0), since_ns) >= timeout_ns]
+
+    def at_boundary(self, workers: Collection[str], since_ns: int) -> list[str]:
+        """Those of the workers that came to a boundary since then, and have not said that they leave it."""
+        spoke = [member for member in self._members.values() if member.spoke_ns >= since_ns]
+        here = {member.worker for member in spoke if not (member.is_away or member.has_left)}
+        return [worker for worker in workers if worker in here]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
 from esper.tamiyo.barrier import Released
-from esper.tamiyo.judge import Judge, Waiting
+from esper.tamiyo.judge import COMMANDS, OPTIMIZER, Judge, Waiting
 from esper.tamiyo.outcome import Outcome, refuse
 
 
@@ -42,6 +43,31 @@ def taken_over(votes: Iterable[pb.BarrierVote], judge: Judge) -> list[pb.SeedReq
         for request in vote.requests:
             wanted.setdefault((request.seed_id, request.operation), request)
     return [request for request in wanted.values() if judge.take_over(request)]
+
+
+def commit_of(
+    released: Released,
+    commands: list[pb.CommittedCommand],
+    requests: list[pb.SeedRequest],
+    positions: Mapping[str, str],
+) -> pb.BarrierCommit:
+    """What is decided, and how far each log is judged."""
+    return pb.BarrierCommit(
+        version=1,
+        round=released.round,
+        roster_generation=released.generation,
+        effective_step=released.effective_step,
+        commands=commands,
+        digest=barrier_digest(released.effective_step, commands, requests),
+        commands_position=positions[COMMANDS],
+        optimizer_position=positions[OPTIMIZER],
+        requests=requests,
+        deviating=released.deviating,
+        digests_compared=released.digests_compared,
+        deviating_gradients=released.deviating_gradients,
+        latency_ms=released.latency_ms,
+        epoch=released.epoch,
+    )
 
 
 def refusal_of(name: str, waiting: Waiting, error: RefusedError, now_ns: int) -> pb.CommandReceipt:

@@ -30,6 +30,24 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "one_that_votes_on_nothing_holds_up_all_rounds",
+        "esper/tamiyo/mutes.py",
+        "if self._rounds[worker] >= self.most]",
+        "if self.most < 0]",
+        (
+            "tests/test_mutes.py::test_a_group_with_a_rank_that_votes_on_nothing_begins_anew_after_three_rounds",
+            "tests/test_mutes.py"
+            "::test_a_replica_that_votes_on_nothing_is_evicted_alone_and_what_waits_is_carried_out_by_the_others",
+        ),
+    ),
+    Mutant(
+        "one_that_compiles_is_given_up_as_it_does_not_vote",
+        "esper/tamiyo/mutes.py",
+        "roster.at_boundary(barrier.missing, barrier.proposed_ns + ARRIVED_NS)",
+        "barrier.missing",
+        ("tests/test_mutes.py::test_a_compilation_is_waited_for_said_or_not",),
+    ),
+    Mutant(
         "a_new_leader_takes_others_for_those_that_voted",
         "esper/tamiyo/coordinator.py",
         "self._roster.expect(decision.roster, decision.incarnations)",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.faults.check import conserved, exactly_once, in_order, judge
-from tests.faults.history import History, Record
+from tests.faults.history import History, Record, whole_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -131,3 +133,20 @@ def test_histories_are_read_from_the_files_of_all_roles(tmp_path: Path) -> None:
         "sum counted: 5.0; acknowledged 10, and 0 in doubt",
         "values counted: 1; acknowledged 2, and 0 in doubt",
     ]
+
+
+def test_a_line_that_is_being_written_is_left_for_a_later_look() -> None:
+    class Growing(io.RawIOBase):
+        """A file whose writer is slow: each look comes to its end once more."""
+
+        parts = iter([b"first\nsec", b"", b"ond\n", b""])
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, room: Any) -> int:
+            part = next(self.parts)
+            room[: len(part)] = part
+            return len(part)
+
+    assert whole_lines(io.BufferedReader(Growing())) == [b"first\n"]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 Record: TypeAlias = dict[str, Any]
 
@@ -42,10 +42,14 @@ class History:
         os.close(self._descriptor)
 
 
+def whole_lines(file: IO[bytes]) -> list[bytes]:
+    """Those from where the file stands. The last one may be cut short, by a kill or since it is being written now."""
+    there = file.read()
+    return there[: there.rfind(b"\n") + 1].splitlines(keepends=True)
+
+
 def records(directory: Path, role: str = "*") -> Iterator[Record]:
     """Every whole line of every log of a role, file by file. A line cut short by a kill at the very end is left out."""
     for path in sorted(directory.glob(f"{role}-*.jsonl")):
-        with path.open("rb") as lines:
-            for line in lines:
-                if line.endswith(b"\n"):
-                    yield json.loads(line)
+        with path.open("rb") as file:
+            yield from map(json.loads, whole_lines(file))

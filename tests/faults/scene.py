@@ -16,7 +16,7 @@ from esper.bus import names
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.faults.accounts import Accounts
-from tests.faults.history import Record
+from tests.faults.history import Record, whole_lines
 from tests.faults.nursery import nursed
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Result
@@ -34,9 +34,9 @@ class Tail:
     def records(self) -> defaultdict[str, list[Record]]:
         """By what happened."""
         for path in sorted(self._directory.glob(f"{self._role}-*.jsonl")):
-            with path.open("rb") as lines:
-                lines.seek(self._positions.get(path, 0))
-                whole = [line for line in lines.readlines() if line.endswith(b"\n")]
+            with path.open("rb") as file:
+                file.seek(self._positions.get(path, 0))
+                whole = whole_lines(file)
             self._positions[path] = self._positions.get(path, 0) + sum(map(len, whole))
             for record in map(json.loads, whole):
                 self._records[record["what"]].append(record)

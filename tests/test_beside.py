@@ -238,3 +238,19 @@ async def test_an_eviction_is_known_by_who_began_before_its_first_heartbeat(stee
         trainer.control.send(encode(pb.ToRuntime(record=record)) + encode(pb.ToRuntime(begin=pb.Begin())))
         with pytest.raises(EvictedError, match="given up"):
             await serves(beside)
+
+
+async def test_what_its_trainer_resumes_is_known_to_a_runtime_that_is_started_anew(steered: Run) -> None:
+    record = pb.RunRecord(version=1, worker=ME, incarnation=7, world_size=1, began=pb.RunBegan(resumed=True))
+
+    async with steered.runtime() as (beside, trainer):
+        beside.recaller = Recaller(steered.redis, steered.run_id, ME, {}, beside.clock)
+        beside.is_replica = True
+        trainer.control.send(encode(pb.ToRuntime(record=record)))
+        serving = asyncio.create_task(serves(beside))
+        while not await steered.redis.xlen(key(steered.run_id, "receipts")):
+            assert not serving.done()
+        trainer.hang_up()
+        await serving
+
+    assert beside.following.inherits

@@ -73,6 +73,7 @@ class Beside:
     look_up_s: float = LOOK_UP_S
     pulse: Pulse | None = None  # given: it beats for a trainer that is away from its boundary
     recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
+    is_replica: bool = False
     decided: str = ""
     """Entry of the newest decision when the trainer began."""
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -160,7 +161,10 @@ class Beside:
 
     def _tell(self, messages: list[pb.ToTrainer]) -> None:
         for message in messages:
-            if message.HasField("commit"):  # first: whoever keeps the state that it leads to keeps this with it
+            if message.WhichOneof("message") in (
+                "commit",
+                "recalled",
+            ):  # first: whoever keeps the state that it leads to keeps this with it
                 for fields in in_parts(self.windows.tell()):
                     self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=fields)))
             self.lanes.tell(message)
@@ -182,6 +186,7 @@ class Beside:
                         await self._settle_applied()
                 case "record":
                     self.following.orders.incarnation = message.record.incarnation
+                    self.following.inherits |= self.is_replica and message.record.began.resumed
                     await self._publish("receipts", self._placed(message.record))
                 case "recall":
                     await self._recall(message.recall)
@@ -212,6 +217,7 @@ class Beside:
                 await self._publish("heartbeats", beat, keep=False)
 
     async def _recall(self, asked: pb.Recall) -> None:
+        self.following.inherits = self.is_replica  # who asks for this resumes
         found = [] if self.recaller is None else await self.recaller.recall(asked, entry_order(self.decided))
         for order in found:
             self.lanes.tell(pb.ToTrainer(recalled=pb.Recalled(orders=[order])))

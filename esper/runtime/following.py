@@ -33,6 +33,8 @@ class Following:
     now_ms: Callable[[], int]
     orders: Orders = field(default_factory=Orders)
     refusals: Refusals = field(default_factory=Refusals)
+    inherits: bool = False
+    """Whether this is a replica that resumes: what is decided on the vote of its last trainer is its to carry out."""
     _again: dict[int, pb.RoundApplied | None] = field(default_factory=dict)
     _answered: set[int] = field(default_factory=set)  # of these
 
@@ -87,6 +89,8 @@ class Following:
             if decision.round in self._again:
                 return [], self._held_over(decision, delivery, settlement)
             if isinstance(decision, pb.BarrierCommit) and self.orders.is_unanswered(decision, delivery):
+                if self.inherits and self.orders.inherit(decision, delivery):
+                    return self.orders.on_commit(decision, delivery)
                 self._disown(decision, settlement)
             return [], [delivery]
         match decision:

@@ -51,9 +51,11 @@ class Orders:
     _refused: dict[int, dict[tuple[str, EntryId], str]] = field(default_factory=dict)
     _gone: set[tuple[str, EntryId]] = field(default_factory=set)  # of what is awaited
     _unasked: set[int] = field(default_factory=set)
+    _inherited: set[int] = field(default_factory=set)
     _decided: int = 0
     _past_round: int = 0
     _past_token: int = 0
+    _past_roster: tuple[str, ...] = ()
     _past_decided: int = 0
     _generation: int = 0
     _succession: Succession = field(default_factory=Succession)
@@ -114,7 +116,9 @@ class Orders:
         if self._leaves_out(decision):
             self._unasked.add(decision.round)
             return True
-        if not isinstance(decision, pb.BarrierProposal):
+        if isinstance(decision, pb.BarrierProposal):
+            self._past_roster = tuple(decision.roster)
+        else:
             self._unasked.discard(decision.round)
             self._past_decided = decision.round
         self._past_round, self._past_token = max(self._past_round, decision.round), decision.lease_token
@@ -129,6 +133,17 @@ class Orders:
             return delivery.attempts > 1
         is_first, self._past_decided = commit.round > self._past_decided, max(commit.round, self._past_decided)
         return is_first
+
+    def inherit(self, commit: pb.BarrierCommit, delivery: Delivery) -> bool:
+        """Have this carried out for the trainer before, which voted on it, if others go on by it; whether they do.
+
+        To be asked of a replica that resumes: its last checkpoint lies before that vote. What was decided before it
+        began it recalls by itself.
+        """
+        is_open = commit.round == self._past_round and len(self._past_roster) > 1
+        if is_open and entry_order(delivery.entry_id) > self.past:
+            self._inherited.add(commit.round)
+        return commit.round in self._inherited
 
     def on_proposal(self, proposal: pb.BarrierProposal, delivery: Delivery) -> Step:
         """Return what the trainer must hear, and what can be acknowledged at once."""
@@ -248,6 +263,8 @@ class Orders:
                 return pb.ToTrainer(abort=decision)
             case pb.BarrierCommit():
                 order = self._order(decision, delivery)
+                if order is not None and decision.round in self._inherited:
+                    return pb.ToTrainer(recalled=pb.Recalled(orders=[order]))
                 return None if order is None else pb.ToTrainer(commit=order)
 
     def _order(self, commit: pb.BarrierCommit, delivery: Delivery) -> pb.CommitOrder | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -226,6 +226,8 @@ class Exchange:
                 self.foreseen.append(message.foreseen)
             case "windows":
                 self._keep(message.windows.fields)
+            case "recalled" if self._is_recalled:
+                self._inherit(message.recalled.orders)
             case "recalled":
                 self._recalled += message.recalled.orders
                 self._is_recalled = message.recalled.is_last
@@ -233,6 +235,10 @@ class Exchange:
                 self._backoff_s = FLUSH_S
             case "failed":
                 raise TrainingError(message.failed.sentence)
+
+    def _inherit(self, orders: Iterable[pb.CommitOrder]) -> None:
+        """What was decided since, on a vote of the trainer before this one; a runtime that is new may tell it again."""
+        self.boundary.recall(order for order in orders if order.commit.round not in self.boundary.again)
 
     def _keep(self, windows: Mapping[str, bytes]) -> None:
         for name, value in windows.items():

@@ -121,6 +121,8 @@ class Life:
 
     logs: Logs
     past: str = ""
+    is_replica: bool = False
+    resumes: bool = False
     step: int = 1
     boundary: Boundary = field(default_factory=Boundary)
     carried_out: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)
@@ -138,6 +140,7 @@ class Life:
         asked = pb.Recall(after=kept.decided, roster_generation=1)
         found = at_once(self.recaller().recall(asked, entry_order(self.past)))
         self.boundary.recall(still_to_do(found, kept.step, lambda to_step, step: True))
+        self.resumes = True
         self.start_runtime()
 
     def start_runtime(self) -> None:
@@ -149,6 +152,7 @@ class Life:
         at_once(self.recaller().take_up(orders, *self.logs.read_before("decisions")))
         openers = {log: _opener(log, self.guards[log]) for log in LOGS}
         self.runtime = Following(RUN, ME, openers, lambda message: message.SerializeToString(), lambda: NOW_MS, orders)
+        self.runtime.inherits = self.is_replica and self.resumes
         self.again = {log: list(self.logs.pending[log]) for log in LOGS}
         self.told = []
         self.runtime.begin(self.boundary.again)
@@ -193,6 +197,10 @@ class Life:
                 self._note("commit", message.commit.commit.round)
                 if (answer := self.boundary.on_commit(message.commit)) is not None:
                     self.answer(answer)
+            case "recalled":
+                [order] = message.recalled.orders
+                self._note("commit", order.commit.round)
+                self.boundary.recall(message.recalled.orders)
             case "abort":
                 self._note("abort", message.abort.round)
                 self.boundary.on_abort(message.abort)

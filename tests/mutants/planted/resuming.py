@@ -71,4 +71,21 @@ MUTANTS = (
         "redis.call('DEL', KEYS[1])",
         ("tests/test_turns.py::test_a_turn_that_another_has_by_now_is_left_to_it",),
     ),
+    Mutant(
+        "what_others_go_on_by_is_left_out_by_a_replica_that_resumes",
+        "esper/runtime/following.py",
+        "if self.inherits and self.orders.inherit(decision, delivery):",
+        "if self.inherits and decision.round < 0:",
+        (
+            "tests/test_inherited.py::test_it_takes_effect_at_its_step_whatever_is_read_first",
+            "tests/test_inherited.py::test_a_runtime_that_is_killed_meanwhile_lets_it_be_answered_once",
+        ),
+    ),
+    Mutant(
+        "an_order_that_is_told_again_is_carried_out_again",
+        "esper/session/exchange.py",
+        "for order in orders if order.commit.round not in self.boundary.again)",
+        "for order in orders)",
+        ("tests/test_inherited.py::test_a_trainer_that_has_begun_takes_one_more_order_once",),
+    ),
 )

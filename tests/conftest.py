@@ -18,6 +18,8 @@ from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
 from esper.client import Controller
+from tests.faults.nursery import nursed
+from tests.forked_kit import PRELOADED, Forge
 from tests.scripted import ScriptedRun, listed
 
 pytest_plugins = ["tests.stuck"]
@@ -101,6 +103,15 @@ def redis_url(short_directory: Path, request: pytest.FixtureRequest) -> Iterator
     binary, resp = request.config.getoption("--redis-server"), request.config.getoption("--resp")
     with EmbeddedRedis(short_directory / "suite", binary=binary) as server:
         yield server.url if resp == "2" else f"{server.url}?protocol={resp}"
+
+
+@pytest.fixture(scope="session")
+def forge(short_directory: Path) -> Iterator[Forge]:
+    """Commands and processes without what each would import anew."""
+    place = short_directory / "forge"
+    place.mkdir()
+    with nursed(place, PRELOADED) as cradle:
+        yield Forge(cradle)
 
 
 @pytest.fixture

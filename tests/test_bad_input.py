@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -26,8 +24,8 @@ from esper.leyline.kinds import Role
 from esper.runtime import access, process
 from esper.runtime.timekeeping import look_again
 from esper.tolaria.rows import Rows
+from tests.forked_kit import Forge, module
 
-ROOT = Path(__file__).parents[1]
 NOWHERE = "unix:///nonexistent/redis.sock"
 
 
@@ -37,10 +35,8 @@ def keyring(directory: Path, run_id: str, *roles: Role) -> Path:
     return path
 
 
-def start(worker: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "ESPER_REGIONS": "r0", **environment}
-    command = [sys.executable, "-m", f"esper.workers.{worker}"]
-    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=150)
+def start(forge: Forge, worker: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return forge.ended(module(f"esper.workers.{worker}"), environment={"ESPER_REGIONS": "r0", **environment})
 
 
 def attach(**options: object) -> None:
@@ -66,8 +62,10 @@ def test_what_is_of_another_kind_than_attach_takes_is_named(given: dict[str, obj
 
 
 @pytest.mark.parametrize("worker", ["coordinator", "regional", "global_"])
-def test_a_worker_for_an_unknown_run_says_so_in_one_line_and_exits_with_2(worker: str, tmp_path: Path) -> None:
-    answer = start(worker, ESPER_RUN="nosuch", XDG_RUNTIME_DIR=str(tmp_path))
+def test_a_worker_for_an_unknown_run_says_so_in_one_line_and_exits_with_2(
+    worker: str, forge: Forge, tmp_path: Path
+) -> None:
+    answer = start(forge, worker, ESPER_RUN="nosuch", XDG_RUNTIME_DIR=str(tmp_path))
 
     assert answer.returncode == 2
     assert answer.stdout == ""
@@ -75,11 +73,12 @@ def test_a_worker_for_an_unknown_run_says_so_in_one_line_and_exits_with_2(worker
     assert "no live run is called 'nosuch'; live runs: none" in answer.stderr
 
 
-def test_a_port_in_use_is_named(redis_url: str, run_id: str, tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(forge: Forge, redis_url: str, run_id: str, tmp_path: Path) -> None:
     path = keyring(tmp_path, run_id, Role.REGIONAL)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         answer = start(
+            forge,
             "regional",
             ESPER_RUN=run_id,
             ESPER_REDIS_URL=redis_url,

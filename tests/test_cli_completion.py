@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,20 +14,16 @@ from esper.cli.main import app
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from tests.forked_kit import Forge, script
 from tests.scripted import ScriptedRun, seed_state
 
 
-def offered(line: str, **environment: str) -> list[str]:
+def offered(forge: Forge, line: str, **environment: str) -> list[str]:
     """As bash asks, in a process of its own: what may stand for the last word of the line."""
     words = line.split(" ")
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_ESPER_COMPLETE": "complete_bash"}
-    answer = subprocess.run(
-        [sys.executable, "-P", "-c", "from esper.cli.main import app; app(prog_name='esper')"],
-        env={**os.environ, **asked, **environment},
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
+    program = script("from esper.cli.main import app; app(prog_name='esper')")
+    answer = forge.ended(program, environment={**asked, **environment})
     assert (answer.returncode, answer.stderr) == (0, "")
     return answer.stdout.split()
 
@@ -99,7 +92,7 @@ def test_blueprints_are_offered_by_the_names_that_they_have() -> None:
     assert set(completing.blueprints(None)) == set(BLUEPRINTS)
 
 
-def test_a_redis_that_is_away_offers_nothing_and_holds_nobody(tmp_path: Path) -> None:
+def test_a_redis_that_is_away_offers_nothing_and_holds_nobody(forge: Forge, tmp_path: Path) -> None:
     away = {"ESPER_RUN": "gone", "ESPER_REDIS_URL": f"unix://{tmp_path}/none.sock", "ESPER_KEYRING": "none.json"}
 
-    assert offered("esper publish cull ", **away) == []
+    assert offered(forge, "esper publish cull ", **away) == []

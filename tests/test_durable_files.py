@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,6 +15,7 @@ from esper.cli.main import app
 from esper.errors import SettingError
 from esper.leyline.keyring import MasterKeyring
 from esper.runtime import logbook
+from tests.forked_kit import ENDED_S, Forge, script
 from tests.log_kit import toy
 
 
@@ -55,18 +54,19 @@ def test_a_device_that_takes_nothing_stays_and_is_told(words: list[str], log: Pa
 
 
 @pytest.mark.parametrize("takes", ["log", "place"])
-def test_what_goes_to_dev_stdout_goes_into_the_pipe_that_it_is(takes: str, log: Path) -> None:
+def test_what_goes_to_dev_stdout_goes_into_the_pipe_that_it_is(takes: str, log: Path, forge: Forge) -> None:
     programs = {
         "log": f"from esper.cli.main import app; app(['log', {str(log)!r}, '--out', '/dev/stdout'])",
         "place": "from pathlib import Path\nfrom esper.bench.output.placed import place\n"
         "place('a report', Path('/dev/stdout'))",
     }
 
-    ended = subprocess.run([sys.executable, "-P", "-c", programs[takes]], capture_output=True, timeout=150)
+    with forge.talking(script(programs[takes])) as (process, output, errors):
+        said = output.read()
 
-    assert (ended.returncode, ended.stderr) == (0, b"")
+        assert (process.wait(ENDED_S), errors.read()) == (0, "")
     wanted = {"log": b"".join(logbook.read_file(log).lines()), "place": b"a report"}
-    assert ended.stdout.startswith(wanted[takes])
+    assert said.encode().startswith(wanted[takes])
 
 
 @pytest.mark.parametrize("is_there", [True, False])

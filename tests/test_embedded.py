@@ -19,6 +19,7 @@ import pytest
 from esper.bus import connect, embedded
 from esper.bus.embedded import EmbeddedRedis
 from esper.errors import BusError, SettingError
+from tests.forked_kit import ENDED_S, Forge, script
 
 PARENT = """
 import sys
@@ -114,18 +115,16 @@ def test_a_start_that_fails_says_what_the_server_said(short_directory: Path) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_esper_redis_prints_its_url_and_a_signal_leaves_nothing_behind(number: signal.Signals) -> None:
-    command = [sys.executable, "-c", "from esper.cli.redis import app; app()"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    place = Path(process.stdout.readline().strip().removeprefix("unix://"))
-    there = place.exists()
+def test_esper_redis_prints_its_url_and_a_signal_leaves_nothing_behind(number: signal.Signals, forge: Forge) -> None:
+    with forge.talking(script("from esper.cli.redis import app; app()")) as (process, output, _):
+        place = Path(output.readline().strip().removeprefix("unix://"))
+        there = place.exists()
 
-    process.send_signal(number)
-    process.communicate()
+        process.send_signal(number)
+        status = process.wait(ENDED_S)
 
     assert there
-    assert process.returncode == 0
+    assert status == 0
     assert not place.parent.exists()
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import structlog
 
 from esper.cli.quiet import log_to
 from esper.runtime.logging import Lines
+from tests.forked_kit import Forge, script
 
 WORKER = """
 import structlog
@@ -41,16 +40,9 @@ def test_what_is_logged_stands_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_worker_outlives_a_full_disk(unbuffered: str) -> None:
+def test_a_worker_outlives_a_full_disk(unbuffered: str, forge: Forge) -> None:
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-P", "-c", WORKER],
-            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-            stdout=subprocess.PIPE,
-            stderr=full,
-            text=True,
-            timeout=150,
-        )
+        ended = forge.ended(script(WORKER), stderr=full.fileno(), environment={"PYTHONUNBUFFERED": unbuffered})
 
     assert (ended.returncode, ended.stdout) == (0, "goes on\n")
 

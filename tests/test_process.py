@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
+from typing import Any
 
 import pytest
+
+from tests.forked_kit import ENDED_S, Forge, script
 
 PROCESS = """
 import asyncio
@@ -26,43 +27,37 @@ process.run(main)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_process_finish(number: signal.Signals) -> None:
-    process = started("await stopping.wait()")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
+def test_a_signal_lets_the_process_finish(number: signal.Signals, forge: Forge) -> None:
+    with forge.talking(running("await stopping.wait()")) as (process, output, _):
+        assert output.readline() == "up\n"
 
-    process.send_signal(number)
-    rest, _ = process.communicate()
+        process.send_signal(number)
 
-    assert (rest, process.returncode) == ("down\n", 0)
+        assert (output.read(), process.wait(ENDED_S)) == ("down\n", 0)
 
 
-def test_a_second_signal_ends_it_at_once() -> None:
-    process = started("await stopping.wait(); print('stopping', flush=True); await asyncio.Event().wait()")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
+def test_a_second_signal_ends_it_at_once(forge: Forge) -> None:
+    body = "await stopping.wait(); print('stopping', flush=True); await asyncio.Event().wait()"
+    with forge.talking(running(body)) as (process, output, _):
+        assert output.readline() == "up\n"
 
-    process.send_signal(signal.SIGTERM)
-    assert process.stdout.readline() == "stopping\n"
-    process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate()
+        process.send_signal(signal.SIGTERM)
+        assert output.readline() == "stopping\n"
+        process.send_signal(signal.SIGTERM)
 
-    assert (rest, process.returncode) == ("", 1)
+        assert (output.read(), process.wait(ENDED_S)) == ("", 1)
 
 
 @pytest.mark.parametrize(
     ("body", "status"), [("raise BusError('gone')", 1), ("raise SettingError('ESPER_X', 1, 'two')", 2)]
 )
-def test_an_error_of_ours_is_one_line_and_an_exit_status(body: str, status: int) -> None:
-    process = started(body)
-    _, said = process.communicate()
+def test_an_error_of_ours_is_one_line_and_an_exit_status(body: str, status: int, forge: Forge) -> None:
+    ended = forge.ended(running(body))
 
-    assert process.returncode == status
-    assert len(said.splitlines()) == 1
-    assert "process.failed" in said
+    assert ended.returncode == status
+    assert len(ended.stderr.splitlines()) == 1
+    assert "process.failed" in ended.stderr
 
 
-def started(body: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROCESS.format(body=body)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def running(body: str) -> dict[str, Any]:
+    return script(PROCESS.format(body=body))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -16,6 +13,8 @@ from typer.testing import CliRunner
 
 from esper.cli.main import app
 from esper.runtime.procs import look
+from tests.faults.nursery import Born
+from tests.forked_kit import Forge, module
 from tests.log_kit import toy
 from tests.system.processes import seconds_until
 
@@ -36,22 +35,14 @@ STARTED_S, ENDED_S = 100.0, 60.0
 
 
 @pytest.fixture
-def replay(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def replay(forge: Forge, tmp_path: Path) -> Iterator[Born]:
     """Of a run of two ranks; what is started instead of its script sleeps, and has started another."""
     toy().save(tmp_path / "run.jsonl")
     (tmp_path / "sleeper.py").write_text(SLEEPER)
     (tmp_path / "temporary").mkdir()
-    words = ["-P", "-m", "esper.cli.main", "replay", "run.jsonl", "--script", "sleeper.py"]
-    with subprocess.Popen(
-        [sys.executable, *words],
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
-        text=True,
-        # A suite started by nohup is told to ignore it, and what it starts would inherit that.
-        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),
-    ) as process:
+    program = module("esper.cli.main", "replay", "run.jsonl", "--script", "sleeper.py")
+    with forge.talking(program, {"TMPDIR": str(tmp_path / "temporary")}, tmp_path) as (process, _, _):
         yield process
-        process.kill()
 
 
 def started(folder: Path) -> list[list[int]]:
@@ -65,7 +56,7 @@ def lives(pid: int) -> bool:
 
 
 @pytest.fixture
-def pids(replay: subprocess.Popen[str], tmp_path: Path) -> Iterator[list[list[int]]]:
+def pids(replay: Born, tmp_path: Path) -> Iterator[list[list[int]]]:
     """Of the ranks, once all have come up. None of them outlives the test."""
     yield (found := started(tmp_path))
     for pid in filter(lives, chain.from_iterable(found)):
@@ -74,7 +65,7 @@ def pids(replay: subprocess.Popen[str], tmp_path: Path) -> Iterator[list[list[in
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_replay_that_is_told_to_end_ends_all_that_it_has_begun(
-    replay: subprocess.Popen[str], pids: list[list[int]], number: signal.Signals, tmp_path: Path
+    replay: Born, pids: list[list[int]], number: signal.Signals, tmp_path: Path
 ) -> None:
     replay.send_signal(number)
     status = replay.wait(ENDED_S)
@@ -83,7 +74,7 @@ def test_a_replay_that_is_told_to_end_ends_all_that_it_has_begun(
     assert (status, list((tmp_path / "temporary").iterdir())) == (130, [])
 
 
-def test_the_ranks_of_a_replay_that_is_killed_end_with_it(replay: subprocess.Popen[str], pids: list[list[int]]) -> None:
+def test_the_ranks_of_a_replay_that_is_killed_end_with_it(replay: Born, pids: list[list[int]]) -> None:
     replay.kill()
     replay.wait(ENDED_S)
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def without_a_reader() -> Iterator[int]:
+    """The end to write to of a pipe whose reader has left."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        yield writing
+    finally:
+        os.close(writing)
 
 
 def unread(
     arguments: Sequence[str], *, environment: Mapping[str, str], timeout_s: float, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python with these; its standard output is a pipe whose reader has left."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
+    """Run Python with these; nobody reads its standard output."""
+    with without_a_reader() as writing:
         return subprocess.run(
             [sys.executable, "-P", *arguments],
             cwd=folder,
@@ -25,5 +35,3 @@ def unread(
             text=True,
             timeout=timeout_s,
         )
-    finally:
-        os.close(writing)

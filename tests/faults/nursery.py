@@ -107,16 +107,20 @@ class Forked(Child):
 
 
 class Born:
-    """What the nursery tells of a child: its id at once, how it ended when it has."""
+    """What the nursery tells of a child: its id at once, how it ended when it has.
 
-    def __init__(self, place: Path, order: Mapping[str, Any]) -> None:
-        self.args = order["module"]
+    `streams` are descriptors of its standard input, output and error; without them its output goes to the order's log.
+    """
+
+    def __init__(self, place: Path, order: Mapping[str, Any], streams: Sequence[int] = ()) -> None:
+        self.args = order.get("module", "-c")
         self._code: int | None = None
         self._told = b""
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.settimeout(BORN_S)
         self._connection.connect(str(place))
-        self._connection.sendall(json.dumps(order).encode() + b"\n")
+        line = json.dumps(order).encode() + b"\n"
+        self._connection.sendall(line[socket.send_fds(self._connection, [line], streams) :])
         self.pid = int(self._line())
 
     @property

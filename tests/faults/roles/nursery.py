@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import io
 import json
 import os
 import runpy
@@ -13,7 +14,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from esper.runtime.collecting import end_soon, loading
 
@@ -53,7 +54,9 @@ def attend(listener: socket.socket) -> None:
                 connection, _ = listener.accept()
                 pid = os.fork()
                 if pid == 0:
-                    be_born(connection, [events.fileno(), listener.fileno(), *born])
+                    events.close()
+                    listener.close()
+                    be_born(connection, [*born])
                     return
                 birth = Birth(pid, os.pidfd_open(pid), connection)
                 born[birth.pidfd] = asked[connection.fileno()] = birth
@@ -110,18 +113,48 @@ def be_born(connection: socket.socket, inherited: Sequence[int]) -> None:
     """Leader of a session of its own, dead as soon as the parent is; then the role."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
-    for descriptor in inherited:
-        os.close(descriptor)
-    with connection.makefile("rb") as lines:
-        order = json.loads(lines.readline())
-    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    os.environ.update(order["environment"])
+    for pidfd in inherited:
+        os.close(pidfd)
+    order, streams = heard(connection)
+    dress(order, streams)
     connection.sendall(f"{os.getpid()}\n".encode())
     connection.close()
-    sys.argv = [order["module"], json.dumps(order["arguments"])]
-    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    carry_out(order)
+
+
+def heard(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """An order, and the descriptors that came with it: standard input, output and error, or none."""
+    line, streams, *_ = socket.recv_fds(connection, 1 << 16, 3)
+    while not line.endswith(b"\n"):
+        line += connection.recv(1 << 16)
+    return json.loads(line), streams
+
+
+def dress(order: dict[str, Any], streams: Sequence[int]) -> None:
+    """Streams, folder and environment of its own."""
+    if streams:
+        for descriptor, stream in enumerate(streams):
+            os.dup2(stream, descriptor)
+            os.close(stream)
+    else:
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for descriptor in (1, 2):
+            os.dup2(log, descriptor)
+    os.environ.update(order["environment"])
+    os.chdir(order.get("folder", "."))
+    if streams and os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), "utf-8", write_through=True)
+
+
+def carry_out(order: dict[str, Any]) -> None:
+    """A module as `python -m` has it, or a text as `python -c`."""
+    words = order["words"] if "words" in order else [json.dumps(order["arguments"])]
+    if "text" in order:
+        sys.argv = ["-c", *words]
+        exec(compile(order["text"], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = [order["module"], *words]
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

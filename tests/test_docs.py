@@ -51,6 +51,12 @@ def tree(path: Path) -> dict[str, str]:
     return named
 
 
+def headings(page: Path) -> set[str]:
+    """Names by which a page's headings are linked to, as the site makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
 def defines(test: str) -> bool:
     """Whether `tests/test_x.py::test_y` names a test that exists."""
     path, _, name = test.partition("::")
@@ -168,6 +174,21 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", sorted([README, *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name)
+def test_every_link_to_a_heading_finds_it(page: Path) -> None:
+    links = re.findall(r"\]\(((?!https?:)[^)#]*)#([^)]+)\)", page.read_text())
+
+    lost = [(there, name) for there, name in links if name not in headings(page.parent / there if there else page)]
+
+    assert lost == []
+
+
+def test_every_page_stands_in_the_navigation() -> None:
+    named = set(re.findall(r"[\w/-]+\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+
+    assert named == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
 
 
 def test_every_row_of_the_fault_table_stands_in_the_guarantees() -> None:

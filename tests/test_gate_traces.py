@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from esper.kasmina.evidence import num_differing
 from esper.kasmina.hooks import HookCensus, NewHooks
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
+from esper.leyline.lifecycle import DORMANT
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, batch, new_host
+from tests.site_kit import OPEN, Plot
 
 
 def eavesdrop(module: nn.Module, *_: Any) -> None:
@@ -126,6 +129,42 @@ def test_without_optimizers_to_follow_g5_is_unmeasured() -> None:
     culled_and_due(bench)
 
     assert bench.do(Op.SEED_OP_RESET).detail == "optimizers is unmeasured"
+
+
+class Told(nn.Module):
+    """Its output is a mapping with a tuple in it, as of a model that gives its loss and its states too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        y = self.body(x)
+        return {"logits": y, "states": (y.argmax(1), None)}
+
+
+def test_g5_compares_outputs_of_any_form() -> None:
+    plot = Plot(Told(), batch(1)[0], ("body",))
+    plot.train()
+    plot.start("body")
+    plot.train(2)
+    plot.executor.follow_optimizers(lambda seed_id: False)
+    plot.optimizers.clear()
+    plot.do(Op.SEED_OP_CULL)
+    plot.epoch = OPEN.embargo_epochs
+
+    plot.do(Op.SEED_OP_RESET)
+
+    assert plot.executor.reports()[0].stage == DORMANT
+
+
+def test_what_differs_is_counted_over_all_tensors_and_nan_is_nan() -> None:
+    nan = float("nan")
+    one = {"a": torch.tensor([1.0, nan]), "b": (torch.tensor([1, 2]), None, "told")}
+    other = {"a": torch.tensor([2.0, nan]), "b": (torch.tensor([1, 3]), None, "told")}
+
+    assert num_differing(one, one) == 0
+    assert num_differing(one, other) == 2
 
 
 def test_a_census_counts_what_was_added_and_leaves_the_rest() -> None:

@@ -20,6 +20,7 @@ from esper.kasmina.gates import (
     StabilityEvidence,
 )
 from esper.kasmina.guarded import delta_of
+from esper.kasmina.outputs import tensors_in
 from esper.kasmina.paired import Holdout, cuda_devices, gains, paired_gain, undisturbed
 from esper.kasmina.ring import GraphCounts, Ring
 from esper.kasmina.seed import Seed, compiled_graphs
@@ -153,7 +154,7 @@ class Witness:
             through = self.model(inputs)
             with absent(slot):
                 bare = self.model(inputs)
-        return float((through != bare).sum())
+        return num_differing(through, bare)
 
 
 def _packed(values: Sequence[Value], device: torch.device) -> Tensor:
@@ -164,6 +165,12 @@ def _packed(values: Sequence[Value], device: torch.device) -> Tensor:
         return torch.tensor([*numbers, *known], dtype=torch.float64, device=device)
     each = [torch.as_tensor(number, dtype=torch.float64, device=device).detach() for number in numbers]
     return torch.cat([torch.stack(each), torch.tensor(known, dtype=torch.float64, device=device)])
+
+
+def num_differing(output: object, other: object) -> float:
+    """Elements that are not the same in both, of all tensors in two outputs of one form; nan is the same as nan."""
+    pairs = zip(tensors_in(output), tensors_in(other), strict=True)
+    return sum(float((~torch.isclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)).sum()) for a, b in pairs)
 
 
 def _touched(shape: SiteShape | None, slot: Slot) -> float | None:

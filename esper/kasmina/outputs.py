@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -25,6 +25,14 @@ def joinable(value: object) -> tuple[Path, Tensor] | None:
         if (found := joinable(entry)) is not None:
             return (key, *found[0]), found[1]
     return None
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """All of them, depth first, out of the same containers."""
+    if isinstance(value, Tensor):
+        yield value
+    for _, entry in () if isinstance(value, Tensor) else entries_of(value):
+        yield from tensors_in(entry)
 
 
 def is_joinable(tensor: Tensor) -> bool:

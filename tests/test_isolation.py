@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -118,6 +119,21 @@ def test_a_blueprint_that_draws_from_the_global_generator_fails_g0() -> None:
 
     assert outcome.detail == "draws is 1, expected 0"
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_blueprint_that_draws_from_numpys_generator_fails_g0() -> None:
+    def build(module: nn.Module, i: torch.Size, o: torch.Size, parameters: Mapping[str, float]) -> nn.Module:
+        np.random.rand()
+        return BLUEPRINTS["lora"].build(module, i, o, parameters)
+
+    bench = Bench(blueprints={"odd": Blueprint("odd", (), build, "")})
+    bench.train(1)
+    before = str(np.random.get_state(legacy=False))
+
+    outcome = bench.germinate(blueprint="odd")
+
+    assert outcome.detail == "draws is 1, expected 0"
+    assert str(np.random.get_state(legacy=False)) == before
 
 
 def test_a_blueprint_that_changes_the_output_at_once_fails_g0() -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -190,6 +191,7 @@ class Generators:
         self._devices = cuda_devices(model)
         self._torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
         self._python = random.getstate()
+        self._numpy = np.random.get_state(legacy=False)
 
     def put_back(self) -> bool:
         """Whether any had moved."""
@@ -201,10 +203,15 @@ class Generators:
     def _moved(self) -> bool:
         now = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
         same = all(torch.equal(a, b) for a, b in zip(self._torch, now, strict=True))
-        return not same or self._python != random.getstate()
+        return not same or self._python != random.getstate() or self._numpy_moved()
+
+    def _numpy_moved(self) -> bool:
+        then, now = self._numpy["state"], np.random.get_state(legacy=False)["state"]
+        return bool(then["pos"] != now["pos"] or (then["key"] != now["key"]).any())
 
     def _put_back(self) -> None:
         torch.set_rng_state(self._torch[0])
         for device, state in zip(self._devices, self._torch[1:], strict=True):
             torch.cuda.set_rng_state(state, device)
         random.setstate(self._python)
+        np.random.set_state(self._numpy)

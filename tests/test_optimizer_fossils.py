@@ -63,6 +63,19 @@ def test_a_fossil_steps_on_as_its_seed_would_have(build: Any, options: dict[str,
     assert not optimizers.has("s0")
 
 
+def test_what_a_blueprint_has_frozen_stays_frozen_in_its_fossil() -> None:
+    host = Host()
+    optimizers, seed = grown(host, torch.optim.AdamW(host.parameters(), lr=1e-3))
+    fixed = nn.Parameter(torch.ones(3), requires_grad=False)
+    learning = seed.parameters
+    host.fossil, seed.parameters = nn.ParameterList([*learning, fixed]), []
+
+    joined = optimizers.fossilize("s0", [*learning, fixed])
+
+    assert joined == learning  # each of these gets a hook on its gradient, which torch refuses for the other
+    assert not fixed.requires_grad
+
+
 def test_an_sgd_fossil_keeps_its_momentum() -> None:
     host = Host()
     optimizer = torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9)

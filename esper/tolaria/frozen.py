@@ -21,9 +21,10 @@ class Frozen:
     def leave_out(
         self, parameters: Sequence[torch.nn.Parameter], takes: Callable[[torch.Tensor], bool]
     ) -> list[torch.nn.Parameter]:
-        """Freeze those that it doesn't take; returns the others."""
-        self.freeze(parameter for parameter in parameters if parameter.requires_grad and not takes(parameter))
-        return [parameter for parameter in parameters if takes(parameter)]
+        """Freeze those that it doesn't take; returns the others. What its blueprint has frozen is in neither."""
+        learning = [parameter for parameter in parameters if parameter.requires_grad]
+        self.freeze(parameter for parameter in learning if not takes(parameter))
+        return [parameter for parameter in learning if takes(parameter)]
 
     def thaw(self, name_of: Callable[[torch.Tensor], str]) -> None:
         """Those that have left the model again are a seed's."""

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from esper.bus import tail
 from esper.bus.connect import Redis, writer
 from esper.bus.faults import OutOfMemoryError
 from esper.bus.names import key
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
+from esper.leyline.entries import entry_ms
+from esper.leyline.envelope import unpack
 from esper.leyline.frames import FrameDecoder, encode
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
@@ -254,3 +257,49 @@ async def test_what_its_trainer_resumes_is_known_to_a_runtime_that_is_started_an
         await serving
 
     assert beside.following.inherits
+
+
+async def test_decisions_are_heard_from_a_log_that_began_anew_by_a_clock_behind(steered: Run) -> None:
+    """Its entries lie below the one that was the newest when the trainer began."""
+    decisions = key(steered.run_id, "decisions")
+    began = await steered.commit(1, "1-1", b"of a trainer before it")
+    await steered.redis.execute_command("HSET", key(steered.run_id, "began"), ME, began)
+    earlier = f"{entry_ms(began) - 3_000}-0"
+    commit = pb.BarrierCommit(version=1, round=2, effective_step=9, digest=barrier_digest(9, [], []), lease_token=1)
+
+    async with steered.runtime() as (beside, trainer):
+        await steered.redis.delete(decisions)
+        sealed = steered.coordinator.seal(commit)
+        await steered.redis.execute_command("XADD", decisions, earlier, "m", sealed)
+        serving = asyncio.create_task(serves(beside))
+        told = await asyncio.wait_for(trainer.hears(), PATIENCE_S)
+        trainer.hang_up()
+        await serving
+
+    assert (told.commit.commit.round, told.commit.entry_id) == (2, earlier)
+
+
+async def test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met(steered: Run) -> None:
+    beat = pb.Heartbeat(version=1, worker=ME, incarnation=7, world_size=1, region="r0")
+    commit = pb.BarrierCommit(version=1, round=2, effective_step=9, digest=barrier_digest(9, [], []), lease_token=1)
+    commit.roster_generation = 4
+    await steered.add("decisions", steered.coordinator.seal(commit))
+
+    async with steered.runtime() as (beside, trainer):
+        serving = asyncio.create_task(serves(beside))
+        await asyncio.wait_for(trainer.hears(), PATIENCE_S)
+        trainer.control.send(encode(pb.ToRuntime(heartbeat=beat)))
+        said = await asyncio.wait_for(first_beat(steered), PATIENCE_S)
+        trainer.hang_up()
+        await serving
+
+    assert (said.lease_token, said.roster_generation) == (1, 4)
+
+
+async def first_beat(steered: Run) -> pb.Heartbeat:
+    stream = key(steered.run_id, "heartbeats")
+    while not (rows := await tail.last(steered.redis, stream, 1)):
+        await asyncio.sleep(0)
+    sealed = rows[0][1]
+    parts = unpack(sealed)
+    return pb.Heartbeat.FromString(sealed[parts.body_start : parts.body_end])

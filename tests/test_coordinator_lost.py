@@ -10,6 +10,7 @@ import pytest
 
 from esper.bus import names
 from esper.leyline.kinds import Domain
+from esper.leyline.succession import Said
 from esper.runtime.coordinate import Desk
 from esper.runtime.windows import ReplacedError
 from esper.tamiyo.docket import MOST_WAITING
@@ -86,6 +87,31 @@ async def test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_it
     assert await run.decisions() == ["Proposal 1", "Commit 1"]
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
     assert await run.redis.xlen(names.key(run.run_id, "commands")) == 1
+
+
+async def test_a_leader_goes_above_a_token_that_ranks_have_met_and_redis_has_lost(run: Run) -> None:
+    """As where the clock that the one before it went by was ahead: its word alone counts for those who heard it."""
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+
+    ahead = heartbeat(0)
+    ahead.lease_token = 1 << 60
+    await run.put("heartbeats", ahead)
+    await step_until_idle(coordinating)
+    await run.put("heartbeats", ahead)
+    await step_until_idle(coordinating)
+
+    said = await run.said("decisions", Domain.DECISION)
+    kinds = [(type(each).__name__, each.lease_token > 1 << 60) for each in said if isinstance(each, Said)]
+    assert kinds == [
+        ("LeaderAnnouncement", False),
+        ("BarrierProposal", False),
+        ("LeaderAnnouncement", True),
+        ("BarrierAbort", True),
+        ("BarrierProposal", True),
+    ]
 
 
 async def test_a_group_that_is_destroyed_judges_nothing_twice(run: Run) -> None:

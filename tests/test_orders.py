@@ -252,6 +252,18 @@ def test_a_leader_that_counts_anew_is_heard() -> None:
     assert not orders.is_past(pb.BarrierProposal(round=1, lease_token=2), delivery("decisions", "10-0"))
 
 
+def test_a_log_that_begins_anew_by_a_clock_behind_is_not_past() -> None:
+    """Its entries lie below the one that was the newest when the trainer began; what was past then, is so still."""
+    orders = Orders(past=(9, 0))
+    orders.is_past(pb.BarrierProposal(round=3, lease_token=2), delivery("decisions", "8-0"))
+    orders.past_is_known = True
+
+    assert orders.is_past(pb.BarrierProposal(round=3, lease_token=2), delivery("decisions", "4-0"))
+    assert orders.is_past(pb.BarrierProposal(round=9, lease_token=1), delivery("decisions", "5-0"))
+    assert not orders.is_past(pb.BarrierProposal(round=4, lease_token=2), delivery("decisions", "6-0"))
+    assert not orders.is_past(pb.BarrierProposal(round=1, lease_token=3), delivery("decisions", "7-0"))
+
+
 def test_a_commit_of_what_was_carried_out_goes_on_once_the_trainer_has_said_so() -> None:
     orders = Orders()
     orders.on_commit(commit(1, "1-0"), delivery("decisions", "9-0")._replace(attempts=2))

@@ -52,6 +52,19 @@ def test_it_goes_on_above_their_generation_also_where_the_clock_was_set_back() -
     assert (later.round, later.roster_generation) == (2_004, 1_700_000_002)
 
 
+def test_it_goes_on_above_a_generation_that_ranks_have_met_by_a_clock_ahead() -> None:
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([])
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    for rank in (0, 1):
+        beat = heartbeat(rank)
+        beat.roster_generation = 1_700_000_001
+        coordinator.on_heartbeat(beat, 1_699_990_000 * S)
+
+    assert proposed(coordinator, 1_699_990_000 * S).roster_generation == 1_700_000_002
+
+
 def test_a_coordinator_that_learns_only_later_of_newer_rounds_goes_on_above_them() -> None:
     coordinator = Coordinator("coordinator")
     for rank in (0, 1):

@@ -163,6 +163,7 @@ BAD: list[tuple[str, str, str]] = [
     ("heartbeat", "m.rank = 2", "below world_size 2"),
     ("heartbeat", "m.world_size = 0", "world_size"),
     ("heartbeat", "m.busy = 9", "busy"),
+    ("heartbeat", "m.lease_token = (1 << 63) + 1", "lease_token"),
     ("heartbeat", "m.sites.append('')", "sites"),
     ("emergency", "m.level = 0", "level"),
     ("columns", "m.values += bytes(8)", "2 columns of 2 rows"),

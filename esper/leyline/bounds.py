@@ -80,6 +80,12 @@ def at_least(field: str, value: float, least: float) -> None:
         raise refuse(field, value, f"at least {least}")
 
 
+def at_most(field: str, value: float, most: float) -> None:
+    """Refuse a larger number."""
+    if not value <= most:
+        raise refuse(field, value, f"at most {most}")
+
+
 def finite(field: str, value: float) -> None:
     """Neither NaN nor infinite."""
     if not math.isfinite(value):

@@ -11,6 +11,8 @@ from esper.leyline.validate_pruning import pruning_request
 NUM_WORKERS = 4096
 NUM_POSITIONS = 16
 NUM_COMMANDS = 4096
+MOST_TOKEN = 2**63
+"""A leader goes above what a rank says that it has met."""
 _STREAMS = ("commands", "optimizer")
 
 
@@ -21,6 +23,7 @@ def heartbeat(message: pb.Heartbeat) -> None:
     bounds.at_least("world_size", message.world_size, 1)
     if message.rank >= message.world_size:
         raise bounds.refuse("rank", message.rank, f"below world_size {message.world_size}")
+    bounds.at_most("lease_token", message.lease_token, MOST_TOKEN)
     bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
     seed_states(message.seeds)
     bounds.count("sites", message.sites, bounds.NUM_SEEDS)

@@ -257,11 +257,12 @@ class Desk:
         if name in COMMANDS:
             self.missing.note(opened.header)
         self._held[entry] = delivery
-        self._publish(self._handle(name, opened, now_ns), settlement)
+        self._publish(self._handle(name, opened, settlement, now_ns), settlement)
 
-    def _handle(self, name: str, opened: Opened, now_ns: int) -> Outcome:
+    def _handle(self, name: str, opened: Opened, settlement: Settlement, now_ns: int) -> Outcome:
         match opened.message:
             case pb.Heartbeat():
+                self._outbid(opened.message.lease_token, settlement)
                 outcome = self.rule.on_heartbeat(opened.message, now_ns)
                 outcome.done.append((name, opened.entry_id))
                 return outcome
@@ -276,6 +277,13 @@ class Desk:
         said = pb.LeaderAnnouncement(version=1, leader=leader, lease_token=token, time_ns=self._now_ns())
         log.info("coordinator.leads", lease_token=token)
         settlement.write(self._key("decisions"), self.seals.sealer.seal(said))
+
+    def _outbid(self, token: int, settlement: Settlement) -> None:
+        """Redis lost who led, and its clock is behind: ranks that have met a higher token ignore what is said here."""
+        if token > self._token:
+            self._token = token + 1
+            self._announce(settlement)
+            self._publish(self.rule.on_history_lost((), self._now_ns(), begins_anew=False), settlement)
 
     def _publish(self, outcome: Outcome, settlement: Settlement) -> None:
         for decision in outcome.decisions:

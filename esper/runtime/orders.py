@@ -40,6 +40,8 @@ class Orders:
 
     past: EntryId = (0, 0)
     worker: str = ""
+    past_is_known: bool = False
+    """From now on what is past shows by its leader and its round too: a log that begins anew may count from below."""
     incarnation: int = 0
     """Of the trainer, as it says of itself."""
     round_applied: int = 0
@@ -109,7 +111,9 @@ class Orders:
         By the same leader: whoever follows it aborts that round, and may count anew where Redis lost its history.
         """
         self._hear_of_leaders(delivery)
-        if entry_order(delivery.entry_id) > self.past:
+        said = decision.lease_token, decision.round
+        is_newer = self.past_is_known and said > (self._past_token, self._past_round)
+        if is_newer or entry_order(delivery.entry_id) > self.past:
             return decision.round <= self._past_round and decision.lease_token == self._past_token
         if not self._succession.holds(decision):
             return True
@@ -193,6 +197,11 @@ class Orders:
         if (self.worker, self.incarnation) in ended:
             raise EvictedError(f"round {abort.round}: {abort.detail}")
         return self._in_turn(abort, delivery)
+
+    @property
+    def newest_met(self) -> tuple[int, int]:
+        """The highest token of a leader and the highest roster generation of all that was read: none below counts."""
+        return self._succession.token, self._generation
 
     @property
     def num_waiting(self) -> int:

@@ -84,6 +84,7 @@ class Recaller:
                 orders.follow(said)
             else:
                 orders.is_past(said, self._delivery("decisions", at))
+        orders.past_is_known = True
         start = before(oldest) if oldest else newest
         if entry_order(start) > orders.past:
             await self.follow_until(start, orders)

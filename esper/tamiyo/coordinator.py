@@ -196,8 +196,11 @@ class Coordinator:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether ranks know of rounds that are not on record: Redis has lost some, if not all."""
-        return self.barrier is None or self._is_void or self._roster.newest_applied > self.barrier.round
+        """Whether ranks know of rounds or rosters that are not on record: Redis has lost some, if not all."""
+        barrier, roster = self.barrier, self._roster
+        if barrier is None or self._is_void:
+            return True
+        return roster.newest_applied > barrier.round or roster.newest_generation > barrier.generation
 
     def _may_propose(self) -> bool:
         due = bool(self._docket) or self._due_step is not None
@@ -236,7 +239,7 @@ class Coordinator:
             )
         generation, number = (0, 0) if old is None else (old.generation, old.round)
         if is_behind and (self._roster.is_under_way or self._is_void):
-            generation = max(generation, now_ns // 1_000_000_000)
+            generation = max(generation, now_ns // 1_000_000_000, self._roster.newest_generation)
             number = max(number, self._roster.newest_applied) + ROUNDS_UNSEEN
         self.barrier = Barrier(self._roster.names, generation + 1, number)
         self._must_form = self._is_void = False

@@ -62,6 +62,8 @@ class Roster:
         self._names: tuple[str, ...] = ()
         self._has_namesakes = False
         self._departed: list[Member] = []
+        self.newest_generation = 0
+        """Of a roster, that anybody here has met."""
         self._newest_applied: int | None = None  # until the next heartbeat: asked for at each tick
         self._heard_first_ns: int | None = None  # the same
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
@@ -96,6 +98,7 @@ class Roster:
             known.is_anew = replaced
         had_left = known.has_left
         known.hear(heartbeat, now_ns)
+        self.newest_generation = max(self.newest_generation, heartbeat.roster_generation)
         self._newest_applied = self._heard_first_ns = None
         self._world_size = heartbeat.world_size
         if resized or known.has_left != had_left or self._members.get(place) is not known:
@@ -182,7 +185,8 @@ class Roster:
     @property
     def is_under_way(self) -> bool:
         """Whether any rank has begun, and so may have met decisions."""
-        return self.newest_applied > 0 or any(member.heartbeat.step > 0 for member in self._members.values())
+        met = self.newest_applied > 0 or self.newest_generation > 0
+        return met or any(member.heartbeat.step > 0 for member in self._members.values())
 
     def has_applied(self, number: int, effective_step: int) -> bool:
         """Whether every rank has said that it carried a round out, or that it stands past its step."""

@@ -6,6 +6,20 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a_leader_stays_below_a_token_that_ranks_have_met",
+        "esper/runtime/coordinate.py",
+        "        if token > self._token:",
+        "        if token < 0:",
+        ("tests/test_coordinator_lost.py::test_a_leader_goes_above_a_token_that_ranks_have_met_and_redis_has_lost",),
+    ),
+    Mutant(
+        "a_generation_begins_below_one_that_ranks_have_met",
+        "esper/tamiyo/coordinator.py",
+        ", self._roster.newest_generation)",
+        ")",
+        ("tests/test_rounds_lost.py::test_it_goes_on_above_a_generation_that_ranks_have_met_by_a_clock_ahead",),
+    ),
+    Mutant(
         "a_round_is_let_go_of_once_as_many_have_left_as_were_asked",
         "esper/tamiyo/coordinator.py",
         "if {member.worker for member in self._roster.departed}.issuperset(barrier.roster):",

@@ -6,6 +6,20 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a_log_that_began_anew_by_a_clock_behind_is_past",
+        "esper/runtime/orders.py",
+        "if is_newer or entry_order(delivery.entry_id) > self.past:",
+        "if entry_order(delivery.entry_id) > self.past:",
+        ("tests/test_orders.py::test_a_log_that_begins_anew_by_a_clock_behind_is_not_past",),
+    ),
+    Mutant(
+        "a_heartbeat_does_not_say_which_leader_was_met",
+        "esper/runtime/beside.py",
+        "heartbeat.lease_token, heartbeat.roster_generation = orders.newest_met",
+        "pass",
+        ("tests/test_beside.py::test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met",),
+    ),
+    Mutant(
         "what_a_commit_waits_for_is_never_looked_for",
         "esper/runtime/beside.py",
         "for ref in last if last == self.following.orders.awaited() else ():",

@@ -150,7 +150,8 @@ async def test_a_client_that_nobody_closes_leaves_no_connection_behind(
 async def test_who_is_cancelled_over_a_connection_that_broke_keeps_no_place_of_the_pool(
     redis: Redis, redis_reader: Redis, protocol: int
 ) -> None:
-    async with writer(f"{redis.url}?max_connections=1&protocol={protocol}") as narrow:
+    async with writer(f"{redis.url}?protocol={protocol}") as narrow:
+        narrow.connection_pool.max_connections = 1
         await redis_reader.ask(("CLIENT", "KILL", "ID", await narrow.ask(ID)))
         await redis_reader.ask(("PING",))
 
@@ -172,7 +173,8 @@ class Hesitant(UnixDomainSocketConnection):
 
 
 async def test_who_is_cancelled_over_the_look_at_a_connection_keeps_no_place_of_the_pool(redis: Redis) -> None:
-    async with writer(f"{redis.url}?max_connections=1&protocol=3") as narrow:
+    async with writer(f"{redis.url}?protocol=3") as narrow:
+        narrow.connection_pool.max_connections = 1
         narrow.connection_pool.connection_class = Hesitant
         first = await narrow.ask(ID)
 

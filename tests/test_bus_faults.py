@@ -17,6 +17,7 @@ from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import BusError, SettingError
 from tests.bus_kit import drain, lossy_line, num_pending, own_server, put
+from tests.many_servers import HOST, free_ports
 
 
 @pytest.fixture
@@ -153,6 +154,39 @@ async def test_a_wrong_password_is_an_error_and_not_waited_out(server: EmbeddedR
             await connect.wait_ready(wrong)
 
     assert not isinstance(refused.value, LostError)
+
+
+@pytest.mark.parametrize(
+    ("right", "given", "expected"),
+    [
+        (
+            "right",
+            "",
+            "refuses us: Authentication required; expected a password, in ESPER_REDIS_PASSWORD or in",
+        ),
+        ("right", "?password=wrong", "expected the password of a user that the server knows, in ESPER_REDIS_USERNAME"),
+        ("right", "?username=nobody&password=right", "expected the password of a user that the server knows"),
+        ("", "?password=right", "expected no password, neither in ESPER_REDIS_PASSWORD nor in the URL"),
+    ],
+)
+async def test_a_user_or_a_password_that_does_not_fit_is_told_where_to_mend_it(
+    server: EmbeddedRedis, right: str, given: str, expected: str
+) -> None:
+    async with connect.writer(server.url) as writer, connect.writer(f"{server.url}{given}") as refused:
+        await writer.config_set("requirepass", right)
+
+        with pytest.raises(BusError) as told:
+            await connect.wait_ready(refused)
+
+    assert expected in str(told.value) and "..." not in str(told.value) and ".;" not in str(told.value)
+
+
+async def test_a_server_that_is_no_sentinel_is_said_to_be_none(short_directory: Path) -> None:
+    [port] = free_ports(1)
+    with EmbeddedRedis(short_directory / "no-sentinel", options={"port": str(port), "bind": HOST}):
+        async with connect.writer(f"redis+sentinel://{HOST}:{port}/mymaster") as writer:
+            with pytest.raises(BusError, match="is no Sentinel; expected redis:// for a server of its own"):
+                await connect.wait_ready(writer)
 
 
 async def test_the_clock_is_the_servers(server: EmbeddedRedis) -> None:

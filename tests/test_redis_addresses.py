@@ -49,6 +49,15 @@ def test_sentinels_are_asked_for_a_primary_by_its_name() -> None:
         ("redis+cluster://h1:7000/3", "no database"),
         ("redis+sentinel://me:secret@h1:7000", "the primary's name"),
         ("redis+sentinel://h1:port/mymaster", "HOST:PORT where it says 'h1:port'"),
+        ("redis+sentinel://h1/mymaster/first", "/NAME/0"),
+        ("redis://me:secret@h1:port/0", "the port from 1 to 65535"),
+        ("redis://me:secret@h1:65536/0", "the port from 1 to 65535"),
+        ("redis://me:secret@h1:6379/first", "the number of a database"),
+        ("unix://run/redis.sock", "unix:///PATH"),
+        ("redis://me:secret@h1?decode_responses=1", "no 'decode_responses' behind its \\?"),
+        ("redis://h1?ssl_ca_certs=ca.pem", "no 'ssl_ca_certs'"),
+        ("redis://h1?socket_timeot=1", "near: 'socket_timeout'"),
+        ("redis://h1?socket_timeout=soon", "socket_timeout"),
     ],
 )
 def test_anything_else_is_refused_in_one_line_without_its_password(url: str, expected: str) -> None:
@@ -56,6 +65,28 @@ def test_anything_else_is_refused_in_one_line_without_its_password(url: str, exp
         connect.writer(url)
 
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#", "?secret="])
+@pytest.mark.parametrize("before", ["redis://", "rediss://me", "redis+sentinel://me", "redis+cluster://"])
+@pytest.mark.parametrize("first", ["12", "sec"])
+def test_a_password_with_a_sign_of_the_url_is_told_how_it_is_written(before: str, first: str, sign: str) -> None:
+    with pytest.raises(SettingError, match="a password whose signs /, \\? and # are written %2F") as refused:
+        connect.writer(f"{before}:{first}{sign}ret@h1:6379/0")
+
+    assert "ret" not in str(refused.value) and "sec" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["max_connections", "retry_on_timeout", "retry_on_error", "decode_responses"])
+@pytest.mark.parametrize("url", [*ONE[:2], "redis+cluster://h1", "redis+sentinel://h1/mymaster"])
+def test_what_would_break_a_process_later_is_refused_before_it_connects(url: str, name: str) -> None:
+    with pytest.raises(SettingError, match=f"no '{name}' behind its \\?, where it may say db, protocol"):
+        connect.writer(f"{url}?{name}=1")
+
+
+@pytest.mark.parametrize("url", ["redis://", "redis://h1", "redis://:p@ss@h1:6379/3/", "redis://[::1]:6379?protocol=3"])
+def test_what_may_be_left_out_is_left_out(url: str) -> None:
+    assert address(url) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -150,6 +151,19 @@ async def test_tls_to_a_port_that_speaks_none_is_refused(place: Place) -> None:
     assert (
         said == f"Redis at rediss://{HOST}:{place.plain_port}/0 speaks no TLS; expected a URL that begins with redis://"
     )
+
+
+async def test_all_who_ask_a_port_that_speaks_no_tls_are_told_so(place: Place) -> None:
+    async with connect.writer(f"rediss://{HOST}:{place.plain_port}/0?socket_connect_timeout=0.2") as redis:
+        said = await asyncio.gather(redis.ask(("PING",)), redis.ask(("PING",)), return_exceptions=True)
+
+    assert ["speaks no TLS" in str(each) for each in said] == [True, True]
+
+
+async def test_who_waits_for_less_than_a_connection_takes_is_told_so_too(place: Place) -> None:
+    async with connect.client(f"rediss://{HOST}:{place.plain_port}/0", 0.1) as redis:
+        with pytest.raises(BusError, match="speaks no TLS; expected a URL that begins with redis://"):
+            await redis.ask(("PING",))
 
 
 async def test_a_server_that_is_not_there_stays_one_to_wait_for(place: Place) -> None:

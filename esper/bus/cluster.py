@@ -10,10 +10,10 @@ from typing import Any
 from redis import exceptions
 from redis.asyncio.cluster import RedisCluster
 
-from esper.bus.addresses import Node
-from esper.bus.faults import ElsewhereError, LostError, UnavailableError, without_password
+from esper.bus.faults import ElsewhereError, LostError, UnavailableError, turned_away, without_password
 from esper.bus.protocol import Argument
 from esper.bus.server import Redis
+from esper.bus.urls import Node
 from esper.errors import BusError
 
 MOST_REDIRECTIONS = 5
@@ -180,5 +180,5 @@ def _unknown(error: Exception, url: str) -> BusError:
     if "not enabled" in said or "cluster support disabled" in said:
         return BusError(f"Redis at {at} is no Cluster; expected redis:// for a server of its own")
     if isinstance(error.__cause__, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
-        return BusError(f"Redis at {at} refuses us: {error.__cause__}")
+        return turned_away(at, str(error.__cause__))
     return LostError(f"Redis at {at} cannot be reached: {said}")

@@ -16,13 +16,14 @@ from redis.backoff import NoBackoff
 from redis.driver_info import DriverInfo
 from redis.exceptions import RedisError
 
-from esper.bus.addresses import Address, Node, address
+from esper.bus.addresses import Address, address
 from esper.bus.cluster import ClusterRedis
 from esper.bus.faults import LostError, without_password
 from esper.bus.outage import Outage
 from esper.bus.sentinel import WatchedRedis
 from esper.bus.server import Redis, as_it_came
 from esper.bus.tls import TlsConnection
+from esper.bus.urls import Node
 from esper.errors import BusError, SettingError
 
 __all__ = ["Redis", "ServerClock", "check_server", "client", "reader", "server_ms", "wait_ready", "writer"]

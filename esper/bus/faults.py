@@ -67,6 +67,16 @@ LOST = (
 
 FAILURES = (exceptions.RedisError, OSError, RuntimeError)
 """What a command may raise. RuntimeError: uvloop's, for a write to a connection that was reset a moment ago."""
+CREDENTIALS = {
+    "Authentication required": (
+        "a password, in ESPER_REDIS_PASSWORD or in the URL, and ESPER_REDIS_USERNAME where it is that of a named user"
+    ),
+    "username-password": (
+        "the password of a user that the server knows, in ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD or in the URL"
+    ),
+    "without any password configured": "no password, neither in ESPER_REDIS_PASSWORD nor in the URL",
+}
+"""Words of a server that turns us away, and what it is to be told instead."""
 CLOSED = "the handler is closed"
 UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (?P<why>.+?)\.? \(_ssl")
 
@@ -88,7 +98,7 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
     if isinstance(error, FATAL) or isinstance(
         error.__cause__, FATAL
     ):  # the library wraps what it meets while connecting
-        return BusError(f"Redis at {at} refuses us: {said}")
+        return turned_away(at, said)
     if isinstance(error, exceptions.AskError):
         return ElsewhereError(at, error.host, error.port, once=not isinstance(error, exceptions.MovedError))
     if isinstance(error, exceptions.BusyLoadingError):
@@ -110,10 +120,20 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
     return of_answer(at, said, error)
 
 
+def turned_away(at: str, said: str) -> BusError:
+    """By a server that does not let us in; where that is for a user or a password, with what was expected."""
+    for words, expected in CREDENTIALS.items():
+        if words in said:
+            return BusError(f"Redis at {at} refuses us: {said.partition('.')[0]}; expected {expected}")
+    return BusError(f"Redis at {at} refuses us: {said}")
+
+
 def of_answer(at: str, said: str, error: Exception) -> BusError:
     """The error of ours for a refusal that the library knows only by its text, or by a class of newer versions."""
     if isinstance(error, exceptions.NoScriptError):
         return NoScriptError(f"Redis at {at} does not know the script")
+    if said.startswith("unknown command") and "SENTINEL" in said:
+        return BusError(f"Redis at {at} is no Sentinel; expected redis:// for a server of its own")
     if isinstance(error, exceptions.NoPermissionError):
         return ForbiddenError(f"Redis at {at} answered: {said}")
     if "NOGROUP" in said:

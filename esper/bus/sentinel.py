@@ -10,9 +10,9 @@ from typing import Any, cast
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool, SentinelManagedConnection
 from redis.exceptions import ConnectionError as NoConnectionError, TimeoutError as NoAnswerError
 
-from esper.bus.addresses import Node
 from esper.bus.server import Redis
 from esper.bus.tls import TlsConnection
+from esper.bus.urls import Node
 
 CHOOSING_S = 5.0
 """How long a connection is tried for while Sentinels choose: as long as one server has to accept it."""

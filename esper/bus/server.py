@@ -128,12 +128,13 @@ class Redis(library.Redis):
     async def _said(self, error: RedisError | OSError | RuntimeError) -> BusError:
         """The error of ours for what an exchange met."""
         met = translated(error, self.url)
-        is_hung_up = isinstance(met, LostError) and not isinstance(error, TimeoutError)
-        return await self._explained(met) if is_hung_up else met
+        is_late = isinstance(error, TimeoutError) and not self.url.startswith("rediss:")  # a handshake has no answer
+        return await self._explained(met) if isinstance(met, LostError) and not is_late else met
 
     async def _explained(self, error: BusError) -> BusError:
-        """Before it ever answered, it is looked into once: a server that wants TLS hangs up as one that goes away."""
+        """Before it ever answered, it is looked into: a server that wants TLS hangs up as one that goes away."""
         if self.known:
             return error
-        self.known = True
-        return await diagnosed(error, self.url)
+        explained = await diagnosed(error, self.url)
+        self.known = explained is error  # else whoever asked at the same time is told the same
+        return explained

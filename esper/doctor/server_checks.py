@@ -37,7 +37,8 @@ def server_findings(facts: ServerFacts) -> list[Finding]:
 def unreachable(why: str) -> Finding:
     """All that there is to say of a server that does not answer."""
     todo = "start it, or mend --redis (ESPER_REDIS_URL), its user, its password, its certificates"
-    return judged("redis", why, "a Redis that answers", todo, "fail")
+    met, expected = sides(why)
+    return judged("redis", met, expected or "a Redis that answers", todo, "fail")
 
 
 def shut_out(why: str) -> Finding:
@@ -46,7 +47,13 @@ def shut_out(why: str) -> Finding:
         "give ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD as passwords/RUN-observer.env has them (esper acl RUN); "
         "where they are what was given: ACL LOAD, so that the server knows them"
     )
-    return judged("redis", why, "a user who is let in", todo, "fail")
+    return judged("redis", sides(why)[0], "a user who is let in", todo, "fail")
+
+
+def sides(why: str) -> tuple[str, str]:
+    """What an error met, and what it expected where it says so."""
+    met, _, expected = why.partition("; expected ")
+    return met, expected
 
 
 def version(facts: ServerFacts) -> Finding:

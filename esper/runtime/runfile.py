@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from esper.bus.acl import USERS
+from esper.bus.faults import without_password
+from esper.bus.urls import unfit
 from esper.errors import SettingError, near
 from esper.leyline.kinds import Role
 from esper.runtime.settings import Name
@@ -201,7 +203,8 @@ def refusal(where: str, error: ErrorDetails) -> SettingError:
             f"{where}: {key}", error["input"], f"a key that is known{near(str(error['loc'][-1]), KEYS)}"
         )
     expected = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return SettingError(f"{where}: {key}", error["input"], expected)
+    met = without_password(error["input"]) if key == "redis" and isinstance(error["input"], str) else error["input"]
+    return SettingError(f"{where}: {key}", met, expected)
 
 
 KEYS = sorted(
@@ -234,6 +237,8 @@ def redis_user(given: str) -> str:
 def embedded_or_url(given: str) -> str:
     if given != EMBEDDED and "://" not in given:
         raise ValueError(f"{EMBEDDED!r}, or a URL such as redis://localhost:6379/0")
+    if given != EMBEDDED and (expected := unfit(given)):
+        raise ValueError(expected)
     return given
 
 

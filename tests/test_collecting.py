@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from importlib import import_module
+from io import StringIO
 
 import pytest
+
+from esper.runtime.collecting import loading
 
 SCRIPT = """
 import asyncio, gc, json, weakref
@@ -61,6 +66,16 @@ def test_what_is_loaded_is_not_walked_meanwhile() -> None:
     ended = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=150)
 
     assert json.loads(ended.stdout) == [0, False, True]
+
+
+def test_what_is_to_be_left_out_is_missing_meanwhile_and_to_be_had_again() -> None:
+    with loading("this", "json"):
+        with pytest.raises(ModuleNotFoundError):
+            import_module("this")
+        assert import_module("json") is json  # was there before
+
+    with redirect_stdout(StringIO()):
+        assert import_module("this").__name__ == "this"
 
 
 ENDED = """

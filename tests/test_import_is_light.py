@@ -22,7 +22,7 @@ OTHERS = [
     "import esper.cli.main",
     *(f"import {home.partition(':')[0]}" for home, _ in HOMES.values()),
 ]
-WATCHED = {"torch", "numpy", "sklearn", "grpc_tools", "redis", "google", "structlog"}
+WATCHED = {"torch", "numpy", "sklearn", "grpc_tools", "redis", "google", "structlog", "rich", "opentelemetry"}
 
 Loaded = dict[str, set[str]]
 
@@ -44,8 +44,9 @@ def test_esper_itself_loads_only_the_standard_library(loaded: Loaded) -> None:
     assert loaded[ITSELF] == set()
 
 
-def test_what_runs_beside_each_rank_does_without_numpy(loaded: Loaded) -> None:
-    assert loaded[BESIDE_EACH_RANK] & {"torch", "numpy"} == set()
+def test_what_runs_beside_each_rank_does_without_numpy_and_what_others_load_where_they_find_it(loaded: Loaded) -> None:
+    assert "structlog" in loaded[BESIDE_EACH_RANK]
+    assert loaded[BESIDE_EACH_RANK] & {"torch", "numpy", "rich", "opentelemetry"} == set()
 
 
 @pytest.mark.parametrize("statement", OTHERS)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+from esper.runtime import collecting
 
-from esper.bus import names
-from esper.bus.connect import Redis, reader, wait_ready, writer
-from esper.leyline.keyring import RoleKeyring
-from esper.leyline.kinds import Role
-from esper.runtime import access, logging, process, settings
-from esper.runtime.coordinate import Desk
-from esper.runtime.figures import MissingMetrics
-from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
-from esper.runtime.lease import Standby
-from esper.runtime.round_figures import CountedRule
-from esper.runtime.upkeep import Duties, Post, kept_up
-from esper.tamiyo.coordinator import Coordinator
+with collecting.loading(*collecting.OPTIONAL):
+    import asyncio
+
+    from esper.bus import names
+    from esper.bus.connect import Redis, reader, wait_ready, writer
+    from esper.leyline.keyring import RoleKeyring
+    from esper.leyline.kinds import Role
+    from esper.runtime import access, logging, process, settings
+    from esper.runtime.coordinate import Desk
+    from esper.runtime.figures import MissingMetrics
+    from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
+    from esper.runtime.lease import Standby
+    from esper.runtime.round_figures import CountedRule
+    from esper.runtime.upkeep import Duties, Post, kept_up
+    from esper.tamiyo.coordinator import Coordinator
 
 
 def desk(keys: RoleKeyring, chosen: CoordinatorSettings, redis_reader: Redis, redis_writer: Redis) -> Desk:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from secrets import token_hex
+from esper.runtime import collecting
 
-from esper.bus import connect, names
-from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
-from esper.leyline import contracts as pb
-from esper.leyline.kinds import Domain, Role
-from esper.leyline.seal import Opener, Sealer
-from esper.narset.global_ import Global
-from esper.runtime import access, logging, process, settings
-from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
-from esper.runtime.tier_figures import CountedTier
-from esper.runtime.timekeeping import kept_right
-from esper.runtime.upkeep import Duties, Post, kept_up
+with collecting.loading(*collecting.OPTIONAL):
+    import asyncio
+    from secrets import token_hex
+
+    from esper.bus import connect, names
+    from esper.bus.consumer import Pace
+    from esper.bus.inbox import Inbox
+    from esper.bus.outbox import Outbox
+    from esper.leyline import contracts as pb
+    from esper.leyline.kinds import Domain, Role
+    from esper.leyline.seal import Opener, Sealer
+    from esper.narset.global_ import Global
+    from esper.runtime import access, logging, process, settings
+    from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+    from esper.runtime.tier_figures import CountedTier
+    from esper.runtime.timekeeping import kept_right
+    from esper.runtime.upkeep import Duties, Post, kept_up
 
 
 class GlobalSettings(settings.Settings):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+from esper.runtime import collecting
 
-from esper.errors import BusError, EsperError
-from esper.leyline import contracts as pb
-from esper.leyline.kinds import Role
-from esper.runtime import access, assembly, logging, namesake, process, pulse, settings, timekeeping, trainer_figures
-from esper.runtime.alarm import rung_if_evicted
-from esper.runtime.lanes import Lanes
-from esper.runtime.launcher import while_launched
-from esper.runtime.packets import Origin
-from esper.runtime.told import RuntimeSettings
-from esper.runtime.upkeep import Duties, Post, kept_up
+with collecting.loading(*collecting.OPTIONAL):
+    import asyncio
+
+    from esper.errors import BusError, EsperError
+    from esper.leyline import contracts as pb
+    from esper.leyline.kinds import Role
+    from esper.runtime import access, assembly, logging, namesake, process, pulse, settings, timekeeping
+    from esper.runtime.alarm import rung_if_evicted
+    from esper.runtime.lanes import Lanes
+    from esper.runtime.launcher import while_launched
+    from esper.runtime.packets import Origin
+    from esper.runtime.told import RuntimeSettings
+    from esper.runtime.trainer_figures import TrainerMetrics
+    from esper.runtime.upkeep import Duties, Post, kept_up
 
 
 async def main(stopping: asyncio.Event) -> None:
@@ -31,7 +35,7 @@ async def main(stopping: asyncio.Event) -> None:
         )
         beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s)
         right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
-        duties = Duties(shows=[trainer_figures.TrainerMetrics(beats)])
+        duties = Duties(shows=[TrainerMetrics(beats)])
         upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.following.refusals, duties)
         async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:
             new = None

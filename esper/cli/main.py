@@ -150,7 +150,7 @@ def load(name: str) -> Any:
 def made(name: str) -> Any:
     """What it is made of never changes: tests that call a command a hundred times in one process make it once."""
     module, attribute = HOMES[name][0].split(":")
-    with collecting.loading():
+    with collecting.loading("opentelemetry"):
         home = getattr(import_module(module), attribute)
     if attribute == "build":
         home = home()

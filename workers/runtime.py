@@ -29,11 +29,8 @@ async def main(stopping: asyncio.Event) -> None:
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
-        is_replica, durability = chosen.link_world_size == 1, chosen.durability
-        beside = await assembly.assemble(
-            found, origin, lanes, newcomer=new, is_replica=is_replica, waits=True, durability=durability
-        )
-        beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s)
+        beside = await assembly.assemble(found, origin, lanes, newcomer=new, waits=True, durability=chosen.durability)
+        beside.is_replica, beside.pulse = chosen.link_world_size == 1, (beats := pulse.Pulse(chosen.step_timeout_s))
         right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
         duties = Duties(shows=[TrainerMetrics(beats)])
         upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.following.refusals, duties)

@@ -35,14 +35,13 @@ async def assemble(
     lanes: Lanes,
     *,
     newcomer: Newcomer | None = None,
-    is_replica: bool = False,
     waits: bool = False,
     durability: Wanted = "fast",
 ) -> Beside:
     """Connect, check the server, load what this worker had seen of each log. `newcomer`: its trainer, where that has
     just begun. SettingError where a worker is in the run beside which it can't be.
 
-    `is_replica`: its trainer is in no process group. `waits`: the logs are read once the trainer says that it begins.
+    `waits`: the logs are read once the trainer says that it begins.
     """
     name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
     await wait_ready(redis, PATIENCE_S)
@@ -74,7 +73,6 @@ async def assemble(
         sealer=sealer,
         clock=clock,
         recaller=recaller if waits else None,
-        is_replica=is_replica,
         decided=decided,
     )
 

@@ -73,7 +73,7 @@ class Beside:
     look_up_s: float = LOOK_UP_S
     pulse: Pulse | None = None  # given: it beats for a trainer that is away from its boundary
     recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
-    is_replica: bool = False
+    is_replica: bool = False  # its trainer is in no process group
     decided: str = ""
     """Entry of the newest decision when the trainer began."""
     _begun: asyncio.Event = field(default_factory=asyncio.Event)

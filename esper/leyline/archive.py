@@ -5,20 +5,19 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 from esper.errors import SettingError
+from esper.leyline.bounds import ENTRY_ID
 from esper.leyline.envelope import MAX_SEALED_BYTES
 
 FORMAT = 1
 STREAMS = ("commands", "optimizer", "decisions", "receipts", "emergency")
 """What a log is made of: all that a run has decided, and from what. In this order in an exported file."""
 MOST_LINE_BYTES = MAX_SEALED_BYTES * 4 // 3 + 1024
-ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
 class Entry(NamedTuple):

@@ -83,26 +83,6 @@ def cap_of(domain: Domain) -> int:
     return COMMAND_CAP_BYTES if domain in (Domain.COMMAND, Domain.OPTIMIZER) else BODY_CAP_BYTES
 
 
-def pack(header: Header, body: bytes) -> bytes:
-    """All bytes before the signature and the seal."""
-    head = HEAD.pack(
-        MAGIC,
-        VERSION,
-        SIGNED if header.signed else 0,
-        header.key_id,
-        header.domain,
-        header.kind,
-        header.incarnation,
-        header.sequence,
-        header.issued_at_ns,
-        header.deadline_kind,
-        header.deadline,
-        header.roster_generation,
-    )
-    names = pack_names(header.run_id, header.role, header.producer, header.target)
-    return head + names + BODY_LENGTH.pack(len(body)) + body
-
-
 def pack_names(run_id: str, role: Role, producer: str, target: str) -> bytes:
     """The four names, each behind its length in one byte."""
     packed = bytearray()

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from nacl.bindings import crypto_sign
 from nacl.exceptions import BadSignatureError
 
-from esper.errors import RefusedError, SettingError, UnsealedError
+from esper.errors import RefusedError, UnsealedError
 from esper.leyline import bounds, contracts as pb
 from esper.leyline.checks import (
     CLOCK_SLACK_MS,
@@ -113,21 +113,6 @@ class Sealer:
             check_body(line.domain, body)
         sequence = self._sequences[target] = self._sequences.get(target, 0) + 1
         return _sealed(line, REST.pack(sequence, now_ns, *deadline, roster_generation), body)
-
-    def reseal(self, sealed: bytes) -> bytes:
-        """The same message under the same sequence, sealed now: for a retry when the first bytes have grown old.
-
-        Readers know the two by their sequence, so that one of them takes effect, whichever arrives first.
-        """
-        parts = unpack(sealed)
-        header = parts.header
-        if (header.producer, header.role, header.incarnation) != (self.producer, self.role, self.incarnation):
-            met = f"{header.role.value} {header.producer}, incarnation {header.incarnation:016x}"
-            raise SettingError("sealer of a message to seal anew", met, f"{self.producer}, {self.incarnation:016x}")
-        now_ns = self._clock_ns()
-        line = self._line(type_of(header.kind), header.target, now_ns)
-        rest = (header.sequence, now_ns, header.deadline_kind, header.deadline, header.roster_generation)
-        return _sealed(line, REST.pack(*rest), sealed[parts.body_start : parts.body_end])
 
     def _line(self, message_type: type[Message], target: str, now_ns: int) -> _Line:
         line = self._lines.get((message_type, target))
@@ -263,12 +248,6 @@ class Opener:
             # Junk, unless these are the keys of another run, handed to this process by mistake.
             junk = header.run_id == self._keyring.run_id
             raise (UnsealedError if junk else RefusedError)(_BAD_SEAL, misfit(header, self._keyring.run_id))
-
-
-def signature_of(data: bytes) -> bytes | None:
-    """The Ed25519 signature that sealed bytes carry; None: they carry none."""
-    parts = unpack(data)
-    return data[parts.body_end : parts.seal_start] if parts.header.signed else None
 
 
 def check_signature(data: bytes, keyring: RoleKeyring) -> None:

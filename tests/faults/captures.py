@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from esper.leyline import commands, contracts as pb
-from esper.leyline.kinds import Role
+from esper.leyline.envelope import unpack
+from esper.leyline.kinds import Role, type_of
 from esper.leyline.seal import EVERYONE, Sealer
 
 Verdict: TypeAlias = str | None
@@ -61,8 +62,8 @@ class Captures:
         return self.chance.choice(self.targeted)
 
     def sealed_anew(self) -> bytes:
-        """No capture: what the producer itself adds when a reply was lost for long."""
-        return self.sealers[Role.CONTROLLER].reseal(self.newest())
+        """No capture: what the producer itself could add when a reply was lost for long."""
+        return sealed_anew(self.sealers[Role.CONTROLLER], self.newest())
 
     def receipt_of_worker(self) -> bytes:
         return self.sealers[Role.WORKER].seal(receipt())
@@ -107,3 +108,14 @@ WAYS: Mapping[str, Way] = {
     "sealed_anew": Way(Captures.sealed_anew, "duplicate"),
     STILL_IN_HAND: Way(Captures.one_in_hand, "replayed"),
 }
+
+
+def sealed_anew(by: Sealer, sealed: bytes) -> bytes:
+    """The same message under the same sequence, sealed now, which no sealer does by itself."""
+    parts = unpack(sealed)
+    header, newest = parts.header, by._sequences[parts.header.target]
+    message = type_of(header.kind).FromString(sealed[parts.body_start : parts.body_end])
+    by._sequences[header.target] = header.sequence - 1
+    again = by.seal(message, target=header.target, roster_generation=header.roster_generation)
+    by._sequences[header.target] = newest
+    return again

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from esper.bus import names
+from esper.bus.delivery import Delivery
+from esper.bus.inbox import Inbox
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
 from esper.runtime.coordinate import Desk
@@ -46,6 +48,28 @@ async def test_a_command_published_after_history_is_lost_is_judged_by_the_same_c
     assert await run.decisions() == ["Abort 1", "Proposal 2", "Commit 2"]
     assert await run.receipts() == [("s0-1", lost, "CANCELLED"), ("s1-1", later, "NONE")]
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+
+
+@pytest.mark.parametrize("falls_back", [False, True], ids=["all is lost", "Redis falls back"])
+async def test_no_commit_names_a_command_that_was_lost_before_the_last_vote(run: Run, falls_back: bool) -> None:
+    """A rank that has not read it would find it on no log, and end."""
+    coordinating, before = await run.coordinator(), await stored(run)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [lost] = await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0))
+    await step_until_idle(coordinating)
+
+    if falls_back:
+        await fall_back(run, before)
+        interrupted(coordinating)
+    else:
+        await lose_history(run)
+    await run.put("votes", vote(1))
+    await coordinating.step(await read_on(coordinating.inboxes["votes"]))
+
+    assert await run.receipts() == [("s0-1", lost, "CANCELLED")]
+    assert [decided for decided in await run.decisions() if "Commit" in decided] == []
 
 
 async def test_what_was_seen_before_history_was_lost_is_refused_after_it_and_after_a_restart(run: Run) -> None:
@@ -190,6 +214,17 @@ async def waits(desk: Desk) -> bool:
 
 async def is_held_back(desk: Desk) -> bool:
     return desk.inboxes["commands"].held_back
+
+
+async def read_on(inbox: Inbox) -> list[Delivery]:
+    """What comes to a reader that has made its group long ago."""
+    return [delivery async for batch in inbox.batches(until_idle=True) for delivery in batch]
+
+
+def interrupted(desk: Desk) -> None:
+    """As each reader is where the server ends."""
+    for inbox in desk.inboxes.values():
+        inbox.consumer._interrupted()
 
 
 async def is_at_work(run: Run, desk: Desk) -> bool:

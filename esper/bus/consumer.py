@@ -54,7 +54,7 @@ class Consumer:
     def __init__(self, source: Source, pace: Pace, surroundings: Surroundings) -> None:
         self.source, self.pace, self.surroundings = source, pace, surroundings
         self.pending = Pending(source, pace.count)
-        self.num_history_lost = 0
+        self.num_history_lost = self.num_interrupted = 0
         self.polled_at_s = surroundings.clock()
         self.full = False
         """Whether the last read of new entries brought as many as were asked for."""
@@ -286,6 +286,7 @@ class Consumer:
     def _interrupted(self) -> None:
         self._rewound = True
         self._sweeps_at_s = self._later()
+        self.num_interrupted += 1
 
     def _later(self) -> list[float]:
         now_s = self.surroundings.clock()

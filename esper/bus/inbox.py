@@ -75,6 +75,11 @@ class Inbox:
         return self.consumer.num_history_lost
 
     @property
+    def num_breaks(self) -> int:
+        """How often a read broke off, or the group was made again: what Redis holds may be older since."""
+        return self.consumer.num_interrupted + self.consumer.num_history_lost
+
+    @property
     def polled_at_s(self) -> float:
         """When the server last answered a read, by the monotonic clock."""
         return self.consumer.polled_at_s

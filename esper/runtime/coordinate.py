@@ -30,6 +30,7 @@ from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.lookback import newest_said
 from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
+from esper.runtime.round_lines import tell
 from esper.runtime.suspects import Suspects
 from esper.runtime.timekeeping import kept_right
 from esper.runtime.windows import Found, Windows
@@ -114,6 +115,7 @@ class Desk:
     _offset_ms: int = 0
     _arrivals: Arrivals = field(default_factory=Arrivals)
     _is_ending: bool = False
+    _num_breaks: int = 0
 
     def __post_init__(self) -> None:
         self.windows = Windows(self._key(f"windows:{GROUP}"), self.outbox, self.seals.guards, self.missing)
@@ -178,6 +180,7 @@ class Desk:
         kinds = {self._logs[stream] for stream in {delivery.stream for delivery in deliveries}}
         if "votes" in kinds:
             await self._suspects.charge()
+        await self._claim_where_a_read_broke()
         self._look_up()  # behind all that is waited for: the clock is looked at meanwhile
         now_ns = self._now_ns()
         for delivery in deliveries:
@@ -191,12 +194,22 @@ class Desk:
         is_due = time.monotonic() >= self._renew_at_s
         if is_news or is_due or not settlement.empty:  # votes come again until they are settled: no call for each
             self._renew_at_s = time.monotonic() + self.lease_s / RENEWALS
-            found = await self.windows.insist(settlement, renew=is_due)
-            if found != "whole":
-                await self._recover(found)
+            await self._insist(settlement, renew=is_due)
         await self._suspects.acquit(deliveries, self._held.values())
         await self._dissolving.proceed()
         self._arrivals.go_on()
+
+    async def _claim_where_a_read_broke(self) -> None:
+        """Redis may have lost what is in hand. To be known before a vote: a commit might name what no rank finds."""
+        num_breaks = sum(inbox.num_breaks for inbox in self.inboxes.values())
+        if num_breaks != self._num_breaks:
+            self._num_breaks = num_breaks
+            await self._insist(Settlement(), renew=True)
+
+    async def _insist(self, settlement: Settlement, *, renew: bool) -> None:
+        found = await self.windows.insist(settlement, renew=renew)
+        if found != "whole":
+            await self._recover(found)
 
     def _is_tick_due(self, kinds: Collection[str]) -> bool:
         """A tick looks at every rank, and votes come one by one: while more are awaited, only time is news to it."""
@@ -323,25 +336,3 @@ def raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         if task.done():
             task.result()
-
-
-def tell(decision: Decision) -> None:
-    """One line per round that is decided."""
-    if isinstance(decision, pb.BarrierCommit):
-        log.info(
-            "round.committed",
-            round=decision.round,
-            effective_step=decision.effective_step,
-            num_commands=len(decision.commands),
-            latency_ms=round(decision.latency_ms, 3),
-        )
-        if decision.deviating or decision.deviating_gradients:
-            log.error(
-                "replicas.deviated",
-                round=decision.round,
-                workers=list(decision.deviating),
-                in_gradients=list(decision.deviating_gradients),
-                quarantined=list(decision.quarantined),
-            )
-    elif isinstance(decision, pb.BarrierAbort):
-        log.warning("round.aborted", round=decision.round, why=decision.detail, missing=list(decision.missing))

@@ -79,6 +79,13 @@ MUTANTS = (
         ("tests/test_rounds_lost.py::test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort",),
     ),
     Mutant(
+        "a_commit_names_what_was_lost_before_the_last_vote",
+        "esper/runtime/coordinate.py",
+        "        if num_breaks != self._num_breaks:\n",
+        "        if num_breaks < 0:\n",
+        ("tests/test_coordinator_lost.py::test_no_commit_names_a_command_that_was_lost_before_the_last_vote",),
+    ),
+    Mutant(
         "one_that_stands_by_takes_over_from_a_leader_that_remembers_a_lost_history",
         "esper/runtime/lease.py",
         "if version == resigned and not (version is None and self._met):",

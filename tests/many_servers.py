@@ -45,7 +45,7 @@ def on(port: int) -> dict[str, str]:
 
 def ask(port: int, *words: Any) -> Any:
     """What one server answers."""
-    with redis.Redis(HOST, port, decode_responses=True, protocol=2, socket_timeout=5.0) as client:
+    with redis.Redis(HOST, port, decode_responses=True, protocol=2, socket_timeout=FORMED_S) as client:
         return client.execute_command(*words)
 
 

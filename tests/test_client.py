@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from esper.client import Controller
 from esper.errors import CommandFailedError, SettingError, UnansweredError, UnknownRunError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime.observer import NotSeenError
+from esper.runtime.observer import NotSeenError, Workers
 from tests.scripted import (
     WORKERS,
     ScriptedRun,
@@ -163,10 +163,20 @@ async def test_status_shows_the_newest_heartbeat_of_each_worker(run: ScriptedRun
     assert {name: beat.epoch for name, beat in workers.items()} == {"worker-0": 1, "worker-1": 2}
 
 
-async def test_epochs_waits_for_the_slowest_rank(run: ScriptedRun, controller: Controller) -> None:
+async def test_epochs_waits_for_the_slowest_rank(
+    run: ScriptedRun, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, until = asyncio.Event(), controller.until
+
+    async def noted(wanted: Callable[[Workers], bool], timeout_s: float = 60.0) -> Workers:
+        seen = await until(wanted, timeout_s)
+        begun.set()
+        return seen
+
+    monkeypatch.setattr(controller, "until", noted)
     await run.beat(3)
     waiting = asyncio.create_task(controller.epochs(2))
-    await asyncio.wait([waiting], timeout=0.05)  # it has seen epoch 3 by now
+    await begun.wait()  # it has seen epoch 3
     await run.beat(5, workers=("worker-0",))
 
     done, _ = await asyncio.wait([waiting], timeout=0.05)

@@ -152,7 +152,7 @@ def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(place: str, tm
         "finally: print('torch' in sys.modules)"
     )
 
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=150)
 
     assert (told.returncode, told.stdout) == (2, "False\n")
     assert told.stderr.startswith(f"esper: FACTORY is '{place}:make'; expected ")

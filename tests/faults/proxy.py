@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from tests.faults.processes import SOON_S
+
 HOST = "127.0.0.1"
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time left: close() sends RST in place of FIN
 CHUNK_BYTES = 1 << 16
@@ -65,15 +67,15 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(SOON_S)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(SOON_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(SOON_S)
         self._loop.close()
 
     # --- what is done to it ----------------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ class Proxy:
         async def called() -> int:
             return act()
 
-        return asyncio.run_coroutine_threadsafe(called(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(called(), self._loop).result(SOON_S)
 
     async def _serve(self) -> None:
         self._server = await asyncio.start_server(self._on_client, sock=self._listening)

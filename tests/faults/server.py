@@ -10,7 +10,7 @@ from typing import Any, Self
 import redis
 
 from esper.bus.embedded import LONGEST_SOCKET_PATH, find_server
-from tests.faults.processes import Child, wait_until
+from tests.faults.processes import SOON_S, Child, wait_until
 
 HOST = "127.0.0.1"
 OPTIONS = {
@@ -72,7 +72,7 @@ class Server(Child):
 
     def stop(self) -> None:
         """End it in order: nothing acknowledged is lost."""
-        self.terminate(10.0)
+        self.terminate(SOON_S)
 
     def ask(self, *words: Any) -> Any:
         """One command on a connection of its own, raw bytes back."""

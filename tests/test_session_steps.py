@@ -64,6 +64,21 @@ def test_a_step_in_which_the_loop_steps_nothing_drops_the_seeds_gradients() -> N
     assert same(seed_parameters(run), before)
 
 
+def test_a_step_that_raised_leaves_the_seeds_no_gradients_for_the_next() -> None:
+    host, run = with_training_seed()
+    other, undisturbed = with_training_seed()
+
+    with pytest.raises(ValueError, match="in its second micro-batch"), run.step():
+        backward(host, 7)
+        raise ValueError("in its second micro-batch")
+    run.optimizer.zero_grad()  # and the loop goes on
+    train(run, host, 1)
+    train(undisturbed, other, 1)
+
+    seeds = [[p for _, p in each.executor.seeds["s0"].trainable()] for each in (run, undisturbed)]
+    assert all(torch.equal(a, b) for a, b in zip(*seeds, strict=True))
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_the_scaler_skips_is_skipped_by_the_seeds_too(fused: bool) -> None:
     host = new_host()

@@ -45,9 +45,16 @@ class HostHooks:
     def begin_step(self, step: int) -> None:
         """Find out whether there is anything to do when the optimizer steps. Not called before steps that change
         nothing of it."""
+        if step == self.step:
+            self.end_step()  # the loop raised in it, and begins it anew
         self.stepped, self.step = False, step
         busy = self._pruning.masks.held[0] or self._gradients.wanted == step
         self.is_idle = self._executor.is_dormant and not busy
+
+    def end_step(self) -> None:
+        """Where the host's step was skipped, by its scaler or the loop, the seeds' gradients go with it."""
+        if not (self.stepped or self.is_idle):
+            self._optimizers.skip(self._executor.learning())
 
     def remove(self) -> None:
         self._looking.remove()

@@ -276,8 +276,7 @@ class Session:
 
     def end_step(self, loss: torch.Tensor | float | None, step_ms: float) -> None:
         """Keep the step's measurements and go on to the next."""
-        if not (self._hooks.stepped or self._hooks.is_idle):  # the host's step was skipped: by its scaler, or the loop
-            self.optimizers.skip(self.executor.learning())
+        self._hooks.end_step()
         self.executor.take_losses(self._step.losses)
         if loss is not None:
             self.executor.note_loss(loss)

@@ -1,5 +1,5 @@
-"""Whatever order the streams are read in, and whoever dies meanwhile: rounds end, commands are answered once, and
-nothing is kept of what is over."""
+"""Whatever order the streams are read in, whoever dies, however clocks are set and whatever Redis loses meanwhile:
+rounds end, commands are answered once, ranks stay together, and nothing is kept of what is over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.town.town import Town
 
-SEEDS = (15, 16, 81)
+SEEDS = (6, 13, 15)
 """Of those at which something was found once; `python -m tests.town.run 0 300` tries others."""
 
 

@@ -4,42 +4,63 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
 
 
 @dataclass
 class Log(Generic[T]):
-    """Numbers go on through a loss of history, as times do."""
+    """Numbers go by the server's clock, and never back while the stream is there."""
 
     entries: dict[int, T] = field(default_factory=dict)
+    last: int = 0
     read: Counter[str] = field(default_factory=Counter)
-    pending: dict[str, set[int]] = field(default_factory=dict)
+    pending: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Of each group how often each was handed over."""
+
+    def add(self, what: T, clock: int, step: int = 1) -> int:
+        """Its number; `step`: to the next one where the clock was set back behind the last."""
+        self.last = clock if clock > self.last else self.last + step
+        self.entries[self.last] = what
+        return self.last
 
     def take(self, group: str) -> int | None:
         """The next entry that nobody of the group was handed yet; None: there is none."""
         at = next((at for at in self.entries if at > self.read[group]), None)
         if at is not None:
             self.read[group] = at
-            self.pending.setdefault(group, set()).add(at)
+            self.pending.setdefault(group, {})[at] = 1
         return at
+
+    def again(self, group: str, at: int) -> int | None:
+        """One that is pending still; how often it was handed over by now."""
+        pending = self.pending.get(group, {})
+        if at not in pending or at not in self.entries:
+            return None
+        pending[at] += 1
+        return pending[at]
 
     def left(self, group: str) -> Iterator[int]:
         """What is pending and still there, in order."""
         return (at for at in sorted(self.pending.get(group, ())) if at in self.entries)
 
     def ack(self, group: str, at: int) -> None:
-        self.pending.get(group, set()).discard(at)
+        self.pending.get(group, {}).pop(at, None)
 
     def begin_anew(self, group: str) -> None:
         """The group is destroyed, and made again at the beginning."""
         self.read[group] = 0
-        self.pending[group] = set()
+        self.pending[group] = {}
 
     def lose(self) -> None:
-        """All that was stored is gone."""
+        """The stream is gone, and every group with it."""
         self.entries.clear()
         self.read.clear()
-        self.pending = {group: set() for group in self.pending}
+        self.last, self.pending = 0, {}
+
+    def kept(self) -> Self:
+        """As it is now, for a server that falls back to it."""
+        return type(self)(dict(self.entries), self.last, Counter(self.read), deepcopy(self.pending))

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Collection
+from typing import TypeAlias
 
-from esper.bus.delivery import Delivery
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.runtime.orders import Orders
 from tests.rounds import germinate, header, optimizer, rollback
-from tests.town.seat import GROUP, LOGS, Seat
+from tests.town.seat import GROUP, LOGS, MS, STREAMS, S, Seat
 from tests.town.trainer import FOLLOWED, Trainer
+
+Command: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand
 
 NUM_EVENTS = 120
 TURN_MS = 250
 TURNS = 40 * 1000 // TURN_MS  # twice as long as any round may last
 OFTEN = {"trains": 6, "beats": 4, "reads": 6, "leads": 8, "ticks": 3, "waits": 3, "publishes": 2, "misprints": 1}
 SELDOM = {"dies": 1, "destroys": 1, "hangs": 0.5, "wakes": 1, "leaves": 0.5, "joins": 1, "restarts": 0.5}
+OTHERS = {"rests": 0.2, "revives": 1, "sets_clock": 1, "looks": 1}
+LOSSES = {"loses": 0.3, "keeps": 1, "falls_back": 0.5, "deletes": 0.3, "forgets": 0.3}
+CLOCK_STEPS_S = (0.7, 4, 90, 7200)
 
 
 class Town(Seat):
     """A process group of three, or two replicas to which a third may come."""
 
-    def __init__(self, seed: int, *, group: bool, loses: bool) -> None:
+    def __init__(self, seed: int, *, group: bool, loses: bool, only: Collection[int] = range(NUM_EVENTS)) -> None:
+        """`only`: of all that befalls it these, by their number."""
         super().__init__()
+        self.seed, self.only = seed, only
         self.dice, self.is_group = random.Random(seed), group
         self.num = 3 if group else 2
-        self.kinds = OFTEN | SELDOM | {"rests": 0.2} | ({"loses": 0.4} if loses else {})
-        self.published: list[int] = []
-        self.excused: set[int] = set()  # whose group was destroyed behind a refusal: a later leader may answer again
+        self.kinds = OFTEN | SELDOM | OTHERS | (LOSSES if loses else {})
+        self.num_published = 0
+        self.published: list[str] = []
+        self.excused: set[str] = set()  # whose group was destroyed behind a refusal: a later leader may answer again
         self.trainers: dict[int, Trainer] = {}
         self.num_begun = 0
+        self.gave_up = Counter[str]()
+        self.story: list[str] = []
         self.lead()
         for number in range(self.num):
             self.begin(number, 0)
+        self.keep()
 
     @property
     def training(self) -> list[Trainer]:
@@ -46,9 +58,13 @@ class Town(Seat):
 
     # -- one event ---------------------------------------------------------------------------------------------------
 
-    def befall(self) -> None:
+    def befall(self, at: int) -> None:
+        """Drawn by its number, so that the others stay as they are where it is left out."""
+        self.dice = random.Random(f"{self.seed}/{at}")
         [kind] = self.dice.choices(list(self.kinds), list(self.kinds.values()))
-        getattr(self, f"one_{kind}")(self.dice.choice(list(self.trainers.values())))
+        trainer = self.dice.choice(list(self.trainers.values()))
+        self.story.append(f"{kind} {trainer.name}")
+        getattr(self, f"one_{kind}")(trainer)
 
     def one_trains(self, trainer: Trainer) -> None:
         for _ in range(self.dice.choice((1, 1, 4, 12))):
@@ -76,12 +92,19 @@ class Town(Seat):
 
     def one_publishes(self, _: Trainer) -> None:
         log, message = self.dice.choice((("commands", self.a_command()), ("optimizer", self.an_optimizer_command())))
-        at = next(self.numbers)
-        self.logs[log].entries[at] = Opened(header(), message, b"%d" % at, f"{at}-0", False)
-        self.published.append(at)
+        self.publish(log, message)
+
+    def publish(self, log: str, message: Command) -> str:
+        """Its id."""
+        self.num_published += 1
+        message.command_id = f"{log}-{self.num_published}"
+        at = self.add(log, None)
+        self.logs[log].entries[at] = Opened(header(), message, message.command_id.encode(), f"{at}-0", False)
+        self.published.append(message.command_id)
+        return message.command_id
 
     def a_command(self) -> pb.AdaptationCommand:
-        at, site = len(self.published), self.dice.choice(("head", "hidden", "none"))
+        at, site = self.num_published, self.dice.choice(("head", "hidden", "none"))
         return self.dice.choice((germinate(f"s{at}", site), rollback(8)))
 
     def an_optimizer_command(self) -> pb.OptimizerCommand:
@@ -92,15 +115,22 @@ class Town(Seat):
 
     def one_dies(self, _: Trainer) -> None:
         """The leader; the next one is there at once."""
-        self.now_ns += 2_000_000
+        self.passed_ns += 2 * MS
+        if self.lost:  # what it remembered alone is gone with it
+            self.excuse()
         self.lead()
 
-    def one_destroys(self, _: Trainer) -> None:
-        """One of the leader's groups."""
-        name = self.dice.choice(LOGS)
-        self.excused.update(at for at in self.published if at in self.answers)
-        self.logs[name].begin_anew(GROUP)
-        self.again[name] = []
+    def one_destroys(self, trainer: Trainer) -> None:
+        """One of the leader's groups, or of a trainer's."""
+        if self.dice.random() < 0.5:
+            name = self.dice.choice(LOGS)
+            self.excuse()
+            self.logs[name].begin_anew(GROUP)
+            self.again[name] = []
+        else:
+            name = self.dice.choice(FOLLOWED)
+            self.logs[name].begin_anew(trainer.name)
+            trainer.begins_anew(name)
 
     def one_hangs(self, trainer: Trainer) -> None:
         trainer.hangs = len(self.training) > 1
@@ -124,31 +154,74 @@ class Town(Seat):
             for number in range(self.num) if self.is_group else [trainer.number]:
                 self.begin(number, step)
 
+    def one_revives(self, trainer: Trainer) -> None:
+        """The runtime beside it, which has died."""
+        trainer.start_runtime()
+
     def one_rests(self, _: Trainer) -> None:
         for _turn in range(12):
             self.all_goes_well()
 
+    def one_sets_clock(self, _: Trainer) -> None:
+        """The server's."""
+        step_s = self.dice.choice(CLOCK_STEPS_S) * self.dice.uniform(0.7, 1.3) * self.dice.choice((1, -1))
+        self.set_ns += int(step_s * S)
+
+    def one_looks(self, _: Trainer) -> None:
+        self.look_at_clock()
+
     def one_loses(self, _: Trainer) -> None:
         self.published.clear()
-        self.lose_history()
+        self.flush()
+        for trainer in self.trainers.values():
+            for name in FOLLOWED:
+                trainer.begins_anew(name)
+
+    def one_keeps(self, _: Trainer) -> None:
+        self.keep()
+
+    def one_falls_back(self, trainer: Trainer) -> None:
+        """To an earlier state; the other server may have another clock."""
+        self.fall_back()
+        self.excuse()
+        for each in self.trainers.values():
+            each.connects_anew()
+        if self.dice.random() < 0.5:
+            self.one_sets_clock(trainer)
+        self.forget_published()
+
+    def one_deletes(self, _: Trainer) -> None:
+        name = self.dice.choice(STREAMS)
+        self.delete(name)
+        if name in FOLLOWED:
+            for trainer in self.trainers.values():
+                trainer.begins_anew(name)
+        self.forget_published()
+
+    def one_forgets(self, _: Trainer) -> None:
+        """One key that is no stream."""
+        if self.dice.random() < 0.5:
+            self.forget()
+        else:
+            self.began.clear()
 
     # -- what it is made of ------------------------------------------------------------------------------------------
 
     def begin(self, number: int, step: int) -> None:
         self.num_begun += 1
-        decisions = self.logs["decisions"].entries
-        orders = Orders(past=(max(decisions, default=0), 0), worker=f"worker-{number}", incarnation=self.num_begun)
-        for at, said in decisions.items():  # as `Recaller.take_up` has it
-            if isinstance(said, pb.LeaderAnnouncement):
-                orders.follow(said)
-            else:
-                orders.is_past(said, Delivery("decisions", orders.worker, f"{at}-0", b"", 1))
         size = self.num if self.is_group else 1
-        trainer = self.trainers[number] = Trainer(self, number, self.num_begun, size, step, orders)
-        for name in FOLLOWED:
-            for at in list(self.logs[name].left(trainer.name)):
-                trainer.is_handed(name, at)
+        trainer = self.trainers[number] = Trainer(self, number, self.num_begun, size, step)
         trainer.beat()
+
+    def excuse(self) -> None:
+        """A later leader may answer again what was answered."""
+        self.excused.update(at for at in self.published if at in self.answers)
+
+    def forget_published(self) -> None:
+        logs = [self.logs[name].entries.values() for name in ("commands", "optimizer")]
+        opened = [each for log in logs for each in log if isinstance(each, Opened)]
+        there = {each.message.command_id for each in opened if isinstance(each.message, Command)}
+        self.published = [each for each in self.published if each in there]
 
     def follow(self, trainer: Trainer, log: str) -> bool:
         try:
@@ -161,17 +234,24 @@ class Town(Seat):
         try:
             trainer.looks_up()
         except TrainingError:
+            self.gave_up["a command is gone"] += 1
             self.one_restarts(trainer)
 
     def step(self, trainer: Trainer) -> None:
         """No rank of a group passes the others: each step waits for their gradients."""
         alone = not self.is_group or trainer.step == min(each.step for each in self.trainers.values())
-        if trainer.trains and alone:
+        if not (trainer.trains and alone):
+            return
+        try:
             trainer.trains_on()
+        except TrainingError as error:
+            self.gave_up[str(error)[:18]] += 1
+            self.one_restarts(trainer)
 
     def all_goes_well(self) -> None:
         """All that there is is read, and everybody trains for a step."""
-        self.now_ns += TURN_MS * 1_000_000
+        self.passed_ns += TURN_MS * MS
+        self.look_at_clock()
         for number in [trainer.number for trainer in self.training]:
             self.trainers[number].beat()
             for log in FOLLOWED:
@@ -188,8 +268,8 @@ class Town(Seat):
 
     def live(self) -> None:
         """All that befalls it, and then nothing more. AssertionError: something waits, was done twice, or is kept."""
-        for _ in range(NUM_EVENTS):
-            self.befall()
+        for at in self.only:
+            self.befall(at)
         for trainer in self.trainers.values():
             trainer.hangs = False
         for _ in range(TURNS):
@@ -198,20 +278,33 @@ class Town(Seat):
         for _ in range(1000 // TURN_MS):
             self.all_goes_well()
         assert self.num_rounds - num_rounds <= 2, "rounds without end"
+        self.one_more_is_carried_out()
         assert all(self.answers[at] for at in self.published), "a command without an answer"
         twice = {at for at in self.published if self.answers[at] > 1} - self.excused
-        assert not twice, f"commands {twice} are answered twice"
-        assert not self.held, f"{self.held} stay in hand"
+        assert not twice, "a command is answered twice"
+        assert not self.held, f"{ {name for name, _ in self.held} } stay in hand"
         for trainer in self.training:
-            assert not trainer.boundary.must_wait(trainer.step), f"{trainer.name} waits for a decision"
-            assert not trainer.orders.num_waiting, f"{trainer.name} waits for a command"
+            assert not trainer.boundary.must_wait(trainer.step), "waits for a decision"
+            assert not trainer.orders.num_waiting, "waits for a command"
         self.all_are_as_they_should_be()
 
+    def one_more_is_carried_out(self) -> None:
+        """Within some seconds, by every rank of a group; of replicas by the furthest."""
+        last = self.publish("optimizer", self.an_optimizer_command())
+        for _ in range(8 * 1000 // TURN_MS):
+            self.all_goes_well()
+        furthest = max(self.training, key=lambda each: each.step)
+        for trainer in self.training if self.is_group else [furthest]:
+            assert any(last in ids for _, _, ids in trainer.applied), "a command at the end is not carried out"
+
     def all_are_as_they_should_be(self) -> None:
+        for trainer in self.trainers.values():
+            ids = [at for _, _, names in trainer.applied for at in names]
+            assert len(ids) == len(set(ids)), "a command is carried out twice"
         if not self.is_group:
             known = {member.worker for member in self.rule._roster._members.values()}
-            assert known == {trainer.name for trainer in self.training}
+            assert known == {trainer.name for trainer in self.training}, "others are known than train"
             return
         longest = max((trainer.applied for trainer in self.trainers.values()), key=len)
         for trainer in self.trainers.values():
-            assert trainer.applied == longest[: len(trainer.applied)], f"{trainer.name} has gone apart"
+            assert trainer.applied == longest[: len(trainer.applied)], "a rank has gone apart"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -30,6 +31,7 @@ from esper.runtime.access import Access
 from esper.runtime.assembly import assemble
 from esper.runtime.beside import Beside
 from esper.runtime.lanes import Lanes
+from esper.runtime.link import Link
 from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
 from tests.bus_kit import own_server
@@ -85,11 +87,13 @@ class Run:
         return await self.add("decisions", self.coordinator.seal(decision))
 
     @asynccontextmanager
-    async def runtime(self) -> AsyncIterator[tuple[Beside, Trainer]]:
+    async def runtime(self, decided: str = "") -> AsyncIterator[tuple[Beside, Trainer]]:
         (control, ours), (rows, our_rows) = socket.socketpair(), socket.socketpair()
         ours.setblocking(False)
         lanes = await Lanes.adopt(control.detach(), rows.detach())
-        beside = await assemble(Access(self.run_id, self.url, self.keyring, Path()), Origin(ME, "r0"), lanes)
+        beside = await assemble(
+            Access(self.run_id, self.url, self.keyring, Path()), Origin(ME, "r0"), lanes, decided=decided
+        )
         beside.look_up_s = 0.05
         trainer = Trainer(ours, our_rows)
         try:
@@ -303,3 +307,31 @@ async def first_beat(steered: Run) -> pb.Heartbeat:
     sealed = rows[0][1]
     parts = unpack(sealed)
     return pb.Heartbeat.FromString(sealed[parts.body_start : parts.body_end])
+
+
+async def test_what_was_decided_before_its_trainer_began_is_past_though_redis_does_not_know_when(steered: Run) -> None:
+    """As where it fell back to before that, or somebody deleted what says so."""
+    earlier = await steered.commit(1, "1-1", b"for a trainer before it")
+    commit = pb.BarrierCommit(version=1, round=2, effective_step=9, digest=barrier_digest(9, [], []), lease_token=1)
+    await steered.add("decisions", steered.coordinator.seal(commit))
+
+    async with steered.runtime(decided=earlier) as (beside, trainer):
+        serving = asyncio.create_task(serves(beside))
+        told = await asyncio.wait_for(trainer.hears(), PATIENCE_S)
+        trainer.hang_up()
+        await serving
+
+    assert told.commit.commit.round == 2
+
+
+def test_a_runtime_that_is_started_anew_is_told_when_its_trainer_began(run_id: str, tmp_path: Path) -> None:
+    link = Link({"ESPER_RUN": run_id, "ESPER_KEYRING": str(tmp_path / "none"), "PATH": os.environ["PATH"]})
+    told = list[list[bytes]]()
+    for decided in ("", "7-1"):
+        link.decided = decided
+        link.start()
+        told.append(Path(f"/proc/{link.pid}/environ").read_bytes().split(b"\0"))
+    link.close()
+
+    assert [b"ESPER_LINK_DECIDED=7-1" in environment for environment in told] == [False, True]
+    assert [b"ESPER_LINK_FRESH=1" in environment for environment in told] == [True, False]

@@ -29,7 +29,10 @@ async def main(stopping: asyncio.Event) -> None:
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
-        beside = await assembly.assemble(found, origin, lanes, newcomer=new, waits=True, durability=chosen.durability)
+        told, durability = chosen.link_decided, chosen.durability
+        beside = await assembly.assemble(
+            found, origin, lanes, newcomer=new, decided=told, waits=True, durability=durability
+        )
         beside.is_replica, beside.pulse = chosen.link_world_size == 1, (beats := pulse.Pulse(chosen.step_timeout_s))
         right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
         duties = Duties(shows=[TrainerMetrics(beats)])

@@ -35,13 +35,15 @@ async def assemble(
     lanes: Lanes,
     *,
     newcomer: Newcomer | None = None,
+    decided: str = "",
     waits: bool = False,
     durability: Wanted = "fast",
 ) -> Beside:
     """Connect, check the server, load what this worker had seen of each log. `newcomer`: its trainer, where that has
     just begun. SettingError where a worker is in the run beside which it can't be.
 
-    `waits`: the logs are read once the trainer says that it begins.
+    `decided`: the newest decision when its trainer began, where that was told; else what Redis says. `waits`: the logs
+    are read once the trainer says that it begins.
     """
     name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
     await wait_ready(redis, PATIENCE_S)
@@ -54,7 +56,7 @@ async def assemble(
     outbox = Outbox(redis)
     windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
     await windows.take_over()
-    decided = await _past(redis, access.run_id, name, fresh=newcomer is not None)
+    decided = decided or await _past(redis, access.run_id, name, fresh=newcomer is not None)
     again = {log: _opener(access, name, domain, None) for log, domain in LOGS.items()}
     recaller = Recaller(redis, access.run_id, name, again, clock)
     orders = Orders(past=entry_order(decided), worker=name)

@@ -21,7 +21,7 @@ from esper.runtime.bell import mapped, new_bell
 from esper.runtime.launcher import launcher_of
 
 CONTROL_FD, ROWS_FD, FRESH = "ESPER_LINK_CONTROL_FD", "ESPER_LINK_ROWS_FD", "ESPER_LINK_FRESH"
-BELL_FD, WORLD_SIZE = "ESPER_LINK_BELL_FD", "ESPER_LINK_WORLD_SIZE"
+BELL_FD, WORLD_SIZE, DECIDED = "ESPER_LINK_BELL_FD", "ESPER_LINK_WORLD_SIZE", "ESPER_LINK_DECIDED"
 _BUFFER_BYTES = 1 << 20
 _MUCH_BYTES = 1 << 10
 """Behind so much there may be more that the socket had no room for, and no ring tells when it has: of the smallest
@@ -68,7 +68,7 @@ class Link:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         inherited = (control_peer.fileno(), rows_peer.fileno(), self._bell.fileno())
         lanes = dict(zip((CONTROL_FD, ROWS_FD, BELL_FD), map(str, inherited), strict=True))
-        fresh = {FRESH: "1" if self.num_starts == 0 else "0"}
+        fresh = {FRESH: "1"} if self.num_starts == 0 else {FRESH: "0", DECIDED: self.decided}
         family = {TRAINER_PID: str(os.getpid()), LAUNCHER_PID: str(self._launcher)}
         ring = await_alarm()
         self._process = subprocess.Popen(

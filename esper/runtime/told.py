@@ -20,6 +20,8 @@ class RuntimeSettings(settings.Settings):
     link_trainer_pid: int
     link_launcher_pid: int = 0
     link_fresh: bool = False
+    link_decided: str = ""
+    """Entry of the newest decision when the trainer began, as its first runtime told it: Redis may forget that."""
     link_world_size: int = 1
     telemetry_format: Format = "frames"
     """columnar: tables of packed columns, for rows by the thousand a second; frames for rows that tell of an event."""

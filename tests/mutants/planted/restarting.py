@@ -58,6 +58,16 @@ MUTANTS = (
         ("tests/test_every_order.py::test_it_knows_what_was_decided_for_the_trainer_before_its_own",),
     ),
     Mutant(
+        "a_new_runtime_asks_redis_alone_when_its_trainer_began",
+        "esper/runtime/assembly.py",
+        "decided = decided or await",
+        "decided = await",
+        (
+            "tests/test_beside.py"
+            "::test_what_was_decided_before_its_trainer_began_is_past_though_redis_does_not_know_when",
+        ),
+    ),
+    Mutant(
         "junk_counts_where_a_new_runtime_looks_who_leads",
         "esper/runtime/lookback.py",
         "                continue\n",

@@ -64,13 +64,18 @@ def test_a_step_in_which_the_loop_steps_nothing_drops_the_seeds_gradients() -> N
     assert same(seed_parameters(run), before)
 
 
+def raise_late(run: Session, host: Host) -> None:
+    with run.step():
+        backward(host, 7)
+        raise ValueError("in its second micro-batch")
+
+
 def test_a_step_that_raised_leaves_the_seeds_no_gradients_for_the_next() -> None:
     host, run = with_training_seed()
     other, undisturbed = with_training_seed()
 
-    with pytest.raises(ValueError, match="in its second micro-batch"), run.step():
-        backward(host, 7)
-        raise ValueError("in its second micro-batch")
+    with pytest.raises(ValueError, match="in its second micro-batch"):
+        raise_late(run, host)
     run.optimizer.zero_grad()  # and the loop goes on
     train(run, host, 1)
     train(undisturbed, other, 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any
 
@@ -15,14 +17,20 @@ THREADS = 1
 """Of torch, as the fingerprint says: where cores are shared, threads spin for milliseconds on tensors so small."""
 
 
-def lazily(name: str, where: str, *given: object, below: str = WORK) -> Arm:
-    """An arm set up by `where(*given)`, "module:function" below a package."""
+def lazily(name: str, where: str, *given: object, below: str = WORK, needs: Sequence[str] = ()) -> Arm:
+    """An arm set up by `where(*given)`, "module:function" below a package, where what it `needs` is installed."""
 
     def set_up() -> Ready:
         ready: Ready = loaded(where, below)(*given)
         return ready
 
-    return Arm(name, set_up)
+    return Arm(name, set_up, partial(missing, *needs) if needs else None)
+
+
+def missing(*packages: str) -> str:
+    """Which of these is not installed; empty where all are."""
+    absent = next((package for package in packages if find_spec(package) is None), "")
+    return f"{absent} is not installed" if absent else ""
 
 
 def measured_by(where: str, below: str = WORK) -> Callable[..., list[Figure]]:

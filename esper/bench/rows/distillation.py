@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 from esper.bench.agreement import Tolerance
 from esper.bench.lazily import lazily, measured_by
@@ -36,10 +35,6 @@ ROUNDING = Tolerance(absolute=1e-4)  # of float32, over sums of up to 4,096 prod
 QUANTISED = Tolerance(absolute=0.1)  # int8 and bfloat16 weights, by which 0.2 to 0.7 % of the whole were lost in trials
 
 
-def without_torchao() -> str:
-    return "" if find_spec("torchao") is not None else "torchao is not installed"
-
-
 def forward(row: str, widths: Widths, batch: int) -> Comparison:
     return Comparison(
         row,
@@ -50,7 +45,6 @@ def forward(row: str, widths: Widths, batch: int) -> Comparison:
             lazily("its products alone", "teachers:products", widths, batch),
             lazily("its weights read once", "teachers:weights_read", widths),
         ),
-        unit="ms",
         shape=f"{batch} x {'-'.join(map(str, widths))}",
         goals=(Goal("teacher", "p50", FORWARD_MS, FORWARD_ASPIRED_MS),),
         tolerance=ROUNDING,
@@ -68,7 +62,6 @@ def loading(widths: Widths, size: str) -> Comparison:
             lazily("read and hashed", "loading:hashed", widths),
             lazily("read", "loading:read", widths),
         ),
-        unit="ms",
         shape=f"{size}, {'-'.join(map(str, widths))}, the file in the page cache",
         tolerance=ROUNDING,
         limit="read",
@@ -76,19 +69,17 @@ def loading(widths: Widths, size: str) -> Comparison:
 
 
 def modes() -> Comparison:
-    int8 = replace(lazily("int8", "teachers:held", TEACHER, BATCH, "int8"), missing=without_torchao)
     return Comparison(
         "int8-teacher",
         "distillation",
         arms=(
             lazily("float32", "teachers:held", TEACHER, BATCH),
             lazily("model alone", "teachers:bare", TEACHER, BATCH),
-            int8,
+            lazily("int8", "teachers:held", TEACHER, BATCH, "int8", needs=["torchao"]),
             lazily("offload", "teachers:held", TEACHER, BATCH, "offload"),
             lazily("bfloat16", "teachers:held", TEACHER, BATCH, "full", "bfloat16"),
             lazily("its weights read once", "teachers:weights_read", TEACHER),
         ),
-        unit="ms",
         shape=f"{BATCH} x {'-'.join(map(str, TEACHER))}",
         goals=tuple(Goal(arm, "p50", FORWARD_MS, FORWARD_ASPIRED_MS) for arm in ("int8", "offload", "bfloat16")),
         tolerance=QUANTISED,
@@ -107,7 +98,6 @@ def loss(row: str, batch: int, classes: int) -> Comparison:
             lazily("composed of operations", "softened:in_operations", batch, classes),
             lazily("both logits read once", "softened:read_once", batch, classes),
         ),
-        unit="ms",
         shape=f"{batch} x {classes}",
         goals=(Goal("StaticKDLoss", "p50", LOSS_MS, LOSS_ASPIRED_MS),),
         tolerance=ROUNDING,
@@ -125,7 +115,6 @@ STEP = Comparison(
         lazily("with KD, logits kept", "students:taught_from_kept", STUDENT, TEACHER, BATCH),
         lazily("teacher's products alone", "teachers:products", TEACHER, BATCH),
     ),
-    unit="ms",
     shape=f"batch {BATCH}, student {'-'.join(map(str, STUDENT))}, teacher {'-'.join(map(str, TEACHER))}",
     goals=tuple(
         Goal(arm, *asked)

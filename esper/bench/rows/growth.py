@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from importlib.util import find_spec
+from collections.abc import Sequence
 
 from esper.bench.agreement import Tolerance
 from esper.bench.arm import Arm
 from esper.bench.lazily import lazily, measured_by
 from esper.bench.row import Comparison, Goal, Measurement, Row
-
-
-def without_peft() -> str:
-    return "" if find_spec("peft") is not None else "peft is not installed"
-
 
 GRAFT_CULL = Comparison(
     "graft-cull",
@@ -21,10 +15,9 @@ GRAFT_CULL = Comparison(
     arms=(
         lazily("GERMINATE, CULL", "adapters:germinated_and_culled", False),
         lazily("GERMINATE, CULL, pooled", "adapters:germinated_and_culled", True),
-        replace(lazily("PEFT add, delete", "adapters:added_and_deleted"), missing=without_peft),
+        lazily("PEFT add, delete", "adapters:added_and_deleted", needs=["peft"]),
         lazily("made, hooked, unhooked", "adapters:hooked"),
     ),
-    unit="ms",
     shape="LoRA of rank 4 at one of 16 layers of 128; ours with gate, records and a slot of its own",
     # Two transitions of performance validation, 1.1: 0.3 ms each, better 0.1.
     goals=tuple(Goal(arm, "p50", 0.6, 0.2) for arm in ("GERMINATE, CULL", "GERMINATE, CULL, pooled")),
@@ -33,14 +26,9 @@ GRAFT_CULL = Comparison(
 )
 
 
-def without_transformers() -> str:
-    return "" if find_spec("transformers") is not None else "transformers is not installed"
-
-
-def on_gpt2(name: str, where: str, *given: object, peft: bool = False) -> Arm:
+def on_gpt2(name: str, where: str, *given: object, needs: Sequence[str] = ()) -> Arm:
     """An arm whose host transformers makes."""
-    why = (lambda: without_transformers() or without_peft()) if peft else without_transformers
-    return replace(lazily(name, where, *given), missing=why)
+    return lazily(name, where, *given, needs=["transformers", *needs])
 
 
 GPT2 = "GPT-2 of 4 layers of 128, 867,000 parameters"
@@ -50,10 +38,9 @@ GPT2_GRAFT_CULL = Comparison(
     "growth",
     arms=(
         on_gpt2("GERMINATE, CULL", "gpt2_grafts:germinated_and_culled"),
-        on_gpt2("PEFT add, delete", "gpt2_grafts:added_and_deleted", peft=True),
+        on_gpt2("PEFT add, delete", "gpt2_grafts:added_and_deleted", needs=["peft"]),
         on_gpt2("made, hooked, unhooked", "gpt2_grafts:hooked"),
     ),
-    unit="ms",
     shape=f"{GPT2}; LoRA of rank 4 at a layer of 128 x 512",
     tolerance=GRAFT_CULL.tolerance,
     limit="made, hooked, unhooked",
@@ -68,9 +55,8 @@ GPT2_STEP = Comparison(
         on_gpt2("four dormant", "gpt2:step_slotted", "dormant"),
         on_gpt2("four training", "gpt2:step_slotted", "training"),
         on_gpt2("four blending", "gpt2:step_slotted", "blending"),
-        on_gpt2("PEFT, four adapters", "gpt2:step_adapted", peft=True),
+        on_gpt2("PEFT, four adapters", "gpt2:step_adapted", needs=["peft"]),
     ),
-    unit="ms",
     shape=f"{GPT2}; 4 x 64 tokens, LoRA of rank 4 at four layers of 128 x 512; all learn",
     tolerance=Tolerance(absolute=1e-4),
     limit="model alone",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -128,10 +127,6 @@ class Gromo(Plain):
     def _scaled(self, factor: float, inputs: Tensor, targets: Tensor) -> float:
         self.growing.set_scaling_factor(factor)
         return float(functional.cross_entropy(self.growing.extended_forward(inputs), targets))
-
-
-def without_gromo() -> str:
-    return "" if find_spec("gromo") is not None else "gromo is not installed"
 
 
 Grower = Callable[[Examples, int, int], Plain]

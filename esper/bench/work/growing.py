@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure, Ratio, not_measured
+from esper.bench.lazily import missing
 from esper.bench.statistics.paired import ratio_of_means
 from esper.bench.work.grafted import Grafted
-from esper.bench.work.growers import Frozen, Gromo, Grower, final_size, host_only, same_from_start, without_gromo
+from esper.bench.work.growers import Frozen, Gromo, Grower, final_size, host_only, same_from_start
 from esper.bench.work.tasks import BATCH, TASKS, Examples, accuracy
 
 ROW, REFERENCE, OURS, GROMO = "growth", "final size from step 1", "grafted by a run", "gromo, widened"
@@ -55,11 +56,11 @@ def measure(effort: Effort) -> Iterator[Figure]:
         arms = {
             arm: [trained(grower, data, seed, num_steps) for seed in range(seeds)]
             for arm, grower in growers(num_steps).items()
-            if arm != GROMO or not without_gromo()
+            if arm != GROMO or not missing("gromo")
         }
         shape = f"{name}, {num_steps} steps of {BATCH}, change at step {num_steps // GRAFT_AT}"
         yield from figures(arms, shape)
-        if why := without_gromo():
+        if why := missing("gromo"):
             yield Figure(ROW, GROMO, "accuracy", None, "", 0, not_measured(why), shape)
 
 

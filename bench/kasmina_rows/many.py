@@ -19,6 +19,7 @@ from esper.bench.timing.collector import settled_collector
 from esper.bench.timing.comparing import paired, warm_up
 from esper.bench.work.attached import Timer
 from esper.bench.work.grown import grow
+from esper.bench.work.hosts import Size
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.kernels.blueprints import BLUEPRINTS
@@ -39,7 +40,7 @@ def measure(effort: Effort) -> Iterator[Figure]:
     Raises DisagreementError where the first losses differ: seeds that are new add nothing.
     """
     ours = Ours()
-    turns = {SEEDS: bare_seeds(), HOST: Arm(host()).turn, OURS: ours.turn}
+    turns = {SEEDS: bare_seeds(), HOST: Arm().turn, OURS: ours.turn}
     control = Timer(bare_seeds())
     losses = {name: turn() for name, turn in turns.items()}
     for name, loss in losses.items():
@@ -61,18 +62,12 @@ def measure(effort: Effort) -> Iterator[Figure]:
                 yield Figure(ROW.name, f"of which {name}", stat, value, "ms", num, shape=ROW.shape)
 
 
-def host() -> nn.Sequential:
-    torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_SITES)]
-    return nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
-
-
 class Arm:
     """A whole step of the host: forward, backward, optimizer. A turn gives its loss."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+    def __init__(self) -> None:
+        self.model = Size(WIDTH, NUM_SITES, BATCH).model()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
         draw = torch.Generator().manual_seed(1)
         self.inputs = torch.randn(BATCH, WIDTH, generator=draw)
         self.targets = torch.randint(0, 10, (BATCH,), generator=draw)
@@ -91,7 +86,7 @@ class Arm:
 
 def bare_seeds() -> Callable[[], float]:
     """The same seeds, simply added to their sites and stepped by optimizers of their own: what they cost anyhow."""
-    arm, optimizers = Arm(host()), []
+    arm, optimizers = Arm(), []
     for at in range(NUM_SITES):
         for _ in range(PLACES):
             site, shape = arm.model.get_submodule(str(at)), torch.Size((BATCH, WIDTH))
@@ -113,7 +108,7 @@ class Ours:
     """64 seeds, a quarter of them in each learning stage, behind slots and an executor."""
 
     def __init__(self) -> None:
-        self.arm = Arm(host())
+        self.arm = Arm()
         sites = [str(at) for at in range(NUM_SITES)]
         settings = KasminaConfig(seeds_per_site=PLACES)
         self.executor = Executor(self.arm.model, sites, run_id="bench", settings=settings)

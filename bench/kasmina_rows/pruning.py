@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from esper.bench.arm import Ready
+from esper.bench.work.hosts import Size
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.messages import bits_of
 from esper.kasmina.pruning.pruner import Pruning
@@ -18,49 +19,29 @@ from esper.leyline import contracts as pb
 WIDTH, NUM_LAYERS, BATCH = 512, 4, 128
 CHANNEL = pb.PruningMaskType.PRUNING_MASK_CHANNEL
 LAYER, WEIGHT = pb.PruningMaskType.PRUNING_MASK_LAYER, pb.PruningMaskType.PRUNING_MASK_UNSTRUCTURED
+SIZE = Size(WIDTH, NUM_LAYERS, BATCH)
 KEPT = torch.arange(WIDTH) % 4 > 0  # a quarter is pruned
 LIFT = pb.StructuralPruningResponse(request_id="bench", rollback_required=True)
 
 
-def bare(*, alike: bool = False) -> Ready:
+def bare() -> Ready:
     """The model whole, which comes to another loss than one that is pruned."""
-    arm = Arm()
-    return Ready(arm.turn, arm.loss if alike else None)
-
-
-def unpruned() -> Ready:
-    return bare(alike=True)
+    return Ready(Arm().turn)
 
 
 def gated(what: str) -> Ready:
     match what:
         case "channels":
-            arm = Gated(masks())
-            return Ready(arm.turn, arm.loss)
+            return Gated.ready(masks())
         case "layer":
             return Ready(Gated(whole_layer(), layers=["0", "1"]).turn)
         case _:
             return Ready(Gated(single_weights(), weights=["4.weight"]).turn)
 
 
-def in_place() -> Ready:
-    arm = InPlace()
-    return Ready(arm.turn, arm.loss)
-
-
-def parametrized() -> Ready:
-    arm = Parametrized()
-    return Ready(arm.turn, arm.loss)
-
-
-def measuring(every: int) -> Ready:
-    arm = Measuring(every)
-    return Ready(arm.turn, arm.loss)
-
-
 def read_once() -> Ready:
     """Gradients and weights of the model."""
-    tensors = [each for p in model().parameters() for each in (p.detach(), torch.ones_like(p))]
+    tensors = [each for p in SIZE.model().parameters() for each in (p.detach(), torch.ones_like(p))]
     return Ready(lambda: torch._foreach_norm(tensors))
 
 
@@ -72,7 +53,7 @@ def copied() -> Ready:
 
 def changed(how: str) -> Ready:
     """One is timed, its undoing goes before it. RuntimeError where one of them is not applied."""
-    pruning = Pruning(model(), KasminaCheckpointPruningConfig(importance_every=0))
+    pruning = Pruning(SIZE.model(), KasminaCheckpointPruningConfig(importance_every=0))
     ways = {"prune": masks(), "lift": LIFT}
     timed, other = ways.pop(how), *ways.values()
 
@@ -86,12 +67,6 @@ def changed(how: str) -> Ready:
     return Ready(lambda: apply(timed), before=lambda: apply(other))
 
 
-def model() -> nn.Sequential:
-    torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(NUM_LAYERS)]
-    return nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
-
-
 def layers(host: nn.Sequential) -> list[nn.Linear]:
     return [module for module in host.modules() if isinstance(module, nn.Linear)][:NUM_LAYERS]
 
@@ -100,9 +75,15 @@ class Arm:
     """A whole step: forward, backward, optimizer with momentum and decay."""
 
     def __init__(self) -> None:
-        self.host = model()
+        self.host = SIZE.model()
         self.optimizer = torch.optim.SGD(self.host.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
         self.inputs, self.targets = torch.randn(BATCH, WIDTH), torch.randint(0, 10, (BATCH,))
+
+    @classmethod
+    def ready(cls, *given: Any) -> Ready:
+        """To be compared by its loss."""
+        arm = cls(*given)
+        return Ready(arm.turn, arm.loss)
 
     def turn(self) -> None:
         self.optimizer.zero_grad()
@@ -121,7 +102,7 @@ class Arm:
 
 
 class Gated(Arm):
-    """Ours: outputs gated, weights held at zero after each optimizer step."""
+    """Ours: outputs gated, weights held at zero after each optimizer step; importance measured every so many."""
 
     def __init__(self, command: pb.StructuralPruningResponse | None, every: int = 0, **named: Any) -> None:
         super().__init__()
@@ -136,13 +117,6 @@ class Gated(Arm):
 
     def after(self) -> None:
         self.pruning.after_optimizer_step()
-
-
-class Measuring(Gated):
-    """Nothing pruned, importance measured every so many steps."""
-
-    def __init__(self, every: int) -> None:
-        super().__init__(None, every=every)
 
 
 class InPlace(Arm):

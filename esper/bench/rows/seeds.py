@@ -39,9 +39,10 @@ ISOLATION = Comparison(
     "gradient-isolation",
     "seeds",
     arms=(
-        lazily("host alone", "isolating:alone"),
-        lazily("seeds, nothing between", "isolating:unwatched"),
-        lazily("two seeds training", "isolating:isolated"),
+        *(
+            lazily(name, "isolating:passed", name)
+            for name in ("host alone", "seeds, nothing between", "two seeds training")
+        ),
     ),
     shape="forward and backward, 784-256-128-784, batch of 32, two seeds; host and seeds included",
     # performance validation, 1.1 and 2.1: of the overhead; here the whole pass stands below it

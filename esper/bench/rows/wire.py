@@ -33,7 +33,7 @@ def sealed(row: str, message: str) -> Comparison:
             lazily("hmac from states", "wire:digest_from_states", message),
             lazily("seal", "wire:sealing", message),
             lazily("open", "wire:opening", message),
-            lazily("open once", "wire:opening_once", message),
+            lazily("open once", "wire:opening", message, True),
         ),
         unit="us",
         shape=message,

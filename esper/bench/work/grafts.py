@@ -64,7 +64,7 @@ class Nursery(Sites):
     """A host with 16 sites, and an executor."""
 
     def __init__(self) -> None:
-        host, inputs = Size(WIDTH, NUM_SITES, BATCH, 0).model(), batch_of((WIDTH,), BATCH)
+        host, inputs = Size(WIDTH, NUM_SITES, BATCH).model(), batch_of((WIDTH,), BATCH)
         sites = [str(at) for at in range(NUM_SITES)]
         executor = Executor(host, sites, run_id="bench", settings=KasminaConfig())
         super().__init__(executor, host, inputs, lambda: list_of(host(inputs)))

@@ -15,7 +15,7 @@ class Size:
     width: int
     num_blocks: int
     batch: int
-    num_warm: int  # steps that are not counted
+    num_warm: int = 0  # steps that are not counted
 
     @property
     def sites(self) -> list[str]:

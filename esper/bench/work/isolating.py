@@ -59,9 +59,6 @@ class Pass:
     def learn(self) -> None:
         torch.autograd.backward(nn.functional.mse_loss(self.network(self.inputs), self.inputs))
 
-    def ready(self) -> Ready:
-        return Ready(self.turn, answer=self.gradients)
-
     def gradients(self) -> bytes:
         """RuntimeError where a seed of it got none."""
         self.turn()
@@ -93,19 +90,12 @@ def isolated_pass() -> Pass:
     return bare
 
 
-def alone() -> Ready:
-    return Pass().ready()
-
-
-def unwatched() -> Ready:
-    return unwatched_pass().ready()
-
-
-def isolated() -> Ready:
-    return isolated_pass().ready()
-
-
 PASSES = {"host alone": Pass, "seeds, nothing between": unwatched_pass, "two seeds training": isolated_pass}
+
+
+def passed(name: str) -> Ready:
+    one = PASSES[name]()
+    return Ready(one.turn, answer=one.gradients)
 
 
 class Watch:

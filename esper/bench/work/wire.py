@@ -93,7 +93,7 @@ def sealing(name: str) -> Ready:
     return Ready(wire.seal, answer=lambda: plain(wire.opened(wire.seal())))
 
 
-def opening(name: str, *, once: bool = False) -> Ready:
+def opening(name: str, once: bool = False) -> Ready:
     """`once`: with the record that refuses whatever was met before. RuntimeError where a forgery, or then a repeat, is
     opened: what checks nothing gives the same message, and sooner."""
     wire = Wire(name, ReplayGuard() if once else None)
@@ -108,10 +108,6 @@ def opening(name: str, *, once: bool = False) -> Ready:
         return opened
 
     return Ready(wire.open, answer=answer, before=wire.stock)
-
-
-def opening_once(name: str) -> Ready:
-    return opening(name, once=True)
 
 
 def copying(name: str) -> Ready:

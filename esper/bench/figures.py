@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 MEASURED, DERIVED = "measured", "derived"
@@ -57,6 +57,14 @@ class Figure:
     @property
     def met(self) -> bool | None:
         """Whether the target is met; None: there is none, or nothing was measured."""
-        if self.value is None or self.target is None:
+        return self.reaches(self.target)
+
+    def reaches(self, goal: float | None) -> bool | None:
+        """Whether it is as good as this; None: there is no goal, or nothing was measured."""
+        if self.value is None or goal is None:
             return None
-        return self.value >= self.target if self.higher else self.value <= self.target
+        return self.value >= goal if self.higher else self.value <= goal
+
+    def aimed(self, target: float | None, aspiration: float | None = None) -> Figure:
+        """The same, with what is asked of it."""
+        return replace(self, target=target, aspiration=aspiration)

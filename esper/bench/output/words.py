@@ -54,24 +54,14 @@ def brief(verdict: Verdict | None) -> str:
 def goals_of(figure: Figure) -> str:
     """Target, then aspiration, each met or missed; neither word where nothing was measured."""
     named = (("", figure.target), ("aim ", figure.aspiration))
+    met = {True: " met", False: " missed", None: ""}
     return ", ".join(
-        f"{name}{sign(figure)} {number(goal)}{_met(figure, goal)}" for name, goal in named if goal is not None
+        f"{name}{sign(figure)} {number(goal)}{met[figure.reaches(goal)]}" for name, goal in named if goal is not None
     )
 
 
 def sign(figure: Figure) -> str:
     return ">=" if figure.higher else "<="
-
-
-def reached(figure: Figure, goal: float) -> bool | None:
-    """Whether it is as good as this; None: nothing was measured."""
-    if figure.value is None:
-        return None
-    return figure.value >= goal if figure.higher else figure.value <= goal
-
-
-def _met(figure: Figure, goal: float) -> str:
-    return {True: " met", False: " missed", None: ""}[reached(figure, goal)]
 
 
 def percent(part: float) -> str:

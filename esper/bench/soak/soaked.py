@@ -98,18 +98,8 @@ class Soaked:
         found = [each.fragmentation for each in self.samples if each.fragmentation is not None]
         if not found:
             return Figure(ROW, "GPU", "fragmentation", None, "of reserved", 0, not_measured(NO_CUDA), shape)
-        return Figure(
-            ROW,
-            "GPU",
-            "fragmentation",
-            found[-1],
-            "of reserved",
-            len(found),
-            shape=shape,
-            target=MOST_FRAGMENTATION,
-            aspiration=FRAGMENTATION_ASPIRED,
-            samples=found,
-        )
+        figure = Figure(ROW, "GPU", "fragmentation", found[-1], "of reserved", len(found), shape=shape, samples=found)
+        return figure.aimed(MOST_FRAGMENTATION, FRAGMENTATION_ASPIRED)
 
 
 def append(path: Path, sample: Sample) -> None:

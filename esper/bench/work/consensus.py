@@ -85,22 +85,11 @@ def told(taken: Slice, shape: str) -> Iterator[Figure]:
     values = taken.latencies_ms
     if len(values) < 2:
         raise RuntimeError(f"{len(values)} rounds came to a commit that every member saw")
-    for stat in ("p50", "p95"):
-        yield Figure(
-            ROW,
-            "eight runtimes",
-            stat,
-            percentile(values, stat),
-            "ms",
-            len(values),
-            shape=shape,
-            target=TARGET_MS,
-            aspiration=ASPIRED_MS,
-            samples=values if stat == "p50" else (),
-        )
-    unseen = float(taken.num_unseen)
-    yield Figure(ROW, "eight runtimes", "not seen by all", unseen, "rounds", len(values), shape=shape, target=0.0)
-    num, rate = len(values), taken.per_s
+    num, rate, unseen = len(values), taken.per_s, float(taken.num_unseen)
+    for stat, samples in (("p50", values), ("p95", ())):
+        figure = Figure(ROW, "eight runtimes", stat, percentile(values, stat), "ms", num, shape=shape, samples=samples)
+        yield figure.aimed(TARGET_MS, ASPIRED_MS)
+    yield Figure(ROW, "eight runtimes", "not seen by all", unseen, "rounds", num, shape=shape, target=0.0)
     yield Figure(ROW, "eight runtimes", "rate", rate, "rounds/s", num, shape=shape, target=TARGET_PER_S, higher=True)
 
 

@@ -70,31 +70,10 @@ def _figures(row: str, shape: str, data: Digits, pairs: Sequence[Pair], *, is_bo
     yield Figure(row, "without KD", "p50", statistics.median(without), "steps", num, shape=shape, samples=without)
     yield Figure(row, "with KD", "p50", statistics.median(taught), "steps", num, shape=shape, samples=taught)
     vs = ratio_of_means(taught, without, "without KD")
-    yield Figure(
-        row,
-        "with KD",
-        "ratio",
-        vs.ratio,
-        "x",
-        num,
-        shape=shape,
-        vs=vs,
-        target=OF_STEPS,
-        aspiration=OF_STEPS_ASPIRED,
-    )
+    yield Figure(row, "with KD", "ratio", vs.ratio, "x", num, shape=shape, vs=vs).aimed(OF_STEPS, OF_STEPS_ASPIRED)
     for arm in ("without KD", "with KD"):
         of_arm = [each.taught if arm == "with KD" else each.without for each in pairs]
         below = [data.teacher_accuracy - each.after(NUM_STEPS) for each in of_arm]
-        bound = is_bound and arm == "with KD"
-        yield Figure(
-            row,
-            arm,
-            f"accuracy below the teacher's at step {NUM_STEPS}",
-            statistics.fmean(below),
-            "",
-            num,
-            shape=shape,
-            target=MOST_BELOW if bound else None,
-            aspiration=MOST_BELOW_ASPIRED if bound else None,
-            samples=below,
-        )
+        stat = f"accuracy below the teacher's at step {NUM_STEPS}"
+        figure = Figure(row, arm, stat, statistics.fmean(below), "", num, shape=shape, samples=below)
+        yield figure.aimed(MOST_BELOW, MOST_BELOW_ASPIRED) if is_bound and arm == "with KD" else figure

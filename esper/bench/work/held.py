@@ -38,5 +38,5 @@ def measure(effort: Effort) -> Iterator[Figure]:
 
 
 def _of_float16(mode: Mode, ratio: float, shape: str) -> Figure:
-    target, aspiration = (None, None) if mode == "full" else (HALF, HALF / 2)
-    return Figure(ROW, mode, "held, of float16", ratio, "x", 1, DERIVED, shape, target=target, aspiration=aspiration)
+    figure = Figure(ROW, mode, "held, of float16", ratio, "x", 1, DERIVED, shape)
+    return figure if mode == "full" else figure.aimed(HALF, HALF / 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Iterator
-from dataclasses import replace
 
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
@@ -42,9 +41,9 @@ def measure(effort: Effort) -> Iterator[Figure]:
     taken = turns(effort)
     for (name, way), values in taken.items():
         vs = ratio_of(values, taken[name, LIMIT], f"{name}, {LIMIT}") if way in SEALED else None
-        figure = Figure(ROW, f"{name}, {way}", "p50", statistics.median(values), "us", len(values), vs=vs)
-        figure = replace(figure, samples=values)
-        yield replace(figure, target=TARGET_US, aspiration=ASPIRED_US) if way == "serialise" else figure
+        median = statistics.median(values)
+        figure = Figure(ROW, f"{name}, {way}", "p50", median, "us", len(values), vs=vs, samples=values)
+        yield figure.aimed(TARGET_US, ASPIRED_US) if way == "serialise" else figure
 
 
 def sizes(name: str) -> Iterator[Figure]:
@@ -53,7 +52,7 @@ def sizes(name: str) -> Iterator[Figure]:
     yield Figure(ROW, f"{name}, body", "count", float(body), "bytes", 1)
     figure = Figure(ROW, f"{name}, sealed", "count", float(sealed), "bytes", 1)
     is_asked = name in ("system state", "telemetry packet")
-    yield replace(figure, target=TARGET_BYTES, aspiration=ASPIRED_BYTES) if is_asked else figure
+    yield figure.aimed(TARGET_BYTES, ASPIRED_BYTES) if is_asked else figure
 
 
 def turns(effort: Effort) -> dict[tuple[str, str], list[float]]:

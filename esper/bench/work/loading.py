@@ -32,18 +32,8 @@ def measure(effort: Effort) -> Iterator[Figure]:
         yield figure
         if (figure.arm, figure.stat) == ("loaded", "p50") and figure.value is not None:
             seconds, stat = figure.value / 1e3 * THEIRS_MB / megabytes, "p50, of 14 GB"
-            yield Figure(
-                row.name,
-                figure.arm,
-                stat,
-                seconds,
-                "s",
-                figure.num,
-                DERIVED,
-                row.shape,
-                target=TARGET_S,
-                aspiration=ASPIRED_S,
-            )
+            told = Figure(row.name, figure.arm, stat, seconds, "s", figure.num, DERIVED, row.shape)
+            yield told.aimed(TARGET_S, ASPIRED_S)
 
 
 def parsed(widths: tuple[int, ...]) -> Ready:

@@ -18,17 +18,8 @@ def measure(effort: Effort) -> Iterator[Figure]:
         if figure.stat == "p50" and figure.value and figure.arm != STEP.limit:
             rate = BATCH / (figure.value / 1e3)
             without = without or rate  # the reference comes first
-            taught = figure.arm.startswith("with KD")
-            yield Figure(
-                STEP.name,
-                figure.arm,
-                "rate",
-                rate,
-                "samples/s",
-                figure.num,
-                DERIVED,
-                STEP.shape,
-                target=KEPT_OF_THROUGHPUT * without if taught else None,
-                aspiration=KEPT_ASPIRED * without if taught else None,
-                higher=True,
+            told = Figure(
+                STEP.name, figure.arm, "rate", rate, "samples/s", figure.num, DERIVED, STEP.shape, higher=True
             )
+            taught = figure.arm.startswith("with KD")
+            yield told.aimed(KEPT_OF_THROUGHPUT * without, KEPT_ASPIRED * without) if taught else told

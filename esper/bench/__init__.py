@@ -11,8 +11,10 @@ if TYPE_CHECKING:
         compare_implementations as compare_implementations,
     )
     from esper.bench.memory.profiler import MemoryProfiler as MemoryProfiler
-    from esper.bench.validation.contract import PerformanceValidationContract as PerformanceValidationContract
-    from esper.bench.validation.performance import PerformanceValidation as PerformanceValidation
+    from esper.bench.validation.contract import (
+        PerformanceValidation as PerformanceValidation,
+        PerformanceValidationContract as PerformanceValidationContract,
+    )
     from esper.bench.validation.suite import KasminaBenchmarkSuite as KasminaBenchmarkSuite
     from esper.bench.validation.validator import KasminaPerformanceValidator as KasminaPerformanceValidator
 
@@ -23,19 +25,9 @@ _HOMES = {
     "compare_implementations": "esper.bench.custom.benchmarks",
     "KasminaBenchmarkSuite": "esper.bench.validation.suite",
     "KasminaPerformanceValidator": "esper.bench.validation.validator",
-    "PerformanceValidation": "esper.bench.validation.performance",
+    "PerformanceValidation": "esper.bench.validation.contract",
     "PerformanceValidationContract": "esper.bench.validation.contract",
 }
-
-__all__ = [
-    "BenchmarkRunner",
-    "KasminaBenchmarkSuite",
-    "KasminaPerformanceValidator",
-    "MemoryProfiler",
-    "PerformanceValidation",
-    "PerformanceValidationContract",
-    "compare_implementations",
-]
 
 
 def __getattr__(name: str) -> Any:

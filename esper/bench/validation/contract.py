@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from esper.bench.validation.suite import KasminaBenchmarkSuite
+from esper.bench.validation.validator import KasminaPerformanceValidator
+
 
 class PerformanceValidationContract(Protocol):
     """Validations say whether the documents' bounds are met; benchmarks give figures, None for what is missing."""
@@ -27,3 +30,7 @@ class PerformanceValidationContract(Protocol):
     def check_for_regressions(self) -> dict[str, bool]: ...
     def assess_overall_performance(self) -> str: ...
     def get_performance_metrics(self) -> dict[str, float]: ...
+
+
+class PerformanceValidation(KasminaPerformanceValidator, KasminaBenchmarkSuite):
+    """A PerformanceValidationContract: what one half has measured, the other knows."""

@@ -8,16 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from esper.bench.rows.distillation import BATCH
+from esper.bench.rows.wire import SERIALISED
 from esper.bench.soak.drift import Drift
 from esper.bench.soak.soaked import MOST_ERRORS, Soaked
 from esper.bench.validation.checks import GIGA, checkpoint_mb, isolation_ms, teacher_gb
 from esper.bench.validation.readings import Readings, Spread, below
 
-SERIALISED = {
-    "message-state": "system state",
-    "message-command": "adaptation command",
-    "message-packet": "telemetry packet",
-}
 MEMORY_PERCENT, TIME_PERCENT = 10.0, 15.0
 Outcome = dict[str, Any]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from esper.bench.machine import this_machine
-from esper.bench.rows.wire import CALLS
+from esper.bench.rows.wire import CALLS, SERIALISED
 from esper.bench.soak.stability import soak
 from esper.bench.timing.logs import logs_on_stderr
 from esper.bench.validation import outcomes
@@ -33,9 +33,9 @@ class KasminaBenchmarkSuite(Measuring):
 
     def run_leyline_serialization_benchmark(self, iterations: int = 10000) -> Outcome:
         """At least so many messages, a third of each kind, in rounds of a thousand calls, and 30 rounds of each."""
-        rounds = max(FEWEST, -(-iterations // (len(outcomes.SERIALISED) * CALLS)))
+        rounds = max(FEWEST, -(-iterations // (len(SERIALISED) * CALLS)))
         self.measure("message-kinds")
-        read = self.measure(*outcomes.SERIALISED, iterations=rounds)
+        read = self.measure(*SERIALISED, iterations=rounds)
         return self._keep("leyline_serialization", outcomes.leyline_serialization(read))
 
     def run_kd_benchmark(self, iterations: int = 100) -> Outcome:

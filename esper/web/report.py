@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import ChoiceLoader, PackageLoader, PrefixLoader
 
 from esper.bench.output import words
 from esper.bench.report import charts
-from esper.bench.report.charts import Point
-from esper.view.curves import ALL_RANKS, Curves, Plot
+from esper.bench.report.charts import Plot, Point
+from esper.bench.report.page import template
+from esper.view.curves import ALL_RANKS, Curves, Plot as Name
 from esper.view.line import Line
 from esper.view.wording import counted
 from esper.web import document
@@ -27,26 +27,12 @@ _LOSSES = (ALL_RANKS, "validation")
 _GRAFTS = {"BLENDING": "grafted", "FOSSILIZED": "fossilized", "CULLED": "culled"}
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A drawing and what stands below it."""
-
-    svg: Markup
-    caption: str
-
-
 def html(run: Finished) -> str:
     """The whole page."""
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("esper.web", "."), PrefixLoader({"base": PackageLoader("esper.bench.report", ".")})]
-        ),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
+    loader = ChoiceLoader(
+        [PackageLoader("esper.web", "."), PrefixLoader({"base": PackageLoader("esper.bench.report", ".")})]
     )
-    return environment.get_template("report.html").render(
+    return template("report.html", loader).render(
         run=run,
         run_id=run.picture.run_id,
         when=f"{moment(run.first_ms)} to {moment(run.last_ms)} UTC",
@@ -94,10 +80,10 @@ def progress(run: Finished) -> str:
     return f"{steps:,} so far on {counted(len(states), 'worker')}" if states else "not told"
 
 
-def plots(curves: Curves) -> list[Drawn]:
+def plots(curves: Curves) -> list[Plot]:
     """Those that there is anything to draw of."""
     losses = {name: line for name, line in curves.lines["loss"].items() if name in _LOSSES}
-    wanted: list[tuple[Plot, str, str, Mapping[str, Line]]] = [
+    wanted: list[tuple[Name, str, str, Mapping[str, Line]]] = [
         ("loss", "", "Loss over steps, with the newest moments of grafts", losses or curves.lines["loss"]),
         ("alpha", "", "Alpha of each blended seed over steps", curves.lines["alpha"]),
         ("growth", "bytes", "Parameters of seeds over steps (bytes, by G0's measure)", curves.lines["growth"]),
@@ -112,7 +98,7 @@ def plots(curves: Curves) -> list[Drawn]:
             moments = grafts(curves, next(iter(lines.values()))) if plot == "loss" else {}
             over = "time" if plot in ("latency", "rate") else "steps"
             said = caption if len(shown) == len(drawn) else f"{caption}: the first {len(shown)} of {len(drawn)}"
-            found.append(Drawn(charts.curves(said, unit, labelled(shown, over), moments, over=over), said))
+            found.append(Plot(charts.curves(said, unit, labelled(shown, over), moments, over=over), said))
     return found
 
 

@@ -39,6 +39,14 @@ class Point:
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing and what stands below it."""
+
+    svg: Markup
+    caption: str
+
+
 NONE: Mapping[str, Point] = MappingProxyType({})
 
 

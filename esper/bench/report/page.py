@@ -7,22 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from esper.bench.figures import Figure
 from esper.bench.history.store import Session
 from esper.bench.output import table, words
 from esper.bench.output.document import Document
 from esper.bench.report import charts, history, sizes, spread
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A drawing and what stands below it."""
-
-    svg: Markup
-    caption: str
+from esper.bench.report.charts import Plot
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +40,9 @@ class FamilyView:
 
 def html(document: Document, sessions: Sequence[Session] = ()) -> str:
     """The whole page. `sessions`: runs on an equal machine, oldest first; those of this effort are the history."""
-    environment = Environment(
-        loader=PackageLoader("esper.bench.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
     results = document.results
     alike = [session for session in sessions if session.mode == results.effort.mode]
-    return environment.get_template("page.html").render(
+    return template("page.html", PackageLoader("esper.bench.report", ".")).render(
         results=results,
         machine=machine(document),
         summary=table.summary(results),
@@ -70,6 +55,14 @@ def html(document: Document, sessions: Sequence[Session] = ()) -> str:
         num_sessions=len(alike),
         words=words,
     )
+
+
+def template(name: str, loader: BaseLoader) -> Template:
+    """Everything is escaped, and nothing may be missing."""
+    environment = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    return environment.get_template(name)
 
 
 def resized(figures: Sequence[Figure]) -> set[str]:

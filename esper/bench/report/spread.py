@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from esper.bench.figures import Figure
-from esper.bench.statistics.samples import FENCE
+from esper.bench.statistics.samples import within_fences
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,7 @@ def spread_of(arm: str, unit: str, samples: Sequence[float]) -> Spread:
     """At least one sample; quartiles are interpolated linearly."""
     values = np.sort(np.asarray(samples, dtype=float))
     quartile, median, upper = (float(value) for value in np.quantile(values, [0.25, 0.5, 0.75]))
-    reach = FENCE * (upper - quartile)
-    inside = values[(values >= quartile - reach) & (values <= upper + reach)]
+    inside = values[within_fences(values)]
     least, most = float(values[0]), float(values[-1])
     low, high = float(inside[0]), float(inside[-1])
     return Spread(arm, unit, len(values), least, low, quartile, median, upper, high, most, len(values) - len(inside))

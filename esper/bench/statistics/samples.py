@@ -94,10 +94,15 @@ def width(values: Samples, base: Samples) -> float:
 
 def outliers(values: Samples) -> int:
     """Samples beyond Tukey's fences, off the quartiles. They are counted, never left out."""
-    low, high = (float(np.percentile(values, level)) for level in (25.0, 75.0))
+    return len(values) - int(np.count_nonzero(within_fences(values)))
+
+
+def within_fences(values: Samples) -> NDArray[np.bool_]:
+    """Of each, whether it lies within Tukey's; quartiles are interpolated linearly."""
+    low, high = np.percentile(values, [25.0, 75.0])
     reach = FENCE * (high - low)
     array = np.asarray(values)
-    return int(np.count_nonzero((array < low - reach) | (array > high + reach)))
+    return np.asarray((array >= low - reach) & (array <= high + reach))
 
 
 def is_flat(values: Sequence[float]) -> bool:

@@ -176,6 +176,14 @@ async def test_of_a_group_the_rank_that_died_first_is_quoted(tmp_path: Path) -> 
     assert last_words(said, tmp_path) == ["; it said: why"] * 2
 
 
+async def test_a_last_word_of_any_length_leaves_the_terminal_readable(tmp_path: Path) -> None:
+    said = Said()
+
+    await unit(tmp_path, said, "trainer", "printf %05000d 7; exit 3").tend()
+
+    assert last_words(said, tmp_path) == [f"; it said: {'0' * 400}…"] * 2
+
+
 async def test_what_was_never_ready_is_given_up_with_the_number_of_its_starts(tmp_path: Path) -> None:
     said = Said()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import sys
@@ -17,6 +16,7 @@ from typer.main import get_command
 from esper.cli import completing, manual
 from esper.errors import EsperError, SettingError, near
 from esper.runtime import collecting
+from esper.runtime.printing import FULL
 
 HOMES = {
     "demo": ("esper.cli.demo:demo", "Run the whole system on this machine, and show what it did."),
@@ -50,7 +50,6 @@ HOMES = {
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Typer ships a click of its own since 0.26: its exceptions have no import path that holds for every version.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 

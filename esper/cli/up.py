@@ -40,6 +40,8 @@ from esper.view.picture import Picture
 DONE, FAILED = 0, 1
 LOOK_S = 0.1
 AGAIN_S = 1.0
+MOST_CHARACTERS = 400
+"""Of a line that a process has said last."""
 
 
 def up(
@@ -197,7 +199,8 @@ def last_word(note: dict[str, Any], logs: Path) -> str:
     if not (name := note.get("process")):  # of redis, or of what was not started
         return ""
     words = [line for line in last_lines(logs / f"{name}.log") if line.strip()]
-    return f"; it said: {printable(words[-1])}" if words else ""
+    last = printable(words[-1]) if words else ""
+    return f"; it said: {last[:MOST_CHARACTERS]}{'…' * (len(last) > MOST_CHARACTERS)}" if words else ""
 
 
 def sentence(note: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from esper.errors import RuntimeLostError, SettingError
 from esper.kasmina.naming import modules_at, undistributed
 from esper.kernels.installed import installed_blueprints
+from esper.runtime import printing
 from esper.runtime.link import WORLD_SIZE, Link, await_ready
 from esper.session.host_hooks import require_unsteered
 from esper.session.joining import Batches, Joining, Loss
@@ -47,6 +48,7 @@ def attach(
     unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
     """
     require_kinds(model, optimizer, sites)
+    printing.outlive_a_full_disk()
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
     require_whole(model)

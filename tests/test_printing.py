@@ -1,0 +1,53 @@
+"""A training script that `esper up` keeps goes on where the disk of its log is full; another's is its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+LARGEST_BYTES = 65_536
+SCRIPT = f"""
+import resource, sys
+import torch
+import esper
+
+model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+print("before")
+run = esper.attach(model, optimizer=optimizer, sites=["0"], required=False)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({LARGEST_BYTES}, {LARGEST_BYTES}))
+for _ in range(3):
+    with run.step() as step:
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        optimizer.step()
+        step.loss(loss)
+    print("x" * {LARGEST_BYTES}, flush=True)
+    print("x" * {LARGEST_BYTES}, file=sys.stderr)
+run.close()
+"""
+
+
+def trained(directory: Path, **environment: str) -> tuple[int, bytes]:
+    """How the script ended whose log takes no more than so many bytes, and the log."""
+    log = directory / "trainer.log"
+    given = {name: value for name, value in os.environ.items() if not name.startswith("ESPER_")}
+    with log.open("ab") as output:
+        command = [sys.executable, "-c", SCRIPT]
+        ended = subprocess.run(command, stdout=output, stderr=output, env={**given, **environment}, timeout=120)
+    return ended.returncode, log.read_bytes()
+
+
+def test_where_its_run_is_kept_training_goes_on_though_its_log_is_full(tmp_path: Path) -> None:
+    status, log = trained(tmp_path, NOTIFY_SOCKET=str(tmp_path / "nobody"))
+
+    assert status == 0
+    assert log.startswith(b"before\n") and len(log) == LARGEST_BYTES
+
+
+def test_elsewhere_print_raises_as_it_always_does(tmp_path: Path) -> None:
+    status, log = trained(tmp_path)
+
+    assert status != 0 and len(log) == LARGEST_BYTES

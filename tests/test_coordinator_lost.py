@@ -11,6 +11,7 @@ import pytest
 from esper.bus import names
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
+from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
 from esper.runtime.coordinate import Desk
@@ -27,6 +28,12 @@ DEADLINE_S = 120.0
 async def lose_history(run: Run) -> None:
     """What FLUSHALL does, to one run of a server that others use."""
     await run.redis.delete(*[name async for name in run.redis.scan_iter(match=f"esper:{{{run.run_id}}}:*")])
+
+
+async def notice(coordinating: Desk, log: str) -> None:
+    """Read on from a stream whose group is gone."""
+    batches = coordinating.inboxes[log].batches(until_idle=True)
+    await coordinating.step([delivery async for batch in batches for delivery in batch])
 
 
 async def test_a_command_published_after_history_is_lost_is_judged_by_the_same_coordinator(run: Run) -> None:
@@ -111,6 +118,52 @@ async def test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_it
     assert await run.decisions() == ["Proposal 1", "Commit 1"]
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
     assert await run.redis.xlen(names.key(run.run_id, "commands")) == 1
+
+
+async def test_a_command_whose_stream_is_deleted_is_refused_and_those_after_it_are_judged(run: Run) -> None:
+    """Though all else is there, and they are added by a clock behind."""
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [judged] = await run.put("commands", germinate("s0"))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0), vote(1))
+    [lost] = await run.put("commands", germinate("s1", site="hidden"))
+    await step_until_idle(coordinating)
+
+    await run.redis.delete(names.key(run.run_id, "commands"))
+    await notice(coordinating, "commands")
+    behind = f"{entry_ms(judged) - 3_000}-0"
+    sealed = run.sealers["commands"].seal(germinate("s2", site="hidden"))
+    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), behind, "m", sealed)
+    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
+    await step_until_idle(coordinating)
+    number = (await run.decisions())[-1].split()[-1]
+    await run.put("votes", *[vote(rank, 20, number=int(number)) for rank in (0, 1)])
+    await step_until_idle(coordinating)
+
+    assert await run.receipts() == [("s0-1", judged, "NONE"), ("s1-1", lost, "CANCELLED"), ("s2-1", behind, "NONE")]
+    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+
+
+async def test_what_was_judged_is_not_judged_again_where_the_windows_and_a_group_are_gone(run: Run) -> None:
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [entry] = await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(coordinating)
+
+    await run.redis.delete(coordinating.windows.hash_key)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.redis.xgroup_destroy(names.key(run.run_id, "commands"), "coordinator")
+    await notice(coordinating, "commands")
+    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
+    await step_until_idle(coordinating)
+
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+    assert (await run.decisions())[0:2] == ["Proposal 1", "Commit 1"]
+    assert "Proposal 2" not in await run.decisions()
 
 
 async def test_a_leader_goes_above_a_token_that_ranks_have_met_and_redis_has_lost(run: Run) -> None:

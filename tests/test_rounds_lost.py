@@ -9,6 +9,8 @@ from esper.tamiyo.docket import MOST_WAITING
 from tests.rounds import germinate, heartbeat, opened, rollback, train, vote
 from tests.test_rounds import REJECTED, S, commit_of, proposed, with_roster
 
+EMPTY = {"commands": "0-0", "optimizer": "0-0"}
+
 
 def test_where_ranks_are_under_way_but_no_decision_is_on_record_numbers_begin_above_all_they_met() -> None:
     coordinator = Coordinator("coordinator")
@@ -88,7 +90,7 @@ def test_when_redis_loses_its_history_the_last_decision_is_said_again_and_the_op
     proposed(coordinator)
     coordinator.on_vote(vote(0, number=2), ("votes", "9-0"), 0)
 
-    outcome = coordinator.on_history_lost({("commands", "2-0"), ("votes", "9-0")}, 0, begins_anew=True)
+    outcome = coordinator.on_history_lost({("commands", "2-0"), ("votes", "9-0")}, EMPTY, 0)
     again = proposed(coordinator)
     judged, _ = commit_of(coordinator, vote(0, number=3), vote(1, number=3))
 
@@ -103,6 +105,24 @@ def test_when_redis_loses_its_history_the_last_decision_is_said_again_and_the_op
     assert [each.entry_id for each in judged.commands] == ["3-0"]
 
 
+def test_what_is_added_behind_a_loss_by_a_clock_behind_is_judged() -> None:
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "5-0"))
+    proposed(coordinator)
+    commit_of(coordinator, vote(0), vote(1))
+
+    coordinator.on_history_lost([], {"commands": "3-0", "optimizer": "0-0"}, 0)
+    again = coordinator.on_command("commands", opened(germinate(), "3-0")._replace(redelivered=True))
+    new = coordinator.on_command("commands", opened(germinate("s1", "hidden"), "3-1"))
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, 20, applied=1), 0)
+    proposed(coordinator)
+    commit, _ = commit_of(coordinator, vote(0, 20, number=2), vote(1, 20, number=2))
+
+    assert (again.done, new.receipts) == ([("commands", "3-0")], [])
+    assert [each.entry_id for each in commit.commands] == ["3-1"]
+
+
 def test_a_decision_that_every_rank_has_carried_out_is_not_said_again() -> None:
     coordinator = with_roster()
     coordinator.on_command("commands", opened(germinate(), "1-0"))
@@ -111,7 +131,7 @@ def test_a_decision_that_every_rank_has_carried_out_is_not_said_again() -> None:
     for rank in (0, 1):
         coordinator.on_heartbeat(heartbeat(rank, 20, applied=1), 0)
 
-    assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == []
+    assert coordinator.on_history_lost([], EMPTY, 0).decisions == []
 
 
 def test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort() -> None:
@@ -128,7 +148,7 @@ def test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort
     abort, _ = coordinator.tick(5 * S).decisions
 
     assert isinstance(abort, pb.BarrierAbort) and abort.round == 2
-    assert coordinator.on_history_lost([], 5 * S, begins_anew=True).decisions[:2] == [commit, abort]
+    assert coordinator.on_history_lost([], EMPTY, 5 * S).decisions[:2] == [commit, abort]
 
 
 def test_a_new_leader_says_again_what_the_one_before_it_has_said_last() -> None:
@@ -143,7 +163,7 @@ def test_a_new_leader_says_again_what_the_one_before_it_has_said_last() -> None:
     for rank in (0, 1):
         coordinator.on_heartbeat(heartbeat(rank, 12), 0)
 
-    assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == [commit, abort]
+    assert coordinator.on_history_lost([], EMPTY, 0).decisions == [commit, abort]
 
 
 def test_a_new_leader_says_again_also_what_it_found_without_the_proposal_before_it() -> None:
@@ -155,7 +175,7 @@ def test_a_new_leader_says_again_also_what_it_found_without_the_proposal_before_
     coordinator.on_heartbeat(heartbeat(0), 0)
     heard_of_one_evicted = coordinator.tick(6 * S).decisions
 
-    assert coordinator.on_history_lost([], 0, begins_anew=True).decisions == [abort]
+    assert coordinator.on_history_lost([], EMPTY, 0).decisions == [abort]
     assert heard_of_one_evicted == []
     assert coordinator._roster.names == ()
 

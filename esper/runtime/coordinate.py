@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import structlog
 
-from esper.bus import names
+from esper.bus import names, tail
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
@@ -75,7 +75,7 @@ class Coordinates(Protocol):
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome: ...
     def pass_over(self, entry: Entry) -> None: ...
     def has_room(self, stream: str) -> bool: ...
-    def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome: ...
+    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int) -> Outcome: ...
     def on_deaf(self, now_ns: int) -> None: ...
     def on_clock_step(self, by_ns: int) -> None: ...
     def tick(self, now_ns: int) -> Outcome: ...
@@ -115,7 +115,7 @@ class Desk:
     _offset_ms: int = 0
     _arrivals: Arrivals = field(default_factory=Arrivals)
     _is_ending: bool = False
-    _num_breaks: int = 0
+    _breaks: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.windows = Windows(self._key(f"windows:{GROUP}"), self.outbox, self.seals.guards, self.missing)
@@ -201,15 +201,18 @@ class Desk:
 
     async def _claim_where_a_read_broke(self) -> None:
         """Redis may have lost what is in hand. To be known before a vote: a commit might name what no rank finds."""
-        num_breaks = sum(inbox.num_breaks for inbox in self.inboxes.values())
-        if num_breaks != self._num_breaks:
-            self._num_breaks = num_breaks
-            await self._insist(Settlement(), renew=True)
+        inboxes = self.inboxes.values()
+        breaks = sum(inbox.num_breaks for inbox in inboxes), sum(inbox.num_history_lost for inbox in inboxes)
+        if breaks != self._breaks:
+            (_, before), self._breaks = self._breaks, breaks
+            if await self._insist(Settlement(), renew=True) == "whole" and breaks[1] != before:
+                await self._recover("in part")
 
-    async def _insist(self, settlement: Settlement, *, renew: bool) -> None:
+    async def _insist(self, settlement: Settlement, *, renew: bool) -> Found:
         found = await self.windows.insist(settlement, renew=renew)
         if found != "whole":
             await self._recover(found)
+        return found
 
     def _is_tick_due(self, kinds: Collection[str]) -> bool:
         """A tick looks at every rank, and votes come one by one: while more are awaited, only time is news to it."""
@@ -228,14 +231,16 @@ class Desk:
             self.rule.on_deaf(self._now_ns())
         self._stepped_at_s = now_s
 
-    async def _recover(self, found: Found) -> None:
-        """Redis fell back or began anew: let go of what it has lost, and say what those who read it should know."""
+    async def _recover(self, found: Found | Literal["in part"]) -> None:
+        """Redis fell back or began anew, or one stream or group did: let go of what it has lost, and say what those
+        who read it should know."""
         gone = {entry for entry in self._held if not await self._is_there(entry)}
         log.warning("run.claimed_again", found=found, num_entries=len(gone))
         for entry in gone:
             del self._held[entry]
         settlement = Settlement()
-        outcome = self.rule.on_history_lost(gone, self._now_ns(), begins_anew=found == "nothing")
+        newest = {name: await tail.newest_id(self.outbox.redis, self._key(name)) for name in COMMANDS}
+        outcome = self.rule.on_history_lost(gone, newest, self._now_ns())
         self._publish(outcome, settlement)
         await self.windows.insist(settlement)
 
@@ -296,7 +301,7 @@ class Desk:
         if token > self._token:
             self._token = token + 1
             self._announce(settlement)
-            self._publish(self.rule.on_history_lost((), self._now_ns(), begins_anew=False), settlement)
+            self._publish(self.rule.on_history_lost((), {}, self._now_ns()), settlement)
 
     def _publish(self, outcome: Outcome, settlement: Settlement) -> None:
         for decision in outcome.decisions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from prometheus_client.metrics_core import Metric
@@ -61,8 +61,8 @@ class CountedRule(Collector):
     def has_room(self, stream: str) -> bool:
         return self.rule.has_room(stream)
 
-    def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome:
-        return self._counted(self.rule.on_history_lost(gone, now_ns, begins_anew=begins_anew))
+    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int) -> Outcome:
+        return self._counted(self.rule.on_history_lost(gone, newest, now_ns))
 
     def on_deaf(self, now_ns: int) -> None:
         self.rule.on_deaf(now_ns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
@@ -147,15 +147,14 @@ class Coordinator:
         """Whether more of this stream may be taken in: commands wait here for as long as no round judges them."""
         return self._docket.has_room(stream)
 
-    def on_history_lost(self, gone: Collection[Entry], now_ns: int, *, begins_anew: bool) -> Outcome:
+    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int) -> Outcome:
         """Redis has lost these entries, and what was decided: say that once more if need be, and end the open round.
 
-        A command among them is refused by name: a rank that has not read it never will. Where the streams do not begin
-        anew, Redis has only fallen back: what was judged in them comes again, and is not judged again.
+        A command among them is refused by name: a rank that has not read it never will. `newest`: the last entry that
+        each log still has. What was judged up to there comes again, and is not judged again; what is added, is.
         """
         outcome = Outcome()
-        if begins_anew:
-            self._docket.begin_anew()
+        self._docket.fall_back(newest)
         self._votes = [entry for entry in self._votes if entry not in gone]
         lost = RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis")
         outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._docket.lose(gone)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from esper.leyline import contracts as pb
@@ -62,9 +62,11 @@ class Docket:
         """Go on behind a commit."""
         self.positions = {COMMANDS: commit.commands_position, OPTIMIZER: commit.optimizer_position}
 
-    def begin_anew(self) -> None:
-        """Both logs begin anew: nothing of them is judged."""
-        self.positions, self._refused = {COMMANDS: "", OPTIMIZER: ""}, {COMMANDS: "", OPTIMIZER: ""}
+    def fall_back(self, newest: Mapping[str, str]) -> None:
+        """The logs end there: what is added to them is not judged, also by a clock that is behind."""
+        for positions in (self.positions, self._refused):
+            for stream, position in positions.items():
+                positions[stream] = min(position, newest.get(stream, position), key=entry_order)
 
     def lose(self, gone: Collection[Entry]) -> list[Waiting]:
         """Forget those that are no longer there; what waited of them, in the order of entries."""

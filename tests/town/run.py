@@ -20,7 +20,7 @@ def main(first: int, num: int) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     found = defaultdict[str, list[tuple[str, Make]]](list)
     for seed, group, loses in product(range(first, first + num), (True, False), (True, False)):
-        make = partial(Town, seed, group=group, loses=loses)
+        make: Make = partial(Town, seed, group=group, loses=loses)
         if what := told(make, range(NUM_EVENTS)):
             found[what].append((f"Town({seed}, group={group}, loses={loses})", make))
     for what, towns in found.items():

@@ -49,7 +49,7 @@ class Seat:
 
     def lead(self) -> None:
         """A new process leads, and knows what is on record."""
-        self.seen_ns, self.lost = self.set_ns, ""
+        self.seen_ns, self.lost, self.unmade = self.set_ns, "", set[str]()
         self.rule, succession = Coordinator(GROUP), Succession()
         self.held: set[Entry] = set()
         self.met = set(self.stored_met)
@@ -70,11 +70,12 @@ class Seat:
             self.claim_again()
 
     def claim_again(self) -> None:
-        found, self.lost = self.lost, ""
+        self.lost = ""
         gone = {(name, at) for name, at in self.held if _number(at) not in self.logs[name].entries}
         self.held -= gone
         self.stored_met = set(self.met)
-        self._publish(self.rule.on_history_lost(gone, self.now_ns, begins_anew=found == "nothing"))
+        newest = {name: f"{max(self.logs[name].entries, default=0)}-0" for name in ("commands", "optimizer")}
+        self._publish(self.rule.on_history_lost(gone, newest, self.now_ns))
 
     def _publish(self, outcome: Outcome) -> None:
         for decision in outcome.decisions:
@@ -123,6 +124,9 @@ class Seat:
     def reads(self, name: str) -> bool:
         """The next entry of a stream; False: there is none."""
         log = self.logs[name]
+        if name in self.unmade:
+            self.unmade.discard(name)
+            self.claim_again()
         while self.again[name]:
             at = self.again[name].pop(0)
             if log.again(GROUP, at) is not None:
@@ -157,7 +161,7 @@ class Seat:
         if token > self.token:
             self.token = token + 1
             self._announce()
-            self._publish(self.rule.on_history_lost((), self.now_ns, begins_anew=False))
+            self._publish(self.rule.on_history_lost((), {}, self.now_ns))
 
     def _settle_what_was_met(self) -> None:
         if self.lost:
@@ -169,10 +173,17 @@ class Seat:
     def flush(self) -> None:
         for log in self.logs.values():
             log.lose()
-        self.again = {name: [] for name in LOGS}
+        for name in LOGS:
+            self.destroy(name)
         self.began.clear()
         self.asked.clear()
         self.forget()
+
+    def destroy(self, name: str) -> None:
+        """The group of the desk, which makes it again as it reads."""
+        self.logs[name].begin_anew(GROUP)
+        self.again[name] = []
+        self.unmade.add(name)
 
     def forget(self) -> None:
         """Of all keys that of the desk's windows alone."""
@@ -184,7 +195,7 @@ class Seat:
         if name == "decisions":
             self.asked.clear()
         if name in LOGS:
-            self.again[name] = []
+            self.destroy(name)
 
     def keep(self) -> None:
         """What a server falls back to that dies later."""

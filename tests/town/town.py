@@ -11,7 +11,7 @@ from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from tests.rounds import germinate, header, optimizer, rollback
-from tests.town.seat import GROUP, LOGS, MS, STREAMS, S, Seat
+from tests.town.seat import LOGS, MS, STREAMS, S, Seat
 from tests.town.trainer import FOLLOWED, Trainer
 
 Command: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand
@@ -125,8 +125,7 @@ class Town(Seat):
         if self.dice.random() < 0.5:
             name = self.dice.choice(LOGS)
             self.excuse()
-            self.logs[name].begin_anew(GROUP)
-            self.again[name] = []
+            self.destroy(name)
         else:
             name = self.dice.choice(FOLLOWED)
             self.logs[name].begin_anew(trainer.name)

@@ -6,6 +6,23 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a_stream_that_is_gone_alone_is_not_missed",
+        "esper/runtime/coordinate.py",
+        'await self._recover("in part")',
+        "pass",
+        (
+            "tests/test_coordinator_lost.py"
+            "::test_a_command_whose_stream_is_deleted_is_refused_and_those_after_it_are_judged",
+        ),
+    ),
+    Mutant(
+        "what_is_added_behind_a_loss_counts_as_judged",
+        "esper/tamiyo/coordinator.py",
+        "        self._docket.fall_back(newest)\n",
+        "",
+        ("tests/test_rounds_lost.py::test_what_is_added_behind_a_loss_by_a_clock_behind_is_judged",),
+    ),
+    Mutant(
         "a_leader_stays_below_a_token_that_ranks_have_met",
         "esper/runtime/coordinate.py",
         "        if token > self._token:",
@@ -81,8 +98,8 @@ MUTANTS = (
     Mutant(
         "a_commit_names_what_was_lost_before_the_last_vote",
         "esper/runtime/coordinate.py",
-        "        if num_breaks != self._num_breaks:\n",
-        "        if num_breaks < 0:\n",
+        "        if breaks != self._breaks:\n",
+        "        if breaks < (0, 0):\n",
         ("tests/test_coordinator_lost.py::test_no_commit_names_a_command_that_was_lost_before_the_last_vote",),
     ),
     Mutant(

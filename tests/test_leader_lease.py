@@ -80,6 +80,19 @@ async def test_a_leader_whose_history_is_lost_has_a_lease_to_claim_it_again(run:
     assert (first, lost, claimed, lost_again, await watching.is_free()) == (False, False, False, False, True)
 
 
+async def test_of_two_that_find_no_leader_at_once_one_leads_and_the_other_stands_by(run: Run) -> None:
+    first, second = standby(run, Clock()), standby(run, Clock())
+    looked = [await each.is_free() for each in (first, second)]
+
+    claimed = [await each.claim() for each in (first, second)]
+    leader = await run.coordinator()
+    await leader.step([])
+
+    assert (looked, claimed) == ([True, True], [True, False])
+    assert not await second.is_free()
+    assert await announced(run) == [leader._token]
+
+
 async def test_one_that_stands_by_can_be_stopped(run: Run) -> None:
     await run.coordinator()
     stopping, watching = asyncio.Event(), standby(run, Clock())

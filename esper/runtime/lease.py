@@ -6,11 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from secrets import token_hex
 
 import structlog
 
 from esper.bus.connect import Redis
-from esper.errors import BusError
+from esper.bus.outbox import Outbox
+from esper.bus.settlement import Settlement
+from esper.errors import BusError, StaleLeaseError
 from esper.runtime.windows import RESIGNED, VERSION
 
 LEASE_S = 3.0
@@ -33,16 +36,17 @@ class Standby:
     def __init__(
         self, redis: Redis, hash_key: str, lease_s: float = LEASE_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.redis, self.hash_key, self.lease_s, self._clock = redis, hash_key, lease_s, clock
+        self.outbox, self.hash_key, self.lease_s, self._clock = Outbox(redis), hash_key, lease_s, clock
+        self._found: bytes | None = None
         self._seen: bytes | None = None
         self._met = False  # whether anybody was seen to lead
         self._since_s = 0.0
 
     async def until_free(self, stopping: asyncio.Event) -> bool:
-        """Wait until nobody leads; False: told to stop before that."""
-        if not await self.is_free():
+        """Wait until nobody leads, and be the first to lead then; False: told to stop before that."""
+        if not await self._is_first():
             log.info("coordinator.stands_by", lease_s=self.lease_s)
-            while not (stopping.is_set() or await self.is_free()):
+            while not (stopping.is_set() or await self._is_first()):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(LOOK_S, self.lease_s / RENEWALS)):
                         await stopping.wait()
@@ -52,14 +56,31 @@ class Standby:
         """Look once: whether nobody has ever led, the last leader has resigned, or its lease has run out."""
         began_s = self._clock()
         try:
-            version, resigned = await self.redis.ask(("HMGET", self.hash_key, VERSION, RESIGNED))
+            version, resigned = await self.outbox.redis.ask(("HMGET", self.hash_key, VERSION, RESIGNED))
         except BusError:
             self._seen = None
             return False
-        now_s = self._clock()
+        self._found, now_s = version, self._clock()
         if version == resigned and not (version is None and self._met):
             return True
         self._met, version = True, version or b""
         if version != self._seen or now_s - began_s > LOOK_S:
             self._seen, self._since_s = version, now_s
         return now_s - self._since_s >= self.lease_s
+
+    async def claim(self) -> bool:
+        """Move the version on from where the last look found it: of several who found it free at once, one can.
+
+        The others see that it moved, and leave whoever did that a lease to take over.
+        """
+        claim = Settlement()
+        claim.expect(self.hash_key, VERSION, self._found)
+        claim.put(self.hash_key, {VERSION: f"{token_hex(8)}/0".encode()})
+        try:
+            await self.outbox.settle(claim)
+        except (StaleLeaseError, BusError):
+            return False
+        return True
+
+    async def _is_first(self) -> bool:
+        return await self.is_free() and await self.claim()

@@ -96,6 +96,13 @@ MUTANTS = (
         ("tests/test_rounds_lost.py::test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort",),
     ),
     Mutant(
+        "two_that_stand_by_lead_one_after_the_other",
+        "esper/runtime/lease.py",
+        "        claim.expect(self.hash_key, VERSION, self._found)\n",
+        "",
+        ("tests/test_leader_lease.py::test_of_two_that_find_no_leader_at_once_one_leads_and_the_other_stands_by",),
+    ),
+    Mutant(
         "a_commit_names_what_was_lost_before_the_last_vote",
         "esper/runtime/coordinate.py",
         "        if breaks != self._breaks:\n",

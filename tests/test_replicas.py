@@ -241,6 +241,19 @@ def test_a_round_that_was_open_when_it_began_is_carried_out_too() -> None:
     assert order.commit.unasked
 
 
+def test_what_it_was_not_asked_about_holds_back_nothing_that_it_was_asked_about_later() -> None:
+    """Its step may lie behind that: it was the others', who have left."""
+    boundary = Boundary()
+    boundary.on_commit(pb.CommitOrder(commit=commit_of(3, 21), unasked=True))
+    boundary.on_commit(pb.CommitOrder(commit=commit_of(4, 9)))
+
+    before = boundary.due(8)
+    carried_out = [boundary.due(9), boundary.due(9)]
+
+    assert before is None
+    assert [order.commit.round for order in carried_out if order is not None] == [3, 4]
+
+
 def test_a_pause_met_late_ends_with_that_of_the_others() -> None:
     boundary = Boundary()
     pause, resume = (

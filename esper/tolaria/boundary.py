@@ -142,7 +142,7 @@ class Boundary:
         """
         if self._recalled and self._recalled[0].commit.effective_step <= step:
             return self._not_yet_carried_out(self._recalled.popleft())
-        if not self._orders or self._orders[0].commit.effective_step > step:
+        if not self._orders or self._first_step() > step:
             return None
         order = self._orders.popleft()
         may_be_late = order.unasked or order.commit.effective_step == self.paused_before
@@ -152,6 +152,15 @@ class Boundary:
                 f"but this rank stands before step {step}"
             )
         return self._not_yet_carried_out(order)
+
+    def _first_step(self) -> int:
+        """Before which the next order is to be carried out.
+
+        One that this worker was not asked about is so at the latest with what it was asked about later: whoever else
+        was has left, and the step of that is counted from this worker's own.
+        """
+        head, steps = self._orders[0], [order.commit.effective_step for order in self._orders]
+        return min(steps) if head.unasked else steps[0]
 
     def foreseen(self, step: int) -> list[pb.CommitOrder]:
         """Orders that came since the last call and take effect after `step`: there is time to prepare for them."""

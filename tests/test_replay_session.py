@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,16 @@ from torch import nn
 
 import esper
 from esper.errors import SettingError
+from esper.kasmina.executor import Executor
+from esper.kasmina.moves import Outcome
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
+from esper.session.replay_link import ReplayLink
+from esper.session.rulings import RecordedRulings, steering_of
 from esper.tolaria.digest import parameter_digest, strong_digest
+from esper.tolaria.optimizers import Optimizers
+from esper.tolaria.reduce import SeedReducer
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Host, Op, new_host, optimizer_of
 from tests.session_kit import Command, on_seed, train, train_bare
 
@@ -125,6 +132,37 @@ def test_what_goes_otherwise_is_told_with_both_outcomes(tmp_path: Path, monkeypa
     [difference] = report.differences
     assert "round 2, step 4, s0-SEED_OP_START_TRAINING: failed (the dog ate it)" in difference
     assert difference.endswith("applied at step 4 now")
+
+
+class Noting(Executor):
+    """Notes which receipt the last operation was judged by."""
+
+    judged_by: pb.CommandReceipt | None = None
+
+    def apply(self, command: pb.SeedCommand, step: int, epoch: int) -> Outcome:
+        rulings = self.rulings
+        self.judged_by = rulings.receipt if isinstance(rulings, RecordedRulings) else None
+        return super().apply(command, step, epoch)
+
+
+def test_an_operation_behind_one_that_is_refused_is_judged_by_its_own_receipt(tmp_path: Path) -> None:
+    host = new_host()
+    executor = Noting(host, ["body"], run_id=RUN, settings=SETTINGS)
+    host(torch.zeros(1, 8))
+    executor.apply(on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp").seed_command, 1, 0)
+    [(_, owned), *_] = executor.seeds["s0"].trainable()
+    optimizers = Optimizers(torch.optim.SGD([owned], lr=0.1), reduce=SeedReducer())  # so that it can't begin to train
+    first, second = on_seed(Op.SEED_OP_START_TRAINING), on_seed(Op.SEED_OP_CULL)
+    order = ordered(1, 2, first)
+    order.commands.extend(ordered(2, 2, second).commands)
+    then = {f"commands/{number}-0": receipt(number, APPLIED, 2, detail=str(number)) for number in (1, 2)}
+    link = ReplayLink(pb.ReplayPlan(verdicts=then), tmp_path / "report")
+
+    steer = steering_of(link, executor)
+    unused: Any = None
+    steer("worker-0", executor, optimizers, unused, unused, time.time_ns, unused).carry_out(order, 2, 0)
+
+    assert executor.judged_by is not None and executor.judged_by.detail == "2"
 
 
 def test_another_number_of_ranks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from esper.session.lessons import Lessons
 from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink
-from esper.session.rulings import steered
+from esper.session.rulings import steering_of
 from esper.session.session import Session
 from esper.session.teaching import open_teachers, with_teachers
 from esper.tolaria.boundary import Boundary
@@ -89,8 +89,8 @@ class Joining:
         executor.follow_optimizers(optimizers.has)
         fossils, pruning = FossilGradients(reducer.mean), self._pruning(reducer)
         states = TrainingStates(Snapshots(self.model, optimizers), executor, fossils, pruning)
-        requested, steer = steered(link, self.place.name, executor)
-        steering = steer(self.place.name, requested, optimizers, states, fossils, time.time_ns, pruning)
+        steer = steering_of(link, executor)
+        steering = steer(self.place.name, executor, optimizers, states, fossils, time.time_ns, pruning)
         portrait = Portrait(
             self.place,
             self.model,
@@ -105,7 +105,6 @@ class Joining:
         )
         exchange = Exchange(link, boundary, rows)
         session = Session(portrait, exchange, self.optimizer, self.run_id, pruning, self.chosen.steps_per_epoch)
-        session.requested = requested
         recorded = dict(link.plan.verdicts) if isinstance(link, ReplayLink) else {}
         session.lessons = Lessons(teachers, steering.count, recorded)
         self._place_loop(session, link)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 import torch
 
-from esper.kasmina.executor import Executor
-from esper.kasmina.moves import Outcome
-from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.session.portrait import Portrait
 from esper.tolaria.digest import parameter_digest
@@ -72,47 +68,3 @@ def _record(
         judged=judged,
         ended=ended,
     )
-
-
-class Requested:
-    """The executor as Steering sees it; keeps what became of requests, which no receipt tells of."""
-
-    def __init__(self, worker: str, executor: Executor) -> None:
-        self._worker, self._executor = worker, executor
-        self._outcomes: list[pb.CommandReceipt] = []
-
-    @property
-    def seeds(self) -> Mapping[str, Seed]:
-        return self._executor.seeds
-
-    def apply(self, command: pb.SeedCommand, step: int, epoch: int) -> Outcome:
-        return self._executor.apply(command, step, epoch)
-
-    def pause(self, seed_id: str, paused: bool) -> Outcome:
-        return self._executor.pause(seed_id, paused)
-
-    def set_breaker(self, command: pb.CircuitBreakerCommand, step: int, epoch: int) -> Outcome:
-        return self._executor.set_breaker(command, step, epoch)
-
-    def request(self, request: pb.SeedRequest, step: int, epoch: int) -> Outcome:
-        outcome = self._executor.request(request, step, epoch)
-        self._outcomes.append(
-            pb.CommandReceipt(
-                version=1,
-                command_id=request.seed_id,
-                worker=self._worker,
-                step=step,
-                status=cast(pb.ReceiptStatus, outcome.status),
-                reason=cast(pb.ReasonCode, outcome.reason),
-                detail=outcome.detail,
-                stage=cast(pb.SeedLifecycleStage, outcome.stage),
-                gate=cast(pb.SeedLifecycleGate, outcome.gate),
-                evidence=outcome.evidence,
-            )
-        )
-        return outcome
-
-    def take_outcomes(self) -> list[pb.CommandReceipt]:
-        """Of the requests since the last call, in their order."""
-        outcomes, self._outcomes = self._outcomes, []
-        return outcomes

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
 
 import structlog
 
@@ -14,16 +12,14 @@ from esper.errors import RefusedError, TrainingError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
 from esper.kasmina.gates import Evidence, GateResult, SanityEvidence
-from esper.kasmina.moves import Outcome, Rulings
+from esper.kasmina.moves import Rulings
 from esper.leyline import contracts as pb
-from esper.session.records import Requested
 from esper.session.replay_link import ReplayLink
-from esper.tolaria.steering import Steering
+from esper.tolaria.optimizers import OptimizerOutcome
+from esper.tolaria.steering import SeedOutcome, Steering
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 MOST_DIFFERENCES = 20
-
-Receipts: TypeAlias = Iterable[pb.CommandReceipt | None]
 
 log = structlog.get_logger()
 
@@ -61,51 +57,37 @@ class RecordedRulings:
         return GateResult(passed, receipt.detail, dict(receipt.evidence), non_finite, hopeless, result.score)
 
 
-class ReplayedExecutor(Requested):
-    """Has each operation judged by its own receipt, in the order of the commit."""
-
-    def __init__(self, worker: str, executor: Executor, report: pb.ReplayReport) -> None:
-        super().__init__(worker, executor)
-        self._rulings = executor.rulings = RecordedRulings(executor.rulings, report)
-        self._commands: deque[pb.CommandReceipt | None] = deque()
-        self._requests: deque[pb.CommandReceipt | None] = deque()
-
-    def expect(self, commands: Receipts, requests: Receipts) -> None:
-        """Receipts of the seed commands, and outcomes of the requests, of the order that is carried out next."""
-        self._commands, self._requests = deque(commands), deque(requests)
-
-    def apply(self, command: pb.SeedCommand, step: int, epoch: int) -> Outcome:
-        self._rulings.receipt = self._commands.popleft() if self._commands else None
-        return super().apply(command, step, epoch)
-
-    def request(self, request: pb.SeedRequest, step: int, epoch: int) -> Outcome:
-        self._rulings.receipt = self._requests.popleft() if self._requests else None
-        return super().request(request, step, epoch)
-
-
 @dataclass
 class ReplayedSteering(Steering):
-    """Carries orders out as they were carried out, and keeps what went otherwise."""
+    """Carries orders out as they were carried out, each operation judged by its own receipt in the order of the commit,
+    and keeps what went otherwise."""
 
-    replayed: ReplayedExecutor = field(kw_only=True)
+    rulings: RecordedRulings = field(kw_only=True)
     link: ReplayLink = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self._judged = {each.round: each.outcomes for each in self.link.plan.judged}
+        self._commands: Iterator[pb.CommandReceipt | None] = iter(())
+        self._requests: Iterator[pb.CommandReceipt | None] = iter(())
 
     def carry_out(self, order: pb.CommitOrder, step: int, epoch: int) -> list[pb.CommandReceipt]:
         plan = self.link.plan
         then = [plan.verdicts.get(verdict_key(opened.ref)) for opened in order.commands]
-        of_seeds = [
-            receipt
-            for opened, receipt in zip(order.commands, then, strict=True)
-            if opened.adaptation.HasField("seed_command")
-        ]
-        self.replayed.expect(of_seeds, self._judged.get(order.commit.round, ()))
+        both = zip(order.commands, then, strict=True)
+        self._commands = (receipt for opened, receipt in both if opened.adaptation.HasField("seed_command"))
+        self._requests = iter(self._judged.get(order.commit.round, ()))
         receipts = super().carry_out(order, step, epoch)
         for met, expected in zip(receipts, then, strict=True):
             self._compare(met, expected)
         return receipts
+
+    def _seed(self, command: pb.SeedCommand, step: int, epoch: int) -> SeedOutcome | OptimizerOutcome:
+        self.rulings.receipt = next(self._commands, None)
+        return super()._seed(command, step, epoch)
+
+    def _request(self, request: pb.SeedRequest, step: int, epoch: int) -> pb.CommandReceipt:
+        self.rulings.receipt = next(self._requests, None)
+        return super()._request(request, step, epoch)
 
     def _compare(self, met: pb.CommandReceipt, then: pb.CommandReceipt | None) -> None:
         pending = met.status == pb.ReceiptStatus.RECEIPT_UNKNOWN  # a teacher, taken where it was then
@@ -129,9 +111,9 @@ def receipt_word(receipt: pb.CommandReceipt) -> str:
     return f"{done} at step {receipt.step}"
 
 
-def steered(link: object, worker: str, executor: Executor) -> tuple[Requested, Callable[..., Steering]]:
-    """The executor as Steering is to see it, and what makes the Steering: of a live run, or of a replay."""
+def steering_of(link: object, executor: Executor) -> Callable[..., Steering]:
+    """What makes the Steering: of a live run, or of a replay."""
     if not isinstance(link, ReplayLink):
-        return Requested(worker, executor), Steering
-    replayed = ReplayedExecutor(worker, executor, link.report)
-    return replayed, partial(ReplayedSteering, replayed=replayed, link=link)
+        return Steering
+    rulings = executor.rulings = RecordedRulings(executor.rulings, link.report)
+    return partial(ReplayedSteering, rulings=rulings, link=link)

@@ -64,7 +64,6 @@ class Session:
         self._chronicle = self.exchange.chronicle = Chronicle(self.portrait, self.run_id, self.exchange.say)
         self.lessons = Lessons(None, self.portrait.steering.count)
         self._report: pb.WorkerReport | None = None
-        self.requested: records.Requested | None = None  # the executor as Steering sees it
         self.position = LoopPosition()
         self.not_replayable = records.UNKNOWN_BATCHES
         self.ends_after = 0  # a replay ends after this step; 0: the loop does
@@ -320,8 +319,7 @@ class Session:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.portrait.gradients.ask(order.commit.round, self.step_number)
             self._telling.answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
-            if self.requested is not None:
-                self._telling.outcomes(order.commit.round, self.requested.take_outcomes())
+            self._telling.outcomes(order.commit.round, self.portrait.steering.judged)
             self._chronicle.orders_carried_out()
             if self.checkpoints is not None:
                 self.checkpoints.note(order)

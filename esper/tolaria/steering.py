@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 import torch
@@ -73,14 +73,15 @@ class Steering:
     pruning: PruningExecutor
     num_applied: int = 0
     num_failed: int = 0
+    judged: list[pb.CommandReceipt] = field(default_factory=list)
+    """What became of the requests of the last order, in order: no receipt of a command tells of them."""
 
     def carry_out(self, order: pb.CommitOrder, step: int, epoch: int) -> list[pb.CommandReceipt]:
         """Apply every command of the order, then the requests taken over; return this rank's receipts, in order."""
         if order.commit.snapshot and not _rolls_back(order):  # taking one could evict the one to go back to
             self.states.take(step)
         receipts = [self._receipt(opened, self._command(opened, step, epoch), order, step) for opened in order.commands]
-        for request in map(self._culled_if_refused, order.commit.requests):
-            self._follow_up(request.seed_id, request.operation, self.executor.request(request, step, epoch))
+        self.judged = [self._request(self._culled_if_refused(each), step, epoch) for each in order.commit.requests]
         return receipts
 
     def _command(self, opened: pb.OpenedCommand, step: int, epoch: int) -> SeedOutcome | OptimizerOutcome:
@@ -130,6 +131,11 @@ class Steering:
         self._follow_up(command.seed_id, command.operation, outcome)
         return outcome
 
+    def _request(self, request: pb.SeedRequest, step: int, epoch: int) -> pb.CommandReceipt:
+        outcome = self.executor.request(request, step, epoch)
+        self._follow_up(request.seed_id, request.operation, outcome)
+        return self._told(request.seed_id, outcome, step)
+
     def _refusal(self, seed_id: str, operation: int) -> OptimizerOutcome | None:
         """Why a seed can't begin to train: one of its parameters is the host's, or another seed's."""
         seed = self.executor.seeds.get(seed_id)
@@ -160,24 +166,25 @@ class Steering:
     def _receipt(
         self, opened: pb.OpenedCommand, outcome: SeedOutcome | OptimizerOutcome, order: pb.CommitOrder, step: int
     ) -> pb.CommandReceipt:
+        receipt = self._told(opened.ref.command_id, outcome, step)
+        receipt.round, receipt.entry_id, receipt.time_ns = order.commit.round, opened.ref.entry_id, self.clock_ns()
+        self.count(receipt)
+        return receipt
+
+    def _told(self, command_id: str, outcome: SeedOutcome | OptimizerOutcome, step: int) -> pb.CommandReceipt:
         facts: dict[str, Any] = {}
         if not isinstance(outcome, OptimizerOutcome):
             facts = {"stage": outcome.stage, "gate": outcome.gate, "evidence": dict(outcome.evidence)}
-        receipt = pb.CommandReceipt(
+        return pb.CommandReceipt(
             version=1,
-            command_id=opened.ref.command_id,
+            command_id=command_id,
             status=cast(pb.ReceiptStatus, outcome.status),
             reason=cast(pb.ReasonCode, outcome.reason),
             worker=self.worker,
             step=step,
-            round=order.commit.round,
             detail=outcome.detail,
-            entry_id=opened.ref.entry_id,
-            time_ns=self.clock_ns(),
             **facts,
         )
-        self.count(receipt)
-        return receipt
 
     def count(self, receipt: pb.CommandReceipt) -> None:
         """One that is pending is counted when it is decided on."""

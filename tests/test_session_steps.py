@@ -64,6 +64,17 @@ def test_a_step_in_which_the_loop_steps_nothing_drops_the_seeds_gradients() -> N
     assert same(seed_parameters(run), before)
 
 
+def test_a_seed_that_is_paused_after_a_step_that_raised_keeps_no_gradient_of_it() -> None:
+    host, run = with_training_seed()
+
+    with pytest.raises(ValueError, match="in its second micro-batch"):
+        raise_late(run, host)
+    order(run, pb.AdaptationCommand(version=1, command_id="p", pause_command=pb.PauseCommand(seed_id="s0")))
+    train(run, host, 1)
+
+    assert seed_gradients(run) == []
+
+
 def raise_late(run: Session, host: Host) -> None:
     with run.step():
         backward(host, 7)

@@ -54,7 +54,7 @@ class HostHooks:
     def end_step(self) -> None:
         """Where the host's step was skipped, by its scaler or the loop, the seeds' gradients go with it."""
         if not (self.stepped or self.is_idle):
-            self._optimizers.skip(self._executor.learning())
+            self._optimizers.skip(self._executor.seeds)  # a paused one learns no more
 
     def remove(self) -> None:
         self._looking.remove()

@@ -34,11 +34,11 @@ class First:
         self._opener = Opener(keys, name="worker-0", guard=None, accept=[Domain.HEARTBEAT])
 
     async def beat(self, *, world_size: int = 1, leaves: bool = False, repeated: bool = False) -> None:
-        await self._say(self._sealed(world_size, leaves=leaves, repeated=repeated))
+        await self.say(self._sealed(world_size, leaves=leaves, repeated=repeated))
 
     async def beat_twice(self, *, world_size: int) -> None:
         """By itself, and at once through its runtime: nobody finds the one without the other."""
-        await self._say(self._sealed(world_size), self._sealed(world_size, repeated=True))
+        await self.say(self._sealed(world_size), self._sealed(world_size, repeated=True))
 
     def _sealed(self, world_size: int, *, leaves: bool = False, repeated: bool = False) -> bytes:
         beat = heartbeat(0, 41, world_size=world_size)
@@ -47,7 +47,7 @@ class First:
             beat.report.CopyFrom(pb.WorkerReport(worker="worker-0"))
         return self._sealer.seal(beat)
 
-    async def _say(self, *sealed: bytes) -> None:
+    async def say(self, *sealed: bytes) -> None:
         await Publisher(self.redis).add_many(names.key(self.run_id, "heartbeats"), sealed)
 
     async def look(
@@ -81,6 +81,19 @@ async def test_while_the_first_one_beats_who_can_not_be_beside_it_is_refused(
         await first.beat(world_size=of)
 
     with pytest.raises(SettingError, match=why):
+        await looking
+
+
+async def test_what_others_write_meanwhile_hides_nobody(first: First) -> None:
+    """Junk, or the heartbeats of a thousand workers."""
+    await first.beat()
+    await first.say(*(b"junk" for _ in range(1_000)))
+    looking = asyncio.create_task(first.look())
+
+    while not looking.done():
+        await first.beat()
+
+    with pytest.raises(SettingError, match="stands at step 41"):
         await looking
 
 

@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import NamedTuple, TypeAlias
 
 from esper.bus import names, tail
@@ -19,7 +20,6 @@ from esper.leyline.seal import Opener
 Beat: TypeAlias = tuple[str, pb.Heartbeat]
 """Whose it is, and what it says."""
 
-NUM_LOOKED_AT = 512
 RECENT_MS = 1_500
 WATCH_S = 2.2
 """A worker beats twice a second, or at its next boundary: where steps take up to a second it is heard twice in that."""
@@ -60,10 +60,9 @@ async def require_alone(
     beside has beaten lately and goes on to: that is looked at for `watch_s` seconds, unless it falls silent before.
     """
     stream = names.key(run_id, "heartbeats")
-    entries = await tail.last(redis, stream, NUM_LOOKED_AT)
-    recent = [entry for entry in entries if entry_ms(entry[0]) >= now_ms - RECENT_MS]
-    heard_ms = _last_heard_ms(newcomer, [(at, _beat(opener, at, sealed, now_ms)) for at, sealed in recent])
-    position, num, began_s, waited_s = entries[-1][0] if entries else "0", Counter[int](), time.monotonic(), 0.0
+    position = await tail.newest_id(redis, stream)
+    heard_ms = _last_heard_ms(newcomer, await _recent(redis, stream, opener, position, now_ms))
+    num, began_s, waited_s = Counter[int](), time.monotonic(), 0.0
     while waited_s < watch_s and now_ms + waited_s * 1000 - heard_ms <= RECENT_MS:
         await asyncio.sleep(LOOK_S)
         waited_s = time.monotonic() - began_s
@@ -78,11 +77,24 @@ async def require_alone(
                 raise newcomer.refusal(*met)
 
 
-def _last_heard_ms(newcomer: Newcomer, beats: Sequence[tuple[str, Beat | None]]) -> float:
+async def _recent(
+    redis: Redis, stream: str, opener: Opener, position: str, now_ms: int
+) -> list[tuple[str, str, pb.Heartbeat]]:
+    """Every heartbeat of the last second and a half, whose it is and where it lies, in order; whatever lies between."""
+    found = []
+    async with aclosing(tail.backwards(redis, stream, position)) as entries:
+        async for at, sealed in entries:
+            if entry_ms(at) < now_ms - RECENT_MS:
+                break
+            if (met := _beat(opener, at, sealed, now_ms)) is not None:
+                found.append((at, *met))
+    return found[::-1]
+
+
+def _last_heard_ms(newcomer: Newcomer, heard: Sequence[tuple[str, str, pb.Heartbeat]]) -> float:
     """When a rival that has not left was last heard: not by the newest word of each alone, as a rank whose steps take
     half a second has its words repeated in between. Minus infinity: there is none.
     """
-    heard = [(at, *beat) for at, beat in beats if beat is not None]
     newest = {producer: beat for _, producer, beat in heard}
     rivals = [
         at

@@ -50,11 +50,12 @@ class Report:
             vs = None if arm == against or against not in rates else by_round(values, rates[against], against)
             self.add(row, arm, "rate", statistics.median(values), "msg/s", nums[arm] * len(values), vs)
 
-    def add_arms(self, row: str, samples: Mapping[str, Sequence[float]], unit: str, against: str) -> None:
-        """Median and tail of each arm, each also as a ratio to one of them."""
+    def add_arms(self, row: str, samples: Mapping[str, Sequence[float]], unit: str, against: str = "") -> None:
+        """Median and tail of each arm, each also as a ratio to one of them, if it is there."""
         for arm, values in samples.items():
+            base = samples.get(against) if arm != against else None
             for stat, level in (("p50", 0.5), ("p99", 0.99)):
-                vs = None if arm == against else ratio(values, samples[against], against, level)
+                vs = ratio(values, base, against, level) if base else None
                 self.add(row, arm, stat, quantile(values, level), unit, len(values), vs)
 
 

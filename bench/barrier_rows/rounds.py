@@ -11,7 +11,6 @@ from pathlib import Path
 import redis
 
 from bus_rows.session import Amounts, Session
-from esper.bench.figures import Figure
 from esper.bench.rounds.part import Part
 from esper.bench.rounds.town import Slice, Town, ours
 from report import Report, by_round, quantile
@@ -59,7 +58,7 @@ def told(report: Report, row: str, slices: Mapping[str, list[Slice]], targets: M
             each = [quantile(part.latencies_ms, level) for part in parts]
             base = [quantile(part.latencies_ms, level) for part in slices[against]] if against else []
             vs = by_round(each, base, against) if against and name != against else None
-            report.put(Figure(row, name, stat, quantile(values, level), "ms", len(values), vs=vs))
+            report.add(row, name, stat, quantile(values, level), "ms", len(values), vs)
         rates = sorted(part.per_s for part in parts)
         report.add(row, name, "rate", rates[len(rates) // 2], "rounds/s", len(values))
     for stat, value in targets.items():

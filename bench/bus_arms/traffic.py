@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +30,7 @@ _INFO = pb.TelemetryLevel.TELEMETRY_INFO
 _BLEND, _CURVE = pb.SeedOperation.SEED_OP_START_GRAFTING, pb.AlphaCurve.ALPHA_CURVE_COSINE
 _SEED, _NORMAL = pb.CommandType.COMMAND_SEED, pb.MessagePriority.MESSAGE_PRIORITY_NORMAL
 
-_stock: dict[str, tuple[float, list[bytes]]] = {}
+_stock: dict[str, tuple[float, int, list[bytes]]] = {}
 
 
 def packet(sequence: int, at_ns: int) -> pb.TelemetryPacket:
@@ -92,9 +93,14 @@ def opener(directory: str, what: str, guard: ReplayGuard | None) -> Opener:
 
 def sealed(directory: str, what: str, num: int) -> list[bytes]:
     """Messages 1 to `num`, sealed in this order, fresh enough to be put into a stream now."""
-    made_s, bodies = _stock.get(what, (0.0, []))
-    if len(bodies) != num or time.monotonic() - made_s > KEPT_S:
-        by = sealer(directory, SEALED_BY[what])
-        bodies = [by.seal(message(what, number, time.time_ns())) for number in range(1, num + 1)]
-        _stock[what] = (time.monotonic(), bodies)
+    by = sealer(directory, SEALED_BY[what])
+    return kept(what, num, lambda: [by.seal(message(what, at, time.time_ns())) for at in range(1, num + 1)])
+
+
+def kept(what: str, num: int, make: Callable[[], list[bytes]]) -> list[bytes]:
+    """What was made of this kind, unless it is another number by now or too old."""
+    made_s, made_num, bodies = _stock.get(what, (0.0, 0, []))
+    if made_num != num or time.monotonic() - made_s > KEPT_S:
+        bodies = make()
+        _stock[what] = (time.monotonic(), num, bodies)
     return bodies

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bus_rows.session import Session
-from esper.bench.figures import Figure
 from report import quantile
 
 SHORT = 10_000
@@ -23,8 +22,8 @@ def measure(session: Session) -> None:
         taken = session.ask("backlog", "reclaim", num=num)
         fed = int(session.answer("backlog:feeder"))
         passed(session, arm, taken, fed)
-        session.report.put(memory("memory of the consumer", f"{arm}, before", read["memory"][0]))
-        session.report.put(memory("memory of the consumer", f"{arm}, after", taken["memory"][1]))
+        for when, mib in (("before", read["memory"][0]), ("after", taken["memory"][1])):
+            session.report.add("memory of the consumer", f"{arm}, {when}", "count", mib, "MiB", 1)
         session.ask("backlog", "forget")
     for row in ("read new", "settle", "reclaim, read", "reclaim, settle"):
         session.report.aim(row, "", "max", 5.0)
@@ -41,12 +40,8 @@ def passed(session: Session, arm: str, taken: dict[str, list[float]], fed: int) 
     calls(session, "reclaim, read", arm, taken["read"])
     calls(session, "reclaim, settle", arm, taken["settle"])
     seconds, num = float(str(taken["seconds"])), int(str(taken["num"]))
-    session.report.put(Figure("reclaim, whole pass", arm, "count", seconds, "s", num))
+    session.report.add("reclaim, whole pass", arm, "count", seconds, "s", num)
     waited = taken["new_waited"]
     session.report.add("new, while reclaiming", f"{arm}, handled", "count", len(waited), f"of {fed}", fed)
     if waited:
         calls(session, "new, while reclaiming", arm, waited)
-
-
-def memory(row: str, arm: str, mib: float) -> Figure:
-    return Figure(row, arm, "count", mib, "MiB", 1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bus_rows.session import Session
-from esper.bench.figures import Figure
+from functools import partial
+
+from bus_rows.session import Session, joined
 from esper.bench.rounds.part import PartError
-from report import quantile, ratio
 
 PER_SECOND = 1_000
 QUIET, BUSY = "publish to handler", "commands while telemetry saturates"
@@ -26,20 +26,10 @@ def measure(session: Session) -> None:
 
 def quiet(session: Session) -> None:
     """The arms take turns, each between the same two processes."""
-    left, samples = dict(ARMS), {name: list[float]() for name in ARMS}
     seconds = session.amounts.seconds / NUM_SLICES
-    for _ in range(NUM_SLICES):
-        for name in session.order.sample(list(left), len(left)):
-            try:
-                samples[name] += between_two(session, *ARMS[name], seconds)
-            except PartError as error:
-                session.failed(QUIET, name, "ms", error)
-                del left[name], samples[name]
-    for name, taken in samples.items():
-        for stat, level in (("p50", 0.5), ("p99", 0.99)):
-            against = samples.get("bare") if name != "bare" else None
-            vs = None if against is None else ratio(taken, against, "bare", level)
-            session.report.put(Figure(QUIET, name, stat, quantile(taken, level), "ms", len(taken), vs=vs))
+    ways = {name: partial(between_two, session, *way, seconds) for name, way in ARMS.items()}
+    samples = joined(session.in_turns(QUIET, "ms", ways, NUM_SLICES, warm=0))
+    session.report.add_arms(QUIET, samples, "ms", against="bare")
     for name in ("packet", "command"):
         session.report.aim(QUIET, name, "p50", 1.0)
         session.report.aim(QUIET, name, "p99", 5.0)
@@ -60,10 +50,9 @@ def busy(session: Session) -> None:
     try:
         taken = while_flooded(session, session.amounts.seconds)
     except PartError as error:
-        session.failed(BUSY, "command", "ms", error)
+        session.failed(BUSY, "command", "ms", error.why)
         return
-    for stat, level in (("p50", 0.5), ("p99", 0.99)):
-        session.report.add(BUSY, "command", stat, quantile(taken, level), "ms", len(taken))
+    session.report.add_arms(BUSY, {"command": taken}, "ms")
     session.report.aim(BUSY, "command", "p99", 10.0)
 
 

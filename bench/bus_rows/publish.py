@@ -46,7 +46,7 @@ def one_by_one(session: Session, what: str) -> None:
     try:
         samples = session.ask("single", "samples", seed=session.order.randrange(2**32), **given)
     except PartError as error:
-        session.failed(row, "ours", "us", error)
+        session.failed(row, "ours", "us", error.why)
         return
     session.report.add_arms(row, cast(dict[str, list[float]], samples), "us", against="bare")
     session.report.aim_ratio(row, "ours", "p50", 1.3)

@@ -40,7 +40,7 @@ def measured(
         try:
             measure(session)
         except PartError as error:
-            session.failed(name, "all", "", error)
+            session.failed(name, "all", "", str(error))
     for figure in session.report.figures:
         yield replace(figure, row=f"{name}, {figure.row}")
     if session.failures:

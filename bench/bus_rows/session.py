@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from esper.bench.effort import Mode
 from esper.bench.rounds.part import Part, PartError
 from report import Report
 
 PATIENCE_S = 600.0
+Slice = TypeVar("Slice")
 Arms: TypeAlias = dict[str, Callable[[], float]]  # one slice of each; what it returns is a rate
 
 
@@ -67,24 +68,32 @@ class Session:
             arm.close()
         self._arms.clear()
 
-    def in_turns(self, row: str, unit: str, arms: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
-        """What each arm returned in each round, in an order drawn anew; the first round only shows that it works.
+    def in_turns(
+        self, row: str, unit: str, arms: Mapping[str, Callable[[], Slice]], num: int = 0, *, warm: int = 1
+    ) -> dict[str, list[Slice]]:
+        """What each arm returned in each of `num` rounds, else of the row's, in an order drawn anew; the first, `warm`
+        ones only show that it works.
 
         An arm that fails takes no further part, and is told of.
         """
-        left, samples = dict(arms), {name: list[float]() for name in arms}
-        for at in range(self.amounts.rounds + 1):
+        left, slices = dict(arms), {name: list[Slice]() for name in arms}
+        for _ in range(warm + (num or self.amounts.rounds)):
             for name in self.order.sample(list(left), len(left)):
                 try:
-                    samples[name] += [left[name]()] if at else [left[name]()][:0]
+                    slices[name].append(left[name]())
                 except PartError as error:
-                    self.failed(row, name, unit, error)
-                    del left[name], samples[name]
-        return samples
+                    self.failed(row, name, unit, error.why)
+                    del left[name], slices[name]
+        return {name: taken[warm:] for name, taken in slices.items()}
 
-    def failed(self, row: str, arm: str, unit: str, error: PartError) -> None:
+    def failed(self, row: str, arm: str, unit: str, why: str) -> None:
         """Note it, say it, and end every process: those that worked with this one may wait for it."""
-        self.failures.append(f"{row}: {arm}: {error.why}")
+        self.failures.append(f"{row}: {arm}: {why}")
         print(self.failures[-1], file=sys.stderr, flush=True)
-        self.report.add_missing(row, arm, unit, f"failed: {error.why}")
+        self.report.add_missing(row, arm, unit, f"failed: {why}")
         self.close()
+
+
+def joined(slices: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, list[float]]:
+    """All samples of each arm."""
+    return {arm: [each for taken in slices_of for each in taken] for arm, slices_of in slices.items()}

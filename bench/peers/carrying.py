@@ -8,12 +8,12 @@ from functools import partial
 from bus_arms import limit
 from bus_arms.peers import PEERS
 from bus_rows.served import served
-from bus_rows.session import Session
+from bus_rows.session import Session, joined
 from esper.bench.effort import Effort
 from esper.bench.figures import DERIVED, Figure, not_measured
 from esper.bench.row import Comparison, Unit
 from esper.bench.statistics.summary import AGAIN, figures_of
-from peers.turns import PEERS_AMOUNTS, absent, failures, in_turns
+from peers.turns import PEERS_AMOUNTS, absent, failures
 
 OURS, BARE, LIMIT = "esper", "redis-py", "redis-benchmark"
 PEER_SHARE = 10  # a peer's slice is shorter by this, and still lasts longer
@@ -60,7 +60,7 @@ def soon(name: str, what: str, effort: Effort) -> Iterator[Figure]:
             BARE: partial(_between, session, "bare_", what, seconds),
         }
         ways |= {peer.name: partial(_peer, session, peer.module, seconds) for peer in PEERS if peer.is_here()}
-        samples = in_turns(name, ways, session)
+        samples = joined(session.in_turns(name, "ms", ways))
         yield from _figures(_row(name, "ms", f"{PER_S}/s"), samples, session)
 
 

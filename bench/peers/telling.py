@@ -7,14 +7,14 @@ from functools import partial
 from importlib.util import find_spec
 
 from bus_rows.served import served
-from bus_rows.session import Session
+from bus_rows.session import Session, joined
 from esper.bench.agreement import DisagreementError
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure, not_measured
 from esper.bench.rounds.part import PartError
 from esper.bench.row import Comparison
 from esper.bench.statistics.summary import AGAIN, figures_of
-from peers.turns import PEERS_AMOUNTS, absent, failures, in_turns
+from peers.turns import PEERS_AMOUNTS, absent, failures
 
 OURS, LIMIT = "esper", "loss.item()"
 PACKAGES = {"TensorBoard": "tensorboard", "W&B offline": "wandb"}
@@ -34,7 +34,7 @@ def telling(name: str, effort: Effort) -> Iterator[Figure]:
         try:
             _open(row, session, arms)
             ways = {arm: partial(_steps, session, arm, STEPS[effort.mode]) for arm in arms}
-            yield from figures_of(row, in_turns(name, ways, session))
+            yield from figures_of(row, joined(session.in_turns(name, "ms", ways)))
             why = {arm: not_measured(words) for arm, words in missing.items()}
             yield from absent(row, {**why, **failures(session)})
         finally:

@@ -1,14 +1,13 @@
-"""What rows beside peers share: amounts, slices in turns, and arms that are not there."""
+"""What rows beside peers share: amounts, and arms that are not there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from bus_rows.session import AMOUNTS, FULL, QUICK, Amounts, Session
 from esper.bench.effort import Mode
 from esper.bench.figures import Figure
-from esper.bench.rounds.part import PartError
 from esper.bench.row import Comparison
 
 PEERS_AMOUNTS: Mapping[Mode, Amounts] = {
@@ -16,19 +15,6 @@ PEERS_AMOUNTS: Mapping[Mode, Amounts] = {
     "gate": AMOUNTS["gate"],
     "full": replace(FULL, seconds=30.0),
 }
-
-
-def in_turns(name: str, ways: Mapping[str, Callable[[], list[float]]], session: Session) -> dict[str, list[float]]:
-    """Slices in an order drawn anew each round; the first round only shows that it works."""
-    left, samples = dict(ways), {arm: list[float]() for arm in ways}
-    for at in range(session.amounts.rounds + 1):
-        for arm in session.order.sample(list(left), len(left)):
-            try:
-                samples[arm] += left[arm]() if at else left[arm]()[:0]
-            except PartError as error:
-                session.failed(name, arm, "ms", error)
-                del left[arm], samples[arm]
-    return samples
 
 
 def failures(session: Session) -> dict[str, str]:

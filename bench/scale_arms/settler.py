@@ -16,7 +16,7 @@ from scale_arms import traffic
 
 async def fill(url: str, directory: str, stream: str, num: int, seeds: int) -> int:
     """Add votes of so many seeds, or frames where it is 0; bytes of each."""
-    body = traffic.vote(seeds) if seeds else traffic.frame()
+    body = traffic.vote(directory, seeds) if seeds else traffic.frame(directory)
     async with connect.writer(url) as writer:
         for start in range(0, num, 256):
             await Publisher(writer).add_many(stream, [body] * min(256, num - start))

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import time
-
-from bus_arms.traffic import RUN
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
-from esper.leyline.kinds import Role
-from esper.leyline.seal import Sealer
-from telemetry_arms.traffic import IN_A_MESSAGE, messages, values_of
+from telemetry_arms.traffic import IN_A_MESSAGE, messages, values_of, worker
 
 DIGEST = bytes(32)
 
 
-def frame() -> bytes:
+def frame(directory: str) -> bytes:
     """32 packets of five metrics."""
-    return sealer().seal(next(iter(messages("frames", values_of(IN_A_MESSAGE["frames"]), 1))))
+    return worker(directory).seal(next(iter(messages("frames", values_of(IN_A_MESSAGE["frames"]), 1))))
 
 
-def vote(num_seeds: int = 1) -> bytes:
+def vote(directory: str, num_seeds: int = 1) -> bytes:
     """What a rank answers to a proposal, with the states of its seeds."""
     seeds = [
         pb.SeedState(
@@ -36,7 +30,7 @@ def vote(num_seeds: int = 1) -> bytes:
         )
         for number in range(num_seeds)
     ]
-    return sealer().seal(
+    return worker(directory).seal(
         pb.BarrierVote(
             version=1,
             round=1_000,
@@ -49,8 +43,3 @@ def vote(num_seeds: int = 1) -> bytes:
             optimizers={f"seed-{number}": 1 for number in range(num_seeds)},
         )
     )
-
-
-def sealer() -> Sealer:
-    """Of keys that nobody else has."""
-    return Sealer(MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]), Role.WORKER, "worker-0")

@@ -16,7 +16,7 @@ BODIES = {"telemetry": traffic.frame, "again": traffic.frame, "bare": traffic.fr
 
 async def publish(url: str, directory: str, what: str, stream: str, seconds: float) -> list[float]:
     """How many entries, and in how many seconds."""
-    body = BODIES[what]()
+    body = BODIES[what](directory)
     if what == "bare":
         return await publish_bare(url, stream, body, seconds)
     async with connect.writer(url) as writer:

@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from bus_arms.traffic import KEPT_S, RUN, sealer
+from bus_arms.traffic import RUN, kept, sealer
 from esper.bus import names
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
@@ -20,8 +20,6 @@ NAMES = ("loss", "lr", "acc", "gradnorm", "step_ms")
 TELEMETRY, REGIONAL, WINDOWS = (names.region_key(RUN, REGION, name) for name in ("telemetry", "regional", "windows"))
 GLOBAL, TOTALS, DEAD, EMERGENCY = (names.key(RUN, name) for name in ("global", "totals", "dead", "emergency"))
 IN_A_MESSAGE = {"packets": 1, "frames": 32, "columns": 256}
-
-_stock: dict[str, tuple[float, list[bytes]]] = {}
 
 
 def values_of(num: int) -> NDArray[np.float64]:
@@ -77,17 +75,7 @@ def worker(directory: str) -> Sealer:
     return sealer(directory, Role.WORKER)
 
 
-def target_of(form: str) -> str:
-    """Packets under a seal of their own name their region as its target."""
-    return REGION if form == "packets" else "*"
-
-
 def sealed(directory: str, form: str, num: int) -> list[bytes]:
     """`num` rows, fresh enough to be put into a stream now."""
-    key = f"{form}:{num}"
-    made_s, bodies = _stock.get(key, (0.0, []))
-    if not bodies or time.monotonic() - made_s > KEPT_S:
-        by = worker(directory)
-        bodies = [by.seal(each, target=target_of(form)) for each in messages(form, values_of(num), 7)]
-        _stock[key] = (time.monotonic(), bodies)
-    return bodies
+    by, target = worker(directory), REGION if form == "packets" else "*"  # a packet's own seal names its region
+    return kept(form, num, lambda: [by.seal(each, target=target) for each in messages(form, values_of(num), 7)])

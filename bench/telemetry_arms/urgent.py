@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bus_arms.pace import NUMBER_AND_TIME, PATIENCE_S, SIZE
+from bus_arms.pace import NUMBER_AND_TIME, PATIENCE_S, SIZE, paced
 from bus_arms.streams import plain
 from bus_arms.traffic import RUN, master
 from esper.bus import connect
@@ -35,21 +34,13 @@ async def watched(url: str, directory: str, num: int) -> None:
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def at_times(publish: Callable[[int], Awaitable[None]], num: int, seconds: float) -> None:
-    """One call at each due time, or as soon after as the one before it has ended."""
-    began = time.monotonic()
-    for number in range(1, num + 1):
-        time.sleep(max(0.0, began + number * seconds / num - time.monotonic()))
-        await publish(number)
-
-
 async def send(url: str, directory: str, num: int, seconds: float, first: int) -> None:
     """Critical packets as a runtime sends them, numbered from `first`: the signal, then the frame."""
     by = worker(directory)
     async with connect.writer(url) as writer:
         publisher = Publisher(writer)
 
-        async def publish(number: int) -> None:
+        async def publish(number: int, due_ns: int) -> None:
             sequence, at_ns = first + number - 1, time.time_ns()
             signal = pb.EmergencySignal(
                 version=1,
@@ -65,7 +56,7 @@ async def send(url: str, directory: str, num: int, seconds: float, first: int) -
             frame = pb.TelemetryFrame(version=1, source="worker-1", incarnation=9, region=REGION, packets=[critical])
             await publisher.add(TELEMETRY, by.seal(frame))
 
-        await at_times(publish, num, seconds)
+        await paced(publish, num, seconds)
 
 
 async def watch(url: str, directory: str, num: int, seconds: float) -> list[float]:
@@ -86,10 +77,10 @@ async def bare_send(url: str, directory: str, num: int, seconds: float) -> None:
     """The client's own XADD, neither sealed nor repeated in the tiers."""
     async with plain(url) as redis:
 
-        async def publish(number: int) -> None:
+        async def publish(number: int, due_ns: int) -> None:
             await redis.xadd(BARE, {b"m": NUMBER_AND_TIME.pack(number, time.time_ns()).ljust(SIZE, b"\0")})
 
-        await at_times(publish, num, seconds)
+        await paced(publish, num, seconds)
 
 
 async def bare_watch(url: str, directory: str, num: int, seconds: float) -> list[float]:

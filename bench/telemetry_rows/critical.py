@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bus_rows.session import Session
-from report import quantile
 from telemetry_rows.running import tiers
 
 PER_S, CRITICAL_PER_S = 200_000, 100
@@ -25,9 +24,7 @@ def measure(session: Session) -> None:
         for at in range(num_slices):
             left.append(one_slice(session, at, taken))
         rewrites = int(session.ask(STREAMS, "rewrites")) - before
-    for arm, values in taken.items():
-        for stat, level in (("p50", 0.5), ("p99", 0.99)):
-            session.report.add(ROW, arm, stat, quantile(values, level), "ms", len(values))
+    session.report.add_arms(ROW, taken, "ms")
     session.report.add(ROW, "unread frames after each slice, fewest", "count", min(left), "frames", num_slices)
     session.report.add(ROW, "rewrites of the server's log meanwhile", "count", rewrites, "forks", num_slices)
     session.report.aim(ROW, "ours", "p99", 10.0)

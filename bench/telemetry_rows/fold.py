@@ -6,7 +6,6 @@ import statistics
 from functools import partial
 
 from bus_rows.session import Session
-from esper.bench.figures import Figure
 from report import by_round
 from telemetry_rows.amounts import TIMES
 
@@ -46,8 +45,7 @@ def put(session: Session, row: str, unit: str, rates: dict[str, list[float]], nu
         kept = "bare, processor" if arm.endswith(", processor") else "bare"
         for against in (kept, "numpy") if arm == "ours" else (kept,):
             vs = None if arm == against or against not in rates else by_round(values, rates[against], against)
-            figure = Figure(row, arm, "rate", statistics.median(values), unit, num * len(values), vs=vs)
-            session.report.put(figure)
+            session.report.add(row, arm, "rate", statistics.median(values), unit, num * len(values), vs)
 
 
 def tier_2(session: Session, num: int) -> None:
@@ -55,7 +53,7 @@ def tier_2(session: Session, num: int) -> None:
     arm = partial(rate, session, TIERS, "fold_globally", "", num)
     rates = session.in_turns(row, unit, {"ours": lambda: arm() / 32})
     for name, values in rates.items():
-        session.report.put(Figure(row, name, "rate", statistics.median(values), unit, num // 32 * len(values)))
+        session.report.add(row, name, "rate", statistics.median(values), unit, num // 32 * len(values))
 
 
 def rate(session: Session, module: str, call: str, form: str, num: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -33,12 +34,14 @@ class First:
         self._sealer = Sealer(keys, Role.WORKER, "worker-0")
         self._opener = Opener(keys, name="worker-0", guard=None, accept=[Domain.HEARTBEAT])
 
-    async def beat(self, *, world_size: int = 1, leaves: bool = False, repeated: bool = False) -> None:
-        await self.say(self._sealed(world_size, leaves=leaves, repeated=repeated))
+    async def beat(
+        self, *, world_size: int = 1, leaves: bool = False, repeated: bool = False, others: Sequence[bytes] = ()
+    ) -> None:
+        await self._say(self._sealed(world_size, leaves=leaves, repeated=repeated), *others)
 
     async def beat_twice(self, *, world_size: int) -> None:
         """By itself, and at once through its runtime: nobody finds the one without the other."""
-        await self.say(self._sealed(world_size), self._sealed(world_size, repeated=True))
+        await self._say(self._sealed(world_size), self._sealed(world_size, repeated=True))
 
     def _sealed(self, world_size: int, *, leaves: bool = False, repeated: bool = False) -> bytes:
         beat = heartbeat(0, 41, world_size=world_size)
@@ -47,7 +50,7 @@ class First:
             beat.report.CopyFrom(pb.WorkerReport(worker="worker-0"))
         return self._sealer.seal(beat)
 
-    async def say(self, *sealed: bytes) -> None:
+    async def _say(self, *sealed: bytes) -> None:
         await Publisher(self.redis).add_many(names.key(self.run_id, "heartbeats"), sealed)
 
     async def look(
@@ -84,11 +87,12 @@ async def test_while_the_first_one_beats_who_can_not_be_beside_it_is_refused(
         await looking
 
 
-async def test_what_others_write_meanwhile_hides_nobody(first: First) -> None:
-    """Junk, or the heartbeats of a thousand workers."""
-    await first.beat()
-    await first.say(*(b"junk" for _ in range(1_000)))
+async def test_what_others_have_written_since_hides_nobody(first: First) -> None:
+    """Junk, or the heartbeats of hundreds of workers."""
+    await first.beat(others=[b"junk"] * 1_000)
     looking = asyncio.create_task(first.look())
+    for _ in range(20):
+        await first.redis.ping()  # by now it has looked at what lies there
 
     while not looking.done():
         await first.beat()

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.bus import names
-from esper.cli import completing
+from esper.cli import asking, completing
 from esper.cli.main import app
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
@@ -41,7 +41,7 @@ def test_sub_commands_and_options_are_offered() -> None:
 async def test_names_of_live_runs_their_seeds_and_their_sites_are_offered(
     run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completing, "ASK_S", 30.0)  # a busy machine is no failure
+    monkeypatch.setattr(asking, "ASK_S", 30.0)  # a busy machine is no failure
     beat = pb.Heartbeat(
         version=1,
         worker="worker-0",
@@ -63,7 +63,7 @@ async def test_names_of_live_runs_their_seeds_and_their_sites_are_offered(
 async def test_ids_of_dead_letters_are_offered_the_newest_first(
     run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completing, "ASK_S", 30.0)
+    monkeypatch.setattr(asking, "ASK_S", 30.0)
     monkeypatch.setattr(completing, "MOST_LETTERS", 2)
     words = ("XADD", names.key(run.run_id, "dead"), "*", "reason", "poison")
     added: list[bytes] = [await run.redis.execute_command(*words) for _ in range(3)]

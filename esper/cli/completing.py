@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -12,8 +11,6 @@ from esper.errors import EsperError
 
 LONGEST_S = 2.0
 """After this the process ends without an answer, whatever holds it: nobody waits for a shell."""
-ASK_S = 1.0
-MOST_LETTERS = 50
 
 
 def offer(command: Any) -> None:
@@ -73,7 +70,9 @@ def sites(run: str | None) -> list[str]:
 
 def letters(run: str | None) -> list[str]:
     """Ids of dead letters, the newest first."""
-    return [] if (meant := run or only_live()) is None else asyncio.run(_letters(meant))
+    from esper.cli import asking
+
+    return [] if (meant := run or only_live()) is None else asking.letters(meant)
 
 
 def only_live() -> str | None:
@@ -86,24 +85,9 @@ def only_live() -> str | None:
 
 def beats(run: str | None) -> list[Any]:
     """The newest heartbeat of each worker."""
-    return [] if (meant := run or only_live()) is None else asyncio.run(_beats(meant))
+    from esper.cli import asking
 
-
-async def _beats(run: str) -> list[Any]:
-    from esper.client import Controller
-
-    async with asyncio.timeout(ASK_S), Controller.connect(run, name="completion") as controller:
-        return [beat for _, beat in sorted((await controller.status()).items())]
-
-
-async def _letters(run: str) -> list[str]:
-    from esper.bus import connect, dead
-    from esper.runtime import access
-
-    async with asyncio.timeout(ASK_S):
-        found = await access.find(run)
-        async with connect.writer(found.redis_url) as redis:
-            return await dead.newest(redis, found.run_id, MOST_LETTERS)
+    return [] if (meant := run or only_live()) is None else asking.beats(meant)
 
 
 def blueprints(run: str | None) -> list[str]:

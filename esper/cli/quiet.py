@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
-import structlog
+from esper.runtime import collecting
 
-from esper.cli.terminal import terminal
+with collecting.loading("rich"):  # which it would load to frame tracebacks; most commands draw nothing
+    import structlog
 
 
 def log_to_stderr() -> None:
@@ -22,6 +23,8 @@ def log_to_stderr() -> None:
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
     """Write this process's log events to a file, for as long as the context lasts."""
+    from esper.cli.terminal import terminal  # rich
+
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     with terminal(descriptor, is_ours=True) as file:  # a disk that is full ends nothing but the log

@@ -64,7 +64,7 @@ async def test_ids_of_dead_letters_are_offered_the_newest_first(
     run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "ASK_S", 30.0)
-    monkeypatch.setattr(completing, "MOST_LETTERS", 2)
+    monkeypatch.setattr(asking, "MOST_LETTERS", 2)
     words = ("XADD", names.key(run.run_id, "dead"), "*", "reason", "poison")
     added: list[bytes] = [await run.redis.execute_command(*words) for _ in range(3)]
 

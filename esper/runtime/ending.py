@@ -48,6 +48,18 @@ async def along(work: Coroutine[object, object, T], beside: Collection[asyncio.T
         await end([task])
 
 
+async def first_of(*works: Coroutine[object, object, object]) -> None:
+    """Until one of them ends; then the others do. Raises what that one raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        await end(tasks)
+
+
 async def orphaned(grace_s: float = ORPHAN_S) -> None:
     """Return once this process has outlived its parent by `grace_s` seconds."""
     parent = os.getppid()

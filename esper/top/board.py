@@ -58,7 +58,8 @@ def board(picture: Picture, sight: Sight) -> list[Line]:
     lines += [*fixed, Line(""), *_table(tables[2], shares[2])]
     body = lines[: sight.height - 2]
     body += [Line("")] * (sight.height - 2 - len(body))
-    return [_fitted(line, sight.width) for line in [*body, _notice(sight), Line(_keys(sight), "bar")]]
+    keys = f" {READING_KEYS if sight.read_only else KEYS}".ljust(sight.width)
+    return [Line(clip(each.text, sight.width), each.style) for each in [*body, _notice(sight), Line(keys, "bar")]]
 
 
 def dealt(room: int, wanted: Sequence[int]) -> list[int]:
@@ -127,11 +128,3 @@ def _notice(sight: Sight) -> Line:
         return Line(sight.notice, "bold")
     told = [f"this user may not read {sight.unread}"] * bool(sight.unread)
     return Line("; ".join([*told, *[f"read-only: {sight.read_only}"] * bool(sight.read_only)]))
-
-
-def _keys(sight: Sight) -> str:
-    return f" {READING_KEYS if sight.read_only else KEYS}".ljust(sight.width)
-
-
-def _fitted(line: Line, width: int) -> Line:
-    return Line(clip(line.text, width), line.style)

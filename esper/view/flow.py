@@ -29,8 +29,12 @@ class Flow:
         except (ValueError, DecodeError):
             return
         self.is_known = True
-        counts = (self.totals.counted, self.totals.regional, self.totals.global_)
-        self._window.note(at_ms, dict(zip(TIERS, counts, strict=True)))
+        self._window.note(at_ms, self.counts)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By tier, over the run."""
+        return dict(zip(TIERS, (self.totals.counted, self.totals.regional, self.totals.global_), strict=True))
 
     def per_s(self, tier: str) -> float | None:
         """Packets folded, or aggregates written, a second."""

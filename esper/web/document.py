@@ -50,11 +50,7 @@ def flow(picture: Picture) -> Json:
     return {
         "tiers": [
             {"name": name, "count": count if is_known else None, "per_s": number(picture.flow.per_s(name))}
-            for name, count in (
-                ("packets", totals.counted),
-                ("regional", totals.regional),
-                ("global", totals.global_),
-            )
+            for name, count in picture.flow.counts.items()
         ],
         "reductions": [number(each) for each in reductions],
         "shed": totals.shed if is_known else None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
 
 from starlette.types import Receive, Scope, Send
 
+from esper.runtime.ending import first_of
 from esper.web.feed import Feed, Subscriber
 
 SEND_S = 10.0
@@ -29,7 +29,7 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         subscriber = self._feed.subscribe(self._last_event_id)
         try:
-            await _first_of(self._pour(subscriber, send), _hung_up(receive))
+            await first_of(self._pour(subscriber, send), _hung_up(receive))
         finally:
             self._feed.leave(subscriber)
 
@@ -49,17 +49,3 @@ class EventStream:
 async def _hung_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _first_of(*works: Coroutine[object, object, None]) -> None:
-    """Until one of them ends; then the others do. Raises what that one raised."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -28,10 +28,6 @@ class Latencies:
     def num(self) -> int:
         return self.bins.total()
 
-    @property
-    def mean_ms(self) -> float | None:
-        return self.sum_ms / self.num if self.bins else None
-
     def note(self, taken_ms: float) -> None:
         """Count one. Where two clocks differ it may be below 0, and counts as the shortest."""
         taken_ms = max(0.0, taken_ms)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from esper.bench.load.arrivals import Arrivals
 from esper.bench.load.results import Result
-from esper.runtime.ending import end
+from esper.runtime.ending import first_of
 
 LOOK_S = 0.01
 
@@ -39,17 +39,7 @@ async def drive(
 
     Raises what ended the reading of answers.
     """
-    listening = asyncio.create_task(work.listen())
-    sending = asyncio.create_task(_sent(arrivals, work, patience_s, clock))
-    stopped = asyncio.create_task(stopping.wait())
-    tasks: tuple[asyncio.Task[Any], ...] = (listening, sending, stopped)
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in (listening, sending):
-            if task.done():
-                task.result()
-    finally:
-        await end(tasks)
+    await first_of(work.listen(), _sent(arrivals, work, patience_s, clock), stopping.wait())
 
 
 async def _sent(arrivals: Arrivals, work: Work, patience_s: float, clock: Callable[[], float]) -> None:

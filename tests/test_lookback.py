@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from esper.bus import names
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
+from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
@@ -61,10 +62,22 @@ async def test_a_runtime_that_begins_behind_junk_obeys_no_leader_that_was_replac
     at = await put(run, *sealed(run, leads(5), leads(8), proposal(1, 8)), *junk(num), *sealed(run, late))
     orders, delivery = Orders(past=entry_order(at[0]), worker="w"), Delivery("decisions", "w", at[-1], b"", 1, "w")
 
-    await (await a_recaller(run)).take_up(orders, at[-1], at[-1])
+    with capture_logs() as told:
+        await (await a_recaller(run)).take_up(orders, at[-1], at[-1])
 
     assert not orders.is_past(late, delivery)
     assert orders.on_commit(late, delivery) == ([], [delivery])
+    assert [each["num"] for each in told] == [num] * bool(num)
+
+
+async def test_junk_between_decisions_is_told_of_in_one_line_where_a_rank_resumes(run: Run) -> None:
+    at = await put(run, *sealed(run, leads(8), proposal(1, 8)), *junk(300), *sealed(run, commit(1, 8)), *junk(300))
+
+    with capture_logs() as told:
+        found = await (await a_recaller(run)).recall(pb.Recall(after=at[0], roster_generation=1), entry_order(at[-1]))
+
+    assert [order.commit.round for order in found] == [1]
+    assert [(each["event"], each["num"]) for each in told] == [("entries.passed_over", 600)]
 
 
 async def test_a_coordinator_that_begins_behind_junk_goes_on_where_the_one_before_it_ended(run: Run) -> None:

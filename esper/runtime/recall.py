@@ -88,22 +88,17 @@ class Recaller:
         start = before(oldest) if oldest else newest
         if entry_order(start) > orders.past:
             await self.follow_until(start, orders)
-        async for at, sealed in self._between("decisions", max(start, past, key=entry_order), newest):
-            opened = self._opened("decisions", at, sealed)
-            if opened is not None and isinstance(opened.message, pb.LeaderAnnouncement):
-                orders.leads(opened.message, entry_order(at))
+        async for at, said in self._between(max(start, past, key=entry_order), newest):
+            if isinstance(said, pb.LeaderAnnouncement):
+                orders.leads(said, entry_order(at))
 
     async def _newest(self, until: str) -> list[tuple[str, Said]]:
-        def read(sealed: bytes, at: str) -> Opened:
-            return self.openers["decisions"].open(sealed, at, self.clock.now_ms())
-
-        return await newest_said(self.redis, self._key("decisions"), read, NUM_BEFORE, end=until or "0-0")
+        return await newest_said(self.redis, self._key("decisions"), self._decision, NUM_BEFORE, end=until or "0-0")
 
     async def _decisions(self, asked: pb.Recall, past: EntryId) -> AsyncIterator[tuple[Said, Delivery]]:
-        async for at, sealed in self._between("decisions", asked.after or "0-0", f"{past[0]}-{past[1]}"):
-            said = opened.message if (opened := self._opened("decisions", at, sealed)) else None
-            if isinstance(said, Said) and not _is_older(said, asked.roster_generation):
-                yield said, self._delivery("decisions", at, sealed)
+        async for at, said in self._between(asked.after or "0-0", f"{past[0]}-{past[1]}"):
+            if not _is_older(said, asked.roster_generation):
+                yield said, self._delivery("decisions", at)
 
     async def _is_there(self, at: str) -> bool:
         return bool(await self.redis.ask(("XRANGE", self._key("decisions"), at, at)))
@@ -115,13 +110,26 @@ class Recaller:
                 if (opened := self._opened(ref.stream, at, sealed)) is not None:
                     orders.on_command(ref.stream, opened, self._delivery(ref.stream, at, sealed))
 
-    async def _between(self, stream: str, after: str, through: str) -> AsyncIterator[tuple[str, bytes]]:
+    async def _between(self, after: str, through: str) -> AsyncIterator[tuple[str, Said]]:
+        """What was said; junk is passed over, and told of in one line."""
+        num_refused, why = 0, ""
         while entry_order(after) < entry_order(through):
-            words = ("XRANGE", self._key(stream), f"({after}", through, "COUNT", NUM_READ)
+            words = ("XRANGE", self._key("decisions"), f"({after}", through, "COUNT", NUM_READ)
             rows = [tail.message(row) for row in await self.redis.ask(words)]
             for at, sealed in rows:
-                yield at, sealed
+                try:
+                    message = self._decision(sealed, at).message
+                except RefusedError as error:
+                    num_refused, why = num_refused + 1, str(error)
+                    continue
+                if isinstance(message, Said):
+                    yield at, message
             after = rows[-1][0] if len(rows) == NUM_READ else through
+        if num_refused:
+            log.warning("entries.passed_over", stream=self._key("decisions"), num=num_refused, why=why)
+
+    def _decision(self, sealed: bytes, at: str) -> Opened:
+        return self.openers["decisions"].open(sealed, at, self.clock.now_ms())
 
     def _opened(self, stream: str, at: str, sealed: bytes) -> Opened | None:
         try:

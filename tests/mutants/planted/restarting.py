@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "a_new_runtime_obeys_a_leader_that_was_replaced",
         "esper/runtime/recall.py",
-        "orders.leads(opened.message, entry_order(at))",
+        "orders.leads(said, entry_order(at))",
         "pass",
         ("tests/test_every_order.py::test_a_runtime_that_is_started_anew_does_not_obey_a_leader_that_was_replaced",),
     ),

@@ -297,7 +297,7 @@ async def test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met(stee
         trainer.hang_up()
         await serving
 
-    assert (said.lease_token, said.roster_generation) == (1, 4)
+    assert (said.lease_token, said.roster_generation, said.round_met) == (1, 4, 2)
 
 
 async def first_beat(steered: Run) -> pb.Heartbeat:

@@ -150,6 +150,18 @@ def test_pausing_one_seed_does_not_pause_the_run() -> None:
     assert not boundary.hold().held
 
 
+def test_a_rank_of_a_group_ends_where_the_decision_on_its_vote_is_lost() -> None:
+    """Redis has lost it, and whoever leads goes on; another rank may have read it before."""
+    alone, of_group = Boundary(), Boundary(is_in_group=True)
+    for boundary in (alone, of_group):
+        boundary.on_proposal(pb.BarrierProposal(round=1))
+        boundary.voted(pb.BarrierVote(round=1, step=3))
+
+    alone.on_proposal(pb.BarrierProposal(round=1_002))
+    with pytest.raises(TrainingError, match="is proposed, and what was decided in round 1, on which"):
+        of_group.on_proposal(pb.BarrierProposal(round=1_002))
+
+
 def test_a_command_that_a_later_round_names_again_is_answered_and_not_carried_out_again() -> None:
     boundary = Boundary()
     first, again = refs(1, 18, b"a"), refs(5, 30, b"a", b"b")

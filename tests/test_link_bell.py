@@ -68,6 +68,22 @@ def test_a_look_at_a_socket_that_was_full_has_the_next_step_look_again() -> None
     control.close()
 
 
+def test_what_a_lost_runtime_has_said_last_is_heard_behind_its_end() -> None:
+    """The trainer may notice as it sends: an abort that is not read by then was acknowledged, and is told by nobody."""
+    control, peer = socket.socketpair()
+    link = linked(control)
+    peer.send(encode(pb.ToTrainer(abort=pb.BarrierAbort(round=3))))
+    peer.close()
+
+    link.send(pb.ToRuntime(heartbeat=pb.Heartbeat()))
+    was_alive = link.alive
+    link.start()
+    came = link.poll()
+    link.close()
+
+    assert (was_alive, [message.abort.round for message in came]) == (False, [3])
+
+
 def test_a_link_that_is_let_go_keeps_no_descriptor() -> None:
     link = Link({})
     bell = os.fstat(link._bell.fileno())

@@ -67,6 +67,34 @@ def test_it_goes_on_above_a_generation_that_ranks_have_met_by_a_clock_ahead() ->
     assert proposed(coordinator, 1_699_990_000 * S).roster_generation == 1_700_000_002
 
 
+def test_it_goes_on_above_a_round_of_which_the_end_alone_is_on_record() -> None:
+    """Said once more behind a loss of its proposal: to a trainer that began since, that round is past."""
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([pb.BarrierAbort(version=1, round=3, roster_generation=2)])
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank), 1_700_000_000 * S)
+
+    later = proposed(coordinator, 1_700_000_000 * S)
+    assert (later.round, later.roster_generation) == (4, 3)
+
+
+def test_it_goes_on_above_a_round_that_ranks_were_asked_about_and_have_not_carried_out() -> None:
+    """Redis fell back to before it was proposed: what was decided in it some may have read."""
+    coordinator = Coordinator("coordinator")
+    began = pb.BarrierProposal(version=1, round=1, roster_generation=1, roster=["worker-0", "worker-1"])
+    coordinator.resume([began, pb.BarrierAbort(version=1, round=1, roster_generation=1)])
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    for rank in (0, 1):
+        beat = heartbeat(rank)
+        beat.roster_generation, beat.round_met = 1, 2
+        coordinator.on_heartbeat(beat, 1_700_000_000 * S)
+
+    assert proposed(coordinator, 1_700_000_000 * S).round == 1_003
+
+
 def test_a_coordinator_that_learns_only_later_of_newer_rounds_goes_on_above_them() -> None:
     coordinator = Coordinator("coordinator")
     for rank in (0, 1):

@@ -207,7 +207,7 @@ class Beside:
     def _note_alive(self, heartbeat: pb.Heartbeat) -> None:
         orders = self.following.orders
         orders.incarnation, orders.round_applied = heartbeat.incarnation, heartbeat.round_applied
-        heartbeat.lease_token, heartbeat.roster_generation = orders.newest_met
+        heartbeat.lease_token, heartbeat.roster_generation, heartbeat.round_met = orders.newest_met
         if self.pulse is not None:
             self.pulse.heard(heartbeat)
 

@@ -44,6 +44,7 @@ class Link:
         self._control: socket.socket | None = None
         self._rows: socket.socket | None = None
         self._unsent = b""
+        self._left: list[pb.ToTrainer] = []
         self._bell = new_bell()
         self.bell = mapped(self._bell.fileno())
         finalize(self, self._bell.close)
@@ -59,6 +60,7 @@ class Link:
 
     def start(self) -> None:
         """Start the runtime process on two fresh socket pairs."""
+        self._left += self._rest()
         self._close_sockets()
         self._reap()
         self._control, control_peer = socket.socketpair()
@@ -88,6 +90,9 @@ class Link:
 
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
         """Messages that have come, waiting up to `timeout_s` for the first."""
+        if self._left:
+            left, self._left = self._left, []
+            return left
         if self._control is None or not self.alive:
             if timeout_s:
                 time.sleep(timeout_s)  # a held step waits for the respawn; nothing else wakes it
@@ -125,6 +130,13 @@ class Link:
         """Hang up and wait for the runtime to end; kill it where it doesn't."""
         self._close_sockets()
         self._reap(timeout_s)
+
+    def _rest(self) -> list[pb.ToTrainer]:
+        """What a runtime that is lost has said last, and may have settled: an abort is told once."""
+        found = list[pb.ToTrainer]()
+        while self._control is not None and (read := self._receive(self._control)):
+            found += read
+        return found
 
     def _receive(self, control: socket.socket) -> list[pb.ToTrainer]:
         try:

@@ -60,6 +60,7 @@ class Orders:
     _past_roster: tuple[str, ...] = ()
     _past_decided: int = 0
     _generation: int = 0
+    _round_met: int = 0
     _succession: Succession = field(default_factory=Succession)
     _leaders: deque[tuple[EntryId, pb.LeaderAnnouncement]] = field(default_factory=deque)
 
@@ -199,9 +200,9 @@ class Orders:
         return self._in_turn(abort, delivery)
 
     @property
-    def newest_met(self) -> tuple[int, int]:
-        """The highest token of a leader and the highest roster generation of all that was read: none below counts."""
-        return self._succession.token, self._generation
+    def newest_met(self) -> tuple[int, int, int]:
+        """The highest token of a leader, roster generation and round of all that was read."""
+        return self._succession.token, self._generation, self._round_met
 
     @property
     def num_waiting(self) -> int:
@@ -235,6 +236,7 @@ class Orders:
         if not self._succession.holds(decision):
             return True
         self._generation = max(self._generation, decision.roster_generation)
+        self._round_met = max(self._round_met, decision.round)
         return decision.round <= self._decided or decision.roster_generation < self._generation
 
     def _hear_of_leaders(self, delivery: Delivery) -> None:

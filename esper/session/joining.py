@@ -80,7 +80,7 @@ class Joining:
         return session
 
     def _joined(self, link: Link | ReplayLink | None, executor: Executor, reducer: SeedReducer) -> Session:
-        boundary, rows = Boundary(), Rows(incarnation=secrets.randbits(63))
+        boundary, rows = Boundary(is_in_group=self.place.world_size > 1), Rows(incarnation=secrets.randbits(63))
         executor.on_breaker(partial(tell_opened, rows))
         breaker = executor.breakers["teacher"]
         teachers = open_teachers(self.chosen.teachers, self.model, self.optimizer, rows, reducer.mean, breaker)

@@ -49,6 +49,7 @@ class Coordinator:
         self._snapshot_every, self._quarantine_from = snapshot_every, quarantine_from
         self._roster, self._silence_ns, self._mutes = Roster(), silence_ns, Mutes(mute_rounds)
         self._must_form = self._is_void = False
+        self._on_record = 0, 0
         self._docket = Docket()
         self._votes: list[Entry] = []
         self._due_step: int | None = None
@@ -63,6 +64,7 @@ class Coordinator:
     def resume(self, decisions: Iterable[Decision]) -> Outcome:
         """Go on from the newest decisions of the stream, in its order. A round found open is aborted."""
         for decision in decisions:
+            self._on_record = decision.roster_generation, decision.round
             if isinstance(decision, pb.BarrierProposal):
                 self.barrier = Barrier(decision.roster, decision.roster_generation)
                 self.barrier.reopen(decision)
@@ -199,7 +201,7 @@ class Coordinator:
         barrier, roster = self.barrier, self._roster
         if barrier is None or self._is_void:
             return True
-        return roster.newest_applied > barrier.round or roster.newest_generation > barrier.generation
+        return roster.newest_met > barrier.round or roster.newest_generation > barrier.generation
 
     def _may_propose(self) -> bool:
         due = bool(self._docket) or self._due_step is not None
@@ -236,10 +238,10 @@ class Coordinator:
             self._abort(
                 pb.ReasonCode.REASON_ROSTER_CHANGED, f"the roster is now {', '.join(self._roster.names)}", outcome
             )
-        generation, number = (0, 0) if old is None else (old.generation, old.round)
+        generation, number = self._on_record if old is None else (old.generation, old.round)
         if is_behind and (self._roster.is_under_way or self._is_void):
             generation = max(generation, now_ns // 1_000_000_000, self._roster.newest_generation)
-            number = max(number, self._roster.newest_applied) + ROUNDS_UNSEEN
+            number = max(number, self._roster.newest_met) + ROUNDS_UNSEEN
         self.barrier = Barrier(self._roster.names, generation + 1, number)
         self._must_form = self._is_void = False
         self._mutes.begin_anew()

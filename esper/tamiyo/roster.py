@@ -64,7 +64,7 @@ class Roster:
         self._departed: list[Member] = []
         self.newest_generation = 0
         """Of a roster, that anybody here has met."""
-        self._newest_applied: int | None = None  # until the next heartbeat: asked for at each tick
+        self._newest_met: int | None = None  # until the next heartbeat: asked for at each tick
         self._heard_first_ns: int | None = None  # the same
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
         self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
@@ -99,7 +99,7 @@ class Roster:
         had_left = known.has_left
         known.hear(heartbeat, now_ns)
         self.newest_generation = max(self.newest_generation, heartbeat.roster_generation)
-        self._newest_applied = self._heard_first_ns = None
+        self._newest_met = self._heard_first_ns = None
         self._world_size = heartbeat.world_size
         if resized or known.has_left != had_left or self._members.get(place) is not known:
             self._members[place] = known
@@ -116,7 +116,7 @@ class Roster:
         self._names = tuple(member.worker for member in going_on or members.values())
         self._has_namesakes = len(set(self._names)) < len(members)
         self._departed = [member for member in members.values() if member.has_left]
-        self._newest_applied = self._heard_first_ns = None
+        self._newest_met = self._heard_first_ns = None
 
     @property
     def is_group(self) -> bool:
@@ -169,11 +169,12 @@ class Roster:
         return self._departed
 
     @property
-    def newest_applied(self) -> int:
-        """The newest round that any rank has carried out."""
-        if self._newest_applied is None:
-            self._newest_applied = max((each.heartbeat.round_applied for each in self._members.values()), default=0)
-        return self._newest_applied
+    def newest_met(self) -> int:
+        """The newest round that any rank has carried out, or heard of."""
+        if self._newest_met is None:
+            beats = [member.heartbeat for member in self._members.values()]
+            self._newest_met = max((max(beat.round_applied, beat.round_met) for beat in beats), default=0)
+        return self._newest_met
 
     @property
     def heard_first_ns(self) -> int:
@@ -185,7 +186,7 @@ class Roster:
     @property
     def is_under_way(self) -> bool:
         """Whether any rank has begun, and so may have met decisions."""
-        met = self.newest_applied > 0 or self.newest_generation > 0
+        met = self.newest_met > 0 or self.newest_generation > 0
         return met or any(member.heartbeat.step > 0 for member in self._members.values())
 
     def has_applied(self, number: int, effective_step: int) -> bool:

@@ -34,6 +34,8 @@ class Boundary:
     bytes, that another round names once more: Redis fell back, and a new coordinator knows nothing of the first one.
     """
 
+    is_in_group: bool = False
+    """Whether others must carry out the same: a decision on this rank's vote that is lost ends it."""
     promised_from: int | None = None
     paused_before: int = 0
     _asked: pb.BarrierProposal | None = None
@@ -81,10 +83,18 @@ class Boundary:
         self.stirred()
 
     def on_proposal(self, proposal: pb.BarrierProposal) -> pb.BarrierVote | None:
-        """Note that a vote is asked for; return the vote already given when this is a repeat."""
+        """Note that a vote is asked for; return the vote already given when this is a repeat.
+
+        TrainingError where the decision on that vote is lost: no round is proposed before the last one is decided.
+        """
         if self._vote is not None and proposal.round == self._vote.round:
             return self._vote
         if proposal.round > self._decided:
+            if self.is_in_group and self._vote is not None and self.promised_from is not None:
+                raise TrainingError(
+                    f"round {proposal.round} is proposed, and what was decided in round {self._vote.round}, on which "
+                    "this rank has voted, is on no log: others of its group may have carried it out"
+                )
             self._asked = proposal
             self.stirred()
         return None

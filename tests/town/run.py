@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import product
 
@@ -55,9 +56,10 @@ def shrunk(make: Make, what: str) -> list[int]:
 
 def story(make: Make, events: Sequence[int]) -> list[str]:
     town = make(only=events)
-    for at in events:
-        town.befall(at)
-    return [f"{at} {what}" for at, what in zip(events, town.story, strict=True)]
+    with suppress(AssertionError):
+        for at in events:
+            town.befall(at)
+    return [f"{at} {what}" for at, what in zip(events, town.story, strict=False)]
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class Town(Seat):
     def __init__(self, seed: int, *, group: bool, loses: bool, only: Collection[int] = range(NUM_EVENTS)) -> None:
         """`only`: of all that befalls it these, by their number."""
         super().__init__()
-        self.seed, self.only = seed, only
+        self.seed, self.only, self.loses = seed, only, loses
         self.dice, self.is_group = random.Random(seed), group
         self.num = 3 if group else 2
         self.kinds = OFTEN | SELDOM | OTHERS | (LOSSES if loses else {})
@@ -225,7 +225,9 @@ class Town(Seat):
     def follow(self, trainer: Trainer, log: str) -> bool:
         try:
             return trainer.reads(log)
-        except EvictedError:
+        except TrainingError as error:
+            if not isinstance(error, EvictedError):
+                self.gave_up["a decision is gone"] += 1
             self.one_restarts(trainer)
             return True
 
@@ -277,6 +279,7 @@ class Town(Seat):
         for _ in range(1000 // TURN_MS):
             self.all_goes_well()
         assert self.num_rounds - num_rounds <= 2, "rounds without end"
+        assert self.loses or not self.gave_up, "a trainer gives up, and nothing is lost"
         self.one_more_is_carried_out()
         assert all(self.answers[at] for at in self.published), "a command without an answer"
         twice = {at for at in self.published if self.answers[at] > 1} - self.excused

@@ -57,13 +57,13 @@ class Trainer:
     incarnation: int
     world_size: int
     step: int
-    boundary: Boundary = field(default_factory=Boundary)
     hangs: bool = False
     has_left: bool = False
     waits_since_ns: int | None = None
     applied: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.boundary = Boundary(is_in_group=self.world_size > 1)
         self.seat.began[self.name] = max(self.seat.logs["decisions"].entries, default=0)
         self.start_runtime()
 
@@ -101,7 +101,7 @@ class Trainer:
         said.rank %= self.world_size
         if self.has_left:
             said.report.CopyFrom(pb.WorkerReport(worker=self.name))
-        said.lease_token, said.roster_generation = self.orders.newest_met
+        said.lease_token, said.roster_generation, said.round_met = self.orders.newest_met
         self.orders.round_applied = self.boundary.round_applied
         self.seat.add("heartbeats", said)
 

@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Heartbeat(_message.Message):
-    __slots__ = ("version", "worker", "incarnation", "rank", "world_size", "region", "step", "epoch", "busy", "time_ns", "seeds", "sites", "blueprints", "loss", "packets", "shed", "round_applied", "barrier_due", "report", "hyperparameters", "accuracy", "steps_waited", "pruning", "repeated", "examples", "lease_token", "roster_generation")
+    __slots__ = ("version", "worker", "incarnation", "rank", "world_size", "region", "step", "epoch", "busy", "time_ns", "seeds", "sites", "blueprints", "loss", "packets", "shed", "round_applied", "barrier_due", "report", "hyperparameters", "accuracy", "steps_waited", "pruning", "repeated", "examples", "lease_token", "roster_generation", "round_met")
     class HyperparametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class Heartbeat(_message.Message):
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     ROSTER_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ROUND_MET_FIELD_NUMBER: _ClassVar[int]
     version: int
     worker: str
     incarnation: int
@@ -73,7 +74,8 @@ class Heartbeat(_message.Message):
     examples: int
     lease_token: int
     roster_generation: int
-    def __init__(self, version: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., region: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., busy: _Optional[_Union[_enums_pb2.BusyWith, str]] = ..., time_ns: _Optional[int] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., sites: _Optional[_Iterable[str]] = ..., blueprints: _Optional[_Iterable[_Union[_kernels_pb2.KernelManifest, _Mapping]]] = ..., loss: _Optional[float] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., round_applied: _Optional[int] = ..., barrier_due: _Optional[bool] = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., hyperparameters: _Optional[_Mapping[str, float]] = ..., accuracy: _Optional[float] = ..., steps_waited: _Optional[int] = ..., pruning: _Optional[_Union[_pruning_pb2.StructuralPruningRequest, _Mapping]] = ..., repeated: _Optional[bool] = ..., examples: _Optional[int] = ..., lease_token: _Optional[int] = ..., roster_generation: _Optional[int] = ...) -> None: ...
+    round_met: int
+    def __init__(self, version: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., region: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., busy: _Optional[_Union[_enums_pb2.BusyWith, str]] = ..., time_ns: _Optional[int] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., sites: _Optional[_Iterable[str]] = ..., blueprints: _Optional[_Iterable[_Union[_kernels_pb2.KernelManifest, _Mapping]]] = ..., loss: _Optional[float] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., round_applied: _Optional[int] = ..., barrier_due: _Optional[bool] = ..., report: _Optional[_Union[WorkerReport, _Mapping]] = ..., hyperparameters: _Optional[_Mapping[str, float]] = ..., accuracy: _Optional[float] = ..., steps_waited: _Optional[int] = ..., pruning: _Optional[_Union[_pruning_pb2.StructuralPruningRequest, _Mapping]] = ..., repeated: _Optional[bool] = ..., examples: _Optional[int] = ..., lease_token: _Optional[int] = ..., roster_generation: _Optional[int] = ..., round_met: _Optional[int] = ...) -> None: ...
 
 class BarrierProposal(_message.Message):
     __slots__ = ("version", "round", "roster_generation", "roster", "time_ns", "lease_token", "incarnations")

@@ -6,6 +6,13 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a_rank_goes_on_where_the_decision_on_its_vote_is_lost",
+        "esper/tolaria/boundary.py",
+        "if self.is_in_group and self._vote is not None",
+        "if False and self._vote is not None",
+        ("tests/test_boundary.py::test_a_rank_of_a_group_ends_where_the_decision_on_its_vote_is_lost",),
+    ),
+    Mutant(
         "a_log_that_began_anew_by_a_clock_behind_is_past",
         "esper/runtime/orders.py",
         "if is_newer or entry_order(delivery.entry_id) > self.past:",
@@ -15,7 +22,7 @@ MUTANTS = (
     Mutant(
         "a_heartbeat_does_not_say_which_leader_was_met",
         "esper/runtime/beside.py",
-        "heartbeat.lease_token, heartbeat.roster_generation = orders.newest_met",
+        "heartbeat.lease_token, heartbeat.roster_generation, heartbeat.round_met = orders.newest_met",
         "pass",
         ("tests/test_beside.py::test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met",),
     ),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from esper.bus import runs
-from esper.cli.fleet import fleet, keep_log
+from esper.cli.fleet import fleet, keep_log, run_of
+from esper.errors import SettingError
+from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.runtime.runfile import parse
 from tests.bus_kit import own_server
 
+RUN = "fleet-0a1b2c3d"
 FILE = """
 name = "fleet"
 redis = "{url}"
@@ -46,3 +50,40 @@ async def test_a_run_whose_password_is_gone_by_its_end_says_that_its_log_is_not_
 
     [event] = events
     assert event["event"] == "log.not_kept" and "fleet-0a1b2c3d-operator.env" in event["why"]
+
+
+def keyrings_in(folder: Path, run_id: str = RUN) -> Path:
+    folder.mkdir()
+    master = MasterKeyring.new(time.time_ns())
+    for name, roles in KEYRINGS.items():
+        master.derive(run_id, roles).save(folder / f"{name}.json")
+    return folder
+
+
+def test_keyrings_of_one_folder_name_their_run(tmp_path: Path) -> None:
+    assert run_of(keyrings_in(tmp_path / "keys")) == RUN
+
+
+def test_a_folder_that_is_not_there_is_named_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SettingError, match=f"keys is '{tmp_path}/keys'; expected a folder of a run's keyrings"):
+        run_of(Path("keys"))
+
+
+def test_keyrings_of_two_runs_are_refused(tmp_path: Path) -> None:
+    folder, other = keyrings_in(tmp_path / "keys"), keyrings_in(tmp_path / "other", "other-00c0ffee")
+    (other / "worker.json").replace(folder / "worker.json")
+
+    with pytest.raises(SettingError, match=f"keyrings of one run, not of {RUN} and other-00c0ffee"):
+        run_of(folder)
+
+
+def test_a_keyring_of_another_role_is_refused(tmp_path: Path) -> None:
+    folder = keyrings_in(tmp_path / "keys")
+    (folder / "observer.json").replace(folder / "worker.json")
+    keyrings_in(tmp_path / "again")
+    (tmp_path / "again" / "observer.json").replace(folder / "observer.json")
+
+    with pytest.raises(SettingError, match=r"keys is '.*/worker.json'; expected a keyring for worker"):
+        run_of(folder)

@@ -128,6 +128,9 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
 
 def run_of(folder: Path) -> str:
     """The run that the keyrings of a folder are for; all of them, and one for each role."""
+    if not folder.is_dir():
+        wanted = "a folder of a run's keyrings, from where one stands (esper keys derive --into makes it)"
+        raise SettingError("keys", str(folder.absolute()), wanted)
     found = {keyring: RoleKeyring.load(folder / f"{keyring}.json") for keyring in KEYRINGS}
     run_ids = {keys.run_id for keys in found.values()}
     if len(run_ids) > 1:

@@ -109,7 +109,7 @@ def test_a_step_that_was_taken_between_begins_the_count_anew() -> None:
             handle.remove()
 
     assert requested(run) == []
-    assert run.optimizers.steps_non_finite == {"s0": 4}
+    assert run.optimizers.left_out("s0") == {"steps_non_finite": 4}
 
 
 def test_an_optimizer_that_raises_costs_its_seed_and_leaves_the_host_bit_identical() -> None:

@@ -105,7 +105,7 @@ def test_a_lease_bounds_the_steps_and_what_falls_outside_is_dropped_and_counted(
         moved.append(not torch.equal(before, seed.weight))
 
     assert moved == [False, False, True, True, False, False]
-    assert governed.steps_dropped == {"s0": 4}
+    assert governed.left_out("s0") == {"steps_dropped": 4}
     assert seed.weight.grad is None
 
 
@@ -120,7 +120,7 @@ def test_a_lease_without_first_step_begins_at_the_effective_step_and_zero_steps_
         seed.has_gradient(1.0)
         governed.step(step)
 
-    assert governed.steps_dropped == {"s0": 1}
+    assert governed.left_out("s0") == {"steps_dropped": 1}
 
 
 def test_a_lease_that_is_over_before_it_begins_is_refused() -> None:
@@ -163,7 +163,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step_and_leaves_the_neighbour_a
 
     assert torch.equal(sick.weight, torch.ones(2, 2))
     assert not torch.equal(well.weight, torch.ones(2, 2))
-    assert governed.steps_non_finite == {"sick": 1, "well": 0}
+    assert (governed.left_out("sick"), governed.left_out("well")) == ({"steps_non_finite": 1}, {})
 
 
 def test_an_unknown_hyperparameter_is_refused_with_what_is_known() -> None:

@@ -27,7 +27,6 @@ class HostGate:
             raise SettingError("own_host", "an LBFGS", "an optimizer that reads its parameter groups at each step")
         self.leases = Leases()
         self.step = 0
-        self.num_dropped = 0
         self._optimizer = optimizer
         self._held: list[list[torch.Tensor]] | None = None
         self._hooks = [
@@ -49,7 +48,6 @@ class HostGate:
     def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         self._show()  # a step that raised has left them hidden
         lease = self.leases.at(self.step)
-        self.num_dropped += lease is None
         if lease is not None and not lease.grad_clip_norm:
             return None
         # The closure makes the gradients, and clears the old ones, so it must see the groups.

@@ -88,19 +88,8 @@ class Optimizers:
         """Whether leases govern the host's steps too."""
         return self._gate is not None
 
-    @property
-    def steps_dropped(self) -> dict[str, int]:
-        """Gradients thrown away because no lease covered the step; the host's too, where leases govern it."""
-        host = {HOST: self._gate.num_dropped} if self._gate else {}
-        return host | {name: seed.num_dropped for name, seed in self._seeds.items()}
-
-    @property
-    def steps_non_finite(self) -> dict[str, int]:
-        """Per seed: steps skipped because the reduced gradient was not finite."""
-        return {name: seed.num_non_finite for name, seed in self._seeds.items()}
-
     def left_out(self, seed_id: str) -> dict[str, float]:
-        """The counts of both for one seed, where they are not 0."""
+        """How many steps a seed has not taken, by the reason for it."""
         return self._seeds[seed_id].left_out()
 
     def owns(self, optimizer_id: str) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Random lives of seeds in one process, held against the same script without Esper."""

@@ -1,0 +1,107 @@
+"""A session without a runtime, and how the acts of a life reach it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from esper.errors import RefusedError
+from esper.kasmina.config import KasminaConfig
+from esper.kasmina.gates import Evidence, GateResult, ResetEvidence, SanityEvidence
+from esper.kasmina.moves import Rulings
+from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.session import Session
+from esper.session.joining import Joining
+from esper.session.options import Place, SessionOptions
+from tests.garden.hosts import KINDS, each_loss
+from tests.garden.loops import Loop
+from tests.garden.odd import ALL
+from tests.garden.orders import rolled_back
+from tests.garden.plan import Act, Plan
+
+RUN = "garden-00000000"
+
+
+@dataclass(frozen=True)
+class Lenient:
+    """Lets through what is finite, where loss and gradients are judged: most seeds would go no further."""
+
+    fresh: Rulings
+
+    def admit(self, *names: str) -> None:
+        self.fresh.admit(*names)
+
+    def verdict(self, evidence: Evidence, config: KasminaConfig) -> GateResult:
+        result = self.fresh.verdict(evidence, config)
+        offends = any(result.evidence.get(name) for name in ("violations", "mismatches"))
+        if result.passed or result.non_finite or offends or isinstance(evidence, SanityEvidence | ResetEvidence):
+            return result
+        return GateResult(True, result.detail, result.evidence, score=result.score)
+
+
+def keyring_at(folder: Path) -> Path:
+    """Signs checkpoints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "keyring.json"
+    if not path.exists():
+        MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(path)
+    return path
+
+
+def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False) -> Session:
+    """A session without a runtime, with everything else."""
+    kind = KINDS[plan.kind]
+    holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
+    options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "required": False}
+    if loop.scheduler is not None:
+        options["scheduler"] = loop.scheduler
+    if folder is not None and plan.checkpoints:
+        environment = {"ESPER_KEYRING": str(keyring_at(folder))}
+        options |= {"checkpoints": folder, "checkpoint_every": plan.checkpoints, "environment": environment}
+    chosen = SessionOptions.of(options | {"resume": resume})
+    loss = (holdout, lambda outputs, _: each_loss(outputs))
+    joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, Place.of(chosen, 0, 1), RUN)
+    run = joining.session(None, ALL)
+    if plan.lenient:
+        run.executor.rulings = Lenient(run.executor.rulings)
+    return run
+
+
+def acted(run: Session, act: Act, at: int) -> pb.CommitOrder | None:
+    """Have all of it take effect at the next step; its order, if it has one. `at` numbers the acts of a life."""
+    if act.epoch_ends:
+        run.epoch_end()
+    if act.prefetches is not None:
+        with suppress(RefusedError):
+            run.prefetch(*act.prefetches)
+    order = ordered(run, act, at) if act.has_order else None
+    if order is not None:
+        run.exchange.boundary.on_commit(order)
+    return order
+
+
+def ordered(run: Session, act: Act, at: int) -> pb.CommitOrder:
+    """The act's commands as a commit for the next step."""
+    commands = [rolled_back()] if act.goes_back else act.commands
+    opened = []
+    for place, command in enumerate(commands):
+        digest = f"{at}.{place}".encode().ljust(32, b"\0")
+        ref = pb.CommittedCommand(command_id=f"{at}.{place}", envelope_digest=digest, snapshot_step=act.goes_back)
+        body: Mapping[str, Any] = {"adaptation" if isinstance(command, pb.AdaptationCommand) else "optimizer": command}
+        opened.append(pb.OpenedCommand(ref=ref, **body))
+    commit = pb.BarrierCommit(
+        version=1,
+        round=run.exchange.boundary.round_applied + 1,
+        effective_step=run.step_number,
+        snapshot=act.snapshot,
+        requests=act.requests,
+    )
+    return pb.CommitOrder(commit=commit, commands=opened)

@@ -1,0 +1,111 @@
+"""One life: a script that trains while orders come before its steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from random import Random
+
+from esper.leyline import contracts as pb
+from tests.garden import marks
+from tests.garden.course import HYPERPARAMETERS, Course, acts_again, found, otherwise
+from tests.garden.hosts import KINDS
+from tests.garden.joined import acted, joined
+from tests.garden.loops import Loop
+from tests.garden.odd import HARMFUL
+from tests.garden.orders import Orders, prunable
+from tests.garden.plan import Act, Plan
+from tests.garden.resumed import resume
+from tests.garden.watch import Watch
+from tests.garden.wrong import require
+from tests.session_kit import Command
+
+FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
+
+
+def _fossilized(command: Command) -> str:
+    """The seed that a command would make a part of the model."""
+    fossilizes = isinstance(command, pb.AdaptationCommand) and command.seed_command.operation == FOSSILIZE
+    return command.seed_command.seed_id if isinstance(command, pb.AdaptationCommand) and fossilizes else ""
+
+
+class Life:
+    """Draws an act for each step, and carries it out under the eyes of a Watch."""
+
+    def __init__(self, plan: Plan, folder: Path | None = None) -> None:
+        self.plan, self.folder = plan, folder
+        marks.seed_all(plan.seed)
+        self.loop = Loop(KINDS[plan.kind], plan.manner)
+        self.run = joined(plan, self.loop, folder)
+        self.watch = Watch(self.loop, self.run)
+        self.acts: list[Act] = []
+        self.course = Course()
+        self._again: deque[tuple[Act, dict[str, int]]] = deque()  # acts that are done again, with what came of them
+        dice = Random(-1 - plan.seed)
+        weights = prunable(self.loop.host) if dice.random() < 0.2 else []
+        self._dice, self._orders = dice, Orders(dice, self.run.executor.sites, plan.blueprints, weights)
+        self._is_eager = dice.choice([0.3, 0.6, 1.0])
+
+    def live(self) -> None:
+        """AssertionError: something is not as it must be."""
+        for number in range(1, self.plan.num_steps + 1):
+            if not self._again:
+                self._go_back_and_again()
+            act, sums = self._again.popleft() if self._again else (self.draw(number), None)
+            self.act(act)
+            self._compare(sums)
+        if self.folder is not None and self.watch.saved is not None and not self.watch.timed:
+            resume(self.plan, self.folder, self.watch.saved, self.course.stages)
+        self.watch.closes()
+
+    def _go_back_and_again(self) -> None:
+        """Where a snapshot is fit for it, now and then, do again what was done since."""
+        if self.watch.timed or self.plan.manner.scheduler or self.plan.manner.scales:
+            return  # of these no rollback puts anything back
+        for step in self.watch.kept:
+            stages = self.course.again(step, self.run.step_number)
+            if stages and self._dice.random() < 0.7:
+                acts = acts_again(stages, step)
+                self._again.extend((act, stage.sums) for act, stage in zip(acts, stages, strict=True))
+                return
+
+    def _compare(self, sums: dict[str, int] | None) -> None:
+        if sums is not None:
+            odd = otherwise(self.course.stages[-1].sums, sums, but=HYPERPARAMETERS)
+            require(not odd, f"done again it came otherwise: {odd}")
+
+    def draw(self, number: int) -> Act:
+        """For the next step, given the stages that seeds are in."""
+        dice = self._dice
+        if dice.random() > self._is_eager:
+            return Act(number, epoch_ends=dice.random() < 0.05)
+        if dice.random() < 0.1:
+            return Act(number, snapshot=True)
+        held = [ref.step for ref in self.run.portrait.states.refs()]
+        if held and dice.random() < 0.08:
+            return Act(number, goes_back=dice.choice([*held, *held, 9999]))
+        stages = {each.seed_id: int(each.stage) for each in self.run.executor.reports()}
+        commands = [self._orders.draw(stages) for _ in range(dice.choice([1, 1, 1, 2, 4]))]
+        commands = [each for each in commands if not self._harms(_fossilized(each))]
+        requests = self.run.executor.requests() if dice.random() < 0.5 else []
+        requests = [each for each in requests if not (each.operation == FOSSILIZE and self._harms(each.seed_id))]
+        prefetches = (dice.choice(self.run.executor.sites), dice.choice(self.plan.blueprints))
+        return Act(
+            number,
+            commands,
+            requests,
+            snapshot=dice.random() < 0.05,
+            epoch_ends=dice.random() < 0.1,
+            prefetches=prefetches if dice.random() < 0.05 else None,
+        )
+
+    def _harms(self, seed_id: str) -> bool:
+        seed = self.run.executor.seeds.get(seed_id)
+        return seed is not None and seed.blueprint_id in HARMFUL
+
+    def act(self, act: Act) -> None:
+        """The step, with what happens before it."""
+        self.acts.append(act)
+        order, step = acted(self.run, act, len(self.acts)), self.run.step_number
+        self.watch.step(act, order)
+        self.course.note(act, step, found(self.loop, self.run))

@@ -1,0 +1,230 @@
+"""Training scripts of many kinds: the same code with a session around its steps and without."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import lr_scheduler
+from torch.utils.checkpoint import checkpoint
+
+from esper.session import Session
+from tests.garden.hosts import Kind, each_loss, first_tensor
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.01),
+    "sgd foreach": partial(torch.optim.SGD, lr=0.05, momentum=0.9, foreach=True),
+    "adamw": partial(torch.optim.AdamW, lr=0.01),
+    "adamw foreach": partial(torch.optim.AdamW, lr=0.01, foreach=True),
+    "adamw fused": partial(torch.optim.AdamW, lr=0.01, fused=True),
+    "adam": partial(torch.optim.Adam, lr=0.01, amsgrad=True),
+    "rmsprop": partial(torch.optim.RMSprop, lr=0.005, momentum=0.5, centered=True),
+    "lbfgs": partial(torch.optim.LBFGS, lr=0.05, max_iter=2),
+}
+SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]] = {
+    "step": partial(lr_scheduler.StepLR, step_size=3, gamma=0.9),
+    "cosine": partial(lr_scheduler.CosineAnnealingLR, T_max=20),
+}
+EVENTS = ("raises", "skips", "forgets", "not finite", "empty", "single", "two losses")
+"""What may befall a step: its forward raises; nothing is run; the optimizer does not step; a batch is not finite, has
+no example or one; a loss is made of two forwards."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a script trains."""
+
+    optimizer: str
+    num_micro: int
+    clips: bool
+    autocast: bool
+    scales: bool
+    scheduler: str
+    checkpoints: str  # "": none; reentrant or not
+    closure: bool
+    sets_to_none: bool
+    evaluates: str  # "": not; no_grad or inference_mode
+    eventful: float  # share of steps that something befalls
+
+    @classmethod
+    def draw(cls, dice: Random) -> Manner:
+        optimizer = dice.choice([*OPTIMIZERS])
+        closure = optimizer == "lbfgs" or dice.random() < 0.15
+        return cls(
+            optimizer,
+            dice.choice([1, 1, 2, 3]),
+            dice.random() < 0.3,
+            dice.random() < 0.25,
+            not closure and dice.random() < 0.2,
+            dice.choice(["", "", *SCHEDULERS]),
+            dice.choice(["", "", "", "reentrant", "not reentrant"]),
+            closure,
+            dice.random() < 0.7,
+            dice.choice(["", "no_grad", "inference_mode"]),
+            dice.choice([0.0, 0.1, 0.3]),
+        )
+
+    def event(self, number: int) -> str:
+        """What befalls the step with this batch; most often nothing."""
+        dice = Random(number)
+        return dice.choice(EVENTS) if dice.random() < self.eventful else ""
+
+
+RAISED = RuntimeError, ValueError, AssertionError
+"""What a host's forward raises over a batch that does not fit."""
+
+
+class Loop:
+    """A host, its optimizer and what else a script holds. `step` is one pass of its loop."""
+
+    def __init__(self, kind: Kind, manner: Manner, host: nn.Module | None = None) -> None:
+        self.kind, self.manner = kind, manner
+        self.host = kind.host() if host is None else host
+        trained = [each for each in self.host.parameters() if each.requires_grad]
+        self.optimizer = OPTIMIZERS[manner.optimizer](trained)
+        made = SCHEDULERS.get(manner.scheduler)
+        self.scheduler = None if made is None else made(self.optimizer)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3) if manner.scales else None
+        self.outputs: list[Tensor] = []
+
+    def twin(self) -> Loop:
+        """The same script at the same point, without whatever hangs on this one."""
+        memo: dict[int, Any] = {}
+        host = copy.deepcopy(self.host, memo)
+        other = Loop(self.kind, self.manner, host)
+        for parameter in self.host.parameters():
+            memo[id(parameter)].grad = None if parameter.grad is None else parameter.grad.clone()
+        groups = [
+            {**group, "params": [memo[id(each)] for each in group["params"]]} for group in self.optimizer.param_groups
+        ]
+        other.optimizer.param_groups[:] = groups
+        for mine, state in self.optimizer.state.items():
+            other.optimizer.state[memo[id(mine)]] = copy.deepcopy(state)
+        other.take_over(self.own_state())
+        return other
+
+    def own_state(self) -> dict[str, Any]:
+        """What a script saves beside the model and its optimizer."""
+        parts = {"scheduler": self.scheduler, "scaler": self.scaler}
+        return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if part is not None}
+
+    def take_over(self, state: dict[str, Any]) -> None:
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+
+    def step(self, number: int, run: Session | None = None, began: Callable[[], object] = lambda: None) -> str:
+        """One pass with the batch of this number; the name of what was raised in it. `began` is called in the step."""
+        self.outputs, has_begun = [], False
+        try:
+            with nullcontext() if run is None else run.step() as step:
+                began()
+                has_begun = True
+                loss = self._pass(number)
+                if step is not None and loss is not None:
+                    step.loss(loss)
+        except RAISED as error:
+            if not has_begun:
+                raise
+            self.optimizer.zero_grad()
+            return f"{type(error).__name__}: {error}"
+        if self.manner.evaluates:
+            self._evaluate(number)
+        return ""
+
+    def _pass(self, number: int) -> Tensor | None:
+        event = self.manner.event(number)
+        if event == "skips":
+            return None
+        if self.manner.closure:
+            closure: Any = partial(self._closure, number, event)
+            return torch.as_tensor(self.optimizer.step(closure)).detach()
+        total = self._backward(number, event)
+        self._update(event)
+        return total
+
+    def _closure(self, number: int, event: str) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
+        return self._backward(number, event)
+
+    def _backward(self, number: int, event: str) -> Tensor:
+        total = torch.zeros(())
+        for micro in range(self.manner.num_micro):
+            last = micro == self.manner.num_micro - 1
+            loss = self._loss(self._batch(10 * number + micro, event if last else ""))
+            if last and event == "two losses":
+                loss = loss + self._loss(self._batch(10 * number + 9, ""))
+            scaled = loss if self.scaler is None else self.scaler.scale(loss)
+            if not bool(loss.detach().isfinite()):
+                continue  # as scripts do that drop a bad batch
+            torch.autograd.backward(scaled / self.manner.num_micro)
+            total = total + loss.detach()
+        return total
+
+    def _batch(self, number: int, event: str) -> Tensor:
+        if event == "raises":
+            return self.kind.batch(number)[..., :-1].float() * float("inf") if self.kind.num_ids else self._cut(number)
+        if event == "not finite" and not self.kind.num_ids:
+            return self.kind.batch(number).clone().index_fill_(0, torch.tensor([1]), float("nan"))
+        return self.kind.batch(number, {"empty": 0, "single": 1}.get(event, 4))
+
+    def _cut(self, number: int) -> Tensor:
+        return self.kind.batch(number)[..., :-1]
+
+    def _loss(self, batch: Tensor) -> Tensor:
+        with self._precision():
+            output = self._forward(batch)
+        self.outputs.append(output.detach().clone())
+        return each_loss(output).mean()
+
+    def _forward(self, batch: Tensor) -> Tensor:
+        if not self.manner.checkpoints or not batch.is_floating_point():
+            return first_tensor(self.host(batch))
+        reentrant = self.manner.checkpoints == "reentrant"
+        output = checkpoint(
+            lambda given: first_tensor(self.host(given)), batch.requires_grad_(), use_reentrant=reentrant
+        )
+        assert isinstance(output, Tensor)
+        return output
+
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.manner.autocast):
+            yield
+
+    def _update(self, event: str) -> None:
+        if event != "forgets":
+            if self.scaler is not None:
+                if self.manner.clips:
+                    self.scaler.unscale_(self.optimizer)
+                    self._clip()
+                if any(each.grad is not None for each in self._parameters()):
+                    self.scaler.step(self.optimizer)
+                    self.scaler.update()
+            else:
+                if self.manner.clips:
+                    self._clip()
+                self.optimizer.step()
+            if self.scheduler is not None:
+                self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
+
+    def _parameters(self) -> list[Tensor]:
+        return [each for group in self.optimizer.param_groups for each in group["params"]]
+
+    def _clip(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self._parameters(), 0.5)
+
+    def _evaluate(self, number: int) -> None:
+        self.host.eval()
+        with torch.no_grad() if self.manner.evaluates == "no_grad" else torch.inference_mode():
+            self.outputs.append(first_tensor(self.host(self.kind.batch(-number))).clone())
+        self.host.train()

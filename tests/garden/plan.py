@@ -1,0 +1,70 @@
+"""What is drawn for a life: its host, how that is trained, the executor's settings, and what happens at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from esper.kasmina.config import KasminaConfig
+from esper.leyline import contracts as pb
+from tests.garden.hosts import KINDS
+from tests.garden.loops import Manner
+from tests.garden.odd import ALL
+from tests.garden.orders import SEEDS
+from tests.session_kit import Command
+from tests.site_kit import OPEN
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of one life."""
+
+    seed: int
+    kind: str
+    manner: Manner
+    settings: KasminaConfig
+    lenient: bool  # gates that measure loss or gradients let everything through
+    blueprints: tuple[str, ...]
+    num_steps: int
+    checkpoints: int  # steps between two of them; 0: none are made
+
+    @classmethod
+    def draw(cls, seed: int) -> Plan:
+        dice = Random(seed)
+        kind = dice.choice([*KINDS])
+        settings = replace(
+            OPEN,
+            window=dice.choice([2, 4]),
+            blend_steps=dice.choice([0, 2, 5]),
+            read_every=dice.choice([2, 4, 8]),
+            walk_every=dice.choice([1, 5, 50]),
+            seeds_per_site=dice.choice([1, 1, 2]),
+            embargo_epochs=dice.choice([0, 1]),
+            alpha_feedback=dice.random() < 0.7,
+            gradient_clip_adaptive=dice.random() < 0.7,
+            cache_size_mb=dice.choice([1, 64]),
+        )
+        blueprints = tuple(dice.sample([*ALL], dice.choice([2, 5, len(ALL)])))
+        lenient, checkpoints = dice.random() < 0.75, dice.choice([0, 0, 0, 7])
+        return cls(seed, kind, Manner.draw(dice), settings, lenient, blueprints, dice.randint(12, 36), checkpoints)
+
+
+@dataclass(frozen=True)
+class Act:
+    """What happens before a step, and the number of the batch that the step is given."""
+
+    number: int
+    commands: Sequence[Command] = ()
+    requests: Sequence[pb.SeedRequest] = ()
+    snapshot: bool = False
+    goes_back: int = 0  # to the snapshot of this step
+    epoch_ends: bool = False
+    prefetches: tuple[str, str] | None = None
+
+    @property
+    def has_order(self) -> bool:
+        return bool(self.commands or self.requests or self.snapshot or self.goes_back)
+
+
+__all__ = ["SEEDS", "Act", "Plan"]

@@ -1,0 +1,58 @@
+"""The same acts from a checkpoint on, in what a new process would make: a new host, optimizer and session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tests.garden import marks
+from tests.garden.course import Stage, found, otherwise, sums
+from tests.garden.hosts import KINDS
+from tests.garden.joined import acted, joined
+from tests.garden.loops import Loop
+from tests.garden.plan import Plan
+from tests.garden.wrong import require
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the script itself saves beside the checkpoint of a step: its scheduler, its scaler, unused gradients."""
+
+    step: int
+    at: int  # which act of the life it was
+    own: dict[str, Any]
+    gradients: dict[str, Tensor | None]
+
+    @classmethod
+    def of(cls, loop: Loop, step: int, at: int) -> Saved:
+        named = loop.host.named_parameters()
+        return cls(step, at, loop.own_state(), {n: None if p.grad is None else p.grad.clone() for n, p in named})
+
+
+def resume(plan: Plan, folder: Path, saved: Saved, stages: Sequence[Stage]) -> None:
+    """From the newest checkpoint, and do the same again; the order of the first act is in the checkpoint."""
+    loop, randomness = Loop(KINDS[plan.kind], plan.manner), marks.randomness()
+    run = joined(plan, loop, folder, resume=True)
+    if run.step_number == saved.step:  # else a rollback has undone it, and an older one was taken
+        loop.take_over(saved.own)
+        for name, parameter in loop.host.named_parameters():
+            parameter.grad = saved.gradients[name]
+        for at, stage in enumerate(_comparable(stages[saved.at :]), saved.at):
+            if at > saved.at:
+                acted(run, stage.act, at + 1)
+            require(run.step_number == stage.step, f"resumed it stands before {run.step_number}, not {stage.step}")
+            loop.step(stage.act.number, run)
+            odd = otherwise(sums(found(loop, run)), stage.sums)
+            require(not odd, f"resumed it came otherwise in step {stage.step}: {odd}")
+    run.close()
+    marks.put_randomness(randomness)
+
+
+def _comparable(stages: Sequence[Stage]) -> Sequence[Stage]:
+    """As far as a new process can do the same: snapshots that memory alone held are gone with the old one."""
+    ends = next((at for at, stage in enumerate(stages) if at and stage.act.goes_back), len(stages))
+    return stages[:ends]

@@ -1,0 +1,224 @@
+"""Looks at a life after each step: what may never be, whatever was ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from torch import nn
+
+from esper.kasmina.seed import Seed
+from esper.leyline import contracts as pb
+from esper.session import Session
+from tests.garden import marks
+from tests.garden.ends import Gone, close
+from tests.garden.loops import Loop
+from tests.garden.marks import Marks, differing
+from tests.garden.plan import Act
+from tests.garden.resumed import Saved
+from tests.garden.wrong import require
+
+Stage = pb.SeedLifecycleStage
+CLOSED = pb.CircuitBreakerState.BREAKER_CLOSED
+APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
+LEGAL = {
+    "DORMANT": {"GERMINATED", "TERMINATED"},
+    "GERMINATED": {"TRAINING", "CULLED"},
+    "TRAINING": {"BLENDING", "CULLED"},
+    "BLENDING": {"SHADOWING", "CULLED"},
+    "SHADOWING": {"PROBATIONARY", "CULLED"},
+    "PROBATIONARY": {"FOSSILIZED", "CULLED"},
+    "FOSSILIZED": {"TERMINATED"},
+    "CULLED": {"EMBARGOED"},
+    "EMBARGOED": {"RESETTING"},
+    "RESETTING": {"DORMANT"},
+    "TERMINATED": set[str](),
+}
+"""Of the design's table of stages, written down a second time."""
+BACK = ("rolled back", "rolled back to before it germinated")
+
+
+class Watch:
+    """A twin of the script trains beside it without a session, for as long as no seed has touched the output."""
+
+    def __init__(self, loop: Loop, run: Session) -> None:
+        self.loop, self.run = loop, run
+        self.twin: Loop | None = loop.twin()
+        self._names = [*loop.host.state_dict()]
+        self._own = {name for name, _ in loop.host.named_parameters()}
+        self.kept: dict[int, Marks] = {}
+        self._gone = Gone()
+        self.saved: Saved | None = None  # beside the newest checkpoint
+        self._num_acts = 0
+        self.timed = False  # a breaker has opened: whether it lets something through is a matter of seconds
+        self._before: Marks = {}
+        self._held = False
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def step(self, act: Act, order: pb.CommitOrder | None) -> None:
+        self._before, self._held = marks.of_host(self.loop), bool(self.run.pruning.masks.held[0])
+        violations = self._violations()
+        said = self.loop.step(act.number, self.run, lambda: self._began(act, order))
+        if order is not None:
+            self._answered(order)
+        self._gone.note(self.run)
+        self._num_acts += 1
+        self.timed |= any(each.state != CLOSED for each in self.run.executor.breakers.values())
+        if self._violations() > violations:
+            self.twin = None  # what was written to the host stays written, and the seed is to be culled
+        if self.twin is not None:
+            self._compare(self.twin, act, said)
+        else:
+            self._expected(act, said)
+        self._look(said)
+
+    def _began(self, act: Act, order: pb.CommitOrder | None) -> None:
+        """In the step, once its orders were carried out."""
+        if act.goes_back in self.kept:
+            self._went_back(self.kept[act.goes_back])
+            self.kept = {step: kept for step, kept in self.kept.items() if step <= act.goes_back}
+        elif not self._changes_host(order):
+            odd = differing(marks.of_host(self.loop), self._before)
+            require(not odd, f"orders changed {odd}")
+        if self._changes_host(order):
+            self.twin = None
+        if self.touched():
+            self.twin = None
+        elif self.twin is None:
+            self.twin = self.loop.twin()
+        self._randomness = marks.randomness()
+        if self.run.checkpoints is not None and self.run.checkpoints.due(self.run.step_number):
+            self.saved = Saved.of(self.loop, self.run.step_number, self._num_acts)
+        if act.snapshot and not (act.commands or act.requests):
+            self.kept[self.run.step_number] = self._state()
+            self.kept = dict([*self.kept.items()][-2:])  # as many as a rank keeps
+
+    def _violations(self) -> int:
+        return sum(seed.violations for seed in self._living())
+
+    def _changes_host(self, order: pb.CommitOrder | None) -> bool:
+        # What is masked may be undone by itself.
+        return self._held or (order is not None and any(map(changes_host, order.commands)))
+
+    def touched(self) -> bool:
+        """Whether the host's own training may be another than without Esper."""
+        held = self.run.pruning.masks.held[0] or self.run.optimizers._host.overrides.values
+        blends = any(each.blends and not each.paused and float(each.alpha) for each in self._living())
+        return bool(held or blends)
+
+    def _living(self) -> Iterator[Seed]:
+        yield from (each for each in self.run.executor.seeds.values() if each.module is not None)
+
+    def _compare(self, twin: Loop, act: Act, said: str) -> None:
+        after = marks.randomness()
+        marks.put_randomness(self._randomness)
+        alone = twin.step(act.number)
+        require(said == alone, f"{said or 'nothing'} was raised, and {alone or 'nothing'} without Esper")
+        odd = differing(marks.of_all(self.loop) | after, marks.of_all(twin))
+        require(not odd, f"not as without Esper: {odd}")
+        marks.put_randomness(after)
+
+    def _expected(self, act: Act, said: str) -> None:
+        known = self.loop.manner.event(act.number) in ("raises", "empty", "single", "not finite")
+        require(known or not said, f"raised: {said}")
+
+    # -- what was said -----------------------------------------------------------------------------------------------
+
+    def _answered(self, order: pb.CommitOrder) -> None:
+        """A repeat of the commit is answered with the receipts of the first one."""
+        answer = self.run.exchange.boundary.on_commit(order)
+        require(answer is not None, "a commit was not carried out")
+        assert answer is not None
+        asked = [each.ref.command_id for each in order.commands]
+        require([each.command_id for each in answer.receipts] == asked, f"{asked} is answered with {answer.receipts}")
+        for receipt in answer.receipts:
+            require(receipt.status in (APPLIED, FAILED), str(receipt))
+            require(receipt.status == APPLIED or (receipt.reason and receipt.detail), str(receipt))
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def _look(self, said: str) -> None:
+        self._look_at_names()
+        self._look_at_optimizers(said)
+        self._look_at_stages()
+        finite = marks.finite(each for name, each in self._before.items() if name in self._own)
+        if finite:
+            now = marks.of_model(self.loop)
+            require(marks.finite(now[name] for name in self._own if name in now), "the host is not finite any more")
+
+    def _look_at_names(self) -> None:
+        fossils = set(self.run.executor._fossils.modules())
+        extra = [name for name in self.loop.host.state_dict() if name not in self._names]
+        require(all(any(f"seed_{fossil}_" in name for fossil in fossils) for name in extra), f"the model has {extra}")
+        missing = [name for name in self._names if name not in self.loop.host.state_dict()]
+        require(not missing, f"the model lacks {missing}")
+
+    def _look_at_stages(self) -> None:
+        for report in self.run.executor.reports():
+            before = "DORMANT"
+            if report.records_dropped:
+                before = name_of(report.history[0].stage)
+            for record in report.history:
+                stage = name_of(record.stage)
+                legal = stage == before or stage in LEGAL[before] or record.detail in BACK
+                require(legal, f"{report.seed_id} went from {before} to {stage}: {record.detail}")
+                before = stage
+            require(before == name_of(report.stage), f"{report.seed_id} is {name_of(report.stage)}, not {before}")
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def _state(self) -> Marks:
+        return marks.of_model(self.loop) | marks.of_optimizer(self.loop) | marks.randomness() | marks.of_seeds(self.run)
+
+    def _went_back(self, kept: Marks) -> None:
+        now = self._state()
+        odd = differing(now, kept)
+        gone = {name for name, seed in self.run.executor.seeds.items() if seed.module is None}
+        gone |= {name.split()[0] for name in kept if name.endswith(" is")} - {*self.run.executor.seeds}
+        odd = [name for name in odd if name.split()[0] not in gone]
+        require(not odd, f"a rollback did not put back {odd}")
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def closes(self) -> None:
+        """Close the run, and look whether anything is left of seeds that are no part of the model."""
+        left = self._gone.left(self._kept_modules())
+        require(not left, f"something holds {left}")
+        shelf = self.run.executor.kernels.pool._shelf
+        held = sum(kernel.get_memory_size() for _, kernel in shelf.values())
+        require(self.run.executor.kernels.pool.num_bytes == held, "the pool's account is not what it holds")
+        close(self.loop, self.run, require)
+
+    def _kept_modules(self) -> Iterator[nn.Module]:
+        """Of seeds that live, or would after a rollback, and of the host."""
+        yield from (seed.module for seed in self._living() if seed.module is not None)
+        yield from self.loop.host.modules()
+        kept = [each for ref in self.run.executor._kept if (each := ref()) is not None]
+        yield from (seed.fields.module for each in kept for seed in each.values() if seed.fields.module is not None)
+
+    def _look_at_optimizers(self, said: str) -> None:
+        """Each is of a seed that lives, and every parameter that is owned is of one that steps."""
+        held = {*self.run.optimizers._seeds}
+        living = {seed.seed_id for seed in self._living() if seed.trainable()}
+        require(held <= living, f"there are optimizers of {held - living}")
+        owned = set(self.run.optimizers._owners._owned.values())
+        require(owned <= {"host", *held}, f"parameters are owned by {owned}")
+        left = [seed.seed_id for seed in self._living() if any(each.grad is not None for _, each in seed.trainable())]
+        require(said or not left, f"gradients are left at {left}")
+
+
+def changes_host(opened: pb.OpenedCommand) -> bool:
+    """Whether a command may change the host's own weights, or what its optimizer does."""
+    if opened.WhichOneof("body") == "optimizer":
+        return opened.optimizer.optimizer_id in ("host", "")
+    match opened.adaptation.WhichOneof("command"):
+        case "seed_command":
+            return bool(opened.adaptation.seed_command.operation == pb.SeedOperation.SEED_OP_FOSSILIZE)
+        case "optimizer_adjustment" | "pruning_masks" | "rollback_command":
+            return True
+    return False
+
+
+def name_of(stage: int) -> str:
+    return Stage.Name(cast("pb.SeedLifecycleStage", stage)).removeprefix("SEED_STAGE_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from esper.bus import runs
 from esper.cli.fleet import fleet, keep_log, run_of
 from esper.errors import SettingError
 from esper.leyline.keyring import KEYRINGS, MasterKeyring
-from esper.runtime.runfile import parse
+from esper.runtime.runfile import RunFile, parse
 from tests.bus_kit import own_server
 
 RUN = "fleet-0a1b2c3d"
@@ -40,6 +41,28 @@ async def test_a_run_ends_in_order_also_where_its_outside_redis_is_gone_by_then(
         "run.not_taken_off",
     ]
     assert run.record not in runs.list_live()
+
+
+async def test_a_redis_outside_that_is_not_there_yet_is_waited_for_aloud(
+    short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    with own_server(short_directory) as server, capture_logs() as events:
+        server.kill()
+        starting = asyncio.create_task(started(parse(FILE.format(url=server.url, runs=tmp_path / "runs"), "run.toml")))
+        while not events and not starting.done():
+            await asyncio.sleep(0)
+        server.start()
+
+        run_id = await starting
+
+    assert [(event["event"], event["run"]) for event in events[:1]] == [("redis.awaited", run_id)]
+    assert "cannot be reached" in events[0]["why"]
+
+
+async def started(read: RunFile) -> str:
+    async with fleet(read) as run:
+        return run.record.run_id
 
 
 async def test_a_run_whose_password_is_gone_by_its_end_says_that_its_log_is_not_kept(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import structlog
 from esper.bus import connect, names, runs
 from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.embedded import EmbeddedRedis
-from esper.bus.faults import without_password
+from esper.bus.faults import LostError, without_password
 from esper.bus.inbox import Inbox
 from esper.cli.plan import Place
 from esper.errors import EsperError, SettingError
@@ -25,6 +25,9 @@ from esper.runtime.runfile import EMBEDDED, RunFile
 
 AWAY_S = 3.0
 """A Redis outside that does not answer for so long is waited for no more at a run's end: what it holds stays there."""
+
+SOON_S = 1.0
+"""So long a Redis outside may take to answer at the start before whoever waits is told so."""
 
 log = structlog.get_logger()
 
@@ -114,7 +117,7 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
         yield
         return
     async with connect.writer(record.reach) as redis:
-        await connect.wait_ready(redis)
+        await awaited(redis, record.run_id)
         await runs.announce_outside(redis, record.name, record.run_id)
     try:
         yield
@@ -124,6 +127,15 @@ async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[No
                 await runs.forget_outside(redis, record.name, record.run_id)
         except EsperError as error:  # the run has ended all the same, and a newer one takes the name over
             log.warning("run.not_taken_off", run=record.run_id, why=str(error))
+
+
+async def awaited(redis: connect.Redis, run_id: str) -> None:
+    """Until it answers; of one that takes more than a moment it is said who waits, and why."""
+    try:
+        await connect.wait_ready(redis, SOON_S)
+    except LostError as error:
+        log.warning("redis.awaited", run=run_id, why=str(error))
+        await connect.wait_ready(redis)
 
 
 def run_of(folder: Path) -> str:

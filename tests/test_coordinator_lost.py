@@ -145,6 +145,26 @@ async def test_a_command_whose_stream_is_deleted_is_refused_and_those_after_it_a
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
 
 
+async def test_what_is_added_to_a_log_that_is_gone_is_judged_by_the_next_leader_too(run: Run) -> None:
+    first = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [judged] = await run.put("commands", germinate("s0"))
+    await step_until_idle(first)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(first)
+
+    await run.redis.delete(names.key(run.run_id, "commands"))
+    second = await run.coordinator()
+    behind = f"{entry_ms(judged) - 3_000}-0"
+    sealed = run.sealers["commands"].seal(germinate("s1", site="hidden"))
+    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), behind, "m", sealed)
+    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
+    await step_until_idle(second)
+
+    assert (await run.decisions())[-1].startswith("Proposal")
+    assert await run.receipts() == [("s0-1", judged, "NONE")]
+
+
 async def test_what_was_judged_is_not_judged_again_where_the_windows_and_a_group_are_gone(run: Run) -> None:
     coordinating = await run.coordinator()
     await run.put("heartbeats", heartbeat(0), heartbeat(1))

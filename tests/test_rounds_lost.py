@@ -118,7 +118,7 @@ def test_when_redis_loses_its_history_the_last_decision_is_said_again_and_the_op
     proposed(coordinator)
     coordinator.on_vote(vote(0, number=2), ("votes", "9-0"), 0)
 
-    outcome = coordinator.on_history_lost({("commands", "2-0"), ("votes", "9-0")}, EMPTY, 0)
+    outcome = coordinator.on_history_lost({("commands", "2-0"), ("votes", "9-0")}, EMPTY, 0, again=True)
     again = proposed(coordinator)
     judged, _ = commit_of(coordinator, vote(0, number=3), vote(1, number=3))
 
@@ -139,7 +139,7 @@ def test_what_is_added_behind_a_loss_by_a_clock_behind_is_judged() -> None:
     proposed(coordinator)
     commit_of(coordinator, vote(0), vote(1))
 
-    coordinator.on_history_lost([], {"commands": "3-0", "optimizer": "0-0"}, 0)
+    coordinator.on_history_lost([], {"commands": "3-0", "optimizer": "0-0"}, 0, again=True)
     again = coordinator.on_command("commands", opened(germinate(), "3-0")._replace(redelivered=True))
     new = coordinator.on_command("commands", opened(germinate("s1", "hidden"), "3-1"))
     for rank in (0, 1):
@@ -159,7 +159,17 @@ def test_a_decision_that_every_rank_has_carried_out_is_not_said_again() -> None:
     for rank in (0, 1):
         coordinator.on_heartbeat(heartbeat(rank, 20, applied=1), 0)
 
-    assert coordinator.on_history_lost([], EMPTY, 0).decisions == []
+    assert coordinator.on_history_lost([], EMPTY, 0, again=True).decisions == []
+
+
+def test_nothing_is_said_again_where_the_decisions_are_there() -> None:
+    """One who began since would take it for its own, and its step has gone by."""
+    coordinator = with_roster()
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    proposed(coordinator)
+    commit_of(coordinator, vote(0), vote(1))
+
+    assert coordinator.on_history_lost([], EMPTY, 0, again=False).decisions == []
 
 
 def test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort() -> None:
@@ -176,7 +186,7 @@ def test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort
     abort, _ = coordinator.tick(5 * S).decisions
 
     assert isinstance(abort, pb.BarrierAbort) and abort.round == 2
-    assert coordinator.on_history_lost([], EMPTY, 5 * S).decisions[:2] == [commit, abort]
+    assert coordinator.on_history_lost([], EMPTY, 5 * S, again=True).decisions[:2] == [commit, abort]
 
 
 def test_a_new_leader_says_again_what_the_one_before_it_has_said_last() -> None:
@@ -191,7 +201,7 @@ def test_a_new_leader_says_again_what_the_one_before_it_has_said_last() -> None:
     for rank in (0, 1):
         coordinator.on_heartbeat(heartbeat(rank, 12), 0)
 
-    assert coordinator.on_history_lost([], EMPTY, 0).decisions == [commit, abort]
+    assert coordinator.on_history_lost([], EMPTY, 0, again=True).decisions == [commit, abort]
 
 
 def test_a_new_leader_says_again_also_what_it_found_without_the_proposal_before_it() -> None:
@@ -203,7 +213,7 @@ def test_a_new_leader_says_again_also_what_it_found_without_the_proposal_before_
     coordinator.on_heartbeat(heartbeat(0), 0)
     heard_of_one_evicted = coordinator.tick(6 * S).decisions
 
-    assert coordinator.on_history_lost([], EMPTY, 0).decisions == [abort]
+    assert coordinator.on_history_lost([], EMPTY, 0, again=True).decisions == [abort]
     assert heard_of_one_evicted == []
     assert coordinator._roster.names == ()
 

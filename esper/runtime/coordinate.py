@@ -75,7 +75,9 @@ class Coordinates(Protocol):
     def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome: ...
     def pass_over(self, entry: Entry) -> None: ...
     def has_room(self, stream: str) -> bool: ...
-    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int) -> Outcome: ...
+    def on_history_lost(
+        self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int, again: bool
+    ) -> Outcome: ...
     def on_deaf(self, now_ns: int) -> None: ...
     def on_clock_step(self, by_ns: int) -> None: ...
     def tick(self, now_ns: int) -> Outcome: ...
@@ -134,6 +136,7 @@ class Desk:
         said = list(in_force((each for _, each in record), succession))
         self._dissolving.resume(said)
         outcome = self.rule.resume(said)
+        self.rule.on_history_lost((), await self._newest(), self._now_ns(), again=False)  # of which nobody was told yet
         self._token = succession.next_token(self.clock.now_ms())
         self._announce(settlement)
         self._publish(outcome, settlement)
@@ -239,10 +242,12 @@ class Desk:
         for entry in gone:
             del self._held[entry]
         settlement = Settlement()
-        newest = {name: await tail.newest_id(self.outbox.redis, self._key(name)) for name in COMMANDS}
-        outcome = self.rule.on_history_lost(gone, newest, self._now_ns())
+        outcome = self.rule.on_history_lost(gone, await self._newest(), self._now_ns(), again=found != "in part")
         self._publish(outcome, settlement)
         await self.windows.insist(settlement)
+
+    async def _newest(self) -> dict[str, str]:
+        return {name: await tail.newest_id(self.outbox.redis, self._key(name)) for name in COMMANDS}
 
     async def _is_there(self, entry: Entry) -> bool:
         name, entry_id = entry
@@ -301,7 +306,7 @@ class Desk:
         if token > self._token:
             self._token = token + 1
             self._announce(settlement)
-            self._publish(self.rule.on_history_lost((), {}, self._now_ns()), settlement)
+            self._publish(self.rule.on_history_lost((), {}, self._now_ns(), again=True), settlement)
 
     def _publish(self, outcome: Outcome, settlement: Settlement) -> None:
         for decision in outcome.decisions:

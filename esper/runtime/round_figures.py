@@ -61,8 +61,8 @@ class CountedRule(Collector):
     def has_room(self, stream: str) -> bool:
         return self.rule.has_room(stream)
 
-    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int) -> Outcome:
-        return self._counted(self.rule.on_history_lost(gone, newest, now_ns))
+    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int, again: bool) -> Outcome:
+        return self._counted(self.rule.on_history_lost(gone, newest, now_ns, again=again))
 
     def on_deaf(self, now_ns: int) -> None:
         self.rule.on_deaf(now_ns)

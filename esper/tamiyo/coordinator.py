@@ -149,8 +149,8 @@ class Coordinator:
         """Whether more of this stream may be taken in: commands wait here for as long as no round judges them."""
         return self._docket.has_room(stream)
 
-    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int) -> Outcome:
-        """Redis has lost these entries, and what was decided: say that once more if need be, and end the open round.
+    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int, again: bool) -> Outcome:
+        """Redis has lost these entries, and, if `again`, what was decided: say that once more. The open round ends.
 
         A command among them is refused by name: a rank that has not read it never will. `newest`: the last entry that
         each log still has. What was judged up to there comes again, and is not judged again; what is added, is.
@@ -160,7 +160,7 @@ class Coordinator:
         self._votes = [entry for entry in self._votes if entry not in gone]
         lost = RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis")
         outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._docket.lose(gone)]
-        outcome.decisions += self._last_said.again(self._roster)
+        outcome.decisions += self._last_said.again(self._roster) if again else []
         if self.barrier is not None and self.barrier.is_open:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "Redis lost its history", outcome)
         return outcome

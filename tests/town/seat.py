@@ -56,6 +56,7 @@ class Seat:
         self.again = {name: list(self.logs[name].left(GROUP)) for name in LOGS}
         said: list[Said] = list(self.logs["decisions"].entries.values())
         outcome = self.rule.resume(in_force(said, succession))
+        self.rule.on_history_lost((), self._newest(), self.now_ns, again=False)
         self.token = succession.next_token(self.now_ns // MS)
         self._announce()
         self.settle(outcome)
@@ -70,12 +71,14 @@ class Seat:
             self.claim_again()
 
     def claim_again(self) -> None:
-        self.lost = ""
+        found, self.lost = self.lost, ""
         gone = {(name, at) for name, at in self.held if _number(at) not in self.logs[name].entries}
         self.held -= gone
         self.stored_met = set(self.met)
-        newest = {name: f"{max(self.logs[name].entries, default=0)}-0" for name in ("commands", "optimizer")}
-        self._publish(self.rule.on_history_lost(gone, newest, self.now_ns))
+        self._publish(self.rule.on_history_lost(gone, self._newest(), self.now_ns, again=bool(found)))
+
+    def _newest(self) -> dict[str, str]:
+        return {name: f"{max(self.logs[name].entries, default=0)}-0" for name in ("commands", "optimizer")}
 
     def _publish(self, outcome: Outcome) -> None:
         for decision in outcome.decisions:
@@ -161,7 +164,7 @@ class Seat:
         if token > self.token:
             self.token = token + 1
             self._announce()
-            self._publish(self.rule.on_history_lost((), {}, self.now_ns))
+            self._publish(self.rule.on_history_lost((), {}, self.now_ns, again=True))
 
     def _settle_what_was_met(self) -> None:
         if self.lost:

@@ -6,6 +6,20 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a_new_leader_counts_as_judged_what_its_log_has_lost",
+        "esper/runtime/coordinate.py",
+        "self.rule.on_history_lost((), await self._newest(), self._now_ns(), again=False)",
+        "pass",
+        ("tests/test_coordinator_lost.py::test_what_is_added_to_a_log_that_is_gone_is_judged_by_the_next_leader_too",),
+    ),
+    Mutant(
+        "what_was_decided_is_said_again_though_it_is_there",
+        "esper/tamiyo/coordinator.py",
+        "self._last_said.again(self._roster) if again else []",
+        "self._last_said.again(self._roster)",
+        ("tests/test_rounds_lost.py::test_nothing_is_said_again_where_the_decisions_are_there",),
+    ),
+    Mutant(
         "a_stream_that_is_gone_alone_is_not_missed",
         "esper/runtime/coordinate.py",
         'await self._recover("in part")',

@@ -20,7 +20,7 @@ from esper.doctor.machine import least_quota, machine_facts, quota_of
 from esper.doctor.machine_checks import machine_findings
 from esper.doctor.run_checks import rights_finding, role_of, stream_findings
 from esper.doctor.server import server_facts
-from esper.doctor.server_checks import arrival, server_findings
+from esper.doctor.server_checks import arrival, server_findings, shut_out, unreachable
 from esper.leyline.kinds import Role
 from esper.runtime.findings import Finding
 from tests.scripted import ScriptedRun
@@ -118,6 +118,16 @@ def test_a_machine_is_judged_by_each_of_its_facts(facts: dict[str, Any], check: 
 )
 def test_a_server_is_judged_by_each_of_its_facts(facts: dict[str, Any], found: dict[str, str]) -> None:
     assert ill(server_findings(replace(SERVER, **facts))) == found
+
+
+def test_what_a_server_that_is_not_reached_was_expected_to_be_is_said_once() -> None:
+    tls = unreachable("Redis at redis://there:1 speaks TLS; expected a URL that begins with rediss://")
+    away = unreachable("Redis at redis://there:1 cannot be reached: no answer in time")
+    shut = shut_out("Redis at redis://there:1 refuses us: Authentication required; expected a password")
+
+    assert (tls.met, tls.expected) == ("Redis at redis://there:1 speaks TLS", "a URL that begins with rediss://")
+    assert away.expected == "a Redis that answers"
+    assert (shut.met.endswith("required"), shut.expected) == (True, "a user who is let in")
 
 
 @pytest.mark.parametrize(

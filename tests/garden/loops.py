@@ -203,12 +203,8 @@ class Loop:
     def _update(self, event: str) -> None:
         if event != "forgets":
             if self.scaler is not None:
-                if self.manner.clips:
-                    self.scaler.unscale_(self.optimizer)
-                    self._clip()
                 if any(each.grad is not None for each in self._parameters()):
-                    self.scaler.step(self.optimizer)
-                    self.scaler.update()
+                    self._step_scaled(self.scaler)
             else:
                 if self.manner.clips:
                     self._clip()
@@ -216,6 +212,13 @@ class Loop:
             if self.scheduler is not None:
                 self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
+
+    def _step_scaled(self, scaler: torch.amp.GradScaler) -> None:
+        if self.manner.clips:
+            scaler.unscale_(self.optimizer)
+            self._clip()
+        scaler.step(self.optimizer)
+        scaler.update()
 
     def _parameters(self) -> list[Tensor]:
         return [each for group in self.optimizer.param_groups for each in group["params"]]

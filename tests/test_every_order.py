@@ -17,7 +17,7 @@ READ_FIRST = ("commands", "decisions", "decisions")
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_in_any_order_all_ends_as_it_is_to(script: str) -> None:
-    """All 1,650,000 of them: `python -m tests.simulation.every_order`, which takes more than an hour."""
+    """All 2,080,000 of them: `python -m tests.simulation.every_order`, which takes more than an hour."""
     dice = Random(script)
     with capture_logs():
         told = [(case, how) for case in (drawn(script, dice) for _ in range(NUM_DRAWN)) if (how := parts(case))]

@@ -86,7 +86,7 @@ class Logs:
         """One call: acknowledged, and what was met is on record."""
         for (stream, _, _), ids in settlement.acks.items():
             for entry_id in ids:
-                del self.pending[stream][entry_id]
+                self.pending[stream].pop(entry_id, None)  # its group may be gone
         for write in settlement.writes:
             self.receipts.append(pb.CommandReceipt.FromString(write.fields[FIELD]))
         for log, guard in guards.items():
@@ -160,6 +160,11 @@ class Life:
         for answer in self.boundary.again.values():
             if answer is not None:
                 self.answer(answer)
+
+    def lose_groups(self) -> None:
+        """They are destroyed, and made again at the beginning of their logs."""
+        self.logs.read, self.logs.pending = dict.fromkeys(LOGS, 0), {log: {} for log in LOGS}
+        self.again = {log: [] for log in LOGS}
 
     def recaller(self) -> Recaller:
         return Recaller(cast(Redis, self.logs), RUN, ME, {log: _opener(log, None) for log in LOGS}, Standing())

@@ -210,6 +210,7 @@ class Town(Seat):
         self.num_begun += 1
         size = self.num if self.is_group else 1
         trainer = self.trainers[number] = Trainer(self, number, self.num_begun, size, step)
+        self.asked = {each: tuple(set(roster) - {trainer.name}) for each, roster in self.asked.items()}  # was another
         trainer.beat()
 
     def excuse(self) -> None:

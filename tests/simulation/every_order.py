@@ -57,7 +57,8 @@ class Case:
     """One order of arrival, and what befalls the rank before its entry number `at`, if anything does.
 
     "unsettled": the runtime dies before that entry is settled. "destroyed": its groups are gone, and made anew. A
-    trainer that begins anew, or resumes, finds `began` decisions; its runtime dies once more before entry number `again`.
+    trainer that begins anew, or resumes, finds `began` decisions; its runtime dies once more before entry number
+    `again`.
     """
 
     script: str

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from secrets import token_bytes
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -32,8 +33,8 @@ from esper.tolaria.states import TrainingStates
 from esper.tolaria.steering import Steering
 from tests.pruning_kit import APPLIED, lift, mask, response
 from tests.rounds import waiting
-from tests.seed_kit import Host, batch, loss_of, new_host
-from tests.session_kit import order, train, unsteered
+from tests.seed_kit import Host, Op, batch, loss_of, new_host, optimizer_of
+from tests.session_kit import on_seed, order, train, unsteered
 
 UNMEASURED = KasminaCheckpointPruningConfig(importance_every=0)
 MEASURED = KasminaCheckpointPruningConfig(check_every=1)
@@ -245,3 +246,23 @@ def test_closing_a_session_removes_what_pruning_put_into_the_model() -> None:
 
     assert not host.head._forward_hooks
     assert pruned_rows(host.head) == [1]
+
+
+@pytest.mark.parametrize("rests", [False, True], ids=["before", "after the site was seen"])
+def test_a_seed_joins_a_masked_site_behind_its_mask_whenever_that_came(rests: bool) -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "head")
+    if rests:  # its slot has taken its hook off by then
+        train(run, host, 3)
+    assert not run.pruning.apply(response(mask("head.weight", [0], 3)), run.step_number).reason
+    train(run, host, 1)
+    order(
+        run,
+        on_seed(Op.SEED_OP_GERMINATE, site="head", blueprint_id="norm"),
+        on_seed(Op.SEED_OP_START_TRAINING),
+    )
+
+    train(run, host, 2)
+
+    shift = dict(run.executor.seeds["s0"].trainable())["shift"]
+    assert shift.ne(0).tolist() == [True] * 3  # the pruned channel too: the mask is on what the host gives

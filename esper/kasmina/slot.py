@@ -109,7 +109,8 @@ class Slot:
         if self._handle is None or self.hooked:
             return
         hooks, own = self.module._forward_hooks, self._handle.id
-        behind = [key for key in hooks if key not in self._ahead and key > own]
+        came = [key for key in hooks if key not in self._ahead and key > own]
+        behind = [key for key in came if not getattr(hooks[key], "precedes_seeds", False)]  # as gates of masks do
         hooks[own] = Hook(self)
         self.module._forward_hooks_with_kwargs[own] = True
         for key in behind:

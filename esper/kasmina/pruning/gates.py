@@ -19,6 +19,8 @@ class ChannelGate:
     A choice and not a product, as 0 * inf is NaN. The mask is changed in place, so that compiled code stays.
     """
 
+    precedes_seeds = True
+
     def __init__(self, kept: Tensor, trailing: int) -> None:
         self.kept = kept.reshape(-1, *(1,) * trailing)
 
@@ -38,6 +40,8 @@ class HeadGate:
 
 class LayerGate:
     """Zeroes the first tensor of what a module gives, and so all that flows back into it."""
+
+    precedes_seeds = True
 
     def __init__(self, kept: Tensor) -> None:
         self.kept = kept

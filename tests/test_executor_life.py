@@ -150,6 +150,19 @@ def test_a_useless_seed_is_culled_at_g4() -> None:
     assert history(bench)[-3:] == [("PROBATIONARY", 5, False), ("CULLED", 0, True), ("EMBARGOED", 0, True)]
 
 
+def test_a_seed_whose_cull_is_asked_for_does_not_become_part_of_the_host() -> None:
+    bench = Bench()
+    bench.train(20)
+    bench.raise_seed("PROBATIONARY", "body", "mlp")
+    bench.train(60)
+    bench.executor.seeds["s0"].complain(Reason.REASON_BREAKER_OPEN, "its code raised")
+
+    outcome = bench.do(Op.SEED_OP_FOSSILIZE)
+
+    assert (outcome.status, outcome.culled, bench.stage()) == (FAILED, True, "EMBARGOED")
+    assert outcome.detail == "complaints is 1, expected 0"
+
+
 def test_too_few_examples_fail_g4() -> None:
     bench = Bench(holdout=held_out(1))
     bench.raise_seed("PROBATIONARY")

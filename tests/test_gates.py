@@ -26,7 +26,7 @@ PASSING: list[Evidence] = [
     GradientEvidence(50.0, 0.9, 0.8, -0.01, 0.5, 0.1, 0.0),
     StabilityEvidence(0.0, 0.0, 0.1, 0.0, 1.0),
     InterfaceEvidence(0.0, 9.0, 2.0, 0.1),
-    ImpactEvidence(512.0, 0.02, 0.01, 0.03, look=1),
+    ImpactEvidence(512.0, 0.02, 0.01, 0.03, look=1, complaints=0.0),
     ResetEvidence(0.0, 0.0, 0.0, 0.0, 0.0),
 ]
 BAD: list[tuple[int, str, float]] = [
@@ -61,6 +61,7 @@ BAD: list[tuple[int, str, float]] = [
     (4, "examples", 255.0),
     (4, "low", 0.0),
     (4, "mean", NAN),
+    (4, "complaints", 0.5),
     (5, "seeds", 1.0),
     (5, "optimizers", 1.0),
     (5, "hooks", 1.0),
@@ -109,7 +110,7 @@ def test_an_unmeasured_value_fails_its_gate(gate: int) -> None:
     ],
 )
 def test_an_inconclusive_look_holds_until_the_last_one(look: int, low: float, high: float, hopeless: bool) -> None:
-    result = judge(ImpactEvidence(512.0, (low + high) / 2, low, high, look), CONFIG)
+    result = judge(ImpactEvidence(512.0, (low + high) / 2, low, high, look, 0.0), CONFIG)
 
     assert not result.passed
     assert result.hopeless == hopeless

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 import torch
+from numpy.random import mtrand
 from torch import Tensor, nn
 
+from esper.kasmina.evidence import Generators
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason, equal
 
@@ -121,6 +123,16 @@ def test_a_blueprint_that_draws_from_the_global_generator_fails_g0() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.fixture(params=[np.random.MT19937, np.random.PCG64, np.random.Philox])
+def numpys_generator(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The global one is of this kind."""
+    before = mtrand.get_bit_generator()
+    mtrand.set_bit_generator(request.param(1))
+    yield
+    mtrand.set_bit_generator(before)
+
+
+@pytest.mark.usefixtures("numpys_generator")
 def test_a_blueprint_that_draws_from_numpys_generator_fails_g0() -> None:
     def build(module: nn.Module, i: torch.Size, o: torch.Size, parameters: Mapping[str, float]) -> nn.Module:
         np.random.rand()
@@ -133,6 +145,16 @@ def test_a_blueprint_that_draws_from_numpys_generator_fails_g0() -> None:
     outcome = bench.germinate(blueprint="odd")
 
     assert outcome.detail == "draws is 1, expected 0"
+    assert str(np.random.get_state(legacy=False)) == before
+
+
+@pytest.mark.usefixtures("numpys_generator")
+def test_a_draw_of_what_numpy_has_in_store_is_seen() -> None:
+    np.random.randn()  # makes two numbers, and keeps the second
+    generators, before = Generators(nn.Linear(1, 1)), str(np.random.get_state(legacy=False))
+    np.random.randn()
+
+    assert generators.put_back()
     assert str(np.random.get_state(legacy=False)) == before
 
 

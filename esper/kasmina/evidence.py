@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -193,7 +194,7 @@ class Generators:
         self._devices = cuda_devices(model)
         self._torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
         self._python = random.getstate()
-        self._numpy = np.random.get_state(legacy=False)
+        self._numpy = _numpy_state()
 
     def put_back(self) -> bool:
         """Whether any had moved."""
@@ -205,11 +206,7 @@ class Generators:
     def _moved(self) -> bool:
         now = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
         same = all(torch.equal(a, b) for a, b in zip(self._torch, now, strict=True))
-        return not same or self._python != random.getstate() or self._numpy_moved()
-
-    def _numpy_moved(self) -> bool:
-        then, now = self._numpy["state"], np.random.get_state(legacy=False)["state"]
-        return bool(then["pos"] != now["pos"] or (then["key"] != now["key"]).any())
+        return not same or self._python != random.getstate() or _numbers(self._numpy) != _numbers(_numpy_state())
 
     def _put_back(self) -> None:
         torch.set_rng_state(self._torch[0])
@@ -217,3 +214,15 @@ class Generators:
             torch.cuda.set_rng_state(state, device)
         random.setstate(self._python)
         np.random.set_state(self._numpy)
+
+
+def _numpy_state() -> dict[str, Any]:
+    state = np.random.get_state(legacy=False)
+    assert isinstance(state, dict)  # as asked for
+    return state
+
+
+def _numbers(state: Mapping[str, Any]) -> dict[str, object]:
+    """All of a state of whichever generator of numpy's: one draw of randn() may move no more than what is cached."""
+    flat = {**state, "state": None, **state["state"]}
+    return {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in flat.items()}

@@ -9,9 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from structlog.testing import capture_logs
 
 from tests.garden.life import Life
+from tests.garden.marks import differing
 from tests.garden.plan import Plan
 
 SEEDS = (58, 620, 3013)
@@ -34,3 +36,10 @@ def test_a_life_is_the_same_each_time(tmp_path: Path) -> None:
     one, other = lived(7, tmp_path / "one"), lived(7, tmp_path / "other")
 
     assert [stage.sums for stage in one.course.stages] == [stage.sums for stage in other.course.stages]
+
+
+def test_what_is_no_number_is_told_from_a_number() -> None:
+    values = {"a": torch.tensor([1.0, float("nan")])}
+
+    assert not differing(values, {"a": torch.tensor([1.0, float("nan")])})
+    assert differing(values, {"a": torch.tensor([1.0, 0.0])}) == ["a"]

@@ -47,7 +47,7 @@ class Life:
         self._is_eager = dice.choice([0.3, 0.6, 1.0])
 
     def live(self) -> None:
-        """AssertionError: something is not as it must be."""
+        """Wrong where something is not as it must be."""
         for number in range(1, self.plan.num_steps + 1):
             if not self._again:
                 self._go_back_and_again()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from esper.errors import RefusedError
-from esper.leyline import contracts as pb
+from esper.leyline import contracts as pb, validate_rounds
+from esper.leyline.validate_rounds import MOST, MOST_GENERATION
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.docket import MOST_WAITING
 from tests.rounds import germinate, heartbeat, opened, rollback, train, vote
@@ -65,6 +66,25 @@ def test_it_goes_on_above_a_generation_that_ranks_have_met_by_a_clock_ahead() ->
         coordinator.on_heartbeat(beat, 1_699_990_000 * S)
 
     assert proposed(coordinator, 1_699_990_000 * S).roster_generation == 1_700_000_002
+
+
+def test_it_goes_on_above_the_most_that_ranks_may_say_that_they_have_met() -> None:
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([])
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+
+    for rank in (0, 1):
+        beat = heartbeat(rank, MOST, applied=MOST)
+        beat.lease_token = beat.round_met = MOST
+        beat.roster_generation = MOST_GENERATION
+        validate_rounds.heartbeat(beat)
+        coordinator.on_heartbeat(beat, 1_700_000_000 * S)
+    later = proposed(coordinator, 1_700_000_000 * S)
+    votes = [vote(rank, MOST, number=later.round, generation=later.roster_generation) for rank in (0, 1)]
+    commit, _ = commit_of(coordinator, *votes)
+
+    assert (later.round, later.roster_generation) == (MOST + 1_001, MOST_GENERATION + 1)
+    assert (commit.round, commit.effective_step) == (MOST + 1_001, MOST + 8)
 
 
 def test_it_goes_on_above_a_round_of_which_the_end_alone_is_on_record() -> None:

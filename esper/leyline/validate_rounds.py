@@ -11,8 +11,9 @@ from esper.leyline.validate_pruning import pruning_request
 NUM_WORKERS = 4096
 NUM_POSITIONS = 16
 NUM_COMMANDS = 4096
-MOST_TOKEN = 2**63
-"""A leader goes above what a rank says that it has met."""
+MOST = 2**63
+MOST_GENERATION = 2**32 - 2**16
+"""A leader goes above what a rank says that it has met, and does not end of a number that has no room in its field."""
 _STREAMS = ("commands", "optimizer")
 
 
@@ -23,7 +24,9 @@ def heartbeat(message: pb.Heartbeat) -> None:
     bounds.at_least("world_size", message.world_size, 1)
     if message.rank >= message.world_size:
         raise bounds.refuse("rank", message.rank, f"below world_size {message.world_size}")
-    bounds.at_most("lease_token", message.lease_token, MOST_TOKEN)
+    for name in ("step", "lease_token", "round_applied", "round_met"):
+        bounds.at_most(name, getattr(message, name), MOST)
+    bounds.at_most("roster_generation", message.roster_generation, MOST_GENERATION)
     bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
     seed_states(message.seeds)
     bounds.count("sites", message.sites, bounds.NUM_SEEDS)
@@ -42,6 +45,8 @@ def barrier_vote(message: pb.BarrierVote) -> None:
     """A worker's promise in one round."""
     _round(message.round)
     bounds.name("worker", message.worker)
+    for name in ("step", "held_step"):
+        bounds.at_most(name, getattr(message, name), MOST)
     bounds.digest("parameter_digest", message.parameter_digest, optional=True)
     bounds.digest("gradient_digest", message.gradient_digest, optional=True)
     seed_states(message.seeds)

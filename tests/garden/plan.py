@@ -11,7 +11,6 @@ from esper.leyline import contracts as pb
 from tests.garden.hosts import KINDS
 from tests.garden.loops import Manner
 from tests.garden.odd import ALL
-from tests.garden.orders import SEEDS
 from tests.session_kit import Command
 from tests.site_kit import OPEN
 
@@ -65,6 +64,3 @@ class Act:
     @property
     def has_order(self) -> bool:
         return bool(self.commands or self.requests or self.snapshot or self.goes_back)
-
-
-__all__ = ["SEEDS", "Act", "Plan"]

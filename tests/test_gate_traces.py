@@ -167,6 +167,15 @@ def test_what_differs_is_counted_over_all_tensors_and_nan_is_nan() -> None:
     assert num_differing(one, other) == 2
 
 
+def test_a_tensor_of_another_form_or_without_a_counterpart_differs() -> None:
+    one = [torch.ones(2)]
+
+    assert num_differing(one, [*one, *one]) == 1
+    assert num_differing([*one, *one], one) == 1
+    assert num_differing(one, [torch.ones(3)]) == 1
+    assert num_differing(one, [torch.ones(2, dtype=torch.float64)]) == 1
+
+
 def test_a_census_counts_what_was_added_and_leaves_the_rest() -> None:
     host = new_host()
     host.body.register_forward_hook(eavesdrop)

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap, zip_longest
 from typing import Any
 
 import numpy as np
@@ -172,9 +173,17 @@ def _packed(values: Sequence[Value], device: torch.device) -> Tensor:
 
 
 def num_differing(output: object, other: object) -> float:
-    """Elements that are not the same in both, of all tensors in two outputs of one form; nan is the same as nan."""
-    pairs = zip(tensors_in(output), tensors_in(other), strict=True)
-    return sum(float((~torch.isclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)).sum()) for a, b in pairs)
+    """Elements that are not the same in both, of all tensors in two outputs; nan is the same as nan.
+
+    One that the other has in another form, or not at all, as where a host gives what it has gathered, counts as one.
+    """
+    return sum(starmap(_num_differing, zip_longest(tensors_in(output), tensors_in(other))))
+
+
+def _num_differing(one: Tensor | None, other: Tensor | None) -> float:
+    if one is None or other is None or (one.shape, one.dtype) != (other.shape, other.dtype):
+        return 1.0
+    return float((~torch.isclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)).sum())
 
 
 def _touched(shape: SiteShape | None, slot: Slot) -> float | None:

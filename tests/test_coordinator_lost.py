@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 
 from esper.bus import names
-from esper.bus.delivery import Delivery
-from esper.bus.inbox import Inbox
-from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
 from esper.runtime.coordinate import Desk
@@ -57,28 +54,6 @@ async def test_a_command_published_after_history_is_lost_is_judged_by_the_same_c
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
 
 
-@pytest.mark.parametrize("falls_back", [False, True], ids=["all is lost", "Redis falls back"])
-async def test_no_commit_names_a_command_that_was_lost_before_the_last_vote(run: Run, falls_back: bool) -> None:
-    """A rank that has not read it would find it on no log, and end."""
-    coordinating, before = await run.coordinator(), await stored(run)
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    [lost] = await run.put("commands", germinate())
-    await step_until_idle(coordinating)
-    await run.put("votes", vote(0))
-    await step_until_idle(coordinating)
-
-    if falls_back:
-        await fall_back(run, before)
-        interrupted(coordinating)
-    else:
-        await lose_history(run)
-    await run.put("votes", vote(1))
-    await coordinating.step(await read_on(coordinating.inboxes["votes"]))
-
-    assert await run.receipts() == [("s0-1", lost, "CANCELLED")]
-    assert [decided for decided in await run.decisions() if "Commit" in decided] == []
-
-
 async def test_what_was_seen_before_history_was_lost_is_refused_after_it_and_after_a_restart(run: Run) -> None:
     coordinating = await run.coordinator()
     sealed = run.sealers["commands"].seal(germinate())
@@ -118,51 +93,6 @@ async def test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_it
     assert await run.decisions() == ["Proposal 1", "Commit 1"]
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
     assert await run.redis.xlen(names.key(run.run_id, "commands")) == 1
-
-
-async def test_a_command_whose_stream_is_deleted_is_refused_and_those_after_it_are_judged(run: Run) -> None:
-    """Though all else is there, and they are added by a clock behind."""
-    coordinating = await run.coordinator()
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    [judged] = await run.put("commands", germinate("s0"))
-    await step_until_idle(coordinating)
-    await run.put("votes", vote(0), vote(1))
-    [lost] = await run.put("commands", germinate("s1", site="hidden"))
-    await step_until_idle(coordinating)
-
-    await run.redis.delete(names.key(run.run_id, "commands"))
-    await notice(coordinating, "commands")
-    behind = f"{entry_ms(judged) - 3_000}-0"
-    sealed = run.sealers["commands"].seal(germinate("s2", site="hidden"))
-    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), behind, "m", sealed)
-    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
-    await step_until_idle(coordinating)
-    number = (await run.decisions())[-1].split()[-1]
-    await run.put("votes", *[vote(rank, 20, number=int(number)) for rank in (0, 1)])
-    await step_until_idle(coordinating)
-
-    assert await run.receipts() == [("s0-1", judged, "NONE"), ("s1-1", lost, "CANCELLED"), ("s2-1", behind, "NONE")]
-    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
-
-
-async def test_what_is_added_to_a_log_that_is_gone_is_judged_by_the_next_leader_too(run: Run) -> None:
-    first = await run.coordinator()
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    [judged] = await run.put("commands", germinate("s0"))
-    await step_until_idle(first)
-    await run.put("votes", vote(0), vote(1))
-    await step_until_idle(first)
-
-    await run.redis.delete(names.key(run.run_id, "commands"))
-    second = await run.coordinator()
-    behind = f"{entry_ms(judged) - 3_000}-0"
-    sealed = run.sealers["commands"].seal(germinate("s1", site="hidden"))
-    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), behind, "m", sealed)
-    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
-    await step_until_idle(second)
-
-    assert (await run.decisions())[-1].startswith("Proposal")
-    assert await run.receipts() == [("s0-1", judged, "NONE")]
 
 
 async def test_what_was_judged_is_not_judged_again_where_the_windows_and_a_group_are_gone(run: Run) -> None:
@@ -287,17 +217,6 @@ async def waits(desk: Desk) -> bool:
 
 async def is_held_back(desk: Desk) -> bool:
     return desk.inboxes["commands"].held_back
-
-
-async def read_on(inbox: Inbox) -> list[Delivery]:
-    """What comes to a reader that has made its group long ago."""
-    return [delivery async for batch in inbox.batches(until_idle=True) for delivery in batch]
-
-
-def interrupted(desk: Desk) -> None:
-    """As each reader is where the server ends."""
-    for inbox in desk.inboxes.values():
-        inbox.consumer._interrupted()
 
 
 async def is_at_work(run: Run, desk: Desk) -> bool:

@@ -25,7 +25,7 @@ from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Succession, in_force
 from esper.runtime.arrivals import Arrivals
 from esper.runtime.dissolving import Dissolving, Parting
-from esper.runtime.ending import end
+from esper.runtime.ending import end, raise_first
 from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.lookback import newest_said
 from esper.runtime.missing import Missing
@@ -118,6 +118,7 @@ class Desk:
     _arrivals: Arrivals = field(default_factory=Arrivals)
     _is_ending: bool = False
     _breaks: tuple[int, int] = (0, 0)
+    _is_in_doubt: bool = False  # whether what comes with a step may have been read before Redis lost it
 
     def __post_init__(self) -> None:
         self.windows = Windows(self._key(f"windows:{GROUP}"), self.outbox, self.seals.guards, self.missing)
@@ -188,6 +189,7 @@ class Desk:
         now_ns = self._now_ns()
         for delivery in deliveries:
             self._answer(delivery, settlement, now_ns)
+        await self._look_for_what_is_in_doubt()
         if not settlement.empty or self._is_tick_due(kinds):
             self._tick_at_s = time.monotonic() + TICK_S
             ticked = self.rule.tick(self._now_ns())
@@ -208,8 +210,15 @@ class Desk:
         breaks = sum(inbox.num_breaks for inbox in inboxes), sum(inbox.num_history_lost for inbox in inboxes)
         if breaks != self._breaks:
             (_, before), self._breaks = self._breaks, breaks
+            self._is_in_doubt = True
             if await self._insist(Settlement(), renew=True) == "whole" and breaks[1] != before:
                 await self._recover("in part")
+
+    async def _look_for_what_is_in_doubt(self) -> None:
+        """What was read before Redis lost it, and came here only behind that."""
+        is_in_doubt, self._is_in_doubt = self._is_in_doubt, False
+        if is_in_doubt and await self._gone():
+            await self._recover("in part")
 
     async def _insist(self, settlement: Settlement, *, renew: bool) -> Found:
         found = await self.windows.insist(settlement, renew=renew)
@@ -235,9 +244,8 @@ class Desk:
         self._stepped_at_s = now_s
 
     async def _recover(self, found: Found | Literal["in part"]) -> None:
-        """Redis fell back or began anew, or one stream or group did: let go of what it has lost, and say what those
-        who read it should know."""
-        gone = {entry for entry in self._held if not await self._is_there(entry)}
+        """Redis fell back or began anew, all or in part: let go of what it has lost, and tell those who read it."""
+        self._is_in_doubt, gone = True, await self._gone()
         log.warning("run.claimed_again", found=found, num_entries=len(gone))
         for entry in gone:
             del self._held[entry]
@@ -249,9 +257,10 @@ class Desk:
     async def _newest(self) -> dict[str, str]:
         return {name: await tail.newest_id(self.outbox.redis, self._key(name)) for name in COMMANDS}
 
-    async def _is_there(self, entry: Entry) -> bool:
-        name, entry_id = entry
-        return bool(await self.outbox.redis.xrange(self._key(name), entry_id, entry_id))
+    async def _gone(self) -> set[Entry]:
+        """What is in hand, and no longer in Redis."""
+        xrange = self.outbox.redis.xrange
+        return {(name, at) for name, at in self._held if not await xrange(self._key(name), at, at)}
 
     def _answer(self, delivery: Delivery, settlement: Settlement, now_ns: int) -> None:
         name = self._logs[delivery.stream]
@@ -339,10 +348,3 @@ class Desk:
 
     def _now_ns(self) -> int:
         return self.clock.now_ms() * 1_000_000
-
-
-def raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Raise what ended one of them, if any has ended."""
-    for task in tasks:
-        if task.done():
-            task.result()

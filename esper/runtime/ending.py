@@ -35,14 +35,19 @@ async def end(tasks: Iterable[asyncio.Task[Any]], again_s: float = AGAIN_S) -> N
             log.debug("task.failed", task=task.get_name(), why=str(error))
 
 
+def raise_first(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Raise what ended one of them, if any has ended."""
+    for task in tasks:
+        if task.done():
+            task.result()
+
+
 async def along(work: Coroutine[object, object, T], beside: Collection[asyncio.Task[Any]]) -> T:
     """Do this work; the first of the tasks beside it to end ends the work too, and its error is raised here."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task, *beside], return_when=asyncio.FIRST_COMPLETED)
-        for each in beside:
-            if each.done():
-                each.result()
+        raise_first(beside)
         return await task
     finally:
         await end([task])
@@ -53,9 +58,7 @@ async def first_of(*works: Coroutine[object, object, object]) -> None:
     tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()
+        raise_first(tasks)
     finally:
         await end(tasks)
 

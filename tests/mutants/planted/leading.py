@@ -10,7 +10,7 @@ MUTANTS = (
         "esper/runtime/coordinate.py",
         "self.rule.on_history_lost((), await self._newest(), self._now_ns(), again=False)",
         "pass",
-        ("tests/test_coordinator_lost.py::test_what_is_added_to_a_log_that_is_gone_is_judged_by_the_next_leader_too",),
+        ("tests/test_commands_lost.py::test_what_is_added_to_a_log_that_is_gone_is_judged_by_the_next_leader_too",),
     ),
     Mutant(
         "what_was_decided_is_said_again_though_it_is_there",
@@ -22,12 +22,19 @@ MUTANTS = (
     Mutant(
         "a_stream_that_is_gone_alone_is_not_missed",
         "esper/runtime/coordinate.py",
-        'await self._recover("in part")',
-        "pass",
+        '                await self._recover("in part")\n',
+        "                pass\n",
         (
-            "tests/test_coordinator_lost.py"
-            "::test_a_command_whose_stream_is_deleted_is_refused_and_those_after_it_are_judged",
+            "tests/test_commands_lost.py"
+            "::test_what_is_added_to_a_log_that_was_deleted_is_judged_though_nothing_was_in_hand",
         ),
+    ),
+    Mutant(
+        "what_was_read_before_a_loss_and_came_behind_it_is_not_looked_for",
+        "esper/runtime/coordinate.py",
+        "        await self._look_for_what_is_in_doubt()\n",
+        "",
+        ("tests/test_commands_lost.py::test_a_command_that_was_read_and_lost_before_it_was_looked_at_is_refused",),
     ),
     Mutant(
         "what_is_added_behind_a_loss_counts_as_judged",
@@ -121,7 +128,7 @@ MUTANTS = (
         "esper/runtime/coordinate.py",
         "        if breaks != self._breaks:\n",
         "        if breaks < (0, 0):\n",
-        ("tests/test_coordinator_lost.py::test_no_commit_names_a_command_that_was_lost_before_the_last_vote",),
+        ("tests/test_commands_lost.py::test_no_commit_names_a_command_that_was_lost_before_the_last_vote",),
     ),
     Mutant(
         "one_that_stands_by_takes_over_from_a_leader_that_remembers_a_lost_history",

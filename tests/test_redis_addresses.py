@@ -9,6 +9,7 @@ import pytest
 from esper.bus import connect
 from esper.bus.addresses import address
 from esper.bus.cluster import key_of
+from esper.bus.credentials import completed, nameless
 from esper.bus.delivery import Delivery
 from esper.bus.protocol import Argument
 from esper.bus.settlement import Settlement
@@ -126,3 +127,26 @@ def test_what_has_one_slot_is_one_call() -> None:
     settlement.reject(Delivery("esper:{a}:votes", "g", "1-0", b"junk", 1, "c"), RefusedError(1, "never right"))
 
     assert settlement.by_slot() == [settlement]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("rediss://h1:6379/0?db=1&ssl_ca_certs=/run/ca.pem", "rediss://h1:6379/0?db=1&ssl_ca_certs=/run/ca.pem"),
+        ("redis://me:secret@h1:6379/0", "redis://h1:6379/0"),
+        ("redis://me:se@cret@h1:6379/0", "redis://h1:6379/0"),
+        ("redis://h1?username=me&password=secret", "redis://h1"),
+        ("unix://me:secret@/run/r@1.sock?db=1&password=secret", "unix:///run/r@1.sock?db=1"),
+    ],
+)
+def test_a_url_without_a_user_names_none(url: str, expected: str) -> None:
+    assert nameless(url) == expected
+
+
+def test_a_password_among_the_options_goes_before_that_of_the_environment() -> None:
+    given = {"ESPER_REDIS_USERNAME": "other", "ESPER_REDIS_PASSWORD": "theirs"}
+
+    url = completed("redis://h1?username=me&password=mine", given)
+
+    settings = connect.writer(url).connection_pool.connection_kwargs
+    assert (settings["username"], settings["password"]) == ("me", "mine")

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from esper.bus.faults import without_password
 from esper.errors import SettingError
 
-PARTS = re.compile(r"(?P<scheme>[a-z+]+://)(?:(?P<user>[^@/?]*)@)?(?P<place>[^?]*)(?:\?(?P<query>.*))?")
+PARTS = re.compile(r"(?P<scheme>[a-z+]+://)(?:(?P<user>[^/?]*)@)?(?P<place>[^?]*)(?:\?(?P<query>.*))?")
 URL, USERNAME, PASSWORD = "ESPER_REDIS_URL", "ESPER_REDIS_USERNAME", "ESPER_REDIS_PASSWORD"
 FILES = {
     "ssl_ca_certs": "ESPER_REDIS_CA",
@@ -19,6 +19,8 @@ FILES = {
     "ssl_keyfile": "ESPER_REDIS_KEY",
 }
 """Option of a URL: the variable that stands for it. All are PEM files; the key has no passphrase."""
+NAMING = ("username", "password")
+"""Options that say who connects, as what stands before an @ does, which goes before them."""
 
 
 def completed(url: str, environment: Mapping[str, str]) -> str:
@@ -26,8 +28,9 @@ def completed(url: str, environment: Mapping[str, str]) -> str:
     found = PARTS.fullmatch(url)
     if found is None:
         return url  # whoever connects says what is wrong with it
-    user = found["user"] if found["user"] is not None else user_of(environment)
-    options = dict(parse_qsl(found["query"] or "", keep_blank_values=True))
+    options, user = dict(parse_qsl(found["query"] or "", keep_blank_values=True)), found["user"]
+    if user is None and "password" not in options:
+        user = user_of(environment)
     told = {option: environment[name] for option, name in FILES.items() if environment.get(name)}
     if told and not found["scheme"].startswith("rediss"):
         name = FILES[next(iter(told))]
@@ -41,9 +44,11 @@ def completed(url: str, environment: Mapping[str, str]) -> str:
 def nameless(url: str) -> str:
     """The same without a user: as somebody reaches the server who gives no name."""
     found = PARTS.fullmatch(url)
-    if found is None or found["user"] is None:
+    if found is None:
         return url
-    return f"{found['scheme']}{found['place']}" + ("" if found["query"] is None else f"?{found['query']}")
+    query = parse_qsl(found["query"] or "", keep_blank_values=True)
+    options = urlencode([(name, value) for name, value in query if name not in NAMING], safe="/")
+    return f"{found['scheme']}{found['place']}{'?' if options else ''}{options}"
 
 
 def user_of(environment: Mapping[str, str]) -> str | None:

@@ -118,6 +118,21 @@ def test_a_compilation_is_waited_for_said_or_not(busy: int, repeated: bool) -> N
     assert not any(run.given_up)
 
 
+def test_a_long_step_is_waited_for_also_where_the_coordinator_could_hear_nobody() -> None:
+    """That excuses whoever is silent: it makes nobody come to a boundary."""
+    run = Run(group=True)
+    run.goes_on(1)
+
+    for _ in range(10 * ROUND_S):
+        run.beat(0)
+        run.beat(MUTE, repeated=True)
+        run.rule.on_deaf(run.now_ns)
+        run.second()
+
+    assert len(run.aborts) >= 9
+    assert not any(run.given_up)
+
+
 def test_where_nobody_votes_nobody_is_given_up_for_that() -> None:
     run = Run(group=False)
 

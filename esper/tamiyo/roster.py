@@ -66,6 +66,7 @@ class Roster:
         """Of a roster, that anybody here has met."""
         self._newest_met: int | None = None  # until the next heartbeat: asked for at each tick
         self._heard_first_ns: int | None = None  # the same
+        self._excused_ns = 0
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
         self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
         self._processes: dict[str, int] = {}  # of those that a log names, until they are heard
@@ -218,8 +219,8 @@ class Roster:
     def excuse(self, now_ns: int) -> None:
         """Nobody could be heard until now: whoever is silent, is so from here on."""
         for member in self._members.values():
-            member.heard_ns = member.spoke_ns = now_ns
-        self._heard_first_ns = None
+            member.heard_ns = now_ns
+        self._heard_first_ns, self._excused_ns = None, now_ns
         self._expected = dict.fromkeys(self._expected, now_ns)
 
     def shift(self, by_ns: int) -> None:
@@ -228,7 +229,7 @@ class Roster:
             member.since_ns, member.heard_ns, member.spoke_ns = (
                 at_ns + by_ns for at_ns in (member.since_ns, member.heard_ns, member.spoke_ns)
             )
-        self._heard_first_ns = None
+        self._heard_first_ns, self._excused_ns = None, self._excused_ns + by_ns
         self._expected = {name: since_ns and since_ns + by_ns for name, since_ns in self._expected.items()}
 
     def hung(self, timeout_ns: int, now_ns: int) -> list[str]:
@@ -285,6 +286,7 @@ class Roster:
 
         Not who said that it would be away, to compile or to evaluate: a round ends for it by its own limit.
         """
+        since_ns = max(since_ns, self._excused_ns)
         heard = {member.worker: member.spoke_ns for member in self._members.values()}
         away = {member.worker for member in self._members.values() if member.is_away}
         workers = [worker for worker in workers if worker not in away]

@@ -37,6 +37,13 @@ MUTANTS = (
         ("tests/test_commands_lost.py::test_a_command_that_was_read_and_lost_before_it_was_looked_at_is_refused",),
     ),
     Mutant(
+        "whom_nobody_could_hear_counts_as_at_its_boundary",
+        "esper/tamiyo/roster.py",
+        "            member.heard_ns = now_ns\n        self._heard",
+        "            member.heard_ns = member.spoke_ns = now_ns\n        self._heard",
+        ("tests/test_mutes.py::test_a_long_step_is_waited_for_also_where_the_coordinator_could_hear_nobody",),
+    ),
+    Mutant(
         "what_is_added_behind_a_loss_counts_as_judged",
         "esper/tamiyo/coordinator.py",
         "        self._docket.fall_back(newest)\n",

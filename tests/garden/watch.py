@@ -99,7 +99,10 @@ class Watch:
 
     def _changes_host(self, order: pb.CommitOrder | None) -> bool:
         # What is masked may be undone by itself.
-        return self._held or (order is not None and any(map(changes_host, order.commands)))
+        if order is None:
+            return self._held
+        folds = any(each.operation == pb.SeedOperation.SEED_OP_FOSSILIZE for each in order.requests)
+        return self._held or folds or any(map(changes_host, order.commands))
 
     def touched(self) -> bool:
         """Whether the host's own training may be another than without Esper."""

@@ -21,7 +21,8 @@ REGION = "region:"
 class Global:
     """Regional aggregates in, global ones and a total out. Knows neither Redis nor a clock: times are handed in.
 
-    A region numbers its aggregates from 1 without a gap, so that what was met before is told by its number alone.
+    A region numbers its aggregates upwards from 1, and leaves numbers out only where its record was lost: what was met
+    before is told by its number alone.
     """
 
     state: TierState

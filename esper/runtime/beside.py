@@ -161,10 +161,8 @@ class Beside:
 
     def _tell(self, messages: list[pb.ToTrainer]) -> None:
         for message in messages:
-            if message.WhichOneof("message") in (
-                "commit",
-                "recalled",
-            ):  # first: whoever keeps the state that it leads to keeps this with it
+            if message.WhichOneof("message") in ("commit", "recalled"):
+                # first: whoever keeps the state that it leads to keeps this with it
                 for fields in in_parts(self.windows.tell()):
                     self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=fields)))
             self.lanes.tell(message)

@@ -20,7 +20,7 @@ from esper.tamiyo.verdicts import commit_of, judged, receipt_of, refusal_of, tak
 from esper.tamiyo.world import World
 
 ROUNDS_UNSEEN = 1_000
-"""Rounds that may have been decided since the newest one that a rank has applied: all of them aborted ones."""
+"""Rounds that may have been decided since the newest one that a rank has met: all of them aborted ones."""
 
 
 class Coordinator:

@@ -101,7 +101,7 @@ class Watch:
         # What is masked may be undone by itself.
         if order is None:
             return self._held
-        folds = any(each.operation == pb.SeedOperation.SEED_OP_FOSSILIZE for each in order.requests)
+        folds = any(each.operation == pb.SeedOperation.SEED_OP_FOSSILIZE for each in order.commit.requests)
         return self._held or folds or any(map(changes_host, order.commands))
 
     def touched(self) -> bool:

@@ -106,3 +106,15 @@ def test_a_trainer_that_has_begun_takes_one_more_order_once() -> None:
         joined.pump()
 
     assert [joined.boundary.due(40) for _ in range(3)] == [ORDER, later, None]
+
+
+def test_one_that_resumed_from_a_checkpoint_of_no_known_place_in_the_log_takes_it_too() -> None:
+    """As of an older version, or kept where no run was named: nothing was recalled."""
+    link = Mortal()
+    joined = exchange(link)
+    joined.begin()
+
+    link.answers = [pb.ToTrainer(recalled=pb.Recalled(orders=[ORDER]))]
+    joined.pump()
+
+    assert joined.boundary.due(40) == ORDER

@@ -77,7 +77,7 @@ class Exchange:
     flush_at: float = 0.0  # monotonic seconds: hand over rows then, at the latest
     windows: dict[str, bytes] = field(default_factory=dict)  # of replay: what the runtimes have met, as they told
     _recalled: list[pb.CommitOrder] = field(default_factory=list)
-    _is_recalled: bool = False
+    _is_recalling: bool = False
     chronicle: Retold | None = None
     is_hurried: bool = False  # a signal ends this process: no runtime is started any more, and no wait is long
     _introduction: pb.ToRuntime | None = None
@@ -122,15 +122,15 @@ class Exchange:
 
         Where it dies of that, the next one is asked. Before `begin`.
         """
-        deadline, asked_of = time.monotonic() + patience_s, 0
-        while self.link is not None and not self._is_recalled and time.monotonic() < deadline:
+        deadline, asked_of, self._is_recalling = time.monotonic() + patience_s, 0, True
+        while self.link is not None and self._is_recalling and time.monotonic() < deadline:
             if (self.link.alive or self._start_anew(self.link)) and self.link.num_starts > asked_of:
                 asked_of = self.link.num_starts
                 self._recalled.clear()  # of what one has found that died of it nobody knows how much is missing
                 self.say(pb.ToRuntime(recall=asked))
             for message in self.link.poll(FLUSH_S):
                 self._hear(message)
-        if self.link is not None and not self._is_recalled:
+        if self.link is not None and self._is_recalling:
             log.error("decisions.not_recalled", after=asked.after, why="the runtime gave no answer")
             return []
         return self._recalled
@@ -226,11 +226,11 @@ class Exchange:
                 self.foreseen.append(message.foreseen)
             case "windows":
                 self._keep(message.windows.fields)
-            case "recalled" if self._is_recalled:
-                self._inherit(message.recalled.orders)
-            case "recalled":
+            case "recalled" if self._is_recalling:
                 self._recalled += message.recalled.orders
-                self._is_recalled = message.recalled.is_last
+                self._is_recalling = not message.recalled.is_last
+            case "recalled":
+                self._inherit(message.recalled.orders)
             case "ready":
                 self._backoff_s = FLUSH_S
             case "failed":

@@ -52,6 +52,16 @@ def test_a_second_bad_look_in_a_row_sends_alpha_to_the_end_of_the_phase_below(st
     assert onward.at(step + 116) == 1.0
 
 
+def test_a_blend_of_no_steps_is_sent_back_too_and_at_its_target_at_once_where_the_loss_is_good_again() -> None:
+    at_once = AlphaSchedule(0.0, 1.0, first_step=10, num_steps=0)
+    held, phase = fed_back(at_once, Phase.HIGH, 20, BAND, worse=True)
+
+    back, phase = fed_back(held, phase, 28, BAND, worse=True)
+    onward, _ = fed_back(back, phase, 36, BAND, worse=False)
+
+    assert (held.at(24), back.at(30), onward.at(36)) == (1.0, pytest.approx(0.68), 1.0)
+
+
 def blending(**changes: object) -> Bench:
     bench = Bench(settings=replace(SETTINGS, **changes), host_lr=0.0)  # type: ignore[arg-type]
     bench.raise_seed("TRAINING")

@@ -36,6 +36,12 @@ def test_a_schedule_reaches_its_target_exactly_and_stays() -> None:
     assert math.isclose(schedule.at(12), 0.45)
 
 
+def test_a_schedule_of_no_steps_is_at_its_start_before_its_step_and_at_its_target_from_there_on() -> None:
+    schedule = AlphaSchedule(0.2, 0.7, first_step=10, num_steps=0)
+
+    assert [schedule.at(step) for step in (8, 9, 10, 11)] == [0.2, 0.2, 0.7, 0.7]
+
+
 def test_the_clip_is_widest_in_the_middle() -> None:
     assert seed_clip(0.5) == 0.1
     assert math.isclose(seed_clip(1.0), 0.1 / 26)

@@ -48,6 +48,8 @@ class AlphaSchedule:
 
     def at(self, step: int) -> float:
         step = step if self.held_since is None else min(step, self.held_since)
+        if step < self.first_step:
+            return self.start
         if step >= self.last_step:
             return self.target
         share = curve_at(self.curve, (step - self.first_step) / self.num_steps)
@@ -68,8 +70,8 @@ class AlphaSchedule:
         return self if self.held_since is not None else self.held(then).released(now)
 
     def retreated(self, alpha: float, step: int) -> AlphaSchedule:
-        """Stands at `alpha`, held; once released it takes its whole time to the target again."""
-        return replace(self, start=alpha, first_step=step, held_since=step)
+        """Stands at `alpha`, held; once released it takes its whole time to the target again, be that none."""
+        return replace(self, start=alpha, first_step=step + 1, held_since=step)
 
 
 BOUNDARIES = (0.3, 0.7)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from esper.bus import names
-from esper.bus.connect import Redis, ServerClock
+from esper.bus.connect import Redis, ServerClock, writer
 from esper.bus.consumer import SWEEP_AGAIN_S, Consumer, Pace
 from esper.bus.delivery import Delivery
 from esper.bus.drive import drive
+from esper.bus.faults import ForbiddenError
 from esper.bus.pending import Source
 from esper.bus.protocol import Surroundings
 from esper.leyline import contracts as pb
@@ -26,6 +29,7 @@ from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run"]
 LEASE_S = 3.0
+WAITED_S = 60.0
 
 
 class Clock:
@@ -91,6 +95,20 @@ async def test_of_two_that_find_no_leader_at_once_one_leads_and_the_other_stands
     assert (looked, claimed) == ([True, True], [True, False])
     assert not await second.is_free()
     assert await announced(run) == [leader._token]
+
+
+@pytest.mark.parametrize("may", ["+ping", "+@read"], ids=["nothing", "look"])
+async def test_who_may_not_lead_does_not_stand_by_for_ever(run: Run, may: str) -> None:
+    """A server that is away is another matter."""
+    user = f"user-{run.run_id}"
+    await run.redis.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "+@connection", may)
+    sign = "&" if "?" in run.redis.url else "?"
+
+    async with writer(f"{run.redis.url}{sign}username={user}&password=secret") as redis:
+        watching = Standby(redis, names.key(run.run_id, "windows:coordinator"), LEASE_S)
+        with pytest.raises(ForbiddenError):
+            await asyncio.wait_for(watching.until_free(asyncio.Event()), WAITED_S)
+    await run.redis.execute_command("ACL", "DELUSER", user)
 
 
 async def test_one_that_stands_by_can_be_stopped(run: Run) -> None:

@@ -11,9 +11,10 @@ from secrets import token_hex
 import structlog
 
 from esper.bus.connect import Redis
+from esper.bus.faults import UnavailableError
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
-from esper.errors import BusError, StaleLeaseError
+from esper.errors import StaleLeaseError
 from esper.runtime.windows import RESIGNED, VERSION
 
 LEASE_S = 3.0
@@ -57,7 +58,7 @@ class Standby:
         began_s = self._clock()
         try:
             version, resigned = await self.outbox.redis.ask(("HMGET", self.hash_key, VERSION, RESIGNED))
-        except BusError:
+        except UnavailableError:
             self._seen = None
             return False
         self._found, now_s = version, self._clock()
@@ -78,7 +79,7 @@ class Standby:
         claim.put(self.hash_key, {VERSION: f"{token_hex(8)}/0".encode()})
         try:
             await self.outbox.settle(claim)
-        except (StaleLeaseError, BusError):
+        except (StaleLeaseError, UnavailableError):
             return False
         return True
 

@@ -44,6 +44,13 @@ MUTANTS = (
         ("tests/test_mutes.py::test_a_long_step_is_waited_for_also_where_the_coordinator_could_hear_nobody",),
     ),
     Mutant(
+        "who_may_not_lead_stands_by_for_ever",
+        "esper/runtime/lease.py",
+        "except (StaleLeaseError, UnavailableError):",
+        "except Exception:",
+        ("tests/test_leader_lease.py::test_who_may_not_lead_does_not_stand_by_for_ever",),
+    ),
+    Mutant(
         "what_is_added_behind_a_loss_counts_as_judged",
         "esper/tamiyo/coordinator.py",
         "        self._docket.fall_back(newest)\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.autograd import Variable
@@ -22,7 +23,7 @@ class FossilGradients:
         self._reduce = reduce
         self._parameters: list[torch.nn.Parameter] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
-        self._queued = False
+        self._queued: set[int] = set()  # backward passes, by the engine's number: one that raised never runs its call
 
     @property
     def adopted(self) -> list[torch.nn.Parameter]:
@@ -42,12 +43,13 @@ class FossilGradients:
         self._parameters, self._hooks = [], []
 
     def _on_gradient(self, _parameter: torch.Tensor) -> None:
-        if not self._queued:
-            self._queued = True
-            Variable._execution_engine.queue_callback(self._average)
+        backward = torch._C._current_graph_task_id()
+        if backward not in self._queued:
+            self._queued.add(backward)
+            Variable._execution_engine.queue_callback(partial(self._average, backward))
 
-    def _average(self) -> None:
-        self._queued = False
+    def _average(self, backward: int) -> None:
+        self._queued.discard(backward)
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         if not gradients:
             return

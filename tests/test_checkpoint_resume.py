@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from esper.kasmina.seed import Seed
@@ -24,9 +25,9 @@ from tests.seed_kit import Host, Op, batch, loss_of, new_host
 from tests.session_kit import own_optimizer
 
 
-def resumed(folder: Path, optimizer: str = "sgd") -> Training:
+def resumed(folder: Path, optimizer: str = "sgd", host: Host | None = None) -> Training:
     torch.manual_seed(99)  # another process draws otherwise
-    again = Training(folder, optimizer=optimizer)
+    again = Training(folder, host, optimizer=optimizer)
     place = again.checkpoints.resume()
     assert place is not None
     again.step = place.step
@@ -48,6 +49,35 @@ def test_a_resumed_run_trains_on_bit_for_bit(tmp_path: Path, optimizer: str) -> 
     again.train(5)
 
     assert again.stages() == first.stages() == {"s0": "PROBATIONARY", "s1": "TRAINING"}
+    assert equal(again.everything(), first.everything())
+
+
+class Residual(Host):
+    """Writes to the input of a site once that has read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.body = nn.Linear(8, 6), nn.Tanh()  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y += self.body(y)
+        z: Tensor = self.head(y)
+        return z
+
+
+def test_a_resumed_host_may_write_to_what_a_seed_was_given(tmp_path: Path) -> None:
+    first = Training(tmp_path, new_host(Residual))
+    first.train(1)
+    first.germinate()
+    first.train(2)
+    first.checkpoints.save(first.step)
+    first.train(3)
+
+    again = resumed(tmp_path, host=new_host(Residual))
+    again.train(3)
+
+    assert again.stages() == first.stages() == {"s0": "TRAINING"}
     assert equal(again.everything(), first.everything())
 
 
@@ -87,7 +117,7 @@ def test_on_another_device_moments_are_where_the_parameters_are(
     state_of(again, fresh).put_back(state_of(first, trained).dump(), {}, settings=True)
 
     held = [(name, tree_leaves(value)) for state in fresh.state.values() for name, value in state.items()]
-    tensors = [(name, each) for name, values in held for each in values if isinstance(each, torch.Tensor)]
+    tensors = [(name, each) for name, values in held for each in values if isinstance(each, Tensor)]
     assert any(each.is_meta for _, each in tensors)
     assert {name for name, each in tensors if each.device.type == "cpu"} == on_cpu
 
@@ -101,7 +131,7 @@ def closure(host: Host, optimizer: torch.optim.Optimizer, step: int) -> float:
 
 
 def state_of(host: Host, optimizer: torch.optim.Optimizer) -> OptimizerState:
-    def named() -> dict[str, torch.Tensor]:
+    def named() -> dict[str, Tensor]:
         return dict(host.named_parameters())
 
     around = Surroundings(model=host.named_parameters)

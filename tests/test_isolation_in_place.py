@@ -85,9 +85,18 @@ def gradients(host: nn.Module, step: int) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in host.named_parameters() if p.grad is not None}
 
 
-def grown(host: nn.Module, blueprint: str) -> Executor:
-    beside = Executor(host, ["site"], run_id="r", settings=SETTINGS)
+def see(host: nn.Module) -> None:
     gradients(host, 0)
+
+
+def infer(host: nn.Module) -> None:
+    with torch.inference_mode():
+        host(torch.ones(7, 5))
+
+
+def grown(host: nn.Module, blueprint: str, met: Callable[[nn.Module], None] = see) -> Executor:
+    beside = Executor(host, ["site"], run_id="r", settings=SETTINGS)
+    met(host)
     for operation in (Op.SEED_OP_GERMINATE, Op.SEED_OP_START_TRAINING):
         command = pb.SeedCommand(seed_id="s0", operation=operation, site="site", blueprint_id=blueprint)
         outcome = beside.apply(command, 1, 0)
@@ -134,17 +143,32 @@ def test_backward_goes_through_while_the_seed_blends(function: Callable[[Tensor]
     assert seed.gradients() and seed.violations == 0
 
 
-def test_a_site_whose_input_stays_hands_it_on_uncopied() -> None:
+def test_backward_goes_through_where_inference_alone_has_met_the_site() -> None:
+    host = Host(double, add_to_input)
+    alone = [gradients(host, step) for step in (1, 2)]
+
+    beside = grown(host, "mlp", infer)
+    found = []
+    for step in (1, 2):
+        beside.begin_step(step, 0)
+        found.append(gradients(host, step))
+
+    assert all(equal(a, b) for a, b in zip(found, alone, strict=True))
+
+
+@pytest.mark.parametrize("met", [see, infer])
+def test_a_site_whose_input_stays_hands_it_on_uncopied(met: Callable[[nn.Module], None]) -> None:
     seen: list[int] = []
     host = Host(double, lambda site, y: site(y))
-    beside = grown(host, "mlp")
+    beside = grown(host, "mlp", met)
+    gradients(host, 1)
     host.site.register_forward_pre_hook(lambda _, args: seen.append(args[0].data_ptr()))
     module = beside.seeds["s0"].module
     assert module is not None
     module.register_forward_pre_hook(lambda _, args: seen.append(args[0].data_ptr()))
 
-    beside.begin_step(1, 0)
-    gradients(host, 1)
+    beside.begin_step(2, 0)
+    gradients(host, 2)
 
     assert len(seen) == 2 and seen[0] == seen[1]
 

@@ -72,7 +72,8 @@ class Slot:
         self.step = 0
         self._violated_at = self._refused_at = -1  # steps
         self.fired = False  # only ever set by the hook: a count would be a value that compiled code guards on
-        self.reused = False  # the host changes the site's input in place, later in the same forward
+        self.reused: bool | None = None  # the host changes the site's input in place, later in the same forward; None:
+        # that is not known, as in a process that resumes, or that has only seen what inference_mode made
         self._first_input: tuple[Tensor, int] | None = None
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
         self.resting = False  # no hook hangs on the module; there is nothing to do at a step
@@ -144,8 +145,8 @@ class Slot:
         self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
         if torch.compiler.is_compiling():
             self.reused = True  # it may be: what compiled code does later isn't seen
-        elif not x.is_inference():
-            self._first_input = x, x._version
+        else:
+            self._look_at_input(x)
 
     def joined(self, x: Tensor, h: Tensor) -> Tensor | None:
         """The value that takes h's place; None where h stays."""
@@ -162,8 +163,12 @@ class Slot:
             return self._shadowed(seed, seed.module, x, h) if torch.is_grad_enabled() else None
         return self._blended(seed, seed.module, x, h) if seed.stage in BLENDED_STAGES else None
 
+    def _look_at_input(self, x: Tensor) -> None:
+        if self._first_input is None and not x.is_inference():
+            self._first_input = x, x._version
+
     def look_back(self) -> None:
-        """Once the forward is over in which the site was first seen: see whether its input was changed in place.
+        """Once the forward is over in which an input was first seen: see whether it was changed in place.
 
         A seed that shared such an input would make the host's backward raise, which goes through without the seed.
         """
@@ -224,9 +229,11 @@ class Slot:
         """
         if transformed():
             return x.detach().clone(), h.detach().clone()
-        same = shared(x, h)
+        if self.reused is None:
+            self._look_at_input(x)
+        same, may_change = shared(x, h), self.reused is not False
         held, output = x.detach().contiguous(), h.detach().contiguous()
-        return held.clone() if same or self.reused else held, output.clone() if same else output
+        return held.clone() if same or may_change else held, output.clone() if same else output
 
     def _watched_delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | BlueprintFault | None:
         """None where the seed reached beyond its own: then it has no part in this call."""

@@ -13,6 +13,7 @@ from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_ms
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
@@ -28,6 +29,7 @@ class First:
 
     redis: connect.Redis
     run_id: str
+    beaten_ms: int | None = None  # last, by the server's clock: a stall of the machine is no silence
 
     def __post_init__(self) -> None:
         keys = MasterKeyring.new(time.time_ns()).derive(self.run_id, [Role.WORKER])
@@ -51,12 +53,13 @@ class First:
         return self._sealer.seal(beat)
 
     async def _say(self, *sealed: bytes) -> None:
-        await Publisher(self.redis).add_many(names.key(self.run_id, "heartbeats"), sealed)
+        ids = await Publisher(self.redis).add_many(names.key(self.run_id, "heartbeats"), sealed)
+        self.beaten_ms = entry_ms(ids[-1])
 
     async def look(
         self, name: str = "worker-0", world_size: int = 1, *, later_ms: int = 0, watch_s: float = LONG_S
     ) -> None:
-        now_ms = await connect.server_ms(self.redis) + later_ms
+        now_ms = (self.beaten_ms or await connect.server_ms(self.redis)) + later_ms
         await require_alone(self.redis, self.run_id, Newcomer(name, world_size), self._opener, now_ms, watch_s)
 
 

@@ -59,6 +59,7 @@ class Fossils:
 
     def _adopt(self, slot: Slot, seed: Seed, module: nn.Module, home: nn.Module, path: str) -> list[nn.Parameter]:
         name = child_name(seed.seed_id, seed.generation)
+        module.train(slot.module.training)  # as a seed it took the site's mode at each call; the last may be long ago
         home.add_module(name, module)
         slot.detach()  # a later seed must see the output with this fossil: the slot's hook comes last
         handle = slot.module.register_forward_hook(Fossil(f"{path}.{name}" if path else name), with_kwargs=True)

@@ -53,6 +53,7 @@ class Stage:
     act: Act
     step: int
     sums: dict[str, int]
+    violates: bool  # a seed reached beyond its own in this step
 
 
 @dataclass
@@ -61,8 +62,8 @@ class Course:
 
     stages: list[Stage] = field(default_factory=list)
 
-    def note(self, act: Act, step: int, found: Marks) -> None:
-        self.stages.append(Stage(act, step, sums(found)))
+    def note(self, act: Act, step: int, found: Marks, *, violates: bool) -> None:
+        self.stages.append(Stage(act, step, sums(found), violates))
 
     def since(self, step: int) -> list[Stage]:
         """From the act before this step on."""

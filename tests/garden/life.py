@@ -108,4 +108,4 @@ class Life:
         self.acts.append(act)
         order, step = acted(self.run, act, len(self.acts)), self.run.step_number
         self.watch.step(act, order)
-        self.course.note(act, step, found(self.loop, self.run))
+        self.course.note(act, step, found(self.loop, self.run), violates=self.watch.violated)

@@ -50,6 +50,7 @@ class Watch:
         self._gone = Gone()
         self.saved: Saved | None = None  # beside the newest checkpoint
         self._num_acts = 0
+        self.violated = False  # in the newest step a seed reached beyond its own
         self.timed = False  # a breaker has opened: whether it lets something through is a matter of seconds
         self._before: Marks = {}
         self._held = False
@@ -65,7 +66,8 @@ class Watch:
         self._gone.note(self.run)
         self._num_acts += 1
         self.timed |= any(each.state != CLOSED for each in self.run.executor.breakers.values())
-        if self._violations() > violations:
+        self.violated = self._violations() > violations
+        if self.violated:
             self.twin = None  # what was written to the host stays written, and the seed is to be culled
         if self.twin is not None:
             self._compare(self.twin, act, said)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from esper.leyline import contracts as pb
@@ -22,10 +23,12 @@ def drawn() -> tuple[object, ...]:
 def test_everything_is_as_it_was_grafts_made_since_included(tmp_path: Path) -> None:
     run = Training(tmp_path, optimizer="adamw")
     run.raise_seed(fossilize=False)
+    run.train(40)  # of less its gate can't tell that it does good
     step, before, stages = run.step, run.everything(), run.stages()
     run.checkpoints.save(step)
     expected = drawn()
     run.do(Op.SEED_OP_FOSSILIZE)
+    assert run.stages() == {"s0": "FOSSILIZED"}
     run.germinate("s1", "head", "lora")
     run.train(4)
 
@@ -36,6 +39,41 @@ def test_everything_is_as_it_was_grafts_made_since_included(tmp_path: Path) -> N
     assert drawn() == expected
     assert run.stages() == {**stages, "s1": "DORMANT"}
     assert not any("seed_s0" in name for name, _ in run.host.named_parameters())
+
+
+@pytest.mark.parametrize("terminated", [False, True], ids=["since", "before"])
+def test_what_a_terminated_fossil_has_learnt_since_is_undone(tmp_path: Path, terminated: bool) -> None:
+    run = Training(tmp_path)
+    run.raise_seed()
+    if terminated:
+        run.do(Op.SEED_OP_TERMINATE)
+    step, before, stages = run.step, run.everything(), run.stages()
+    run.checkpoints.save(step)
+    if not terminated:
+        run.do(Op.SEED_OP_TERMINATE)
+    run.train(4)
+    assert run.stages() == {"s0": "TERMINATED"}
+
+    assert run.roll_back(step).status == APPLIED
+
+    assert equal(run.everything(), before)
+    assert run.stages() == stages
+
+
+def test_a_fossil_made_and_terminated_since_leaves_the_host(tmp_path: Path) -> None:
+    run = Training(tmp_path)
+    run.raise_seed(fossilize=False)
+    step, before, stages = run.step, run.everything(), run.stages()
+    run.checkpoints.save(step)
+    run.do(Op.SEED_OP_FOSSILIZE)
+    run.do(Op.SEED_OP_TERMINATE)
+    run.train(4)
+    assert run.stages() == {"s0": "TERMINATED"}
+
+    assert run.roll_back(step).status == APPLIED
+
+    assert equal(run.everything(), before)
+    assert run.stages() == stages
 
 
 def test_in_memory_it_keeps_the_history_of_an_lbfgs(tmp_path: Path) -> None:

@@ -120,3 +120,47 @@ def test_a_seed_that_was_a_fossil_for_long_may_use_its_own_tensors_again() -> No
     seed = bench.executor.seeds["s0"]
     assert (seed.violation, seed.violations) == ("", 0)
     assert list(bench.executor.requests()) == []
+
+
+def test_a_fossil_that_was_terminated_since_becomes_a_seed_again() -> None:
+    bench = Bench()
+    bench.raise_seed("PROBATIONARY")
+    bench.train(40)
+    kept, weights = bench.executor.snapshot(), copy.deepcopy(bench.host.state_dict())
+    before = bench.host(batch(99)[0]).detach()
+    assert bench.do(Op.SEED_OP_FOSSILIZE).status == APPLIED
+    assert bench.do(Op.SEED_OP_TERMINATE).status == APPLIED
+
+    rolled_back(bench, kept, weights)
+
+    assert (bench.stage(), set(bench.host.state_dict())) == ("PROBATIONARY", set(weights))
+    assert torch.equal(bench.host(batch(99)[0]), before)
+
+
+def test_one_that_germinated_since_and_was_terminated_leaves_the_host() -> None:
+    bench = Bench()
+    kept, weights = bench.executor.snapshot(), copy.deepcopy(bench.host.state_dict())
+    bench.raise_seed("PROBATIONARY")
+    bench.train(40)
+    assert bench.do(Op.SEED_OP_FOSSILIZE).status == APPLIED
+    assert bench.do(Op.SEED_OP_TERMINATE).status == APPLIED
+
+    rolled_back(bench, kept, weights)
+
+    assert (bench.stage(), set(bench.host.state_dict())) == ("DORMANT", set(weights))
+
+
+def test_a_fossil_of_then_stays_and_one_that_failed_and_was_terminated_since_is_not_brought_back() -> None:
+    bench = Bench(settings=replace(SETTINGS, embargo_epochs=0))
+    bench.raise_seed("PROBATIONARY")
+    bench.train(40)
+    assert bench.do(Op.SEED_OP_FOSSILIZE).status == APPLIED
+    assert bench.germinate("head", "lora", "s1").status == APPLIED
+    kept, weights = bench.executor.snapshot(), copy.deepcopy(bench.host.state_dict())
+    for operation in (Op.SEED_OP_CULL, Op.SEED_OP_RESET, Op.SEED_OP_TERMINATE):
+        assert bench.do(operation, "s1").status == APPLIED
+    assert bench.do(Op.SEED_OP_TERMINATE).status == APPLIED
+
+    rolled_back(bench, kept, weights)
+
+    assert (bench.stage(), bench.stage("s1")) == ("FOSSILIZED", "TERMINATED")

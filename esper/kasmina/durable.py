@@ -13,14 +13,13 @@ from esper.errors import CheckpointError, RefusedError
 from esper.kasmina.fossil import Fossils
 from esper.kasmina.guarded import BlueprintFault, guarded
 from esper.kasmina.hooks import HookCensus, Remains
-from esper.kasmina.kept import withdraw
+from esper.kasmina.kept import STAYED, withdraw
 from esper.kasmina.kernels import warmed
 from esper.kasmina.moves import Moves
 from esper.kasmina.paired import cuda_devices
 from esper.kasmina.ring import Ring
 from esper.kasmina.seed import Moment, Seed
 from esper.kasmina.seed_data import (
-    alive,
     copy_into,
     fill,
     fill_ring,
@@ -111,9 +110,9 @@ class DurableSeeds:
     def adopt(self, made: MadeSeeds, step: int) -> None:
         """Undo what happened to the seeds since, except culls; in a new process, let all be as they were."""
         dumped, known, now = made.dumped, self.moves.known, Moment(step, self.now().epoch)
-        for seed in [each for each in known.values() if alive(each.stage)]:
+        for seed in [each for each in known.values() if each.alive]:
             row = dumped["seeds"].get(seed.seed_id)
-            if row is None or not same(seed, row) or not alive(row["stage"]):
+            if row is None or not same(seed, row) or row["stage"] not in STAYED:
                 withdraw(seed, self._slots[seed.site], self._fossils, now)
         num_then = dumped.get("forgotten", 0)  # an older checkpoint does not say
         is_whole = self.moves.num_forgotten <= num_then  # else who is not known is one that is over since
@@ -140,7 +139,7 @@ class DurableSeeds:
             seed = self.moves.known[seed_id] = self._new(row)
             seed.history = [pb.StageRecord.FromString(each) for each in row["history"]]
             seed.records_dropped, seed.gates_dropped = row.get("records_dropped", 0), row.get("gates_dropped", 0)
-        elif same(seed, row) and alive(seed.stage):
+        elif same(seed, row) and seed.alive:
             seed.record(row["stage"], now, detail="rolled back")
         else:
             return None

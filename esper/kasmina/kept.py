@@ -13,7 +13,7 @@ from esper.kasmina.fossil import Fossils
 from esper.kasmina.germination import parameter_copies
 from esper.kasmina.seed import Moment, Seed
 from esper.kasmina.slot import Slot
-from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, FOSSILIZED
+from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, FOSSILIZED, TERMINATED
 
 RESTORED = (
     "paired_gain",
@@ -29,6 +29,9 @@ RESTORED = (
     "graphs_seen",
     "module",
 )
+
+STAYED = ACTIVE_STAGES | {FOSSILIZED, TERMINATED}
+"""Where a snapshot may have found a seed that is still alive: in any other stage it had not germinated yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +69,16 @@ def put_back(
     kept: Mapping[str, KeptSeed], known: Mapping[str, Seed], slots: Mapping[str, Slot], fossils: Fossils, now: Moment
 ) -> None:
     """Undo what happened to seeds since the snapshot, except culls: a rollback brings back no seed that failed."""
-    alive = [seed for seed in known.values() if seed.stage in ACTIVE_STAGES | {FOSSILIZED}]
+    alive = [seed for seed in known.values() if seed.alive]
+    there = {seed: then for seed in alive if (then := kept.get(seed.seed_id)) is not None and then.seed is seed}
     for seed in alive:
-        then = kept.get(seed.seed_id)
-        if then is None or then.seed is not seed or then.fields.stage not in ACTIVE_STAGES | {FOSSILIZED}:
+        if seed not in there or there[seed].fields.stage not in STAYED:
             withdraw(seed, slots[seed.site], fossils, now)
-    for seed in alive:
-        then = kept.get(seed.seed_id)
-        if then is not None and then.seed is seed and then.fields.stage in ACTIVE_STAGES:
+    for seed, then in there.items():
+        if then.fields.stage in ACTIVE_STAGES:
             _revive(seed, then, slots[seed.site], fossils, now)
+        elif then.fields.stage == FOSSILIZED and seed.stage == TERMINATED:
+            seed.record(FOSSILIZED, now, detail="rolled back")
 
 
 def withdraw(seed: Seed, slot: Slot, fossils: Fossils, now: Moment) -> None:

@@ -18,7 +18,15 @@ from esper.kasmina.records import MOST_RECORDS, dispensable
 from esper.kasmina.ring import LossLevel
 from esper.kasmina.state_tensor import Column, Row
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import ACTIVE_STAGES, BLENDED_STAGES, FOSSILIZED, GERMINATED, LEARNING_STAGES
+from esper.leyline.lifecycle import (
+    ACTIVE_STAGES,
+    BLENDED_STAGES,
+    DORMANT,
+    FOSSILIZED,
+    GERMINATED,
+    LEARNING_STAGES,
+    TERMINATED,
+)
 
 
 class Moment(NamedTuple):
@@ -78,6 +86,13 @@ class Seed:
     @property
     def blends(self) -> bool:
         return self.stage in BLENDED_STAGES
+
+    @property
+    def alive(self) -> bool:
+        """Whether a rollback has anything of it to undo: in its slot, or a part of the host, TERMINATED or not."""
+        if self.stage != TERMINATED:
+            return self.stage in ACTIVE_STAGES or self.stage == FOSSILIZED
+        return next((each.stage for each in reversed(self.history) if each.stage != TERMINATED), DORMANT) == FOSSILIZED
 
     @property
     def num_bytes(self) -> int:

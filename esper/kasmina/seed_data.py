@@ -15,7 +15,6 @@ from esper.kasmina.ring import LossLevel, Ring
 from esper.kasmina.seed import Seed
 from esper.kasmina.slot import SiteShape
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import ACTIVE_STAGES, FOSSILIZED
 
 IDENTITY = ("seed_id", "site", "blueprint_id", "generation")
 PLAIN = (
@@ -69,10 +68,6 @@ def fill(seed: Seed, row: Mapping[str, Any]) -> None:
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers, those too that a state_dict leaves out."""
     return dict(module.named_parameters()) | dict(module.named_buffers())
-
-
-def alive(stage: int) -> bool:
-    return stage in ACTIVE_STAGES or stage == FOSSILIZED
 
 
 def same(seed: Seed, row: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -324,14 +325,21 @@ async def test_what_was_decided_before_its_trainer_began_is_past_though_redis_do
     assert (await hearing).commit.commit.round == 2
 
 
-def test_a_runtime_that_is_started_anew_is_told_when_its_trainer_began(run_id: str, tmp_path: Path) -> None:
-    link = Link({"ESPER_RUN": run_id, "ESPER_KEYRING": str(tmp_path / "none"), "PATH": os.environ["PATH"]})
-    told = list[list[bytes]]()
+def test_a_runtime_that_is_started_anew_is_told_when_its_trainer_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = tmp_path / "writes"
+    writes.write_text('#!/bin/sh\nenv > "$0.part" && mv "$0.part" "$0.$$"\n')
+    writes.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(writes))
+    link, told = Link({"PATH": os.environ["PATH"]}), list[list[str]]()
     for decided in ("", "7-1"):
         link.decided = decided
         link.start()
-        told.append(Path(f"/proc/{link.pid}/environ").read_bytes().split(b"\0"))
+        while not (environment := Path(f"{writes}.{link.pid}")).exists():
+            os.sched_yield()
+        told.append(environment.read_text().splitlines())
     link.close()
 
-    assert [b"ESPER_LINK_DECIDED=7-1" in environment for environment in told] == [False, True]
-    assert [b"ESPER_LINK_FRESH=1" in environment for environment in told] == [True, False]
+    assert ["ESPER_LINK_DECIDED=7-1" in environment for environment in told] == [False, True]
+    assert ["ESPER_LINK_FRESH=1" in environment for environment in told] == [True, False]

@@ -150,17 +150,17 @@ def test_a_useless_seed_is_culled_at_g4() -> None:
     assert history(bench)[-3:] == [("PROBATIONARY", 5, False), ("CULLED", 0, True), ("EMBARGOED", 0, True)]
 
 
-def test_a_seed_whose_cull_is_asked_for_does_not_become_part_of_the_host() -> None:
-    bench = Bench()
+def test_a_seed_whose_code_has_raised_does_not_become_part_of_the_host() -> None:
+    bench = Bench(settings=replace(SETTINGS, min_gain=-1.0))  # left out since it raised, it gains nothing
     bench.train(20)
     bench.raise_seed("PROBATIONARY", "body", "mlp")
     bench.train(60)
-    bench.executor.seeds["s0"].complain(Reason.REASON_BREAKER_OPEN, "its code raised")
+    bench.executor.seeds["s0"].fault = "IndexError: pop from empty list"
 
     outcome = bench.do(Op.SEED_OP_FOSSILIZE)
 
     assert (outcome.status, outcome.culled, bench.stage()) == (FAILED, True, "EMBARGOED")
-    assert outcome.detail == "complaints is 1, expected 0"
+    assert outcome.detail == "fault is 1, expected 0"
 
 
 def test_too_few_examples_fail_g4() -> None:

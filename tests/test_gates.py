@@ -26,7 +26,7 @@ PASSING: list[Evidence] = [
     GradientEvidence(50.0, 0.9, 0.8, -0.01, 0.5, 0.1, 0.0),
     StabilityEvidence(0.0, 0.0, 0.1, 0.0, 1.0),
     InterfaceEvidence(0.0, 9.0, 2.0, 0.1),
-    ImpactEvidence(512.0, 0.02, 0.01, 0.03, look=1, complaints=0.0),
+    ImpactEvidence(512.0, 0.02, 0.01, 0.03, look=1, fault=0.0),
     ResetEvidence(0.0, 0.0, 0.0, 0.0, 0.0),
 ]
 BAD: list[tuple[int, str, float]] = [
@@ -61,7 +61,7 @@ BAD: list[tuple[int, str, float]] = [
     (4, "examples", 255.0),
     (4, "low", 0.0),
     (4, "mean", NAN),
-    (4, "complaints", 0.5),
+    (4, "fault", 0.5),
     (5, "seeds", 1.0),
     (5, "optimizers", 1.0),
     (5, "hooks", 1.0),

@@ -106,15 +106,15 @@ class Witness:
         if self.holdout is not None:
             differences = gains(self.model, slot, self.holdout, float(seed.alpha))
             sums = [float(len(differences)), differences.sum(), differences.square().sum()]
-        asked = float(seed.complaint is not None)
+        raised = float(bool(seed.fault))
         # By every rank: one without examples would leave the others waiting.
-        count, total, squares, complaints = self.mean([*sums, asked])
+        count, total, squares, fault = self.mean([*sums, raised])
         if self.holdout is None or count is None or total is None or squares is None:
-            return ImpactEvidence(None, None, None, None, seed.num_looks, complaints)
+            return ImpactEvidence(None, None, None, None, seed.num_looks, fault)
         error = self.config.error_rate / self.config.max_looks
         gain = paired_gain(count, total, squares, error, len(self.holdout.batches))
         seed.paired_gain = gain
-        return ImpactEvidence(count, gain.mean, gain.low, gain.high, seed.num_looks, complaints)
+        return ImpactEvidence(count, gain.mean, gain.low, gain.high, seed.num_looks, fault)
 
     def reset(self, slot: Slot, seed: Seed) -> ResetEvidence:
         """What the seed left behind. Collects garbage where its tensors still live: a reference cycle is no leak."""

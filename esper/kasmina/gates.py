@@ -71,7 +71,7 @@ class ImpactEvidence:
     low: float | None
     high: float | None
     look: int
-    complaints: float | None  # share of ranks that ask for its cull
+    fault: float | None  # share of ranks where its code has raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ RESET = tuple(_zero(name) for name in ("seeds", "optimizers", "hooks", "bytes_he
 def _impact(evidence: ImpactEvidence, config: KasminaConfig) -> GateResult:
     above = Rule("low", lambda value: value > config.min_gain, f"above {config.min_gain:g}")
     finite = Rule("mean", math.isfinite, "a finite number")
-    result = _judge(evidence, [_at_least("examples", config.min_examples), finite, above, _zero("complaints")])
+    result = _judge(evidence, [_at_least("examples", config.min_examples), finite, above, _zero("fault")])
     low, high = evidence.low, evidence.high
     enough = evidence.examples is not None and evidence.examples >= config.min_examples
     open_ended = enough and low is not None and high is not None and low <= config.min_gain <= high

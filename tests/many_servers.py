@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import subprocess
 import time
@@ -20,6 +21,7 @@ NUM_SLOTS = 16_384
 BUS = 10_000  # a node's bus listens on its port plus this
 SERVICE = "primary"
 FORMED_S = 60.0
+MEETING_S = 3.0  # twice a node's timeout
 
 
 def free_ports(num: int) -> list[int]:
@@ -104,13 +106,31 @@ def a_replica(cluster: Cluster, of: int, directory: Path) -> Iterator[int]:
     [port] = free_ports(1)
     with EmbeddedRedis(directory, binary=cluster.servers[of].binary, options={**on(port), **PART}):
         primary = ask(cluster.ports[of], "CLUSTER", "MYID")
-        ask(port, "CLUSTER", "MEET", HOST, cluster.ports[of])
+        introduce(port, cluster.ports[of])
         wait_until(lambda: primary in str(ask(port, "CLUSTER", "NODES")) and is_whole(port), "the fourth is known")
         ask(port, "CLUSTER", "REPLICATE", primary)
         wait_until(lambda: has_replica(cluster.ports[of]), "it follows")
         others = [other for at, other in enumerate(cluster.ports) if at != of]
         wait_until(lambda: all(is_followed(other, primary) for other in others), "the others know that")
         yield port
+
+
+def introduce(port: int, to: int) -> None:
+    """Let two nodes know each other. Where a machine stalls for a node's timeout the handshake ends, for good."""
+    asked_s = -math.inf
+
+    def are_acquainted() -> bool:
+        nonlocal asked_s
+        if all(
+            ask(one, "CLUSTER", "MYID") in ask(other, "CLUSTER", "NODES") for one, other in ((port, to), (to, port))
+        ):
+            return True
+        if time.monotonic() - asked_s > MEETING_S:
+            ask(port, "CLUSTER", "MEET", HOST, to)
+            asked_s = time.monotonic()
+        return False
+
+    wait_until(are_acquainted, "two nodes know each other")
 
 
 def is_followed(port: int, primary: str) -> bool:
@@ -130,7 +150,7 @@ def a_cluster(directory: Path, binary: Path | None = None) -> Iterator[Cluster]:
             ask(port, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             ask(port, "CLUSTER", "ADDSLOTS", *range(first, last))
         for port in cluster.ports[1:]:
-            ask(port, "CLUSTER", "MEET", HOST, cluster.ports[0])
+            introduce(port, cluster.ports[0])
         wait_until(lambda: all(is_whole(port) for port in cluster.ports), "the nodes agree")
         yield cluster
 

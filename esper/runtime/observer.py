@@ -133,7 +133,12 @@ def note_heartbeat(workers: dict[str, pb.Heartbeat], opened: Opened) -> None:
 
 def complete(workers: Workers) -> bool:
     """Whether every rank of the run has been heard of."""
-    return bool(workers) and len(workers) >= max(beat.world_size for beat in workers.values())
+    return bool(workers) and len(workers) >= world_size(workers)
+
+
+def world_size(workers: Workers) -> int:
+    """How many ranks the run has, as the workers heard of say; 0 where none was."""
+    return max((beat.world_size for beat in workers.values()), default=0)
 
 
 def seed_states(workers: Workers, seed: str) -> list[pb.SeedState]:

@@ -77,6 +77,45 @@ def test_it_closes_after_successes_in_a_row_while_half_open() -> None:
     assert failed(breaker, clock, 1031, 1032) == [CLOSED, OPEN]  # what came before is forgotten
 
 
+def in_another_process(breaker: Breaker, wall: Clock, away_s: float) -> tuple[Breaker, Clock]:
+    """Taken up so many seconds later by the wall's clock, where the process's own began at 5 s."""
+    state, own, later = breaker.state_dict(), Clock(), Clock()
+    own.now, later.now = 5.0, wall.now + away_s
+    other = Breaker(breaker.settings, own, wall=later)
+    other.load_state_dict(state)
+    return other, own
+
+
+@pytest.mark.parametrize(("away_s", "open_for_s"), [(0.0, 20), (12.0, 8), (19.5, 1), (20.0, 0), (-3600.0, 20)])
+def test_in_another_process_it_is_open_for_what_is_left_of_its_time(away_s: float, open_for_s: int) -> None:
+    clock, wall = Clock(), Clock()
+    breaker = Breaker(BreakerSettings(threshold=3, open_s=30), clock, wall=wall)
+    failed(breaker, clock, 1000, 1001, 1002)
+    clock.now = 1012.0
+
+    other, own = in_another_process(breaker, wall, away_s)
+    waited = 0
+    while other.state == OPEN:
+        own.now += 1.0
+        waited += 1
+
+    assert waited == open_for_s
+    assert other.state == HALF_OPEN and failed(other, own, own.now) == [OPEN]
+
+
+def test_in_another_process_what_it_met_counts_and_is_forgotten_in_its_window() -> None:
+    clock, wall = Clock(), Clock()
+    breaker = Breaker(BreakerSettings(threshold=3, open_s=30, window_s=60), clock, wall=wall)
+    failed(breaker, clock, 1000, 1040)
+
+    soon, own = in_another_process(breaker, wall, 10)
+    late, later = in_another_process(breaker, wall, 25)  # the first of the two is 65 s back by then
+
+    assert failed(soon, own, own.now) == [OPEN]
+    assert failed(late, later, later.now) == [CLOSED]
+    assert failed(late, later, later.now) == [OPEN]
+
+
 def test_the_six_breakers_have_the_thresholds_and_times_of_the_documents() -> None:
     clock = Clock()
     found = {}

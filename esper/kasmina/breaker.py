@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
@@ -52,17 +53,21 @@ class Breaker:
     of the coordinator, or agreed on by a collective, and never carried out by this rank for itself.
     """
 
-    __slots__ = ("_clock", "_failures", "_opened_at", "_successes", "opened", "settings")
+    __slots__ = ("_clock", "_failures", "_opened_at", "_successes", "_wall", "opened", "settings")
 
     def __init__(
         self,
         settings: BreakerSettings,
         clock: Callable[[], float] = time.monotonic,
         opened: Callable[[], object] = lambda: None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` gives seconds and never goes back; `opened` is called whenever it opens, also out of half-open."""
+        """`clock` gives seconds and never goes back; `opened` is called whenever it opens, also out of half-open.
+
+        `wall` gives the seconds that another process goes by, too.
+        """
         self.settings, self.opened = settings, opened
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._failures: deque[float] = deque(maxlen=settings.threshold)
         self._opened_at: float | None = None
         self._successes = 0
@@ -94,9 +99,41 @@ class Breaker:
         self._failures.clear()
         self._opened_at, self._successes = None, 0
 
+    def state_dict(self) -> dict[str, Any]:
+        """How long ago what happened, for a process whose clock began elsewhere."""
+        now = self._clock()
+        return {
+            "failures": [now - each for each in self._failures],
+            "opened": None if self._opened_at is None else now - self._opened_at,
+            "successes": self._successes,
+            "wall_s": self._wall(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As it would be had its process gone on: time in between has passed, none where the wall's was put back."""
+        then = self._clock() - max(self._wall() - state["wall_s"], 0.0)
+        self._failures = deque((then - age for age in state["failures"]), self.settings.threshold)
+        self._opened_at = None if state["opened"] is None else then - state["opened"]
+        self._successes = state["successes"]
+
 
 def breakers_of(
     clock: Callable[[], float] = time.monotonic, opened: Callable[[str], object] = lambda name: None
 ) -> dict[str, Breaker]:
     """One closed breaker of each name; `opened` is told which one opens."""
     return {name: Breaker(settings, clock, partial(opened, name)) for name, settings in BREAKERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """Breakers by name, as a process that resumes takes them up."""
+
+    breakers: Mapping[str, Breaker]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: breaker.state_dict() for name, breaker in self.breakers.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, kept in state.items():
+            if name in self.breakers:
+                self.breakers[name].load_state_dict(kept)

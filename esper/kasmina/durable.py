@@ -20,6 +20,7 @@ from esper.kasmina.paired import cuda_devices
 from esper.kasmina.ring import Ring
 from esper.kasmina.seed import Moment, Seed
 from esper.kasmina.seed_data import (
+    UNFORGIVEN,
     copy_into,
     fill,
     fill_ring,
@@ -139,8 +140,11 @@ class DurableSeeds:
             seed = self.moves.known[seed_id] = self._new(row)
             seed.history = [pb.StageRecord.FromString(each) for each in row["history"]]
             seed.records_dropped, seed.gates_dropped = row.get("records_dropped", 0), row.get("gates_dropped", 0)
+            if kept := row.get("breaker"):  # an older checkpoint has none
+                seed.breaker.load_state_dict(kept)
         elif same(seed, row) and seed.alive:
             seed.record(row["stage"], now, detail="rolled back")
+            row = {**row, **{name: getattr(seed, name) for name in UNFORGIVEN}}
         else:
             return None
         fill(seed, row)

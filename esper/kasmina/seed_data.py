@@ -22,7 +22,8 @@ PLAIN = (
     *("fault", "losses_seen", "num_holds", "num_retreats", "auto", "attempts", "tried_at"),
 )
 ADDED = ("stage_since_epoch", "gate_score")  # older checkpoints lack them
-# Breakers count seconds of this process, censuses and graphs are of its modules: they begin anew.
+UNFORGIVEN = ("violations", "violation")  # by a rollback, as by its breaker
+# Censuses and graphs are of this process's modules: they begin anew.
 
 _DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 
@@ -43,13 +44,14 @@ def row_of(seed: Seed, shape: SiteShape | None, digest: str) -> dict[str, Any]:
         "history": [each.SerializeToString(deterministic=True) for each in seed.history],
         "records_dropped": seed.records_dropped,
         "gates_dropped": seed.gates_dropped,
+        "breaker": seed.breaker.state_dict(),
         "meter": seed.meter.as_row(),
         "tensors": None if seed.module is None else tensors_of(seed.module),
     }
 
 
 def fill(seed: Seed, row: Mapping[str, Any]) -> None:
-    """All but history with its counts, module and slot."""
+    """All but history with its counts, breaker, module and slot."""
     older = {"stage_since_epoch": row["germinated_epoch"], "gate_score": 0.0}
     for name in (*PLAIN, *ADDED):
         value = row.get(name, older[name]) if name in ADDED else row[name]

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from esper.kasmina.blend import seed_clip
+from esper.kasmina.breaker import Lasting
 from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
 from esper.kasmina.naming import bare_name
@@ -151,8 +152,8 @@ class Joining:
         parts: dict[str, Stateful] = {"pruning": Part.of(session.pruning)}
         if session.teachers is not None:
             parts["teacher"] = session.teachers
-        fossils = session.portrait.steering.fossils
-        return RankState(host, named, session.executor.durable(), fossils, session.position, parts)
+        fossils, breakers = session.portrait.steering.fossils, Lasting(session.executor.breakers)
+        return RankState(host, named, session.executor.durable(), fossils, session.position, parts, breakers)
 
 
 def seed_clips(executor: Executor) -> dict[str, float]:

@@ -52,7 +52,10 @@ class DurableSeeds(Protocol):
 
 @dataclass
 class RankState:
-    """Everything that a checkpoint holds. `parts` follow a rollback; the loader does not, as data is not rewound."""
+    """Everything that a checkpoint holds. `parts` follow a rollback.
+
+    The loader does not, as data is not rewound, nor do the breakers, as what they have met is not undone.
+    """
 
     model: torch.nn.Module
     optimizers: OptimizerState
@@ -60,6 +63,7 @@ class RankState:
     fossils: FossilGradients
     loader: Stateful | None = None
     parts: Mapping[str, Stateful] = field(default_factory=dict)
+    breakers: Stateful | None = None
 
     def dump(self) -> dict[str, Any]:
         return {
@@ -70,6 +74,7 @@ class RankState:
             "randomness": Randomness.now().as_data(),
             "loader": None if self.loader is None else self.loader.state_dict(),
             "parts": {name: part.state_dict() for name, part in self.parts.items()},
+            "breakers": None if self.breakers is None else self.breakers.state_dict(),
         }
 
     def dump_seeds(self) -> dict[str, Any]:
@@ -105,6 +110,8 @@ class RankState:
             self.parts[name].load_state_dict(state)
         if resumes and self.loader is not None and dumped["loader"] is not None:
             self.loader.load_state_dict(dumped["loader"])
+        if resumes and self.breakers is not None and (kept := dumped.get("breakers")):  # an older one has none
+            self.breakers.load_state_dict(kept)  # behind the teacher, whose being taken closes its own
         Randomness(**dumped["randomness"]).put_back()  # last: nothing after it may draw
 
     def _named(self) -> dict[str, torch.Tensor]:

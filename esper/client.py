@@ -21,7 +21,8 @@ from esper.leyline.seal import Opened, Opener
 from esper.runtime import access
 from esper.runtime.dispatch import Dispatch
 from esper.runtime.ending import end
-from esper.runtime.observer import STAGES, NotSeenError, Observer, Workers, complete, seed_states
+from esper.runtime.heard import Workers, complete, seed_states
+from esper.runtime.observer import STAGES, NotSeenError, Observer
 from esper.runtime.receipts import Ledger, Receipt
 
 TIERS = {
@@ -249,10 +250,13 @@ class Controller:
 
     async def status(self) -> dict[str, pb.Heartbeat]:
         """The newest heartbeat of each worker, by name."""
-        return await self.observer.workers(self._heartbeats)
+        return (await self.observer.heard(self._heartbeats)).beats
 
     async def until(self, predicate: Callable[[Workers], bool], timeout_s: float = 60.0) -> Workers:
-        """Return the first heartbeats, one of every rank, that the predicate holds for. NotSeenError when late."""
+        """Return the first heartbeats, one of every rank, that the predicate holds for. NotSeenError when late.
+
+        Of replicas: one of each that was heard of, but for those that have left or fallen silent while others go on.
+        """
         workers: Workers = {}
         try:
             async with asyncio.timeout(timeout_s), aclosing(self.observer.changes(self._heartbeats)) as changes:
@@ -290,7 +294,8 @@ class Controller:
         name = chosen("tier", tier, TIERS)
         if name not in REGIONAL:
             return [names.key(self.run_id, name)]
-        workers = await self.until(lambda _: True)
+        await self.until(lambda _: True)
+        workers = await self.status()  # also of those that have left
         return sorted({names.region_key(self.run_id, beat.region, name) for beat in workers.values()})
 
     async def _roster(self) -> list[str]:

@@ -16,7 +16,8 @@ from esper.client import Controller
 from esper.errors import CommandFailedError, SettingError, UnansweredError, UnknownRunError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.runtime.observer import NotSeenError, Workers
+from esper.runtime.heard import Workers
+from esper.runtime.observer import NotSeenError
 from tests.scripted import (
     WORKERS,
     ScriptedRun,

@@ -34,7 +34,7 @@ def status(
 async def _status(run: str | None, as_json: bool) -> None:
     from esper.cli import format as form
     from esper.client import Controller
-    from esper.runtime.observer import world_size
+    from esper.runtime.heard import complete, world_size
 
     async with Controller.connect(run, name="status") as controller:
         workers = await controller.status()
@@ -45,8 +45,8 @@ async def _status(run: str | None, as_json: bool) -> None:
         beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
         print(notation.dumps({"run": controller.run_id, "workers": beats, "culled": why}))
         return
-    world = f" of {world_size(workers)}" if workers else ""
-    print(f"run {controller.run_id}: {len(workers)}{world} workers heard of")
+    missing = "" if complete(workers) or not workers else f" of {world_size(workers)}"
+    print(f"run {controller.run_id}: {len(workers)}{missing} workers heard of")
     for _, beat in sorted(workers.items()):
         print(form.heartbeat_line(beat, time.time_ns()))
         for state in beat.seeds:

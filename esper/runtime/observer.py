@@ -13,13 +13,13 @@ from esper.errors import EsperError, RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened
+from esper.runtime.heard import Heard, Workers
 
 Follow: TypeAlias = Callable[[str, str], AsyncGenerator[tuple[str, bytes], None]]
 Last: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, bytes]]]]
 Open: TypeAlias = Callable[[bytes, str], Opened]
 Refused: TypeAlias = Callable[[str, str, bytes, RefusedError], None]
 """Told of each entry that does not open: its stream, its id, its bytes and why."""
-Workers: TypeAlias = Mapping[str, pb.Heartbeat]
 
 STAGES: Mapping[str, int] = {name.removeprefix("SEED_STAGE_"): number for name, number in pb.SeedLifecycleStage.items()}
 _NEWEST_HEARTBEATS = 256  # two a second from each worker: two minutes of one, two seconds of sixty-four
@@ -72,22 +72,22 @@ class Observer:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
 
-    async def workers(self, heartbeats: str) -> dict[str, pb.Heartbeat]:
+    async def heard(self, heartbeats: str) -> Heard:
         """The newest heartbeat of each worker heard of lately."""
-        workers: dict[str, pb.Heartbeat] = {}
+        heard = Heard()
         for opened in await self.newest(heartbeats, _NEWEST_HEARTBEATS):
-            note_heartbeat(workers, opened)
-        return workers
+            heard.note(opened)
+        return heard
 
     async def changes(self, heartbeats: str) -> AsyncGenerator[Workers, None]:
-        """The newest heartbeat of each worker: now, and after each that comes."""
+        """The newest heartbeat of each worker that takes part: now, and after each that comes."""
         since = await self.position(heartbeats)
-        workers = await self.workers(heartbeats)
-        yield workers
+        heard = await self.heard(heartbeats)
+        yield heard.present
         async with aclosing(self.messages(heartbeats, since)) as beats:
             async for opened in beats:
-                note_heartbeat(workers, opened)
-                yield workers
+                heard.note(opened)
+                yield heard.present
 
     async def _pour(self, stream: str, since: str, queue: asyncio.Queue[Opened]) -> None:
         async with aclosing(self.messages(stream, since)) as messages:
@@ -120,30 +120,3 @@ async def _next(queue: asyncio.Queue[Opened], readers: Sequence[asyncio.Task[Non
         return await item
     finally:
         item.cancel()
-
-
-def note_heartbeat(workers: dict[str, pb.Heartbeat], opened: Opened) -> None:
-    """Keep the newest heartbeat of each worker by its own clock, so that a replayed one changes nothing."""
-    beat = opened.message
-    if isinstance(beat, pb.Heartbeat):
-        known = workers.get(beat.worker)
-        if known is None or known.time_ns <= beat.time_ns:
-            workers[beat.worker] = beat
-
-
-def complete(workers: Workers) -> bool:
-    """Whether every rank of the run has been heard of."""
-    return bool(workers) and len(workers) >= world_size(workers)
-
-
-def world_size(workers: Workers) -> int:
-    """How many ranks the run has, as the workers heard of say; 0 where none was."""
-    return max((beat.world_size for beat in workers.values()), default=0)
-
-
-def seed_states(workers: Workers, seed: str) -> list[pb.SeedState]:
-    """The seed as each rank shows it, by worker name; a rank that does not know it shows an empty state."""
-    return [
-        next((state for state in beat.seeds if state.seed_id == seed), pb.SeedState(seed_id=seed))
-        for _, beat in sorted(workers.items())
-    ]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
+from esper.leyline.heartbeats import Sealed
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
 from esper.view.alarms import Alarms
@@ -16,7 +17,7 @@ from esper.view.flow import Flow
 from esper.view.orders import Command, Order, Orders
 from esper.view.rounds import Rounds
 from esper.view.seeds import Seeds
-from esper.view.workers import Sealed, Workers
+from esper.view.workers import Workers
 
 COMMAND_STREAMS = ("commands", "optimizer")
 _Receipt = pb.ReceiptStatus

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from esper.leyline import contracts as pb
+from esper.leyline.heartbeats import UNKNOWN, Sealed, is_older
 from esper.view.window import WINDOW_MS, RateWindow
 
 SILENT_MS = 5_000
@@ -23,9 +24,6 @@ BUSY: Mapping[int, State] = {
     pb.BusyWith.BUSY_EVALUATE: "evaluate",
     pb.BusyWith.BUSY_PAUSED: "paused",
 }
-Sealed: TypeAlias = tuple[int, int]
-"""Incarnation of who sealed a message, and its number among those that it sealed."""
-UNKNOWN: Sealed = (0, 0)
 TROUBLED = frozenset[State]({"silent", "evicted"})
 GONE = TROUBLED | {"ended"}
 
@@ -68,15 +66,11 @@ class Worker:
         return BUSY.get(self.beat.busy, "away" if self.beat.repeated else "training")
 
     def note(self, beat: pb.Heartbeat, entry_ms: int, sealed: Sealed = UNKNOWN) -> bool:
-        """Take a heartbeat unless it is older than the newest one; whether it was taken.
-
-        One process numbers what it seals, whatever its clock does meanwhile. Of two processes the clock says.
-        """
-        is_back = beat.time_ns < self.beat.time_ns
-        if sealed[1] < self.sealed[1] if sealed[0] == self.sealed[0] != 0 else is_back:
+        """Take a heartbeat unless it is older than the newest one; whether it was taken."""
+        if is_older(beat, sealed, self.beat, self.sealed):
             return False
         self.sealed = sealed
-        if is_back:
+        if beat.time_ns < self.beat.time_ns:  # its clock was set back
             self._window = RateWindow()
         if beat.incarnation != self.beat.incarnation:
             self._window, self.report, self.is_evicted = RateWindow(), None, False

@@ -50,7 +50,7 @@ class Place:
 
     async def region(self) -> str:
         """The one that was asked for, or the first that a live worker is in."""
-        beats = await self.observer.workers(self.key("heartbeats"))
+        beats = (await self.observer.heard(self.key("heartbeats"))).present
         known, wanted = sorted({beat.region for beat in beats.values()}), self.load.region
         if not wanted and not known:
             raise SettingError("--region", wanted, "the region of a live worker, as none has been heard of")

@@ -173,6 +173,24 @@ def test_a_site_whose_input_stays_hands_it_on_uncopied(met: Callable[[nn.Module]
     assert len(seen) == 2 and seen[0] == seen[1]
 
 
+def test_what_a_seed_writes_to_in_inference_mode_is_not_the_hosts() -> None:
+    host = Host(double, lambda site, y: site(y) + y)
+    with torch.inference_mode():
+        alone = host(torch.ones(7, 5))
+    beside = grown(host, "mlp")
+    seed = beside.seeds["s0"]
+    seed.record(BLENDING, Moment(1, 0))  # alpha is 0
+    beside.begin_step(1, 0)
+    gradients(host, 1)  # with this its close look is over
+    assert seed.module is not None
+    seed.module.register_forward_pre_hook(lambda _, given: [each.mul_(2.0) for each in given] and None)
+
+    with torch.inference_mode():
+        found = host(torch.ones(7, 5))
+
+    assert torch.equal(found, alone)
+
+
 def test_a_host_in_channels_last_gives_the_seed_contiguous_tensors_and_keeps_its_own_format() -> None:
     host = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 1))
     host.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

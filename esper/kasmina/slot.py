@@ -226,8 +226,9 @@ class Slot:
         """Detached and contiguous; copied where the host may write to them before the seed's backward has run.
 
         What the host writes to in place of h is the slot's value, never h itself, unless the two share their memory.
+        Copied, too, where a write of the seed's own would not be seen: tensors of inference_mode have no versions.
         """
-        if transformed():
+        if transformed() or x.is_inference() or h.is_inference():
             return x.detach().clone(), h.detach().clone()
         if self.reused is None:
             self._look_at_input(x)

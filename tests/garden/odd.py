@@ -141,7 +141,7 @@ MAKERS: Mapping[str, Callable[[int], nn.Module]] = {
     "refuses": refused,
 }
 
-HARMFUL = frozenset({"raises", "not_finite", "writes", "misshapen"})
+HARMFUL = frozenset({"raises", "not_finite", "no_gradient", "writes", "misshapen"})
 """What these do as a fossil they do as a part of the model: nobody stands between."""
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.naming import modules_at
-from esper.kasmina.slot import Slot
+from esper.kasmina.slot import Hook, Slot
 
 PLACE = "#"  # blocks.0#2 is the second place at blocks.0; the first bears the site's own name
 
@@ -32,19 +32,19 @@ def neighbours(slots: Mapping[str, Slot], slot: Slot) -> list[Slot]:
 
 @contextmanager
 def absent(slot: Slot) -> Iterator[None]:
-    """Without the slot's hook, which comes back to its place among the module's hooks."""
-    if not slot.hooked:
+    """Without the slot's hook, which comes back to its place among the module's hooks, under the key that it had."""
+    hooks = slot.module._forward_hooks
+    own = next((key for key, hook in hooks.items() if isinstance(hook, Hook) and hook.slot is slot), None)
+    if own is None:
         yield
         return
-    hooks = slot.module._forward_hooks
     order = list(hooks)
-    slot.detach()
-    position = next((at for at, key in enumerate(order) if key not in hooks), len(order))
+    hook = hooks.pop(own)
     try:
         yield
     finally:
-        slot.attach()
-        for key in order[position + 1 :]:
+        hooks[own] = hook
+        for key in order[order.index(own) + 1 :]:
             hooks[key] = hooks.pop(key)
 
 

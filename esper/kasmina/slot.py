@@ -105,17 +105,26 @@ class Slot:
             self.resting, self.fired = True, False
 
     def wake(self) -> None:
-        """Hang on the module again, at the old place among its hooks: before what came later."""
+        """Hang on the module again, at the old place among its hooks: before what was hung behind them since."""
         self.resting = False
         if self._handle is None or self.hooked:
             return
         hooks, own = self.module._forward_hooks, self._handle.id
-        came = [key for key in hooks if key not in self._ahead and key > own]
-        behind = [key for key in came if not getattr(hooks[key], "precedes_seeds", False)]  # as gates of masks do
+        behind = self._behind(own)
         hooks[own] = Hook(self)
         self.module._forward_hooks_with_kwargs[own] = True
         for key in behind:
             hooks[key] = hooks.pop(key)
+
+    def _behind(self, own: int) -> list[int]:
+        """The module's hooks from the old place on. Keys ascend: one before a lower key was put before all others."""
+        hooks, behind = self.module._forward_hooks, list[int]()
+        for key in reversed(hooks):
+            precedes = getattr(hooks[key], "precedes_seeds", False)  # as gates of masks do
+            if precedes or key < own or key in self._ahead or (behind and key > behind[-1]):
+                break
+            behind.append(key)
+        return behind[::-1]
 
     def settle(self, seed: Seed | None, prepared: Prepared | None = None) -> None:
         """Let the seed in, or with None out; `prepared` for its module, here, where that was done in advance."""

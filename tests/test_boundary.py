@@ -121,6 +121,19 @@ def test_a_proposal_of_a_decided_round_asks_for_no_vote() -> None:
     assert boundary.vote_asked() is None
 
 
+def test_it_knows_the_newest_round_that_it_was_asked_about_or_told_of_also_where_none_was_applied() -> None:
+    boundary = Boundary()
+    met = [boundary.round_met]
+    boundary.on_proposal(pb.BarrierProposal(round=5))
+    met.append(boundary.round_met)
+    voted_at(boundary, 6, step=10)
+    met.append(boundary.round_met)
+    boundary.on_abort(pb.BarrierAbort(round=7))
+    met.append(boundary.round_met)
+
+    assert met == [0, 5, 6, 7] and boundary.round_applied == 0
+
+
 def test_a_committed_pause_is_told_in_votes_before_it_takes_effect() -> None:
     boundary = Boundary()
     boundary.on_commit(commit(1, 18, pause()))

@@ -193,6 +193,16 @@ def test_an_abort_settles_itself_and_its_proposal() -> None:
     assert {d.entry_id for d in done} == {"1-0", "2-0"}
 
 
+def test_a_heartbeat_says_what_was_met_also_by_the_trainer_under_an_earlier_runtime() -> None:
+    orders, beat = Orders(), pb.Heartbeat(incarnation=7, round_applied=900, round_met=1_001)
+    orders.on_proposal(pb.BarrierProposal(round=3, roster_generation=2, lease_token=5), delivery("decisions", "1-0"))
+
+    orders.stamp(beat)
+
+    assert (beat.lease_token, beat.roster_generation, beat.round_met) == (5, 2, 1_001)
+    assert (orders.incarnation, orders.round_applied) == (7, 900)
+
+
 def test_a_thousand_commands_are_held_and_more_only_while_a_commit_waits_for_one_of_them() -> None:
     orders = Orders()
     for number in range(1, MOST_HELD + 1):

@@ -203,9 +203,7 @@ class Beside:
                     await self.lanes.to_trainer.drain()
 
     def _note_alive(self, heartbeat: pb.Heartbeat) -> None:
-        orders = self.following.orders
-        orders.incarnation, orders.round_applied = heartbeat.incarnation, heartbeat.round_applied
-        heartbeat.lease_token, heartbeat.roster_generation, heartbeat.round_met = orders.newest_met
+        self.following.orders.stamp(heartbeat)
         if self.pulse is not None:
             self.pulse.heard(heartbeat)
 

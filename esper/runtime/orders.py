@@ -201,8 +201,14 @@ class Orders:
 
     @property
     def newest_met(self) -> tuple[int, int, int]:
-        """The highest token of a leader, roster generation and round of all that was read."""
+        """The highest token of a leader, roster generation and round of all that was read, or that the trainer met."""
         return self._succession.token, self._generation, self._round_met
+
+    def stamp(self, heartbeat: pb.Heartbeat) -> None:
+        """Note what the trainer says of itself; have its heartbeat say what was met of decisions."""
+        self.incarnation, self.round_applied = heartbeat.incarnation, heartbeat.round_applied
+        self._round_met = max(self._round_met, heartbeat.round_met)  # by the runtime before this one, too
+        heartbeat.lease_token, heartbeat.roster_generation, heartbeat.round_met = self.newest_met
 
     @property
     def num_waiting(self) -> int:

@@ -267,6 +267,6 @@ class Exchange:
         link.start()
         if self._beat is not None:  # the next one may be a long step away
             beat = repeated(self._beat)
-            beat.round_applied = self.boundary.round_applied
+            beat.round_applied, beat.round_met = self.boundary.round_applied, self.boundary.round_met
             link.send(pb.ToRuntime(heartbeat=beat))
         return True

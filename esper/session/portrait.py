@@ -65,6 +65,7 @@ class Portrait:
             packets=self.rows.made,
             shed=self.rows.shed,
             round_applied=self.boundary.round_applied,
+            round_met=self.boundary.round_met,
             barrier_due=barrier_due,
             hyperparameters=self.optimizers.hyperparameters(),
             accuracy=self.notes.get("accuracy", math.nan),

@@ -55,6 +55,11 @@ class Boundary:
         return next(reversed(self._applied), 0)
 
     @property
+    def round_met(self) -> int:
+        """Newest round that this rank was asked about or told of."""
+        return max(self._decided, *(each.round for each in (self._asked, self._vote) if each is not None), 0)
+
+    @property
     def queued(self) -> int:
         """Orders that wait for their step."""
         return len(self._orders)

@@ -101,8 +101,8 @@ class Trainer:
         said.rank %= self.world_size
         if self.has_left:
             said.report.CopyFrom(pb.WorkerReport(worker=self.name))
-        said.lease_token, said.roster_generation, said.round_met = self.orders.newest_met
-        self.orders.round_applied = self.boundary.round_applied
+        said.round_met = self.boundary.round_met
+        self.orders.stamp(said)
         self.seat.add("heartbeats", said)
 
     def reads(self, log: str) -> bool:

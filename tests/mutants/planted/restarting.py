@@ -21,10 +21,17 @@ MUTANTS = (
     ),
     Mutant(
         "a_heartbeat_does_not_say_which_leader_was_met",
-        "esper/runtime/beside.py",
-        "heartbeat.lease_token, heartbeat.roster_generation, heartbeat.round_met = orders.newest_met",
+        "esper/runtime/orders.py",
+        "heartbeat.lease_token, heartbeat.roster_generation, heartbeat.round_met = self.newest_met",
         "pass",
         ("tests/test_beside.py::test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met",),
+    ),
+    Mutant(
+        "a_runtime_begun_anew_forgets_which_rounds_its_trainer_met",
+        "esper/runtime/orders.py",
+        "self._round_met = max(self._round_met, heartbeat.round_met)",
+        "pass",
+        ("tests/test_orders.py::test_a_heartbeat_says_what_was_met_also_by_the_trainer_under_an_earlier_runtime",),
     ),
     Mutant(
         "what_a_commit_waits_for_is_never_looked_for",
@@ -119,7 +126,7 @@ MUTANTS = (
     Mutant(
         "a_new_runtime_does_not_know_how_far_its_trainer_has_come",
         "esper/session/exchange.py",
-        "beat.round_applied = self.boundary.round_applied",
+        "beat.round_applied, beat.round_met = self.boundary.round_applied, self.boundary.round_met",
         "pass",
         ("tests/test_runtime_revived.py::test_it_knows_how_far_the_trainer_has_come_before_it_reads",),
     ),

@@ -181,6 +181,50 @@ def test_an_entry_that_is_there_twice_is_a_replay_unless_it_was_refused_as_one()
     assert [each.kind for each in result.notes] == ["replayed"]
 
 
+def refused_command(run: Writer, reason: pb.ReasonCode, sealed: bytes) -> Entry:
+    """A command that came and was answered with this."""
+    entry = Entry("commands", f"{NOW_MS + 50}-0", sealed)
+    run.book.streams["commands"].append(entry)
+    rejected = pb.CommandReceipt(
+        version=1, entry_id=entry.entry_id, status=pb.ReceiptStatus.RECEIPT_REJECTED, reason=reason
+    )
+    rejected.worker = "coordinator"
+    run.say("receipts", Role.COORDINATOR, "coordinator", rejected)
+    return entry
+
+
+def test_a_command_that_was_refused_for_what_it_says_is_no_gap_in_what_its_producer_sealed() -> None:
+    run = toy()
+    sealer = run.sealer(Role.CONTROLLER, "controller")
+    refused_command(run, pb.ReasonCode.REASON_OUT_OF_RANGE, sealer.seal(pb.AdaptationCommand(version=1)))
+    run.pass_ms(100)
+    run.say("commands", Role.CONTROLLER, "controller", GERMINATE)
+
+    result = audit(run.book, run.keyring)
+
+    assert (result.findings, [each.kind for each in result.notes]) == ([], ["out_of_range"])
+
+
+def test_what_came_behind_its_deadline_is_not_held_to_have_been_looked_at_further() -> None:
+    run = toy()
+    refused_command(run, pb.ReasonCode.REASON_PAST_DEADLINE, run.book.streams["commands"][0].sealed)
+
+    result = audit(run.book, run.keyring)
+
+    assert (result.findings, [each.kind for each in result.notes]) == ([], ["replayed"])
+
+
+def test_a_log_is_sound_whose_ids_stood_still_while_the_clock_came_back() -> None:
+    run = toy()
+    newest = run.book.streams["commands"][-1].entry_id.partition("-")[0]
+    run.pass_ms(-3_600_000)
+    sealed = run.sealer(Role.CONTROLLER, "controller").seal(GERMINATE)
+    run.book.streams["commands"].append(Entry("commands", f"{newest}-1", sealed))
+
+    assert audit(run.book, run.keyring).findings == []
+    assert audit(run.book, None).findings == []
+
+
 def verified(*arguments: str | Path) -> tuple[int, list[str]]:
     result = CliRunner().invoke(app, ["verify", *map(str, arguments)])
     return result.exit_code, result.output.splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -14,33 +13,30 @@ from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry
 from esper.leyline.checks import check_context, check_fresh
 from esper.leyline.digest import barrier_digest
-from esper.leyline.entries import entry_ms, entry_order
-from esper.leyline.envelope import Header, unpack
+from esper.leyline.entries import entry_order
+from esper.leyline.envelope import unpack
 from esper.leyline.kinds import Role, type_of
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
 from esper.leyline.succession import Decision, Said, Succession
 from esper.leyline.validate import validate
-from esper.runtime.logbook import DOMAINS, Logbook, Read, opened
+from esper.runtime.logbook import DOMAINS, Logbook, Read, met_ms, opened
+from esper.runtime.sequences import Finding as Finding, Sequences
 
 COMMANDS = ("commands", "optimizer")
-WHOLE = (Role.CONTROLLER, Role.OPTIMIZER, Role.COORDINATOR)
-"""All that these seal lies in the log, so that their sequences have no gaps; workers also seal what is not kept."""
-RETRIED_MS = 60_000
-
-Producer: TypeAlias = tuple[str, str, int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that an untouched log of a sound run does not show; as a note, something that it may."""
-
-    stream: str
-    entry_id: str
-    kind: str
-    detail: str
-    is_note: bool = False
+PAST_DEADLINE = reason_name(pb.ReasonCode.REASON_PAST_DEADLINE)
+BEHIND_DEADLINE = {
+    reason_name(reason)
+    for reason in (
+        pb.ReasonCode.REASON_REPLAYED,
+        pb.ReasonCode.REASON_DUPLICATE,
+        pb.ReasonCode.REASON_MALFORMED,
+        pb.ReasonCode.REASON_WRONG_VERSION,
+        pb.ReasonCode.REASON_OUT_OF_RANGE,
+    )
+}
+"""What a reader looks at behind a deadline, for which an audit does not ask."""
 
 
 @dataclass
@@ -88,7 +84,7 @@ def _peek(entry: Entry, run_id: str) -> Read:
         parts = unpack(entry.sealed)
         header = parts.header
         check_context(header, run_id or header.run_id, [DOMAINS[entry.stream]], {header.target})
-        check_fresh(header, entry_ms(entry.entry_id))
+        check_fresh(header, met_ms(entry))
         message = type_of(header.kind).FromString(entry.sealed[parts.body_start : parts.body_end])
         validate(message)
         return Read(entry, Opened(header, message, entry.sealed, entry.entry_id, False))
@@ -149,66 +145,12 @@ class Answers:
         """A command that was refused for the very same reason when it came is part of a sound log."""
         for each in findings:
             reasons = {reason_name(reason) for reason in self.rejected.get(each.entry_id, ())}
+            if PAST_DEADLINE in reasons:  # looked at first: whatever else is wrong was not
+                reasons |= BEHIND_DEADLINE
             if each.stream in COMMANDS and each.kind in reasons:
                 yield Finding(each.stream, each.entry_id, each.kind, f"refused then, too: {each.detail}", is_note=True)
             else:
                 yield each
-
-
-@dataclass
-class Sequences:
-    """Which sequences of each producer were met, and where."""
-
-    met: dict[Producer, dict[int, Read]] = field(default_factory=dict)
-    again: list[tuple[Read, Read]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, reads: Mapping[str, Sequence[Read]]) -> Sequences:
-        sequences = cls()
-        for read in (each for entries in reads.values() for each in entries):
-            if read.opened is not None:
-                header = read.opened.header
-                known = sequences.met.setdefault(producer_of(header), {}).setdefault(header.sequence, read)
-                if known is not read:
-                    sequences.again.append((known, read))
-        return sequences
-
-    def findings(self) -> Iterator[Finding]:
-        """Repeats, then gaps."""
-        for first, read in self.again:
-            yield _repeat(first, read)
-        for producer, met in self.met.items():
-            if Role(producer[0]) in WHOLE:
-                yield from _gaps(producer, met)
-
-
-def producer_of(header: Header) -> Producer:
-    """Whose sequences are contiguous."""
-    return header.role.value, header.producer, header.incarnation, header.target
-
-
-def _repeat(first: Read, read: Read) -> Finding:
-    same = first.entry.sealed == read.entry.sealed
-    kind = reason_name(pb.ReasonCode.REASON_REPLAYED if same else pb.ReasonCode.REASON_DUPLICATE)
-    assert read.opened is not None
-    header = read.opened.header
-    detail = f"sequence {header.sequence} of {header.producer} was met as {first.entry.stream} {first.entry.entry_id}"
-    apart_ms = entry_ms(read.entry.entry_id) - entry_ms(first.entry.entry_id)
-    retried = header.role is Role.WORKER and first.entry.stream == read.entry.stream and apart_ms <= RETRIED_MS
-    return Finding(read.entry.stream, read.entry.entry_id, kind, detail, is_note=retried)
-
-
-def _gaps(producer: Producer, met: Mapping[int, Read]) -> Iterator[Finding]:
-    """Told at the entry behind each gap. What was sealed and never arrived is a gap as well."""
-    role, name, incarnation, _ = producer
-    expected = 1
-    for sequence in sorted(met):
-        if sequence != expected:
-            entry = met[sequence].entry
-            who = f"{role} {name}, incarnation {incarnation:016x}"
-            lost = f"{expected}" if sequence == expected + 1 else f"{expected} to {sequence - 1}"
-            yield Finding(entry.stream, entry.entry_id, "gap", f"sequence {lost} of {who} is missing before it")
-        expected = sequence + 1
 
 
 class Decisions:

@@ -13,7 +13,8 @@ from esper.bus import connect, names, runs
 from esper.bus.delivery import body_of
 from esper.errors import EsperError, RefusedError, SettingError, UnknownRunError
 from esper.leyline.archive import STREAMS, Entry, Foot, Head, LogLineError, decode_line, encode
-from esper.leyline.entries import entry_ms, entry_order
+from esper.leyline.checks import FRESH_MS, MS_NS
+from esper.leyline.entries import entry_order
 from esper.leyline.envelope import unpack
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.rolekeys import RoleKeyring
@@ -226,9 +227,20 @@ def _read(entry: Entry, keyring: RoleKeyring, openers: dict[tuple[str, str], Ope
             accept = [DOMAINS[entry.stream]]
             opener = Opener(keyring, name=target, guard=None, accept=accept, carries_out=True)
             openers[entry.stream, target] = opener
-        return Read(entry, opener.open(entry.sealed, entry.entry_id, entry_ms(entry.entry_id)))
+        return Read(entry, opener.open(entry.sealed, entry.entry_id, met_ms(entry)))
     except RefusedError as error:
         return Read(entry, None, error)
+
+
+def met_ms(entry: Entry) -> int:
+    """When its readers met it, as far as that can be told.
+
+    Ids of a stream never go back. While the clock does that was set back, they count on within their last millisecond,
+    and only the seal tells the time, by which readers went too. RefusedError for what is no envelope.
+    """
+    at_ms, count = entry_order(entry.entry_id)
+    issued_ms = unpack(entry.sealed).header.issued_at_ns // MS_NS
+    return issued_ms if count and at_ms - issued_ms > FRESH_MS else at_ms
 
 
 def messages(reads: Sequence[Read]) -> Iterator[Opened]:

@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         "gaps_go_unseen",
-        AUDIT,
+        "esper/runtime/sequences.py",
         "        if sequence != expected:",
         "        if sequence < expected:",
         (f"{VERIFY_TESTS}::test_an_entry_that_is_removed_with_the_last_line_put_right_leaves_a_gap",),

@@ -14,9 +14,13 @@ from esper.bus.connect import Redis
 from esper.bus.floors import encoded, kept_key
 from esper.bus.names import key
 from esper.leyline.archive import Entry, decode_line, encode_line
+from esper.leyline.keyring import SECOND_NS, SKEW_S, MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.archive import Archive, ArchiveError
 from esper.runtime.tidying import Charge
-from esper.runtime.trimming import Trimmer
+from esper.runtime.trimming import MOST_LOOKED_AT, Trimmer
+from tests.test_leader_lease import abort
 
 LOGS = ("commands", "optimizer", "decisions", "receipts", "emergency")
 WORKERS = ("worker-0", "worker-1")
@@ -28,7 +32,18 @@ class Logs:
 
     def __init__(self, redis: Redis, run_id: str, folder: Path) -> None:
         self.redis, self.run_id, self.archive = redis, run_id, Archive(folder / "log")
-        self.trimmer = Trimmer(redis, run_id, self.archive, newest_kept=1)
+        self.keys = MasterKeyring.new(SKEW_S * SECOND_NS).derive(run_id, [Role.COORDINATOR])
+        self.opener = Opener(self.keys, guard=None, accept=[Domain.DECISION])
+        self.opened: list[str] = []
+        self._decisions: dict[int, bytes] = {}
+        self.trimmer = self.trimmer_that_keeps(1)
+
+    def trimmer_that_keeps(self, newest: int) -> Trimmer:
+        return Trimmer(self.redis, self.run_id, self.archive, self.read, newest_kept=newest)
+
+    def read(self, sealed: bytes, entry_id: str) -> Opened:
+        self.opened.append(entry_id)
+        return self.opener.open(sealed, entry_id, NUM * 1000)
 
     async def fill(self, *, first: int = 1, last: int = NUM) -> None:
         for name in LOGS:
@@ -36,7 +51,12 @@ class Logs:
                 await self.redis.xadd(key(self.run_id, name), {"m": self.sealed(name, number)}, id=f"{number}000-0")
 
     def sealed(self, name: str, number: int) -> bytes:
-        return f"{name} {number} \n".encode() + bytes([number, 0, 255])
+        if name != "decisions":
+            return f"{name} {number} \n".encode() + bytes([number, 0, 255])
+        if number not in self._decisions:
+            sealer = Sealer(self.keys, Role.COORDINATOR, "coordinator", clock_ns=lambda: number * SECOND_NS)
+            self._decisions[number] = sealer.seal(abort(number, 1), roster_generation=1)
+        return self._decisions[number]
 
     async def settle(self, through: int = NUM) -> None:
         for name in LOGS[:3]:
@@ -132,9 +152,47 @@ async def test_the_newest_decisions_stay_for_a_coordinator_to_begin_with(logs: L
     for worker in WORKERS:
         await logs.keep(worker, commands=19, optimizer=19, decisions=19)
 
-    await Trimmer(logs.redis, logs.run_id, logs.archive, newest_kept=6).shorten()
+    await logs.trimmer_that_keeps(6).shorten()
 
     assert (await logs.left())["decisions"] == list(range(15, NUM + 1))
+
+
+async def test_junk_and_copies_are_none_of_the_newest_decisions(logs: Logs) -> None:
+    await logs.settle()
+    for worker in WORKERS:
+        await logs.keep(worker, commands=19, optimizer=19, decisions=19)
+    for number in range(10):
+        for place, body in enumerate((b"junk %d" % number, logs.sealed("decisions", NUM))):
+            await logs.redis.xadd(key(logs.run_id, "decisions"), {"m": body}, id=f"{NUM}5{number}{place}-0")
+
+    trimmer = logs.trimmer_that_keeps(6)
+    await trimmer.shorten()
+    num_opened = len(logs.opened)
+    await trimmer.shorten()
+
+    assert (await logs.left())["decisions"][:7] == [*range(15, NUM + 1), NUM]
+    assert (num_opened, len(logs.opened)) == (26, 26)  # each entry is opened once
+
+
+async def test_behind_more_junk_than_is_looked_through_no_decision_is_trimmed(logs: Logs) -> None:
+    await logs.settle()
+    for worker in WORKERS:
+        await logs.keep(worker, commands=9, optimizer=9, decisions=9)
+    async with logs.redis.pipeline(transaction=False) as sent:
+        for number in range(MOST_LOOKED_AT):
+            sent.execute_command("XADD", key(logs.run_id, "decisions"), f"{NUM}500-{number}", "m", b"junk")
+        await sent.execute()
+
+    await logs.trimmer.shorten()
+
+    left = await logs.left()
+    assert {name: numbers[0] for name, numbers in left.items()} == {
+        "commands": 9,
+        "optimizer": 9,
+        "decisions": 1,
+        "receipts": 1,
+        "emergency": 1,
+    }
 
 
 async def test_an_archive_goes_on_where_it_was_also_behind_half_a_line(logs: Logs) -> None:

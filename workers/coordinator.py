@@ -12,11 +12,13 @@ with collecting.loading(*collecting.OPTIONAL):
     from esper.leyline.keyring import RoleKeyring
     from esper.leyline.kinds import Role
     from esper.runtime import access, logging, process, settings
+    from esper.runtime.archive import Archive
     from esper.runtime.coordinate import Desk
     from esper.runtime.figures import MissingMetrics
     from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
     from esper.runtime.lease import Standby
     from esper.runtime.round_figures import CountedRule
+    from esper.runtime.trimming import Trimmer
     from esper.runtime.upkeep import Duties, Post, kept_up
     from esper.tamiyo.coordinator import Coordinator
 
@@ -47,7 +49,10 @@ async def main(stopping: asyncio.Event) -> None:
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
         retained = [names.key(found.run_id, name) for name in ("dead", "state")]
         shows = [counted, MissingMetrics(coordinating.missing)]
-        duties = Duties(retained=retained, surveys=True, archive=chosen.archive, shows=shows)
+        logs = None
+        if chosen.archive is not None:
+            logs = Trimmer(redis_writer, found.run_id, Archive(chosen.archive), coordinating.decision)
+        duties = Duties(retained=retained, surveys=True, logs=logs, shows=shows)
         async with found.kept_current(), post.answering(redis_writer.outage):
             if not await standby.until_free(stopping):
                 return

@@ -12,8 +12,6 @@ from esper.bus.names import LOGGED, STREAMS, key
 from esper.leyline.entries import entry_order
 
 DECISIONS = "decisions"
-NEWEST_KEPT = 512
-"""Decisions that stay in any case: a coordinator reads so many at its start."""
 NOWHERE = "0-0"
 
 Positions = Mapping[str, str]
@@ -29,12 +27,10 @@ def encoded(positions: Positions) -> bytes:
     return json.dumps(dict(positions)).encode()
 
 
-async def floors_of(
-    redis: Redis, run_id: str, workers: Sequence[str], newest_kept: int = NEWEST_KEPT
-) -> dict[str, str]:
+async def floors_of(redis: Redis, run_id: str, workers: Sequence[str], kept_from: str) -> dict[str, str]:
     """By log, the entry that it may be trimmed below; nothing where one of these has no checkpoint yet.
 
-    Receipts and emergencies have no position of their own: they go with
+    From `kept_from` on decisions stay in any case. Receipts and emergencies have no position of their own: they go with
     what was decided before their time.
     """
     stored: Any = await redis.hgetall(kept_key(run_id))
@@ -43,7 +39,7 @@ async def floors_of(
         return {}
     positions = [known[worker] for worker in workers]
     floors = {row.name: _lowest(each.get(row.name, NOWHERE) for each in positions) for row in STREAMS if row.positioned}
-    floors[DECISIONS] = _lowest([floors[DECISIONS], await _newest(redis, run_id, newest_kept)])
+    floors[DECISIONS] = _lowest([floors[DECISIONS], kept_from])
     when = f"{floors[DECISIONS].partition('-')[0]}-0"
     floors |= {row.name: when for row in STREAMS if row.trimming == LOGGED and not row.positioned}
     return {name: floor for name, floor in floors.items() if entry_order(floor) > (0, 0)}
@@ -52,12 +48,6 @@ async def floors_of(
 async def workers_of(redis: Redis, run_id: str) -> list[str]:
     """Those with a group on `:decisions`: whoever follows the run, or will."""
     return [group["name"].decode() for group in await groups_of(redis, key(run_id, DECISIONS))]
-
-
-async def _newest(redis: Redis, run_id: str, count: int) -> str:
-    """The oldest of the newest so many decisions."""
-    rows = await redis.ask(("XREVRANGE", key(run_id, DECISIONS), "+", "-", "COUNT", count))
-    return str(rows[-1][0].decode()) if rows else NOWHERE
 
 
 def _lowest(entry_ids: Iterable[str]) -> str:

@@ -132,7 +132,7 @@ class Desk:
         await self.clock.look(redis)
         self._offset_ms = self.clock.offset_ms or 0
         await self.windows.take_over()  # only now is what was settled before complete
-        record = await newest_said(redis, self._key("decisions"), self._decision, NUM_DECISIONS)
+        record = await newest_said(redis, self._key("decisions"), self.decision, NUM_DECISIONS)
         settlement, succession = Settlement(), Succession()
         said = list(in_force((each for _, each in record), succession))
         self._dissolving.resume(said)
@@ -329,7 +329,8 @@ class Desk:
             settlement.ack(self._held.pop(entry))
         self._dissolving.follow(outcome)
 
-    def _decision(self, sealed: bytes, entry_id: str) -> Opened:
+    def decision(self, sealed: bytes, entry_id: str) -> Opened:
+        """One of its own stream, opened; RefusedError says what was wrong."""
         return self.seals.decisions.open(sealed, entry_id, self.clock.now_ms())
 
     def _forget(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from secrets import token_hex
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -16,7 +15,6 @@ from esper.bus.inbox import Inbox
 from esper.bus.outage import Outage
 from esper.runtime import metrics, notify
 from esper.runtime.access import Access
-from esper.runtime.archive import Archive
 from esper.runtime.figures import HealthMetrics, RefusalMetrics, Repeats, StreamGauges, watch_inboxes
 from esper.runtime.health import Health
 from esper.runtime.refusals import Refusals
@@ -35,7 +33,7 @@ class Duties:
     retained: Sequence[str] = ()
     repeats: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     surveys: bool = False
-    archive: Path | None = None  # where logs go before they are trimmed; none: they are kept whole
+    logs: Trimmer | None = None  # archives them, then trims them; none: they are kept whole
     shows: Sequence[Collector] = ()  # what only this role counts
 
 
@@ -90,7 +88,7 @@ async def kept_up(
         inboxes,
         duties.retained,
         StreamGauges(registry) if duties.surveys else None,
-        None if duties.archive is None else Trimmer(writer, post.found.run_id, Archive(duties.archive)),
+        duties.logs,
     )
     async with post.answering(writer.outage):
         await announce(charge.redis, post.chosen.durability)  # once bound: a start that fails says so in one line

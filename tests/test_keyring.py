@@ -155,6 +155,15 @@ def test_the_first_messages_under_a_new_key_may_be_dated_by_a_clock_that_is_behi
     assert refusal(opens, data, f"{NOW_MS - 60_000}-0") == "REASON_UNKNOWN_KEY"
 
 
+def test_a_new_run_goes_on_where_the_clock_of_its_machine_is_set_back_by_half_a_day() -> None:
+    keyring, back_ns = MasterKeyring.new(NOW_NS).derive(RUN, [Role.CONTROLLER]), NOW_NS - 12 * 3_600 * SECOND_NS
+    sealed = Sealer(keyring, Role.CONTROLLER, "controller-0", clock_ns=lambda: back_ns).seal(command())
+
+    opened = Opener(keyring, guard=None, accept=list(Domain)).open(sealed, ENTRY, back_ns // 1_000_000)
+
+    assert opened.clock_suspect  # the stream goes on from its newest entry, half a day ahead
+
+
 def test_a_retired_key_seals_and_opens_nothing_of_a_later_time() -> None:
     data = Sealer(CONTROLLER, Role.CONTROLLER, "c", clock_ns=lambda: NOW_NS).seal(command())
     rotated = MASTER.rotate(NOW_NS - SECOND_NS)

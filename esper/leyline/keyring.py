@@ -16,8 +16,8 @@ from esper.leyline.rolekeys import RoleKeyring as RoleKeyring, Validity as Valid
 
 SECOND_NS = 1_000_000_000
 LIFETIME_S = 365 * 86_400
-# Clocks that lag behind the one that made the key.
-SKEW_S = 3600
+# Clocks that lag behind the one that made the key: a hardware clock in local time is hours ahead until NTP steps it.
+SKEW_S = 86_400
 # How long the old key still opens and seals after the new one took over: time to hand out new role keyrings.
 OVERLAP_S = 86_400
 # Commands carry the controller's signature, checkpoint manifests that of rank 0.

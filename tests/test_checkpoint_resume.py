@@ -52,6 +52,19 @@ def test_a_resumed_run_trains_on_bit_for_bit(tmp_path: Path, optimizer: str) -> 
     assert equal(again.everything(), first.everything())
 
 
+@pytest.mark.parametrize("fossilize", [False, True])
+def test_what_was_resumed_is_resumed_again_before_it_has_trained(tmp_path: Path, fossilize: bool) -> None:
+    first = Training(tmp_path)
+    first.raise_seed(fossilize=fossilize)
+    first.checkpoints.save(first.step)
+    again = resumed(tmp_path)
+    again.checkpoints.save(again.step)  # as a session does, where one is due before the step that it resumes at
+
+    last = resumed(tmp_path)
+
+    assert equal(last.everything(), first.everything())
+
+
 class Residual(Host):
     """Writes to the input of a site once that has read it."""
 

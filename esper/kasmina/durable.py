@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +111,7 @@ class DurableSeeds:
     def adopt(self, made: MadeSeeds, step: int) -> None:
         """Undo what happened to the seeds since, except culls; in a new process, let all be as they were."""
         dumped, known, now = made.dumped, self.moves.known, Moment(step, self.now().epoch)
+        self._shape_slots(dumped["seeds"].values())
         for seed in [each for each in known.values() if each.alive]:
             row = dumped["seeds"].get(seed.seed_id)
             if row is None or not same(seed, row) or row["stage"] not in STAYED:
@@ -132,6 +133,14 @@ class DurableSeeds:
             if name in self._slots:
                 self._slots[name].generation = max(self._slots[name].generation, generation)
         fill_ring(self.losses, dumped["losses"])
+
+    def _shape_slots(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """What flows there, where nothing has yet: the next checkpoint may be made before anything does."""
+        device = next((each.device for each in self.host.parameters()), torch.device("cpu"))
+        for row in rows:
+            slot = self._slots.get(row["site"])
+            if slot is not None and slot.shape is None and row["shape"] is not None:
+                slot.shape = site_shape(row["shape"], device)
 
     def _filled(self, seed_id: str, row: Mapping[str, Any], now: Moment) -> Seed | None:
         """The seed as it was; None where it failed since, or gave way to another of its name."""
@@ -184,8 +193,10 @@ class DurableSeeds:
         """Of its blueprint, drawing from no generator of the host's."""
         blueprint = self.moves.kernels.blueprints.get(row["blueprint_id"])
         what = f"its seed {row['seed_id']!r} is of blueprint {row['blueprint_id']!r}"
-        if blueprint is None or row["shape"] is None:
+        if blueprint is None:
             raise CheckpointError(f"{what}; blueprints: {', '.join(self.moves.kernels.blueprints)}")
+        if row["shape"] is None:
+            raise CheckpointError(f"{what}, and does not say what flows through site {row['site']!r}")
         if blueprint.digest != row["digest"]:
             raise CheckpointError(f"{what} with digest {row['digest'][:16]}; here it has {blueprint.digest[:16]}")
         slot = self._slots[row["site"]]

@@ -111,6 +111,12 @@ def without_beginnings() -> Writer:
     return writer
 
 
+def lost_beginnings() -> Writer:
+    writer = Writer()
+    both(writer, 1, ended=ended())
+    return writer
+
+
 def of_one_rank() -> Writer:
     writer = Writer()
     writer.record(0, began=began())
@@ -143,6 +149,7 @@ def of_replicas() -> Writer:
     ("writer", "why"),
     [
         (without_beginnings(), "does not say that a trainer began"),
+        (lost_beginnings(), "does not say that a trainer began"),
         (of_one_rank(), "does not say that rank 1 of 2 began"),
         (toy(ended=False), "worker-0 did not end in order"),
         (toy(why="its loader draws"), "its loader draws"),

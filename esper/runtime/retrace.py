@@ -56,11 +56,11 @@ class Story:
                 self.receipts.setdefault(message.entry_id, []).append(message)
 
     def _note_record(self, record: pb.RunRecord) -> None:
-        lives = self.lives.setdefault(record.rank, [])
+        lives = self.lives.get(record.rank, [])
         known = next((life for life in lives if life.record.incarnation == record.incarnation), None)
         match record.WhichOneof("said"):
             case "began" if known is None:
-                lives.append(Life(record, record.began))
+                self.lives[record.rank] = [*lives, Life(record, record.began)]
             case "ended" if known is not None:
                 known.ended = record.ended
             case "judged":

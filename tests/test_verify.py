@@ -183,7 +183,8 @@ def test_an_entry_that_is_there_twice_is_a_replay_unless_it_was_refused_as_one()
 
 def refused_command(run: Writer, reason: pb.ReasonCode, sealed: bytes) -> Entry:
     """A command that came and was answered with this."""
-    entry = Entry("commands", f"{NOW_MS + 50}-0", sealed)
+    at_ms = int(run.book.streams["receipts"][-1].entry_id.partition("-")[0])
+    entry = Entry("commands", f"{at_ms}-0", sealed)
     run.book.streams["commands"].append(entry)
     rejected = pb.CommandReceipt(
         version=1, entry_id=entry.entry_id, status=pb.ReceiptStatus.RECEIPT_REJECTED, reason=reason
@@ -212,6 +213,18 @@ def test_what_came_behind_its_deadline_is_not_held_to_have_been_looked_at_furthe
     result = audit(run.book, run.keyring)
 
     assert (result.findings, [each.kind for each in result.notes]) == ([], ["replayed"])
+
+
+def test_a_command_out_of_range_that_is_there_twice_was_refused_the_second_time_as_a_replay() -> None:
+    run = toy()
+    sealed = run.sealer(Role.CONTROLLER, "controller").seal(pb.AdaptationCommand(version=1))
+    refused_command(run, pb.ReasonCode.REASON_OUT_OF_RANGE, sealed)
+    run.pass_ms(100)
+    refused_command(run, pb.ReasonCode.REASON_REPLAYED, sealed)
+
+    result = audit(run.book, run.keyring)
+
+    assert (result.findings, [each.kind for each in result.notes]) == ([], ["out_of_range", "out_of_range"])
 
 
 def test_a_log_is_sound_whose_ids_stood_still_while_the_clock_came_back() -> None:

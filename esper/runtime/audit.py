@@ -25,18 +25,15 @@ from esper.runtime.logbook import DOMAINS, Logbook, Read, met_ms, opened
 from esper.runtime.sequences import Finding as Finding, Sequences
 
 COMMANDS = ("commands", "optimizer")
-PAST_DEADLINE = reason_name(pb.ReasonCode.REASON_PAST_DEADLINE)
-BEHIND_DEADLINE = {
-    reason_name(reason)
-    for reason in (
-        pb.ReasonCode.REASON_REPLAYED,
-        pb.ReasonCode.REASON_DUPLICATE,
-        pb.ReasonCode.REASON_MALFORMED,
-        pb.ReasonCode.REASON_WRONG_VERSION,
-        pb.ReasonCode.REASON_OUT_OF_RANGE,
-    )
+_Reason = pb.ReasonCode
+SOONER = {
+    reason_name(reason) for reason in (_Reason.REASON_PAST_DEADLINE, _Reason.REASON_REPLAYED, _Reason.REASON_DUPLICATE)
 }
-"""What a reader looks at behind a deadline, for which an audit does not ask."""
+LATER = {
+    reason_name(reason)
+    for reason in (_Reason.REASON_MALFORMED, _Reason.REASON_WRONG_VERSION, _Reason.REASON_OUT_OF_RANGE)
+}
+"""Who has refused a command for one of SOONER has looked at none of LATER; nor at repeats, where it came too late."""
 
 
 @dataclass
@@ -145,8 +142,8 @@ class Answers:
         """A command that was refused for the very same reason when it came is part of a sound log."""
         for each in findings:
             reasons = {reason_name(reason) for reason in self.rejected.get(each.entry_id, ())}
-            if PAST_DEADLINE in reasons:  # looked at first: whatever else is wrong was not
-                reasons |= BEHIND_DEADLINE
+            if reasons & SOONER:
+                reasons |= SOONER | LATER
             if each.stream in COMMANDS and each.kind in reasons:
                 yield Finding(each.stream, each.entry_id, each.kind, f"refused then, too: {each.detail}", is_note=True)
             else:

@@ -11,6 +11,13 @@ from tests.link_kit import Unanswered
 ORDER = pb.CommitOrder(commit=pb.BarrierCommit(round=3, effective_step=20), entry_id="9-0")
 
 
+LATER = pb.CommitOrder(commit=pb.BarrierCommit(round=4, effective_step=30), entry_id="11-0")
+
+
+def recalled(*orders: pb.CommitOrder, is_last: bool = False) -> pb.ToTrainer:
+    return pb.ToTrainer(recalled=pb.Recalled(orders=orders, is_last=is_last))
+
+
 class Mortal(Unanswered):
     """Dies of the first things that it is told, so many times; then it answers."""
 
@@ -33,6 +40,18 @@ class Mortal(Unanswered):
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
         answers, self.answers = self.answers, []
         self.alive = not answers or answers[-1].recalled.is_last
+        return answers
+
+
+class Slow(Mortal):
+    """Says nothing while it `is_silent`."""
+
+    is_silent = True
+
+    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
+        if self.is_silent:
+            return []
+        answers, self.answers = self.answers, []
         return answers
 
 
@@ -76,3 +95,29 @@ def test_what_was_decided_since_a_checkpoint_is_asked_of_the_next_one_where_one_
 
     assert [order.entry_id for order in found] == ["9-0"]
     assert link.said == ["recall", "recall"]
+
+
+def test_an_answer_that_comes_too_late_is_of_no_use_and_what_is_inherited_behind_it_is_carried_out() -> None:
+    link = Slow()
+    joined = exchange(link)
+    missed = joined.recall(pb.Recall(after="1-0"), patience_s=0.01)
+    link.is_silent = False
+    link.answers.append(recalled(LATER))
+
+    joined.pump()
+
+    assert missed == [] and list(joined.boundary.again) == [LATER.commit.round]
+
+
+def test_what_the_next_runtime_inherits_is_carried_out_where_one_died_and_left_a_question_unanswered() -> None:
+    link = Mortal(num_deaths=2)
+    joined = exchange(link)
+    missed = joined.recall(pb.Recall(after="1-0"), patience_s=0.01)  # less than it waits to start a third one
+    link.alive, joined._revive_at = False, 0.0
+    joined.pump()
+    link.answers = [recalled(LATER)]
+
+    joined.pump()
+
+    assert missed == [] and link.num_starts == 3
+    assert list(joined.boundary.again) == [LATER.commit.round]

@@ -78,6 +78,7 @@ class Exchange:
     windows: dict[str, bytes] = field(default_factory=dict)  # of replay: what the runtimes have met, as they told
     _recalled: list[pb.CommitOrder] = field(default_factory=list)
     _is_recalling: bool = False
+    _asked_of: int = 0  # which runtime is to answer, by its start: what a later one recalls is what it inherits
     chronicle: Retold | None = None
     is_hurried: bool = False  # a signal ends this process: no runtime is started any more, and no wait is long
     _introduction: pb.ToRuntime | None = None
@@ -122,10 +123,10 @@ class Exchange:
 
         Where it dies of that, the next one is asked. Before `begin`.
         """
-        deadline, asked_of, self._is_recalling = time.monotonic() + patience_s, 0, True
+        deadline, self._asked_of, self._is_recalling = time.monotonic() + patience_s, 0, True
         while self.link is not None and self._is_recalling and time.monotonic() < deadline:
-            if (self.link.alive or self._start_anew(self.link)) and self.link.num_starts > asked_of:
-                asked_of = self.link.num_starts
+            if (self.link.alive or self._start_anew(self.link)) and self.link.num_starts > self._asked_of:
+                self._asked_of = self.link.num_starts
                 self._recalled.clear()  # of what one has found that died of it nobody knows how much is missing
                 self.say(pb.ToRuntime(recall=asked))
             for message in self.link.poll(FLUSH_S):
@@ -226,8 +227,8 @@ class Exchange:
                 self.foreseen.append(message.foreseen)
             case "windows":
                 self._keep(message.windows.fields)
-            case "recalled" if self._is_recalling:
-                self._recalled += message.recalled.orders
+            case "recalled" if self._is_recalling and self.link is not None and self.link.num_starts == self._asked_of:
+                self._recalled += message.recalled.orders  # of no use where it comes too late
                 self._is_recalling = not message.recalled.is_last
             case "recalled":
                 self._inherit(message.recalled.orders)

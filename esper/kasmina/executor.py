@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from esper.errors import RefusedError
 from esper.kasmina.advance import ADVANCING, wish
 from esper.kasmina.breaker import OPEN, Breaker
-from esper.kasmina.bypass import bypassed, show_hooks_to_compiler
+from esper.kasmina.bypass import Bypasses, show_hooks_to_compiler
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.displaced import Displaced, detail_of
 from esper.kasmina.durable import DurableSeeds
@@ -61,6 +61,7 @@ class Executor:
             slot.watched = self._watched
         self.in_emergency: Callable[[str], object] = lambda reason: None  # a breaker opened: save what can be saved
         self.on_displaced: Callable[[str, str], object] = lambda site, detail: None  # a seed there would do nothing
+        self._bypasses = Bypasses(host, is_alone=sources.reduce is None)
         self._displaced = Displaced(host, self._slots.values())
         device = next((parameter.device for parameter in host.parameters()), torch.device("cpu"))
         self._losses = Ring(self.settings.window, device)
@@ -161,6 +162,7 @@ class Executor:
             self.is_dormant = not (self._known and self.learning())
             return
         self.is_dormant = False
+        self._bypasses.begin_step()
         self._watched.refresh()
         awake = [slot for slot in self._slots.values() if not slot.resting]
         living = [slot.seed for slot in awake if slot.seed is not None]
@@ -225,7 +227,7 @@ class Executor:
 
     def bypassed(self) -> list[str]:
         """Sites whose slots the last backward's forwards went past; call once per optimizer step, gradients present."""
-        return bypassed(self._host, self._slots.values())
+        return self._bypasses.found(self._slots.values())
 
     def _look_after(self, seed: Seed) -> None:
         if seed.breaker.state == OPEN and seed.complaint is None:
@@ -320,6 +322,7 @@ class Executor:
         for slot in self._slots.values():
             slot.settle(None)
             slot.detach()
+        self._bypasses.release()
         return self._fossils.fold()
 
     # -- snapshots ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from esper.errors import CommandFailedError
 
 async def main() -> None:
     async with Controller.connect() as run:
-        await run.epochs(10)  # every worker is there, and the host has trained alone
+        await run.epochs(10, timeout_s=600)  # every worker is there, and the host has trained alone
         await done("host optimizer adopted", await run.initialize_host())
         await run.persist(run.rollback, reason="a first look", held_by="no_snapshot")
         print("rolled back to the last snapshot")

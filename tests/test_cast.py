@@ -1,4 +1,4 @@
-"""A run whose work ends with the first process that dies, and in which scripts are played one after the other."""
+"""A run whose work ends with the first process that dies, and in which scripts are played once they are begun."""
 
 from __future__ import annotations
 
@@ -99,17 +99,35 @@ async def test_what_goes_wrong_at_the_end_alone_is_told(wrong: Crew) -> None:
             pass
 
 
-async def test_scripts_wait_until_they_are_played_and_then_have_their_say(made: Made, tmp_path: Path) -> None:
+async def test_scripts_wait_until_they_are_begun_and_then_have_their_say(made: Made, tmp_path: Path) -> None:
     cast = made(once(plan("server", STAY)), script("first", "echo one"), script("second", "echo two; exit 3"))
     cast.start()
 
-    await cast.guard(cast.crew.play("first"))
+    cast.crew.begin("first")
+    await cast.guard(cast.crew.done("first"))
     states = [unit.state for unit in cast.crew.units]
+    cast.crew.begin("second")
     with pytest.raises(ProcessDiedError, match=r"(?s)second ended with exit code 3.*two"):
-        await cast.guard(cast.crew.play("second"))
+        await cast.guard(cast.crew.done("second"))
 
     assert states[1:] == [State.DONE, State.STOPPED]
     assert (tmp_path / "first.log").read_text() == "one\n"
+
+
+async def test_a_script_that_ends_beside_other_work_is_done_whenever_that_is_asked(made: Made) -> None:
+    cast = made(once(plan("server", STAY)), script("first", "true"), script("second", "exit 3"))
+    cast.start()
+    cast.crew.begin("first")
+
+    async def work() -> None:
+        while cast.crew.units[1].state is not State.DONE:
+            await asyncio.sleep(0)
+        await cast.crew.done("first")
+        cast.crew.begin("second")
+        await never()
+
+    with pytest.raises(ProcessDiedError, match="second ended with exit code 3"):
+        await cast.guard(work())
 
 
 async def test_a_server_that_dies_after_the_training_ends_the_work_too(made: Made, tmp_path: Path) -> None:

@@ -107,12 +107,13 @@ async def _played(run: Cast, seen: Witness, console: Console, seconds: float) ->
 async def _play(run: Cast, seen: Witness, progress: Progress) -> None:
     """The main job, from the first process to the last packet."""
     run.start()
+    run.crew.begin("controller")  # it waits for the workers itself, and comes up meanwhile
     progress.doing = "waiting for the workers"
     await seen.until(lambda collected: len(collected.newest) == run.fleet.read.trainer.count)
-    progress.doing = "growing seeds"
-    await run.crew.play("controller")
-    progress.doing = "refusing hostile commands"
-    await run.crew.play("hostile")
+    run.crew.begin("hostile")
+    progress.doing = "growing seeds, refusing hostile commands"
+    for script in SCRIPTS:
+        await run.crew.done(script)
     progress.doing = "ending"
     run.ask_trainers_to_end()
     await seen.until(lambda collected: len(collected.reports) == run.fleet.read.trainer.count)

@@ -99,20 +99,23 @@ class Crew:
         return any(unit.was_killed for unit in self.units)
 
     def start(self, later: Collection[str] = ()) -> None:
-        """All at once, but `later`, which wait until they are played: each waits for what it needs of the others."""
+        """All at once, but `later`, which wait until they are begun: each waits for what it needs of the others."""
         if self.server is not None:
             self._serving = [asyncio.create_task(self.server.tend())]
         for unit in self.units:
             if unit.plan.name not in later:
                 self._begin(unit)
 
-    async def play(self, name: str) -> None:
-        """Begin a unit that has waited, and return once it is done; ProcessDiedError: it is given up."""
-        [unit] = [unit for unit in self.units if unit.plan.name == name]
-        self._begin(unit)
-        task = self._tasks[unit]
-        await asyncio.wait([task])
-        task.result()
+    def begin(self, name: str) -> None:
+        """A unit that has waited."""
+        self._begin(self._named(name))
+
+    async def done(self, name: str) -> None:
+        """Return once a unit that was begun is done; ProcessDiedError: it is given up."""
+        unit = self._named(name)
+        if (task := self._tasks.get(unit)) is not None:
+            await asyncio.wait([task])
+            task.result()
         if unit.state is State.FAILED:
             raise unit.death()
 
@@ -186,6 +189,10 @@ class Crew:
         rss = rss_bytes(pids)
         rows = [row(unit, program.name, rss) for unit in self.units for program in unit.plan.programs]
         return rows + ([self.server.row()] if self.server is not None else [])
+
+    def _named(self, name: str) -> Unit:
+        [unit] = [unit for unit in self.units if unit.plan.name == name]
+        return unit
 
     def _begin(self, unit: Unit) -> None:
         unit.begin()

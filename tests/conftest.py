@@ -19,7 +19,7 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
 from esper.client import Controller
 from tests.faults.nursery import nursed
-from tests.forked_kit import PRELOADED, Forge
+from tests.forked_kit import PRELOADED, WITH_TORCH, Forge
 from tests.scripted import ScriptedRun, listed
 
 pytest_plugins = ["tests.stuck"]
@@ -111,6 +111,15 @@ def forge(short_directory: Path) -> Iterator[Forge]:
     place = short_directory / "forge"
     place.mkdir()
     with nursed(place, PRELOADED) as cradle:
+        yield Forge(cradle)
+
+
+@pytest.fixture(scope="session")
+def torch_forge(short_directory: Path) -> Iterator[Forge]:
+    """Scripts that train, without what each would import anew: five seconds of processor time, torch's mostly."""
+    place = short_directory / "torch"
+    place.mkdir()
+    with nursed(place, WITH_TORCH) as cradle:
         yield Forge(cradle)
 
 

@@ -20,6 +20,7 @@ PRELOADED = [
 ]
 """What these would import for half a second and more, each time anew. An interpreter of its own remains with tests of
 what an interpreter does before and while it imports."""
+WITH_TORCH = ["esper.session.attach"]
 ENDED_S = 150.0
 
 

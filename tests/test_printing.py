@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.forked_kit import Forge, script
 
 LARGEST_BYTES = 65_536
 SCRIPT = f"""
@@ -30,24 +29,22 @@ run.close()
 """
 
 
-def trained(directory: Path, **environment: str) -> tuple[int, bytes]:
+def trained(forge: Forge, directory: Path, **environment: str) -> tuple[int, bytes]:
     """How the script ended whose log takes no more than so many bytes, and the log."""
     log = directory / "trainer.log"
-    given = {name: value for name, value in os.environ.items() if not name.startswith("ESPER_")}
     with log.open("ab") as output:
-        command = [sys.executable, "-c", SCRIPT]
-        ended = subprocess.run(command, stdout=output, stderr=output, env={**given, **environment}, timeout=120)
+        ended = forge.ended(script(SCRIPT), stdout=output.fileno(), stderr=output.fileno(), environment=environment)
     return ended.returncode, log.read_bytes()
 
 
-def test_where_its_run_is_kept_training_goes_on_though_its_log_is_full(tmp_path: Path) -> None:
-    status, log = trained(tmp_path, NOTIFY_SOCKET=str(tmp_path / "nobody"))
+def test_where_its_run_is_kept_training_goes_on_though_its_log_is_full(torch_forge: Forge, tmp_path: Path) -> None:
+    status, log = trained(torch_forge, tmp_path, NOTIFY_SOCKET=str(tmp_path / "nobody"))
 
     assert status == 0
     assert log.startswith(b"before\n") and len(log) == LARGEST_BYTES
 
 
-def test_elsewhere_print_raises_as_it_always_does(tmp_path: Path) -> None:
-    status, log = trained(tmp_path)
+def test_elsewhere_print_raises_as_it_always_does(torch_forge: Forge, tmp_path: Path) -> None:
+    status, log = trained(torch_forge, tmp_path)
 
     assert status != 0 and len(log) == LARGEST_BYTES

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy
@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 
 from esper.tolaria.reduce import SeedReducer
+from tests.forked_kit import Forge, script
 from tests.test_optimizers import Seedling
 
 WORLD = 2
 PATIENCE = timedelta(seconds=150)
+OTHER_RANK = "import sys; from tests.test_reduce import train_one_step; train_one_step(1, *sys.argv[1:])"
 
 
 def gradient(rank: int, seed: str) -> numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float32]]:
@@ -37,12 +39,11 @@ def train_one_step(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def test_gradients_of_two_processes_become_their_mean(tmp_path: Path) -> None:
-    other = get_context("spawn").Process(target=train_one_step, args=(1, str(tmp_path)), daemon=True)
-    other.start()
-    train_one_step(0, str(tmp_path))
-    other.join()
-    assert other.exitcode == 0
+def test_gradients_of_two_processes_become_their_mean(torch_forge: Forge, tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(torch_forge.ended, script(OTHER_RANK, str(tmp_path)))
+        train_one_step(0, str(tmp_path))
+    assert other.result().returncode == 0, other.result().stderr
 
     said = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(WORLD)]
     both = (gradient(0, "both") + gradient(1, "both")) / numpy.float32(2)

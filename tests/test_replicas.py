@@ -98,6 +98,23 @@ def test_nobody_is_given_up_where_nobody_goes_on() -> None:
     assert coordinator.tick(60 * S).decisions == []
 
 
+def test_an_eviction_that_redis_loses_is_said_again_until_another_has_taken_the_place() -> None:
+    """The one evicted may not have read it: it would train on for ever, and be heard by nobody."""
+    coordinator = replicas(0, 1)
+    coordinator.on_heartbeat(replica(0), 6 * S)
+    _, evicting, *_ = coordinator.tick(6 * S).decisions
+    coordinator.on_command("commands", opened(germinate(), "1-0"))
+    commit = answered(coordinator, proposed(coordinator.tick(6 * S)), vote(0))
+
+    lost = coordinator.on_history_lost((), {"commands": "0-0", "optimizer": "0-0"}, 6 * S, again=True)
+    coordinator.on_heartbeat(replica(1, incarnation=99), 7 * S)
+    later = coordinator.on_history_lost((), {"commands": "0-0", "optimizer": "0-0"}, 7 * S, again=True)
+
+    assert isinstance(evicting, pb.BarrierAbort) and [each.worker for each in evicting.evicted] == ["worker-1"]
+    assert lost.decisions == [evicting, commit]
+    assert evicting not in later.decisions
+
+
 def test_the_evicted_process_is_heard_no_more_and_the_one_after_it_joins() -> None:
     coordinator = replicas(0, 1)
     coordinator.on_heartbeat(replica(0), 4 * S)

@@ -277,8 +277,7 @@ class Coordinator:
         if barrier is None or not barrier.is_open:
             return
         if {member.worker for member in self._roster.departed}.issuperset(barrier.roster):
-            barrier.is_open = False
-            outcome.done += self._take_votes()
+            self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "everyone that was asked has left", outcome)
         elif (why := overdue(barrier, self._roster, now_ns)) is not None:
             self._is_void = why.unheeded
             if mute := self._mutes.over(barrier, self._roster):

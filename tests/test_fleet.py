@@ -10,7 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from esper.bus import runs
-from esper.cli.fleet import fleet, keep_log, run_of
+from esper.bus.connect import Redis
+from esper.bus.names import RUNS_KEY
+from esper.cli.fleet import announced, fleet, keep_log, run_of
 from esper.errors import SettingError
 from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.runtime.runfile import RunFile, parse
@@ -58,6 +60,31 @@ async def test_a_redis_outside_that_is_not_there_yet_is_waited_for_aloud(
 
     assert [(event["event"], event["run"]) for event in events[:1]] == [("redis.awaited", run_id)]
     assert "cannot be reached" in events[0]["why"]
+
+
+async def test_a_redis_outside_that_was_flushed_is_told_the_runs_name_again(redis: Redis, run_id: str) -> None:
+    record = runs.RunRecord(run_id, run_id.replace("test-", "flushed-"), redis.url, Path())
+
+    async with announced(record, redis.url, listed_every_s=0.001):
+        await runs.forget_outside(redis, record.name, run_id)  # as FLUSHALL does, for a server that tests share
+        while not await is_listed(redis, record.name):
+            await asyncio.sleep(0)
+
+    assert not await is_listed(redis, record.name)
+
+
+async def test_a_newer_run_keeps_the_name_that_it_took_over(redis: Redis, run_id: str) -> None:
+    name, newer = run_id.replace("test-", "flushed-"), run_id.replace("test-", "newer-")
+    await runs.announce_outside(redis, name, newer)
+
+    is_listed_again = await runs.announce_again(redis, name, run_id)
+
+    assert not is_listed_again
+    assert await runs.resolve_outside(redis.url, name) == newer
+
+
+async def is_listed(redis: Redis, name: str) -> bool:
+    return bool(await redis.execute_command("HEXISTS", RUNS_KEY, name))
 
 
 async def started(read: RunFile) -> str:

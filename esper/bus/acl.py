@@ -41,7 +41,7 @@ STANDING = ("type", "exists", "xlen", "xpending", "xinfo|stream", "xinfo|groups"
 LOOKING = (*STANDING, "xread", "xrange", "xrevrange")
 JOINING = ("xack", "xclaim", "xgroup|create", "xgroup|delconsumer")
 RECALLING = ("type", "hget", "hmget", "hgetall")
-RECORDING = ("hset", "hdel")
+RECORDING = ("hset", "hsetnx", "hdel")
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,11 @@ async def announce_outside(redis: connect.Redis, name: str, run_id: str) -> None
     await redis.execute_command("HSET", RUNS_KEY, checked_name("run", name), run_id)
 
 
+async def announce_again(redis: connect.Redis, name: str, run_id: str) -> bool:
+    """List a run that is on no list any more, as after FLUSHALL; never in the place of another run of its name."""
+    return bool(await redis.execute_command("HSETNX", RUNS_KEY, name, run_id))
+
+
 async def resolve_outside(redis_url: str, run: str) -> str:
     """The id of a run on an outside Redis, by name or id."""
     async with connect.writer(redis_url) as redis:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +29,9 @@ AWAY_S = 3.0
 
 SOON_S = 1.0
 """So long a Redis outside may take to answer at the start before whoever waits is told so."""
+
+LISTED_EVERY_S = 5.0
+"""Between two looks whether the run can still be found on a Redis outside, which may have lost it."""
 
 log = structlog.get_logger()
 
@@ -111,22 +115,43 @@ def redis_of(record: runs.RunRecord, url: str | None) -> Iterator[EmbeddedRedis 
 
 
 @asynccontextmanager
-async def announced(record: runs.RunRecord, url: str | None) -> AsyncIterator[None]:
-    """On a Redis outside the run is found by its name, also from other machines."""
+async def announced(
+    record: runs.RunRecord, url: str | None, listed_every_s: float = LISTED_EVERY_S
+) -> AsyncIterator[None]:
+    """On a Redis outside the run is found by its name, also from other machines, and again where that lost its list."""
     if url is None:
         yield
         return
     async with connect.writer(record.reach) as redis:
         await awaited(redis, record.run_id)
         await runs.announce_outside(redis, record.name, record.run_id)
+    ending = asyncio.Event()
+    listing = asyncio.create_task(kept_listed(record, ending, listed_every_s))
     try:
         yield
     finally:
+        ending.set()
+        await listing
         try:
             async with connect.client(record.reach, AWAY_S) as redis:  # anew: the password may be another by now
                 await runs.forget_outside(redis, record.name, record.run_id)
         except EsperError as error:  # the run has ended all the same, and a newer one takes the name over
             log.warning("run.not_taken_off", run=record.run_id, why=str(error))
+
+
+async def kept_listed(record: runs.RunRecord, ending: asyncio.Event, every_s: float) -> None:
+    """Ranks of torchrun's that begin anew ask for the run by its name, and wait until it is there."""
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ending.wait(), every_s)
+        if ending.is_set():
+            return
+        try:
+            async with connect.client(record.reach, AWAY_S) as redis:
+                if await runs.announce_again(redis, record.name, record.run_id):
+                    log.warning("run.listed_again", run=record.run_id, name=record.name)
+        except EsperError as error:  # it is away: who needs it for more says so
+            log.debug("run.not_listed", run=record.run_id, why=str(error))
 
 
 async def awaited(redis: connect.Redis, run_id: str) -> None:

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import torch
 
-from esper.kasmina.paired import gains, interval
-from tests.seed_kit import Bench, held_out
+from esper.kasmina.paired import Holdout, gains, interval
+from tests.seed_kit import FAILED, Bench, Op, Reason, held_out, loss_of
 
 QUANTILE = 2.128045234184983  # of the standard normal at 1 - 0.05 / 3, from a table
 
@@ -62,3 +62,35 @@ def test_measuring_leaves_modes_generators_and_counters_alone() -> None:
     assert random.getstate() == python
     assert seed.meter.num_batches == counted
     assert bench.executor._slots["body"].forced is None
+
+
+def test_held_out_examples_that_the_host_takes_no_more_are_unmeasured_and_end_nothing() -> None:
+    bench = Bench()
+    bench.raise_seed("TRAINING")
+    modes = [module.training for module in bench.host.modules()]
+    bench.host.double()  # and not its held-out examples
+
+    outcome = bench.do(Op.SEED_OP_START_GRAFTING)
+
+    assert (outcome.status, outcome.reason, bench.stage()) == (FAILED, Reason.REASON_GATE_FAILED, "TRAINING")
+    assert "probe_change is unmeasured" in outcome.detail and "held-out examples: RuntimeError: " in outcome.detail
+    assert [module.training for module in bench.host.modules()] == modes
+    assert bench.executor._slots["body"].forced is None
+
+
+def test_a_loss_that_raises_culls_a_seed_at_its_look_and_ends_nothing() -> None:
+    raises: list[bool] = []
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if raises:
+            raise ValueError("no such class")
+        return loss_of(outputs, targets)
+
+    bench = Bench(holdout=Holdout(held_out().batches, loss))
+    bench.raise_seed("PROBATIONARY")
+    raises.append(True)
+
+    outcome = bench.do(Op.SEED_OP_FOSSILIZE)
+
+    assert (outcome.status, outcome.culled, bench.stage()) == (FAILED, True, "EMBARGOED")
+    assert "held-out examples: ValueError: no such class" in outcome.detail

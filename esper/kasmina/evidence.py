@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap, zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from esper.kasmina.gates import (
     ResetEvidence,
     StabilityEvidence,
 )
-from esper.kasmina.guarded import delta_of
+from esper.kasmina.guarded import BlueprintFault, delta_of, guarded
 from esper.kasmina.outputs import tensors_in
 from esper.kasmina.paired import Holdout, cuda_devices, gains, paired_gain, undisturbed
 from esper.kasmina.ring import GraphCounts, Ring
@@ -30,6 +30,7 @@ from esper.kasmina.seed import Seed, compiled_graphs
 from esper.kasmina.sites import absent
 from esper.kasmina.slot import SiteShape, Slot
 
+Made = TypeVar("Made")
 Value = float | Tensor | None
 Reduce = Callable[[Tensor], Tensor]
 
@@ -63,6 +64,7 @@ class Witness:
     losses: Ring
     graphs: GraphCounts
     has_optimizer: Callable[[str], bool] | None = None  # whether any holds state for this seed
+    _fault: str = ""
 
     def mean(self, values: Sequence[Value]) -> list[float | None]:
         """Each value's mean over ranks; None unless every rank measured it. One collective, one wait."""
@@ -77,7 +79,8 @@ class Witness:
     def gradient(self, slot: Slot, seed: Seed) -> GradientEvidence:
         meter, window = seed.meter, self.config.window
         first = meter.first_fits / window if meter.fits.total >= window else None
-        change = -gains(self.model, slot, self.holdout, 1.0).mean() if self.holdout else None
+        found = self._over_holdout(gains, self.model, slot, self.holdout, 1.0) if self.holdout else None
+        change = None if found is None else -found.mean()
         rings = [_mean(ring) for ring in (meter.fits, meter.ratios, meter.sizes)]
         offences = float(seed.violations + (seed.complaint is not None))  # one whose cull is pending does not go on
         values = [float(meter.fits.total), first, change, *rings, offences]
@@ -103,8 +106,10 @@ class Witness:
         """Takes one look; the seed keeps what it saw."""
         seed.num_looks += 1
         sums: list[float | Tensor | None] = [None, None, None]
+        differences = None
         if self.holdout is not None:
-            differences = gains(self.model, slot, self.holdout, float(seed.alpha))
+            differences = self._over_holdout(gains, self.model, slot, self.holdout, float(seed.alpha))
+        if differences is not None:
             sums = [float(len(differences)), differences.sum(), differences.square().sum()]
         raised = float(bool(seed.fault))
         # By every rank: one without examples would leave the others waiting.
@@ -154,12 +159,23 @@ class Witness:
         """Outputs that differ from those of the model without the slot's hook; None where nothing can be run."""
         if self.holdout is None:
             return _touched(slot.shape, slot)
-        inputs = self.holdout.batches[0][0]
-        with undisturbed(self.model):
-            through = self.model(inputs)
-            with absent(slot):
-                bare = self.model(inputs)
-        return num_differing(through, bare)
+        return self._over_holdout(_num_touched, self.model, slot, self.holdout.batches[0][0])
+
+    def _over_holdout(self, measure: Callable[..., Made], *args: Any) -> Made | None:
+        """None where the host or its loss raises over the held-out examples: what fails to be measured stops nothing.
+
+        As in a host that was given another precision, or another device, since they were handed over.
+        """
+        found = guarded(measure, *args)
+        if isinstance(found, BlueprintFault):
+            self._fault = f"held-out examples: {found.detail}"
+            return None
+        return found
+
+    def take_fault(self) -> str:
+        """Why something could not be measured; empty where all was, since it was last asked."""
+        fault, self._fault = self._fault, ""
+        return fault
 
 
 def _packed(values: Sequence[Value], device: torch.device) -> Tensor:
@@ -184,6 +200,14 @@ def _num_differing(one: Tensor | None, other: Tensor | None) -> float:
     if one is None or other is None or (one.shape, one.dtype) != (other.shape, other.dtype):
         return 1.0
     return float((~torch.isclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)).sum())
+
+
+def _num_touched(model: nn.Module, slot: Slot, inputs: Tensor) -> float:
+    with undisturbed(model):
+        through = model(inputs)
+        with absent(slot):
+            bare = model(inputs)
+    return num_differing(through, bare)
 
 
 def _touched(shape: SiteShape | None, slot: Slot) -> float | None:

@@ -1,4 +1,4 @@
-"""The boundary to a blueprint's code, which is anybody's."""
+"""The boundary to code that is anybody's: a blueprint's, and what a script measures by."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Made = TypeVar("Made")
 
 
 class BlueprintFault:
-    """What a blueprint's code raised."""
+    """What such code raised."""
 
     def __init__(self, error: Exception) -> None:
         self.detail = f"{type(error).__name__}: {error}"
 
 
 def guarded(call: Callable[..., Made], *args: Any) -> Made | BlueprintFault:
-    """The one boundary to a blueprint, which is anybody's code: whatever it raises must not stop the host."""
+    """The one boundary to anybody's code beside the host's training: whatever it raises must not stop that."""
     try:
         return call(*args)
     except _StopRecomputationError:  # how checkpointing ends a recomputation early: the host's doing

@@ -305,7 +305,7 @@ class Moves:
     ) -> Outcome:
         """Enter `stage` if the gate lets it; otherwise hold, or cull where the evidence is hopeless."""
         gate, result = gate_of(operation), self.rulings.verdict(evidence, self.witness.config)
-        detail = "; ".join(part for part in (result.detail, note) if part)
+        detail = "; ".join(part for part in (result.detail, self.witness.take_fault(), note) if part)
         entered = stage if result.passed else seed.stage
         seed.record(entered, now, gate=gate, passed=result.passed, evidence=result.evidence, detail=detail)
         seed.gate_score = result.score

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from esper.kasmina.slot import Fossil
 from esper.session import Session
+from tests.garden.habits import Users
 from tests.garden.hosts import first_tensor
 from tests.garden.loops import Loop
 
@@ -22,20 +23,22 @@ Require = Callable[[object, str], None]
 
 
 def hooks(loop: Loop) -> Iterator[object]:
-    """All that hang on the model, its parameters and its optimizer, but for a fossil's one."""
+    """All that hang on the model, its parameters and its optimizer, but for a fossil's one and the script's."""
     owners: list[tuple[object, tuple[str, ...]]] = [(module, OF_MODULES) for module in loop.host.modules()]
     owners += [(parameter, OF_TENSORS) for parameter in loop.host.parameters()]
     owners.append((loop.optimizer, OF_OPTIMIZERS))
     for owner, names in owners:
         for name in names:
-            yield from (each for each in (getattr(owner, name, None) or {}).values() if not isinstance(each, Fossil))
+            yield from (
+                each for each in (getattr(owner, name, None) or {}).values() if not isinstance(each, Fossil | Users)
+            )
 
 
 def answer(loop: Loop) -> Tensor:
     """The model's output in evaluation, which draws nothing."""
     loop.host.eval()
     with torch.no_grad():
-        output = first_tensor(loop.host(loop.kind.batch(-77))).double()
+        output = first_tensor(loop.host(loop.batch(-77))).double()
     loop.host.train()
     return output
 
@@ -47,7 +50,7 @@ def close(loop: Loop, run: Session, require: Require) -> None:
     masked, before = bool(run.pruning.masks.held[0]), answer(loop)
     run.close()
     after = answer(loop)
-    if masked:  # a masked channel is 0 whatever it is made from; one whose weights are 0 is no number where that is none
+    if masked:  # a masked channel is 0 whatever it is made from; where its weights are 0 it need be no number
         before = torch.where(after.isnan(), after, before)
     close = torch.allclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True)
     require(close, f"the closed model is off by {float((before - after).abs().max()) if before.numel() else 0}")

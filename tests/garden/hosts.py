@@ -129,6 +129,7 @@ class Kind:
     sites: tuple[str, ...]
     shape: tuple[int, ...]
     num_ids: int = 0  # above 0: examples are ids below it
+    in_place: bool = False  # it writes to what a module gave, which torch forbids behind a hook on its backward
 
     def host(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -143,12 +144,12 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "layers": Kind(layers, ("0", "3"), (8,)),
+    "layers": Kind(layers, ("0", "3"), (8,), in_place=True),
     "images": Kind(images, ("0", "1", "3"), (2, 4, 4)),
     "twice": Kind(Twice, ("layer", "norm"), (8,)),
-    "pair": Kind(Pair, ("body", "head"), (8,)),
+    "pair": Kind(Pair, ("body", "head"), (8,), in_place=True),
     "tied": Kind(Tied, ("embed", "mix", "head"), (5,), num_ids=12),
-    "attends": Kind(Attends, ("attention", "norm", "head"), (5, 8)),
+    "attends": Kind(Attends, ("attention", "norm", "head"), (5, 8), in_place=True),
     "skips": Kind(Skips, ("body", "extra"), (8,)),
     "recurs": Kind(Recurs, ("gru", "head"), (5, 8)),
     "encoder": Kind(encoder, ("0.layers.0", "0.layers.0.linear1", "1"), (5, 8)),

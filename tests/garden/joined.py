@@ -61,6 +61,7 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     kind = KINDS[plan.kind]
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "required": False}
+    options["own_host"] = plan.habits.own_host and plan.manner.optimizer != "lbfgs"
     if loop.scheduler is not None:
         options["scheduler"] = loop.scheduler
     if folder is not None and plan.checkpoints:

@@ -35,7 +35,7 @@ class Life:
     def __init__(self, plan: Plan, folder: Path | None = None) -> None:
         self.plan, self.folder = plan, folder
         marks.seed_all(plan.seed)
-        self.loop = Loop(KINDS[plan.kind], plan.manner)
+        self.loop = Loop(KINDS[plan.kind], plan.manner, plan.habits)
         self.run = joined(plan, self.loop, folder)
         self.watch = Watch(self.loop, self.run)
         self.acts: list[Act] = []
@@ -43,6 +43,7 @@ class Life:
         self._again: deque[tuple[Act, dict[str, int]]] = deque()  # acts that are done again, with what came of them
         dice = Random(-1 - plan.seed)
         weights = prunable(self.loop.host) if dice.random() < 0.2 else []
+        self._num_attached = 1
         self._dice, self._orders = dice, Orders(dice, self.run.executor.sites, plan.blueprints, weights)
         self._is_eager = dice.choice([0.3, 0.6, 1.0])
 
@@ -54,13 +55,15 @@ class Life:
             act, sums = self._again.popleft() if self._again else (self.draw(number), None)
             self.act(act)
             self._compare(sums)
-        if self.folder is not None and self.watch.saved is not None and not self.watch.timed:
+            if self.plan.habits.attaches_again and self._dice.random() < 0.1:
+                self._attach_again()
+        if self.folder is not None and self.watch.saved is not None and self._is_repeatable():
             resume(self.plan, self.folder, self.watch.saved, self.course.stages)
         self.watch.closes()
 
     def _go_back_and_again(self) -> None:
         """Where a snapshot is fit for it, now and then, do again what was done since."""
-        if self.watch.timed or self.plan.manner.scheduler or self.plan.manner.scales:
+        if not self._is_repeatable() or self.plan.manner.scheduler or self.plan.manner.scales:
             return  # of these no rollback puts anything back
         for step in self.watch.kept:
             stages = self.course.again(step, self.run.step_number)
@@ -68,6 +71,19 @@ class Life:
                 acts = acts_again(stages, step)
                 self._again.extend((act, stage.sums) for act, stage in zip(acts, stages, strict=True))
                 return
+
+    def _is_repeatable(self) -> bool:
+        """A new process, or what is done again, finds what this one did."""
+        return not (self.watch.timed or self.plan.habits.is_forgetful or self._num_attached > 1)
+
+    def _attach_again(self) -> None:
+        """Close the run, and begin another with the model as it is."""
+        self.watch.closes()
+        self._num_attached += 1
+        folder = None if self.folder is None else self.folder / str(self._num_attached)
+        self.run = joined(self.plan, self.loop, folder)
+        self.watch, self.course = Watch(self.loop, self.run), Course()
+        self._again.clear()
 
     def _compare(self, sums: dict[str, int] | None) -> None:
         if sums is not None:

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 from torch.utils.checkpoint import checkpoint
 
+from esper.kernels.distillation import StaticKDLoss
 from esper.session import Session
+from tests.garden.habits import Habits, UsersOfGradient
 from tests.garden.hosts import Kind, each_loss, first_tensor
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -77,6 +79,7 @@ class Manner:
         return dice.choice(EVENTS) if dice.random() < self.eventful else ""
 
 
+NO_HABITS = Habits()
 RAISED = RuntimeError, ValueError, AssertionError
 """What a host's forward raises over a batch that does not fit."""
 
@@ -84,10 +87,13 @@ RAISED = RuntimeError, ValueError, AssertionError
 class Loop:
     """A host, its optimizer and what else a script holds. `step` is one pass of its loop."""
 
-    def __init__(self, kind: Kind, manner: Manner, host: nn.Module | None = None) -> None:
-        self.kind, self.manner = kind, manner
+    def __init__(self, kind: Kind, manner: Manner, habits: Habits = NO_HABITS, host: nn.Module | None = None) -> None:
+        self.kind, self.manner, self.habits = kind, manner, habits
         self.host = kind.host() if host is None else host
-        trained = [each for each in self.host.parameters() if each.requires_grad]
+        trained = [each for each in self.host.parameters() if each.requires_grad or host is not None]
+        self.second = torch.optim.SGD([trained.pop()], lr=0.05, momentum=0.9) if habits.second else None
+        self.teacher = kind.host().requires_grad_(False).eval() if habits.distils else None
+        self.num_casts = 0  # how often parameters were given another precision, or group
         self.optimizer = OPTIMIZERS[manner.optimizer](trained)
         made = SCHEDULERS.get(manner.scheduler)
         self.scheduler = None if made is None else made(self.optimizer)
@@ -98,21 +104,22 @@ class Loop:
         """The same script at the same point, without whatever hangs on this one."""
         memo: dict[int, Any] = {}
         host = copy.deepcopy(self.host, memo)
-        other = Loop(self.kind, self.manner, host)
+        other = Loop(self.kind, self.manner, self.habits, host)
         for parameter in self.host.parameters():
-            memo[id(parameter)].grad = None if parameter.grad is None else parameter.grad.clone()
-        groups = [
-            {**group, "params": [memo[id(each)] for each in group["params"]]} for group in self.optimizer.param_groups
-        ]
-        other.optimizer.param_groups[:] = groups
-        for mine, state in self.optimizer.state.items():
-            other.optimizer.state[memo[id(mine)]] = copy.deepcopy(state)
+            alike = memo[id(parameter)]
+            alike.grad = None if parameter.grad is None else parameter.grad.clone()
+            for hook in (parameter._backward_hooks or {}).values():
+                if isinstance(hook, UsersOfGradient):
+                    alike.register_hook(hook)
+        _take_over(other.optimizer, self.optimizer, memo)
+        if self.second is not None and other.second is not None:
+            _take_over(other.second, self.second, memo)
         other.take_over(self.own_state())
         return other
 
     def own_state(self) -> dict[str, Any]:
         """What a script saves beside the model and its optimizer."""
-        parts = {"scheduler": self.scheduler, "scaler": self.scaler}
+        parts = {"scheduler": self.scheduler, "scaler": self.scaler, "second": self.second}
         return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if part is not None}
 
     def take_over(self, state: dict[str, Any]) -> None:
@@ -120,6 +127,8 @@ class Loop:
             self.scheduler.load_state_dict(state["scheduler"])
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
+        if self.second is not None:
+            self.second.load_state_dict(state["second"])
 
     def step(self, number: int, run: Session | None = None, began: Callable[[], object] = lambda: None) -> str:
         """One pass with the batch of this number; the name of what was raised in it. `began` is called in the step."""
@@ -142,6 +151,7 @@ class Loop:
 
     def _pass(self, number: int) -> Tensor | None:
         event = self.manner.event(number)
+        self.habits.meddle(self, number)
         if event == "skips":
             return None
         if self.manner.closure:
@@ -165,25 +175,45 @@ class Loop:
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
             if not bool(loss.detach().isfinite()):
                 continue  # as scripts do that drop a bad batch
+            if self.habits.backwards:
+                torch.autograd.backward(scaled / self.manner.num_micro, retain_graph=True)
             torch.autograd.backward(scaled / self.manner.num_micro)
             total = total + loss.detach()
         return total
 
     def _batch(self, number: int, event: str) -> Tensor:
         if event == "raises":
-            return self.kind.batch(number)[..., :-1].float() * float("inf") if self.kind.num_ids else self._cut(number)
+            return self.batch(number)[..., :-1].float() * float("inf") if self.kind.num_ids else self._cut(number)
         if event == "not finite" and not self.kind.num_ids:
-            return self.kind.batch(number).clone().index_fill_(0, torch.tensor([1]), float("nan"))
-        return self.kind.batch(number, {"empty": 0, "single": 1}.get(event, 4))
+            return self.batch(number).clone().index_fill_(0, torch.tensor([1]), float("nan"))
+        return self.batch(number, {"empty": 0, "single": 1}.get(event, 4))
+
+    def batch(self, number: int, size: int = 4) -> Tensor:
+        """In the host's own precision."""
+        made = self.kind.batch(number, size)
+        return made.to(next(self.host.parameters()).dtype) if made.is_floating_point() else made
+
+    def first(self, output: Any) -> Tensor:
+        return first_tensor(output)
 
     def _cut(self, number: int) -> Tensor:
-        return self.kind.batch(number)[..., :-1]
+        return self.batch(number)[..., :-1]
 
     def _loss(self, batch: Tensor) -> Tensor:
+        punished = self.habits.penalty and not self.manner.checkpoints and batch.is_floating_point()
+        if punished:
+            batch.requires_grad_()
         with self._precision():
             output = self._forward(batch)
         self.outputs.append(output.detach().clone())
-        return each_loss(output).mean()
+        loss = each_loss(output).mean()
+        if self.teacher is not None and output.numel():
+            given = batch.float() if batch.is_floating_point() else batch
+            loss = loss + StaticKDLoss()(output, first_tensor(self.teacher(given.detach())).to(output.dtype))
+        if punished and loss.requires_grad:
+            (slope,) = torch.autograd.grad(loss, batch, create_graph=True)
+            loss = loss + 0.1 * slope.square().sum()
+        return loss
 
     def _forward(self, batch: Tensor) -> Tensor:
         if not self.manner.checkpoints or not batch.is_floating_point():
@@ -212,6 +242,9 @@ class Loop:
             if self.scheduler is not None:
                 self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
+        if self.second is not None:
+            self.second.step()
+            self.second.zero_grad()
 
     def _step_scaled(self, scaler: torch.amp.GradScaler) -> None:
         if self.manner.clips:
@@ -229,5 +262,15 @@ class Loop:
     def _evaluate(self, number: int) -> None:
         self.host.eval()
         with torch.no_grad() if self.manner.evaluates == "no_grad" else torch.inference_mode():
-            self.outputs.append(first_tensor(self.host(self.kind.batch(-number))).clone())
+            self.outputs.append(first_tensor(self.host(self.batch(-number))).clone())
         self.host.train()
+
+
+def _take_over(mine: torch.optim.Optimizer, other: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
+    """Groups and moments, of the parameters' copies."""
+    groups = [{**group, "params": [memo[id(each)] for each in group["params"]]} for group in other.param_groups]
+    mine.param_groups[:] = groups
+    if isinstance(mine, torch.optim.LBFGS):
+        mine._params = groups[0]["params"]
+    for parameter, state in other.state.items():
+        mine.state[memo[id(parameter)]] = copy.deepcopy(state)

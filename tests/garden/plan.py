@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
+from tests.garden import habits
+from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS
 from tests.garden.loops import Manner
 from tests.garden.odd import ALL
@@ -27,6 +29,7 @@ class Plan:
     blueprints: tuple[str, ...]
     num_steps: int
     checkpoints: int  # steps between two of them; 0: none are made
+    habits: Habits = field(default_factory=Habits)
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -46,7 +49,9 @@ class Plan:
         )
         blueprints = tuple(dice.sample([*ALL], dice.choice([2, 5, len(ALL)])))
         lenient, checkpoints = dice.random() < 0.75, dice.choice([0, 0, 0, 7])
-        return cls(seed, kind, Manner.draw(dice), settings, lenient, blueprints, dice.randint(12, 36), checkpoints)
+        manner, num_steps = Manner.draw(dice), dice.randint(12, 36)
+        drawn = Habits.draw(Random(f"habits {seed}")) if seed >= habits.FIRST_SEED else Habits()
+        return cls(seed, kind, manner, settings, lenient, blueprints, num_steps, checkpoints, drawn)
 
 
 @dataclass(frozen=True)

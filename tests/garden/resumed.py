@@ -35,7 +35,7 @@ class Saved:
 
 def resume(plan: Plan, folder: Path, saved: Saved, stages: Sequence[Stage]) -> None:
     """From the newest checkpoint, and do the same again; the order of the first act is in the checkpoint."""
-    loop, randomness = Loop(KINDS[plan.kind], plan.manner), marks.randomness()
+    loop, randomness = Loop(KINDS[plan.kind], plan.manner, plan.habits), marks.randomness()
     run = joined(plan, loop, folder, resume=True)
     if run.step_number == saved.step:  # else a rollback has undone it, and an older one was taken
         loop.take_over(saved.own)

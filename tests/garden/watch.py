@@ -10,6 +10,7 @@ from torch import nn
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.session import Session
+from esper.tolaria.leases import DEFAULT
 from tests.garden import marks
 from tests.garden.ends import Gone, close
 from tests.garden.loops import Loop
@@ -54,6 +55,7 @@ class Watch:
         self.timed = False  # a breaker has opened: whether it lets something through is a matter of seconds
         self._before: Marks = {}
         self._held = False
+        self._num_casts = 0
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class Watch:
         self._gone.note(self.run)
         self._num_acts += 1
         self.timed |= any(each.state != CLOSED for each in self.run.executor.breakers.values())
-        self.violated = self._violations() > violations
+        self.violated = self._reached(violations)
         if self.violated:
             self.twin = None  # what was written to the host stays written, and the seed is to be culled
         if self.twin is not None:
@@ -77,6 +79,8 @@ class Watch:
 
     def _began(self, act: Act, order: pb.CommitOrder | None) -> None:
         """In the step, once its orders were carried out."""
+        if self._num_casts != self.loop.num_casts:  # what was kept fits no more
+            self._num_casts, self.kept = self.loop.num_casts, {}
         if act.goes_back in self.kept:
             self._went_back(self.kept[act.goes_back])
             self.kept = {step: kept for step, kept in self.kept.items() if step <= act.goes_back}
@@ -96,8 +100,15 @@ class Watch:
             self.kept[self.run.step_number] = self._state()
             self.kept = dict([*self.kept.items()][-2:])  # as many as a rank keeps
 
-    def _violations(self) -> int:
-        return sum(seed.violations for seed in self._living())
+    def _violations(self) -> dict[int, int]:
+        return {id(seed): seed.violations for seed in self._living()}
+
+    def _reached(self, before: dict[int, int]) -> bool:
+        """Whether a seed has reached beyond its own in this step: one of a blueprint that does."""
+        found = [seed for seed in self._living() if seed.violations > before.get(id(seed), 0)]
+        said = [f"{seed.seed_id}: {seed.violation}" for seed in found if seed.blueprint_id != "writes"]
+        require(not said, f"found guilty {said}")
+        return bool(found)
 
     def _changes_host(self, order: pb.CommitOrder | None) -> bool:
         # What is masked may be undone by itself.
@@ -108,9 +119,15 @@ class Watch:
 
     def touched(self) -> bool:
         """Whether the host's own training may be another than without Esper."""
-        held = self.run.pruning.masks.held[0] or self.run.optimizers._host.overrides.values
+        held = self.run.pruning.masks.held[0] or self.run.optimizers._host.overrides.values or self._gated()
         blends = any(each.blends and not each.paused and float(each.alpha) for each in self._living())
         return bool(held or blends)
+
+    def _gated(self) -> bool:
+        """Whether the host's optimizer does not step now as it would by itself."""
+        gate = self.run.optimizers._gate
+        lease = DEFAULT if gate is None else gate.leases.at(self.run.step_number)
+        return lease is None or bool(lease.grad_clip_norm)
 
     def _living(self) -> Iterator[Seed]:
         yield from (each for each in self.run.executor.seeds.values() if each.module is not None)

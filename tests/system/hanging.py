@@ -34,7 +34,7 @@ def main(rank: int, away_s: float) -> None:
     print("is back" if link.alive else "has lost its runtime", flush=True)
     if rank:
         os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(60.0)
+    time.sleep(200.0)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from tests.system.processes import PATIENCE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
 
-SILENCE_S, AWAY_S = 2.0, 4.0
+SILENCE_S, AWAY_S = 6.0, 9.0
+"""A machine that stands still for three seconds is no hang."""
 
 
 class Group:
@@ -79,13 +80,13 @@ def group(redis_url: str, run_id: str, tmp_path: Path) -> Iterator[Group]:
 def test_slow_and_busy_ranks_live_and_one_that_stands_still_ends_its_group(group: Group) -> None:
     assert [group.says(at) for at in (0, 1)] == ["begins"] * 2
     group.go_on()
-    assert [group.says(at) for at in (0, 1)] == ["is back"] * 2  # both were away for twice as long as is waited
+    assert [group.says(at) for at in (0, 1)] == ["is back"] * 2  # both were away for longer than is waited
     assert "round.aborted" not in group.coordinator_log.read_text()
 
     stuck, stopped = (rank.wait(PATIENCE_S) for rank in group.ranks)
 
     assert (stuck, stopped) == (EVICTED, -signal.SIGKILL)
     assert group.ranks[0].stderr is not None
-    why = "worker-1 said nothing for 2 s: the process group ends, to begin anew from the newest common checkpoint"
+    why = "worker-1 said nothing for 6 s: the process group ends, to begin anew from the newest common checkpoint"
     assert f"round 1: {why}" in group.ranks[0].stderr.read().decode().splitlines()
     assert why in group.coordinator_log.read_text()

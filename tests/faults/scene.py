@@ -46,7 +46,6 @@ class Tail:
 RUN = "faults-0a1b2c3d"
 MODULES = [f"tests.faults.roles.{role}" for role in ("commander", "follower")]
 COMMANDS = names.key(RUN, "commands")
-GRACE_S = 15.0
 
 
 class Scene:
@@ -108,11 +107,11 @@ class Scene:
     def finish(self, server: Server, timeout_s: float = SOON_S) -> Accounts:
         """Stop the commanders, let the followers come to the end of the stream, stop these; the accounts."""
         for commander in self.commanders.values():
-            commander.terminate(GRACE_S)
+            commander.terminate(SOON_S)
         for name in self.followers:
             wait_until(lambda name=name: is_through(server, name), f"{name} is through", timeout_s)  # type: ignore[misc]
         for follower in self.followers.values():
-            follower.terminate(GRACE_S)
+            follower.terminate(SOON_S)
         return Accounts.read(self.history, self.commanders, self.followers)
 
 

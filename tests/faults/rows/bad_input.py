@@ -17,7 +17,7 @@ from tests.faults.fuzz_case import Case, Class
 from tests.faults.gate import Gate, resident_bytes
 from tests.faults.nursery import nursed
 from tests.faults.poison import poison
-from tests.faults.processes import Child, wait_until
+from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.server import UNKEPT, Server
 from tests.faults.station import MODULES, Station
@@ -29,7 +29,6 @@ NUM_FIRST = 80  # good ones before any other
 MOST_BYTES = 50 << 20  # that a process may have grown by
 HEAD_BYTES = 64
 NUM_HEAVY = 1  # of each class, on the stream
-GRACE_S = 15.0
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
@@ -138,7 +137,7 @@ def add(station: Station, forge: Forge, drawn: list[tuple[Class, int]], sent: Se
 
 
 def stop(worker: Child, station: Station, result: Result) -> None:
-    worker.terminate(GRACE_S)
+    worker.terminate(SOON_S)
     result.expect(
         "Traceback" not in (said := station.log("worker-a").read_text()), f"it had a traceback: {said[-500:]}"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.faults import check_rounds
 from tests.faults.council import LEASE_S, Council, council
-from tests.faults.processes import SOON_S, Child, state_of, wait_until
+from tests.faults.processes import SOON_S, Child, TooLateError, state_of, wait_until
 from tests.faults.roles import leader, rank
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Tail
@@ -46,7 +46,9 @@ class Fates:
     def end(self, current: Child, point: str, *, stops: bool) -> None:
         """Wait until a leader has met its fate; one that stands still is woken once it was replaced."""
         if stops:
-            wait_until(lambda: state_of(current.pid) == "T", f"a leader stops {point}")
+            wait_until(lambda: not current.alive or state_of(current.pid) == "T", f"a leader stops {point}")
+            if not current.alive:
+                raise TooLateError(f"a leader lost its lease, which is short, before it came to stop {point}")
             self.go_on()
             current.resume()
             wait_until(lambda: not current.alive, "a leader that was replaced ends")

@@ -49,9 +49,7 @@ class Pair:
         """A new server that copies the primary, and has all of it."""
         replica = self._server()
         replica.ask("REPLICAOF", HOST, self.line.port)
-        wait_until(
-            lambda: replica.ask("INFO", "replication").get("master_link_status") == "up", "the copy is whole", 20.0
-        )
+        wait_until(lambda: replica.ask("INFO", "replication").get("master_link_status") == "up", "the copy is whole")
         return replica
 
     def fail_over(self, cut_off_s: float) -> int:

@@ -27,19 +27,20 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         hands.work("worker")
         for _ in range(amounts["deaths"]):
             die_in_hand(hands, pulse, result)
-        result.expect(hands.lease_losses() == 0, "a lease was lost that nobody held")
+        result.expect_soon(hands.lease_losses() == 0, "a lease was lost by one that did not die")
         hands.finish(result)
     return result
 
 
 def die_in_hand(hands: Crew, pulse: Pulse, result: Result) -> None:
     """The death of a consumer that will never end what it has begun."""
-    holder = hands.work("holder", work_s=FOR_EVER_S, count=4)
-    hold_something(hands, holder)
-    hands.kill(holder)
-    died_ns = time.monotonic_ns()
-    left = set(hands.held_by(holder))
-    assert left, "it held nothing when it died"
+    died_ns, left = time.monotonic_ns(), set[str]()
+    while not left:  # else the machine stood still before the kill, and all of it was taken from the living
+        holder = hands.work("holder", work_s=FOR_EVER_S, count=4)
+        hold_something(hands, holder)
+        hands.kill(holder)
+        died_ns = time.monotonic_ns()
+        left = set(hands.held_by(holder))
     wait_until(lambda: left <= applied_ns(hands).keys(), "all of it is done")
     for entry_id in left:
         took_s = pulse.served_s(died_ns, applied_ns(hands)[entry_id])

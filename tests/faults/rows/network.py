@@ -50,7 +50,8 @@ def latency(lines: Lines) -> str:
 
 def reset(lines: Lines) -> str:
     """RST on every connection of a line."""
-    assert lines.any().reset() > 0, "there was no connection to reset"
+    line = lines.any()
+    wait_until(lambda: line.reset() > 0, "there is a connection to reset", PATIENCE_S)
     return "reset"
 
 

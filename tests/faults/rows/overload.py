@@ -90,7 +90,9 @@ def check(result: Result, hands: Crew) -> None:
     result.expect(total.num_packets + said["shed"] == said["made"], f"{total.num_packets} counted of {said}")
     result.expect(total.num_shed <= said["shed"], f"the tiers tell of {total.num_shed} shed, the reporter of {said}")
     result.expect(total.num_gaps == total.num_late, f"{total.num_gaps} gaps, of which {total.num_late} were late")
-    result.expect(said["shed"] > said["made"] / 10, f"only {said['shed']} of {said['made']} were shed: no overload")
+    result.expect_soon(
+        said["shed"] > said["made"] / 10, f"only {said['shed']} of {said['made']} were shed: no overload"
+    )
     warnings = said["made"] * SHARES["TELEMETRY_WARNING"]
     lost, is_room = said["by_level"].get("TELEMETRY_WARNING", 0), said["made"] - said["shed"] > WELL_ABOVE * warnings
     result.expect(not said["unfair"], f"{said['unfair']} warnings were shed while DEBUG rows waited")
@@ -100,6 +102,9 @@ def check(result: Result, hands: Crew) -> None:
 def check_flat(result: Result, name: str, samples: Sequence[int], lasts_s: float) -> None:
     """The last third uses no more than the second did."""
     third = len(samples) // 3
+    if not third:
+        result.expect_soon(False, f"{name} was looked at {len(samples)} times: the machine stood still")
+        return
     before, after = max(samples[third : 2 * third]), max(samples[2 * third :])
     result.sample(f"{name}_mb", after / 1e6)
     if name != "redis" or lasts_s > SETTLED_S:

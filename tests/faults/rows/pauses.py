@@ -70,8 +70,8 @@ class Stage:
         self.result.count("redis_stops")
 
     def pause_clients(self, lasts_s: float) -> None:
-        self.crew.client.client_pause(int(lasts_s * 1000), all=True)
         began = time.monotonic()
+        self.crew.client.client_pause(int(lasts_s * 1000), all=True)
         self.crew.client.ping()  # is answered when it is over
         took_s = time.monotonic() - began
         assert took_s >= lasts_s * 0.9, f"the server paused for {took_s:.2f} s only"

@@ -103,7 +103,7 @@ def judge_window(result: Result, accounts: Accounts, wanted: Wanted, cut: Cut, a
         return
     window_s = (cut.at_ns - min(accounts.acked[each]["at_ns"] for each in new)) / 1e9
     result.sample(f"{wanted}_window_s", window_s)
-    result.expect(
+    result.expect_soon(
         window_s <= EVERYSEC_WINDOW_S + JUDGING_S,
         f"a loss reached {window_s:.2f} s back; stated: {EVERYSEC_WINDOW_S} s",
     )

@@ -179,7 +179,7 @@ def judge(stage: Stage) -> None:
     forged = {at for at, _, is_late in added if is_late}
     result.count("read_after_the_end", len(in_time))
     result.count("added_after_the_end", len(forged))
-    result.expect(bool(in_time), "nothing was added before the end of its key and read after it")
+    result.expect_soon(bool(in_time), "nothing was added before the end of its key and read after it")
     for group in (ALONE, TEAM):
         took = stage.audience.effects(stage.seats, group)
         due = valid | in_time

@@ -48,6 +48,12 @@ def test_sentinels_are_asked_for_a_primary_by_its_name() -> None:
         ("http://localhost", "redis\\+cluster://HOST:PORT"),
         ("redis+cluster://", "redis\\+sentinel://HOST:PORT"),
         ("redis+cluster://h1:7000/3", "no database"),
+        ("redis+cluster://h1:7000?db=3", "no database: a Cluster has one"),
+        ("redis+cluster://h1:7000/0?protocol=3&db=3", "no database: a Cluster has one"),
+        ("unix:///run/a#b.sock", "%23 for each # in it"),
+        ("redis://me:secret@h1#2:6379/0", "%23 for each # in it"),
+        ("redis://h1:6379/0?client_name=a#b", "%23 for each # in it"),
+        ("redis+sentinel://h1/my#master", "%23 for each # in it"),
         ("redis+sentinel://me:secret@h1:7000", "the primary's name"),
         ("redis+sentinel://h1:port/mymaster", "HOST:PORT where it says 'h1:port'"),
         ("redis+sentinel://h1/mymaster/first", "/NAME/0"),
@@ -88,6 +94,14 @@ def test_what_would_break_a_process_later_is_refused_before_it_connects(url: str
 @pytest.mark.parametrize("url", ["redis://", "redis://h1", "redis://:p@ss@h1:6379/3/", "redis://[::1]:6379?protocol=3"])
 def test_what_may_be_left_out_is_left_out(url: str) -> None:
     assert address(url) is None
+
+
+def test_a_sign_that_is_written_out_is_part_of_the_path() -> None:
+    assert connect.writer("unix:///run/a%23b.sock").connection_pool.connection_kwargs["path"] == "/run/a#b.sock"
+
+
+def test_a_cluster_may_be_told_the_one_database_that_it_has() -> None:
+    assert address("redis+cluster://h1:7000/0?db=0") is not None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ FORMS = (
     "redis+sentinel://HOST:PORT,HOST:PORT/NAME, rediss+ for TLS"
 )
 SIGNS = "a password whose signs /, ? and # are written %2F, %3F and %23, or stands in ESPER_REDIS_PASSWORD"
+UNREAD = "%23 for each # in it, behind which a URL says nothing"
+ONE_DATABASE = "no database: a Cluster has one"
 OPTIONS = (
     *("db", "protocol", "client_name", "username", "password"),
     *("socket_timeout", "socket_connect_timeout", "socket_read_size", "health_check_interval"),
@@ -41,8 +43,13 @@ def unfit(url: str) -> str:
     if found is None or (found["scheme"] == "unix" and found["kind"]):
         return FORMS
     place, query = found["place"], found["query"] or ""
-    unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in known(found)]
+    asked = parse_qsl(query, keep_blank_values=True)
+    unknown = [name for name, _ in asked if name not in known(found)]
     wrong = misplaced(found["scheme"], found["kind"] or "", place)
+    if found["kind"] == "cluster" and any(name == "db" and value not in ("", "0") for name, value in asked):
+        wrong = wrong or ONE_DATABASE
+    if "#" in place + query:
+        wrong = wrong or UNREAD
     if ("@" in place and found["scheme"] != "unix") or ((wrong or unknown) and "@" in query):
         return SIGNS
     if wrong or not unknown:
@@ -81,7 +88,7 @@ def misplaced_many(kind: str, place: str) -> str:
     if kind == "sentinel" and not service:
         return "the primary's name behind the Sentinels: /NAME"
     if kind == "cluster" and database not in ("", "0"):
-        return "no database: a Cluster has one"
+        return ONE_DATABASE
     if not is_number(database):
         return "the number of a database behind the primary's name: /NAME/0"
     wrong = [part for part in hosts if not is_node(part)]

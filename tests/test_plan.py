@@ -8,6 +8,7 @@ from pathlib import Path
 
 from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.runs import RunRecord
+from esper.cli.demo import demo_file
 from esper.cli.fleet import example, groups
 from esper.cli.plan import Place, planned
 from esper.runtime.runfile import parse
@@ -40,6 +41,16 @@ def test_of_several_each_has_a_number() -> None:
     tiers = plans("coordinator.count = 2", "regional.count = 2", "global.count = 0", "trainer.count = 0")
 
     assert names(tiers) == [[], ["regional-r0-0", "regional-r0-1"], [], ["coordinator-0", "coordinator-1"], []]
+
+
+def test_a_demo_of_one_worker_is_one_region_and_one_replica_and_of_three_the_example_with_one_rank_more() -> None:
+    one, two, three = (planned(demo_file(Path("runs"), workers), PLACE) for workers in (1, 2, 3))
+
+    assert names(one) == [["trainer-0"], ["regional-r0"], ["global"], ["coordinator"], []]
+    assert "RANK" not in environment(one[0][0])
+    assert names(two) == names(three) == names(planned(parse(example(), "run.toml"), PLACE))
+    assert [len(tiers[0][0].programs) for tiers in (two, three)] == [2, 3]
+    assert [environment(three[0][0], rank)["ESPER_REGION"] for rank in range(3)] == ["r0", "r1", "r0"]
 
 
 def test_what_is_kept_going_is_no_rank_of_a_torchrun_that_esper_up_was_started_by() -> None:

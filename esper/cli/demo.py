@@ -24,8 +24,10 @@ from esper.cli.terminal import console
 from esper.cli.verdict import ending_with
 from esper.cli.witness import Witness, witness
 from esper.errors import EsperError
+from esper.runtime.runfile import RunFile
 
 FAILED = 1
+MOST_WORKERS = 32  # the digits are 33 batches
 FOLD_S = 10.0  # for the last packets to come through both tiers
 SCRIPTS = {"controller": "esper.examples.grow_digits", "hostile": "esper.examples.hostile"}
 
@@ -44,10 +46,11 @@ class Progress:
 def demo(
     seconds: Annotated[float, typer.Option(min=1.0, help="Give up after this long.")] = 120.0,
     runs_dir: Annotated[Path, typer.Option(help="Where the run's logs and summary go.")] = Path("runs"),
+    workers: Annotated[int, typer.Option(min=1, max=MOST_WORKERS, help="How many ranks train.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object; the rest to stderr.")] = False,
 ) -> None:
     """Run the whole system on this machine, and show what it did."""
-    content, path, failure = interrupting.run(_demo(seconds, runs_dir, json))
+    content, path, failure = interrupting.run(_demo(demo_file(runs_dir, workers), seconds, json))
     with ending_with(FAILED if failure else 0):
         try:
             _close(content, path, json)
@@ -56,10 +59,16 @@ def demo(
                 print(f"esper: {failure}", file=sys.stderr)
 
 
-async def _demo(seconds: float, runs_directory: Path, as_json: bool) -> tuple[dict[str, Any], Path, str]:
+def demo_file(runs_directory: Path, workers: int) -> RunFile:
+    """What `esper up` shows as its example, with so many ranks, in no region without one."""
+    example = example_file(name="demo", runs_dir=runs_directory)
+    trainer = example.trainer.model_copy(update={"count": workers})
+    return example.model_copy(update={"trainer": trainer, "regions": example.regions[:workers]})
+
+
+async def _demo(read: RunFile, seconds: float, as_json: bool) -> tuple[dict[str, Any], Path, str]:
     """What it did, where that is to be written, and why it failed; empty: it did not."""
     began = time.monotonic()
-    read = example_file(name="demo", runs_dir=runs_directory)
     try:
         with console(sys.stderr if as_json else sys.stdout) as screen:
             async with cast(read, SCRIPTS) as run, witness(run.fleet.record) as seen:

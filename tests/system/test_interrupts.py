@@ -30,20 +30,21 @@ DRAINED_WITHIN_S = 60.0  # one tier after the other
 TOLD_WITHIN_S = 60.0  # the death of a process: noticed at once, then three seconds of grace for the others
 
 
-def demo(esper: Start, runtime: Path) -> Esper:
-    return esper("demo", "--runs-dir", runtime / "runs")
+def demo(esper: Start, runtime: Path, workers: int = 1) -> Esper:
+    """With as few as the test needs: each takes five seconds of processor time to come up."""
+    return esper("demo", "--runs-dir", runtime / "runs", "--workers", str(workers))
 
 
 def test_ctrl_c_while_workers_come_up(esper: Start, runtime: Path) -> None:
     command = demo(esper, runtime)
     command.says("waiting for the workers")
-    seconds_until(lambda: "trainer-1.log" in logs_of(runtime))
+    seconds_until(lambda: "trainer-0.log" in logs_of(runtime))
 
     assert ends_by_ctrl_c(command) != 0
 
 
 def test_ctrl_c_in_the_middle_of_training(esper: Start, runtime: Path) -> None:
-    command = demo(esper, runtime)
+    command = demo(esper, runtime, workers=2)
     command.says("growing seeds")
 
     assert ends_by_ctrl_c(command) != 0
@@ -84,7 +85,7 @@ def test_killed_outright_it_takes_its_processes_along(esper: Start, runtime: Pat
 def test_the_death_of_a_process_is_told_with_its_last_words(
     esper: Start, runtime: Path, name: str, words: list[str], moment: str
 ) -> None:
-    command = demo(esper, runtime)
+    command = demo(esper, runtime, workers=2 if name == "trainer-1" else 1)
     command.says(moment)
     seconds_until(lambda: bool(logs_of(runtime).get(f"{name}.log", "Redis has its own elsewhere")))
     victim = command.pid_of(*words)

@@ -12,7 +12,7 @@ from esper.errors import RefusedError, SettingError
 from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from esper.runtime.keys import KeyFile, kept_current
+from esper.runtime.keys import SOONEST_S, KeyFile, kept_current
 from tests.sealed import ENTRY, MASTER, NOW_MS, NOW_NS, RUN, command, refusal
 
 
@@ -138,5 +138,33 @@ async def test_a_process_looks_again_while_it_runs(path: Path) -> None:
         write(MASTER.rotate(NOW_NS), path)
         while keyring.version == 0:
             await asyncio.sleep(0)
+
+    assert len(keyring.validities) == 2
+
+
+async def test_who_meets_a_new_key_before_it_looks_again_looks_at_once(path: Path) -> None:
+    keyring = RoleKeyring.load(path)
+    opens = opener(keyring)
+
+    async with asyncio.timeout(120), kept_current(keyring, path, every_s=3_600.0):
+        write(MASTER.rotate(NOW_NS), path)
+        await asyncio.sleep(SOONEST_S)
+        sealed = sealer(RoleKeyring.load(path)).seal(command())
+
+        assert opens.open(sealed, ENTRY, NOW_MS).message == command()
+
+
+def test_a_flood_under_unknown_keys_has_the_file_looked_at_now_and_then(path: Path) -> None:
+    keyring, now_s = RoleKeyring.load(path), [0.0]
+    file = KeyFile(keyring, path, clock=lambda: now_s[0])
+    keyring.follow(file.look_soon)
+    opens, stranger = opener(keyring), sealer(MasterKeyring.new(NOW_NS).derive(RUN, [Role.CONTROLLER]))
+
+    assert refusal(opens, stranger.seal(command())) == "REASON_UNKNOWN_KEY"
+    write(MASTER.rotate(NOW_NS), path)
+    assert refusal(opens, stranger.seal(command())) == "REASON_UNKNOWN_KEY"
+    assert len(keyring.validities) == 1
+    now_s[0] += SOONEST_S
+    assert refusal(opens, stranger.seal(command())) == "REASON_UNKNOWN_KEY"
 
     assert len(keyring.validities) == 2

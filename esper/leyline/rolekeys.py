@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,11 @@ class RoleKeyring:
         self._keys = dict(keys)
         self._private, self._public = dict(private), dict(public)
         self._signing = {place: SigningKey(raw) for place, raw in private.items()}
+        self._has_adopted: Callable[[], bool] = lambda: False
+
+    def follow(self, look: Callable[[], bool]) -> None:
+        """Have this called where a key is met that is not held: it may adopt newer ones, and says whether it did."""
+        self._has_adopted = look
 
     def adopt(self, newer: RoleKeyring) -> None:
         """Hold what a newer keyring of the same run and roles holds; `version` tells those who remember keys."""
@@ -93,6 +98,8 @@ class RoleKeyring:
     def open_key(self, key_id: int, domain: Domain, role: Role, at_ns: int) -> bytes:
         """The key of a header met, if it was valid at the time of its entry."""
         key = self._keys.get((key_id, domain, role))
+        if key is None and self._has_adopted():
+            key = self._keys.get((key_id, domain, role))
         if key is None:
             raise _unknown(f"key {key_id:08x} for {domain.name.lower()} sealed by {role.value} is not held")
         validity = self._validities[key_id]

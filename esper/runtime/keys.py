@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import math
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -14,7 +16,8 @@ from esper.errors import SettingError
 from esper.leyline.keyring import RoleKeyring
 from esper.runtime.ending import end
 
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S, SOONEST_S = 1.0, 0.1
+"""A file is there for longer than this before its new key is met."""
 
 Mark: TypeAlias = tuple[int, int, int]
 
@@ -24,14 +27,15 @@ log = structlog.get_logger()
 class KeyFile:
     """The file that a keyring came from. A new one is taken up as a whole, or not at all."""
 
-    def __init__(self, keyring: RoleKeyring, path: Path) -> None:
-        self.keyring, self.path = keyring, path
+    def __init__(self, keyring: RoleKeyring, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.keyring, self.path, self._clock = keyring, path, clock
+        self._looked_s = -math.inf
         self._mark: Mark | None = None
         self._refused: Mark | None = None
 
     def look(self) -> bool:
         """Take up what the file says by now, if it is another one; whether it was. A bad one is told once."""
-        mark = self._read_mark()
+        mark, self._looked_s = self._read_mark(), self._clock()
         if mark is None or mark == self._mark:
             return False
         try:
@@ -51,6 +55,10 @@ class KeyFile:
         log.info("keyring.adopted", path=str(self.path), keys=ids)
         return True
 
+    def look_soon(self) -> bool:
+        """The same, but not where it has just looked: anybody can send a flood under keys that nobody holds."""
+        return self._clock() - self._looked_s >= SOONEST_S and self.look()
+
     def _read_mark(self) -> Mark | None:
         """What changes with the file; None while it is away, when what is held goes on."""
         try:
@@ -62,9 +70,13 @@ class KeyFile:
 
 @asynccontextmanager
 async def kept_current(keyring: RoleKeyring, path: Path, every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
-    """Look at the file now, and again every so often while the block runs."""
+    """Look at the file now, every so often while the block runs, and where a key is met that is not held.
+
+    Who stood still since before the file was written may meet the new key before it looks again.
+    """
     file = KeyFile(keyring, path)
     file.look()
+    keyring.follow(file.look_soon)
     looking = asyncio.create_task(look_again(file, every_s))
     try:
         yield

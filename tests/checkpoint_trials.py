@@ -24,6 +24,7 @@ from tests.hostile_files import malicious
 
 FILES = ("tensors.safetensors", "manifest.json", "manifest.sig")
 NUM_VALUES = 500_000
+PATIENCE_S = 120.0
 ROLLBACK_S = 0.08  # what a rollback and the checkpoint after it take
 TAIL_S = 0.05  # what follows the last byte: fsyncs, renames, reading back, letting go of the oldest
 
@@ -180,11 +181,11 @@ def _state(step: int) -> dict[str, torch.Tensor]:
 
 def _await_bytes(folder: Path, num_bytes: int, saves: int) -> None:
     """Until the child has made so many, and so many bytes of the next."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if len(list(folder.glob("step-*"))) > saves and _written(folder) >= num_bytes:
             return
-    raise BrokenError("the child wrote nothing within 20 s")
+    raise BrokenError(f"the child wrote nothing within {PATIENCE_S:g} s")
 
 
 def _written(folder: Path) -> int:

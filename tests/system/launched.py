@@ -20,7 +20,7 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
 from tests.faults.processes import Running
 from tests.many_servers import HOST, free_ports
-from tests.system.processes import Start, buried, processes, started, stop
+from tests.system.processes import PATIENCE_S, Start, buried, processes, started, stop
 
 REGIONS = ("r0", "r1")
 SERVERS = {
@@ -99,7 +99,7 @@ class Launched:
     def said_by_ranks(self) -> str:
         return "".join(map(self.said, self.nodes))
 
-    def ended(self, timeout_s: float = 90.0) -> dict[int, tuple[int, str]]:
+    def ended(self, timeout_s: float = PATIENCE_S) -> dict[int, tuple[int, str]]:
         """Ask the ranks to end; by rank, the step that it had taken and the digest of its parameters."""
         self.stop_file.touch()
         for node in self.nodes:

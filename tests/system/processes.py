@@ -85,8 +85,13 @@ class Esper:
 
     def pid_of(self, *words: str) -> int:
         """The one process, among those it has started, in whose command line or environment all of these are."""
-        found = [pid for pid, told in processes(self.runtime).items() if all(word in told for word in words)]
-        assert len(found) == 1, (words, found)
+        found: list[int] = []
+
+        def is_one() -> bool:  # a child, until it runs its own command, has that of its parent
+            found[:] = [pid for pid, told in processes(self.runtime).items() if all(word in told for word in words)]
+            return len(found) == 1
+
+        seconds_until(is_one)
         return found[0]
 
     def _line(self, deadline: float) -> str | None:

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 START_S = 100.0  # of an agent and its ranks, on a machine that is busy otherwise
 ENDS_S = 60.0  # patience too: a busy machine is no failure
+ENDS = "to nobody: it ends too"
 
 
 @pytest.fixture
@@ -36,7 +37,5 @@ async def test_ranks_end_within_seconds_of_their_torchrun(launched: Launched) ->
 
         launched.started["torchrun-0"].send_signal(signal.SIGKILL)
         async with asyncio.timeout(ENDS_S):
-            while ranks & processes(launched.directory).keys():
-                await asyncio.sleep(0.1)
-
-    assert launched.said("torchrun-0").count("to nobody: it ends too") >= 1
+            while ranks & processes(launched.directory).keys() or ENDS not in launched.said("torchrun-0"):
+                await asyncio.sleep(0.1)  # one that heard no alarm was killed, and its runtime says it after that

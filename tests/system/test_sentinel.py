@@ -94,10 +94,10 @@ def test_the_run_goes_on_and_every_acknowledged_command_is_applied_once(watched:
     watched.fail_over()  # what was just acknowledged is the replica's to give
     watched.come_back()
     after = now(publish_durably(town, 0.25))
-    town.steps_until(lambda: applied(town).keys() >= {f"lr-{value}" for value in acknowledged + after}, 2_000)
+    town.steps_until(lambda: applied(town).keys() >= {f"lr-{value}" for value in acknowledged + after})
     report = town.run.close()
     stored = {packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets}
-    seconds_until(lambda: town.num_counted >= len(stored), 20.0)
+    seconds_until(lambda: town.num_counted >= len(stored))
 
     assert (acknowledged, after) == (values, [0.25])
     assert set(applied(town).values()) == {1}

@@ -16,7 +16,7 @@ from esper.leyline import contracts as pb
 from tests.faults.processes import Running
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
-from tests.system.processes import Start
+from tests.system.processes import PATIENCE_S, Start
 from tests.system.scripted import Script
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -150,7 +150,7 @@ def run(redis_url: str, tmp_path_factory: pytest.TempPathFactory, ranks: Start) 
     try:
         decide_once_both_listen(script, both)
         resume_once_both_hold(script, both)
-        assert [rank.wait(120) for rank in both] == [0, 0], last_words(directory)
+        assert [rank.wait(PATIENCE_S) for rank in both] == [0, 0], last_words(directory)
     finally:
         for rank in both:
             rank.kill()

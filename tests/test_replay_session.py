@@ -110,6 +110,18 @@ def test_a_gate_lets_through_what_it_let_through_then(tmp_path: Path, monkeypatc
     assert (list(report.differences), report.judged_anew) == ([], 0)
 
 
+def test_what_was_decided_before_an_earlier_order_is_carried_out_at_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = plan(receipt(1, APPLIED, 2), receipt(2, APPLIED, 4))
+    del told.orders[2:]
+    told.orders[0].commit.round = 7  # of a process that resumed, and carries out again what was decided as the second
+
+    report, _ = replayed(tmp_path, monkeypatch, told)
+
+    assert stages(report) == ["GERMINATED", "TRAINING"]
+
+
 def test_what_was_kept_out_then_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     breaker = receipt(1, FAILED, 2, reason=Reason.REASON_BREAKER_OPEN, detail="the kernel breaker is open")
     report, _ = replayed(tmp_path, monkeypatch, plan(breaker))

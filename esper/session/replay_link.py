@@ -66,6 +66,7 @@ class ReplayLink:
     decided: str = ""
     bell: bytes = b"\1"  # each step looks
     _said: list[pb.ToTrainer] = field(default_factory=list)
+    _newest: int = 0
 
     def __post_init__(self) -> None:
         self._orders = deque(self.plan.orders)
@@ -78,8 +79,15 @@ class ReplayLink:
         said, self._said = self._said, []
         horizon = self.next_step() + PROMISE_STEPS
         while self._orders and self._orders[0].commit.effective_step <= horizon:
-            said.append(pb.ToTrainer(commit=self._orders.popleft()))
+            said.append(self._told(self._orders.popleft()))
         return said
+
+    def _told(self, order: pb.CommitOrder) -> pb.ToTrainer:
+        """Decided before one that took effect earlier, it was carried out again by a process that had resumed."""
+        if order.commit.round < self._newest:
+            return pb.ToTrainer(recalled=pb.Recalled(orders=[order]))
+        self._newest = order.commit.round
+        return pb.ToTrainer(commit=order)
 
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
         """Keep how it began, and write the report with the farewell."""

@@ -27,7 +27,14 @@ from esper.runtime.sequences import Finding as Finding, Sequences
 COMMANDS = ("commands", "optimizer")
 _Reason = pb.ReasonCode
 SOONER = {
-    reason_name(reason) for reason in (_Reason.REASON_PAST_DEADLINE, _Reason.REASON_REPLAYED, _Reason.REASON_DUPLICATE)
+    reason_name(reason)
+    for reason in (
+        _Reason.REASON_STALE,
+        _Reason.REASON_FROM_THE_FUTURE,
+        _Reason.REASON_PAST_DEADLINE,
+        _Reason.REASON_REPLAYED,
+        _Reason.REASON_DUPLICATE,
+    )
 }
 LATER = {
     reason_name(reason)

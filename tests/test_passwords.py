@@ -70,6 +70,13 @@ def test_each_process_is_given_the_user_of_its_role(folder: Path) -> None:
     }
 
 
+def test_each_process_is_told_where_its_file_lies_to_read_it_at_each_connection(folder: Path) -> None:
+    told = {name: plan.fresh()["ESPER_REDIS_PASSWORD_FILE"] for name, plan in plans(folder).items()}
+
+    assert told["trainer"] == str(folder / f"{RUN}-worker.env")
+    assert {Path(file).is_file() for file in told.values()} == {True}
+
+
 def test_a_start_after_the_passwords_were_changed_has_the_new_one(folder: Path, tmp_path: Path) -> None:
     made = plans(folder)["global"]
     before = made.fresh()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
+from urllib.parse import parse_qsl, urlencode
 from weakref import WeakValueDictionary
 
 from redis.asyncio.cluster import ClusterNode, RedisCluster
@@ -18,8 +19,10 @@ from redis.exceptions import RedisError
 
 from esper.bus.addresses import Address, address
 from esper.bus.cluster import ClusterRedis
+from esper.bus.credentials import OF_A_FILE
 from esper.bus.faults import LostError, without_password
 from esper.bus.outage import Outage
+from esper.bus.passwords import Named
 from esper.bus.sentinel import WatchedRedis
 from esper.bus.server import Redis, as_it_came
 from esper.bus.tls import TlsConnection
@@ -46,7 +49,8 @@ def client(url: str, deadline_s: float | None) -> Redis:
     at = address(url)
     try:
         if at is None:
-            made: Any = Redis.from_url(url, **options(CONNECT_S), **kept_alive(url))
+            bare, who = named(url)
+            made: Any = Redis.from_url(bare, **options(CONNECT_S), **kept_alive(url), **who)
             if url.startswith("rediss:"):
                 made.connection_pool.connection_class = TlsConnection
             made.connection_pool.make_connection()  # not opened: an option that it does not know is refused here
@@ -75,6 +79,17 @@ def options(connect_s: float, answer_s: float | None = None) -> dict[str, Any]:
     }
 
 
+def named(url: str) -> tuple[str, dict[str, Any]]:
+    """The URL without the file of a user, and who reads that at each connection."""
+    place, mark, query = url.partition("?")
+    asked = parse_qsl(query, keep_blank_values=True)
+    files = [value for name, value in asked if name == OF_A_FILE]
+    if not files:
+        return url, {}
+    rest = urlencode([(name, value) for name, value in asked if name != OF_A_FILE], safe="/")
+    return f"{place}{mark if rest else ''}{rest}", {"credential_provider": Named(files[0])}
+
+
 def kept_alive(url: str) -> dict[str, Any]:
     """For whatever goes over TCP."""
     return {} if url.startswith("unix:") else {"socket_keepalive": True}
@@ -101,7 +116,8 @@ def routed(at: Address, deadline_s: float | None) -> ClusterRedis:
         topology.connection_kwargs["connection_class"] = TlsConnection  # of nodes that are found later
         for each in topology.nodes_manager.startup_nodes.values():
             each.connection_class = TlsConnection
-    made = cast(ClusterRedis, ClusterRedis.from_url(at.of(*at.nodes[0]), **options(CONNECT_S), **kept_alive("")))
+    bare, who = named(at.of(*at.nodes[0]))
+    made = cast(ClusterRedis, ClusterRedis.from_url(bare, **options(CONNECT_S), **kept_alive(""), **who))
     made.join(topology, partial(one_of, at, deadline_s))
     return made
 
@@ -113,9 +129,10 @@ def one_of(at: Address, deadline_s: float | None, node: Node) -> Redis:
 
 def connecting(at: Address) -> dict[str, Any]:
     """What the URL and we ask of a connection, wherever it leads."""
-    told: dict[str, Any] = dict(parse_url(at.of(*at.nodes[0])))
+    bare, who = named(at.of(*at.nodes[0]))
+    told: dict[str, Any] = dict(parse_url(bare))
     is_tls = told.pop("connection_class", None) is not None
-    given = {**options(CONNECT_S), **kept_alive(""), **told, **({"ssl": True} if is_tls else {})}
+    given = {**options(CONNECT_S), **kept_alive(""), **told, **({"ssl": True} if is_tls else {}), **who}
     return {name: value for name, value in given.items() if name not in ("host", "port")}
 
 

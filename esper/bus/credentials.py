@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import Mapping
@@ -13,13 +14,16 @@ from esper.errors import SettingError
 
 PARTS = re.compile(r"(?P<scheme>[a-z+]+://)(?:(?P<user>[^/?]*)@)?(?P<place>[^?]*)(?:\?(?P<query>.*))?")
 URL, USERNAME, PASSWORD = "ESPER_REDIS_URL", "ESPER_REDIS_USERNAME", "ESPER_REDIS_PASSWORD"
+PASSWORD_FILE = "ESPER_REDIS_PASSWORD_FILE"
+"""Where both are written, to be read anew at each connection: they may be replaced while a process runs."""
 FILES = {
     "ssl_ca_certs": "ESPER_REDIS_CA",
     "ssl_certfile": "ESPER_REDIS_CERT",
     "ssl_keyfile": "ESPER_REDIS_KEY",
 }
 """Option of a URL: the variable that stands for it. All are PEM files; the key has no passphrase."""
-NAMING = ("username", "password")
+OF_A_FILE = "password_file"
+NAMING = ("username", "password", OF_A_FILE)
 """Options that say who connects, as what stands before an @ does, which goes before them."""
 
 
@@ -29,8 +33,12 @@ def completed(url: str, environment: Mapping[str, str]) -> str:
     if found is None:
         return url  # whoever connects says what is wrong with it
     options, user = dict(parse_qsl(found["query"] or "", keep_blank_values=True)), found["user"]
-    if user is None and "password" not in options:
-        user = user_of(environment)
+    if user is None and "password" not in options and OF_A_FILE not in options:
+        file = environment.get(PASSWORD_FILE, "")
+        if file and (os.access(file, os.R_OK) or not environment.get(PASSWORD)):
+            options = {OF_A_FILE: file} | options
+        else:
+            user = user_of(environment)
     told = {option: environment[name] for option, name in FILES.items() if environment.get(name)}
     if told and not found["scheme"].startswith("rediss"):
         name = FILES[next(iter(told))]

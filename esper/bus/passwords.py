@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
+from redis.credentials import CredentialProvider
 
 from esper.bus.acl import ADMIN, user_name
-from esper.bus.credentials import PASSWORD, USERNAME
+from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME
 from esper.errors import SettingError
 from esper.leyline.keyfile import replace_private
 
@@ -52,11 +53,15 @@ def variables(path: Path, what: str) -> Mapping[str, str]:
 
 def of_role(folder: Path, run_id: str, role: str, what: str) -> Mapping[str, str]:
     """What a process of this role needs, of whoever may read the folder."""
-    return variables(file_of(folder, run_id, role if role in OF_THE_RUN else "operator"), what)
+    path = file_of(folder, run_id, role if role in OF_THE_RUN else "operator")
+    return {**variables(path, what), PASSWORD_FILE: str(path)}
 
 
 class Held:
-    """One user's variables, read anew at each call, as they may have been replaced; SettingError: at the first one."""
+    """One user's variables, read anew at each call, as they may have been replaced; SettingError: at the first one.
+
+    Where the file lies is one of them, for who reads it at each connection.
+    """
 
     def __init__(self, path: Path, what: str) -> None:
         self._path, self._what = path, what
@@ -68,4 +73,15 @@ class Held:
             self._read = variables(self._path, self._what)
         except SettingError as error:
             log.warning("password.kept", path=str(self._path), why=str(error))
-        return self._read
+        return {**self._read, PASSWORD_FILE: str(self._path)}
+
+
+class Named(CredentialProvider):
+    """Who connects: asked at each connection, by whichever client."""
+
+    def __init__(self, path: str) -> None:
+        self._held = Held(Path(path), PASSWORD_FILE)
+
+    def get_credentials(self) -> tuple[str, str]:
+        told = self._held()
+        return told[USERNAME], told[PASSWORD]

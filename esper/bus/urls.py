@@ -21,7 +21,7 @@ SIGNS = "a password whose signs /, ? and # are written %2F, %3F and %23, or stan
 UNREAD = "%23 for each # in it, behind which a URL says nothing"
 ONE_DATABASE = "no database: a Cluster has one"
 OPTIONS = (
-    *("db", "protocol", "client_name", "username", "password"),
+    *("db", "protocol", "client_name", "username", "password", "password_file"),
     *("socket_timeout", "socket_connect_timeout", "socket_read_size", "health_check_interval"),
 )
 OVER_TCP = ("socket_keepalive",)

@@ -15,7 +15,7 @@ import typer
 
 from esper.bus import connect
 from esper.bus.acl import ADMIN, NOBODY, USERS, admin, hashed, line, user_name
-from esper.bus.credentials import PASSWORD, USERNAME, completed
+from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed
 from esper.bus.faults import without_password
 from esper.bus.names import checked_name
 from esper.bus.passwords import file_named, write
@@ -74,7 +74,7 @@ def acl(
 
 async def loaded(url: str, password: str, known: Mapping[str, Sequence[str]]) -> None:
     """Have each server load its ACL file, as the administrator where there is one; SettingError: it is not this one."""
-    admin_user = {USERNAME: ADMIN, PASSWORD: password} if password else {}
+    admin_user = {USERNAME: ADMIN, PASSWORD: password, PASSWORD_FILE: ""} if password else {}
     at = completed(url, {**os.environ, **admin_user})
     async with connect.writer(at) as redis:
         for server in await redis.servers():

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from esper.bus import connect, names, runs
-from esper.bus.credentials import PASSWORD, USERNAME
+from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import LostError, without_password
 from esper.bus.inbox import Inbox
@@ -186,7 +186,7 @@ def folder_of(read: RunFile, folder: Path) -> Path:
     if urlsplit(read.redis).username is not None or urlsplit(read.redis).password is not None:
         raise SettingError("redis", without_password(read.redis), "a URL that names no user, as passwords do")
     for role, kind in runfile.kinds(read).items():
-        if taken := next((name for name in (USERNAME, PASSWORD) if name in kind.environment), None):
+        if taken := next((name for name in (USERNAME, PASSWORD, PASSWORD_FILE) if name in kind.environment), None):
             raise SettingError(f"{role}.environment.{taken}", "***", "none beside passwords, which say it")
     return folder.absolute()
 

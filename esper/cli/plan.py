@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from esper.bus.credentials import FILES, PASSWORD, USERNAME
+from esper.bus.credentials import FILES, PASSWORD, PASSWORD_FILE, USERNAME
 from esper.bus.passwords import Held, file_of
 from esper.bus.runs import RunRecord
 from esper.cli.ports import free_port
@@ -20,7 +20,7 @@ from esper.runtime.spawn import Program
 from esper.runtime.unit import Plan
 
 Variables = Callable[[], Mapping[str, str]]
-REDIS_VARIABLES = (USERNAME, PASSWORD, *FILES.values())
+REDIS_VARIABLES = (USERNAME, PASSWORD, PASSWORD_FILE, *FILES.values())
 """Of a Redis outside; the run's own asks for no password, and refuses whoever gives one."""
 
 

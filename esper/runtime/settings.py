@@ -34,6 +34,8 @@ class Settings(BaseSettings):
     """Redis's user of this process, as `esper acl` writes it down. What the URL says wins, here and below."""
     redis_password: str = Field(default="", repr=False)
     """The password of that user."""
+    redis_password_file: Path | None = None
+    """The file in which `esper acl` has written both, read anew at each connection; goes before the two above."""
     redis_ca: Path | None = None
     """PEM file of the authority that signed Redis's certificate, with rediss://; no other is trusted then."""
     redis_cert: Path | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch.optim import lr_scheduler
 
 from esper.tolaria.bank import Bank
+from tests.optimizer_kit import Host, Sprout, governed
 from tests.test_optimizers import Seedling, optimizers
 
 
@@ -25,3 +27,33 @@ def test_a_rollback_gives_a_seed_culled_since_no_optimizer() -> None:
     governed.restore(kept, {**seeds, "s0": Culled("s0")})
 
     assert [governed.has(name) for name in seeds] == [False, True]
+
+
+def test_a_rollback_leaves_the_groups_that_the_script_has_made_since() -> None:
+    host = Host()
+    optimizer = torch.optim.SGD(host.body.parameters(), lr=0.1, momentum=0.9)
+    follows = lr_scheduler.StepLR(optimizer, 5)
+    beside, seed = governed(host, optimizer, schedulers=(follows,)), Sprout()
+    beside.create(seed)
+    host.train_step(optimizer, 0)
+    kept = beside.snapshot(Bank())
+    momenta = [optimizer.state[each]["momentum_buffer"].clone() for each in host.body.parameters()]
+    host.fossil, fossil, seed.parameters = torch.nn.ParameterList(seed.parameters), seed.parameters, []
+    beside.fossilize("s0", fossil)
+    optimizer.param_groups[0]["params"].pop()
+    for parameter in (host.body.bias, host.head.weight):  # one that it had already, and one that is new to it
+        optimizer.add_param_group({"params": [parameter], "lr": 0.01})
+    follows.base_lrs += [0.01, 0.01]
+    host.train_step(optimizer, 1)
+    del host.fossil
+
+    beside.restore(kept, {"s0": seed})
+
+    placed = [[*map(id, group["params"])] for group in optimizer.param_groups]
+    assert placed == [[id(each)] for each in (host.body.weight, host.body.bias, host.head.weight)]
+    assert follows.base_lrs == [0.1, 0.01, 0.01]
+    assert all(
+        torch.equal(optimizer.state[each]["momentum_buffer"], was)
+        for each, was in zip(host.body.parameters(), momenta, strict=True)
+    )
+    assert not optimizer.state.keys() & {*fossil}

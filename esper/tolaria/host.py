@@ -18,10 +18,9 @@ MATRICES_ONLY = tuple(filter(None, [getattr(torch.optim, "Muon", None)]))  # tor
 
 @dataclass(frozen=True, slots=True)
 class KeptHost:
-    """The parameters that the host's optimizer had at one step, by group, and what it remembered of them."""
+    """The parameters that the host's optimizer had at one step, and what it remembered of them."""
 
     parameters: list[torch.Tensor]
-    num_groups: int
     moments: Moments
 
 
@@ -39,6 +38,7 @@ class HostOptimizer:
         self.overrides = Overrides(optimizer)
         self._announce = announce
         self._followed = followed
+        self._joined: set[torch.Tensor] = set()
 
     def effective(self) -> dict[str, float]:
         return self.overrides.effective()
@@ -63,6 +63,7 @@ class HostOptimizer:
         """
         if not named:
             return
+        self._joined |= {parameter for _, parameter in named}
         groups = self.torch.param_groups
         if self._counted_elsewhere():
             groups[-1]["params"].extend(parameter for _, parameter in named)
@@ -77,6 +78,7 @@ class HostOptimizer:
     def remove(self, parameters: Sequence[torch.Tensor]) -> None:
         """The inverse of `add`: their state goes too, and a group of nothing else, with its places in schedulers."""
         gone = set(parameters)
+        self._joined -= gone
         for parameter in gone:
             self.torch.state.pop(parameter, None)
         for number, group in reversed([*enumerate(self.torch.param_groups)]):
@@ -97,18 +99,14 @@ class HostOptimizer:
 
     def snapshot(self, bank: Bank) -> KeptHost:
         parameters = self.parameters()
-        return KeptHost(parameters, len(self.torch.param_groups), moments.keep(self.torch, parameters, bank))
+        return KeptHost(parameters, moments.keep(self.torch, parameters, bank))
 
     def restore(self, kept: KeptHost) -> None:
-        """Put moments back; parameters that joined since leave the groups. Hyperparameters stay as they are now."""
-        stay = set(kept.parameters)
-        for parameter in self.parameters():
-            if parameter not in stay:
-                self.torch.state.pop(parameter, None)
-        for group in self.torch.param_groups:
-            _keep_only(group, stay)
-        del self.torch.param_groups[kept.num_groups :]
-        schedulers.shorten(self._followed, kept.num_groups)
+        """Put moments back; parameters that joined since leave. Hyperparameters stay as they are now.
+
+        So do groups that the script has made since: it would go on as if they were there, and nobody train them.
+        """
+        self.remove([*self._joined.difference(kept.parameters)])
         moments.put_back(self.torch, kept.parameters, kept.moments)
 
     def parameters(self) -> list[torch.Tensor]:

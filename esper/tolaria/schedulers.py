@@ -17,12 +17,6 @@ def extend(schedulers: Iterable[LRScheduler], num_groups: int) -> None:
             held.append(held[-1])
 
 
-def shorten(schedulers: Iterable[LRScheduler], num_groups: int) -> None:
-    """Forget the groups from number `num_groups` on."""
-    for held in _lists(schedulers):
-        del held[num_groups:]
-
-
 def drop(schedulers: Iterable[LRScheduler], number: int) -> None:
     """Forget one group; those behind it move up."""
     once = {id(held): held for held in _lists(schedulers)}  # one that runs others in turn shares a list with them

@@ -63,8 +63,6 @@ class OptimizerState:
         kept = self._kept(dumped, by_name)
         if any(each not in self._stepped() for each in kept.host.parameters):
             self._add(dumped["groups"], by_name, kept, seeds)
-            # What came last must not go with the groups of what has left.
-            kept = replace(kept, host=replace(kept.host, num_groups=len(self._host.param_groups)))
         self._optimizers.restore(kept, seeds)
         frozen = [by_name[name] for name in dumped.get("frozen", ())]  # an older checkpoint does not say
         self._optimizers.frozen.freeze(each for each in frozen if isinstance(each, torch.nn.Parameter))
@@ -93,7 +91,7 @@ class OptimizerState:
             _on(state, by_name[name].device, moments.counts_on_device(counted[name]))
             for name, state in dumped["host"].items()
         ]
-        host = KeptHost([by_name[name] for name in dumped["host"]], len(dumped["groups"]), Moments(states))
+        host = KeptHost([by_name[name] for name in dumped["host"]], Moments(states))
         beside = next((each.device for each in by_name.values()), torch.device("cpu"))
         return KeptOptimizers(host, {seed_id: _kept_seed(held, beside) for seed_id, held in dumped["seeds"].items()})
 

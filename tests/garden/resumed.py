@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from esper.leyline import contracts as pb
+from esper.session import Session
 from tests.garden import marks
 from tests.garden.course import Stage, found, otherwise, sums
 from tests.garden.hosts import KINDS
@@ -43,6 +45,8 @@ def resume(plan: Plan, folder: Path, saved: Saved, stages: Sequence[Stage]) -> N
             parameter.grad = saved.gradients[name]
         for at, stage in enumerate(_comparable(stages[saved.at :]), saved.at):
             if at > saved.at:
+                if _is_unseen(run, stage):
+                    break
                 acted(run, stage.act, at + 1)
             require(run.step_number == stage.step, f"resumed it stands before {run.step_number}, not {stage.step}")
             loop.step(stage.act.number, run)
@@ -50,6 +54,13 @@ def resume(plan: Plan, folder: Path, saved: Saved, stages: Sequence[Stage]) -> N
             require(not odd, f"resumed it came otherwise in step {stage.step}: {odd}")
     run.close()
     marks.put_randomness(randomness)
+
+
+def _is_unseen(run: Session, stage: Stage) -> bool:
+    """Whether a seed is to germinate where no batch has come by in this process, as one may have in the old one."""
+    slots = run.executor._slots
+    commands = [each.seed_command for each in stage.act.commands if isinstance(each, pb.AdaptationCommand)]
+    return any(each.site in slots and slots[each.site].shape is None for each in commands)
 
 
 def _comparable(stages: Sequence[Stage]) -> Sequence[Stage]:

@@ -61,8 +61,9 @@ class Watch:
 
     def step(self, act: Act, order: pb.CommitOrder | None) -> None:
         self._before, self._held = marks.of_host(self.loop), bool(self.run.pruning.masks.held[0])
+        placed = self._placed()
         violations = self._violations()
-        said = self.loop.step(act.number, self.run, lambda: self._began(act, order))
+        said = self.loop.step(act.number, self.run, lambda: self._began(act, order, placed))
         if order is not None:
             self._answered(order)
         self._gone.note(self.run)
@@ -77,8 +78,9 @@ class Watch:
             self._expected(act, said)
         self._look(said)
 
-    def _began(self, act: Act, order: pb.CommitOrder | None) -> None:
+    def _began(self, act: Act, order: pb.CommitOrder | None, placed: list[str]) -> None:
         """In the step, once its orders were carried out."""
+        require(self._placed() == placed, f"the optimizer steps {self._placed()}, and not {placed}")
         if self._num_casts != self.loop.num_casts:  # what was kept fits no more
             self._num_casts, self.kept = self.loop.num_casts, {}
         if act.goes_back in self.kept:
@@ -99,6 +101,12 @@ class Watch:
         if act.snapshot and not (act.commands or act.requests):
             self.kept[self.run.step_number] = self._state()
             self.kept = dict([*self.kept.items()][-2:])  # as many as a rank keeps
+
+    def _placed(self) -> list[str]:
+        """Of the script's own parameters those that its optimizer steps, in their groups' order."""
+        names = {id(each): name for name, each in self.loop.host.named_parameters() if name in self._own}
+        placed = [each for group in self.loop.optimizer.param_groups for each in group["params"]]
+        return [names[id(each)] for each in placed if id(each) in names]
 
     def _violations(self) -> dict[int, int]:
         return {id(seed): seed.violations for seed in self._living()}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
+from esper.kasmina.outputs import tensors_in
 from esper.tolaria.fossils import FossilGradients
 
 
@@ -40,3 +46,120 @@ def test_they_are_averaged_after_a_backward_that_raised() -> None:
 
     assert fossil.grad is not None
     assert fossil.grad.tolist() == [0.5, 0.5]
+
+
+class Grown(nn.Module):
+    """A host with a fossil that some batches leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.fossil = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.body
+        return y + self.fossil if float(x.detach().sum()) > 0.0 else y
+
+
+class Other:
+    """A rank whose gradient of the fossil is `gradient`, and what it was told."""
+
+    def __init__(self, gradient: float) -> None:
+        self.gradient, self.told = gradient, list[list[float]]()
+
+    def mean(self, flat: torch.Tensor) -> torch.Tensor:
+        self.told.append(flat.tolist())
+        return (flat + torch.tensor([self.gradient, self.gradient, 1.0])) / 2
+
+
+def grown(other: Other) -> tuple[Grown, FossilGradients]:
+    """Where the other rank's share comes to the fossil's gradient."""
+    host = Grown()
+    fossils = FossilGradients(other.mean, host, tensors_in)
+    fossils.adopt([host.fossil])
+    return host, fossils
+
+
+@pytest.mark.parametrize(("x", "own"), [(1.0, 1.0), (-1.0, 0.0)])
+def test_a_rank_that_leaves_a_fossil_out_takes_its_share_of_the_other(x: float, own: float) -> None:
+    host, _ = grown(Other(3.0))
+
+    host(torch.full((2,), x)).sum().backward()
+
+    assert host.fossil.grad is not None
+    assert host.fossil.grad.tolist() == [(own + 3.0) / 2] * 2
+
+
+def test_a_backward_of_two_forwards_is_averaged_once() -> None:
+    other = Other(3.0)
+    host, _ = grown(other)
+
+    (host(torch.ones(2)) + host(-torch.ones(2))).sum().backward()
+
+    assert other.told == [[1.0, 1.0, 1.0]]
+
+
+def test_where_the_host_is_called_in_parts_a_fossils_own_backward_is_averaged() -> None:
+    other = Other(3.0)
+    host, _ = grown(other)
+
+    (host.body * host.fossil).sum().backward()
+
+    assert other.told == [[1.0, 1.0, 1.0]]
+
+
+def test_copies_of_the_host_average_nothing() -> None:
+    other = Other(3.0)
+    host, _ = grown(other)
+
+    copy.deepcopy(host)(torch.ones(2)).sum().backward()
+
+    assert other.told == []
+
+
+def test_nothing_hangs_on_the_host_once_fossils_are_released() -> None:
+    host, fossils = grown(Other(3.0))
+
+    fossils.release()
+
+    assert not host._forward_hooks
+    assert not host.fossil._post_accumulate_grad_hooks
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_what_accumulates_below_no_sync_is_averaged_with_the_last_of_it() -> None:
+    other, host = Other(3.0), Grown()
+    fossil = host.fossil
+    del host.fossil  # DDP is to know of the body alone
+    host.fossil = torch.zeros(2)  # type: ignore[assignment]
+    model = DistributedDataParallel(host)
+    del host.fossil
+    host.fossil = fossil
+    fossils = FossilGradients(other.mean, host, tensors_in)
+    fossils.adopt([fossil])
+
+    with model.no_sync():
+        model(torch.ones(2)).sum().backward()
+    assert other.told == []
+    model(torch.ones(2)).sum().backward()
+
+    assert other.told == [[2.0, 2.0, 1.0]]
+    assert fossil.grad is not None
+    assert fossil.grad.tolist() == [2.5, 2.5]
+
+
+@pytest.mark.usefixtures("process_group")
+def test_what_ddp_was_wrapped_around_anew_is_left_to_it() -> None:
+    other = Other(3.0)
+    host, _ = grown(other)
+    host(torch.ones(2)).sum().backward()
+
+    DistributedDataParallel(host)(torch.ones(2)).sum().backward()
+
+    assert len(other.told) == 1

@@ -18,7 +18,8 @@ from esper.kasmina.blend import seed_clip
 from esper.kasmina.breaker import Lasting
 from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
-from esper.kasmina.naming import bare_name
+from esper.kasmina.naming import bare_name, undistributed
+from esper.kasmina.outputs import tensors_in
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.blueprints import Blueprint
 from esper.runtime.link import Link
@@ -88,7 +89,8 @@ class Joining:
         around = with_teachers(self._around(executor), teachers)
         optimizers = Optimizers(self.optimizer, reduce=reducer, scaler=self.chosen.scaler, around=around)
         executor.follow_optimizers(optimizers.has)
-        fossils, pruning = FossilGradients(reducer.mean), self._pruning(reducer)
+        mean = reducer.mean if reducer.world_size > 1 else None
+        fossils, pruning = FossilGradients(mean, undistributed(self.model), tensors_in), self._pruning(reducer)
         states = TrainingStates(Snapshots(self.model, optimizers), executor, fossils, pruning)
         steer = steering_of(link, executor)
         steering = steer(self.place.name, executor, optimizers, states, fossils, time.time_ns, pruning)

@@ -2,47 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.autograd import Variable
+from torch.nn.parallel import DistributedDataParallel
 
-Reduce = Callable[[torch.Tensor], torch.Tensor]
+Reduce = Callable[[Tensor], Tensor]
+TensorsIn = Callable[[object], Iterable[Tensor]]
+
+
+def _nothing(_output: object) -> Iterable[Tensor]:
+    return ()
 
 
 class FossilGradients:
     """Averages what DDP does not know: parameters that joined the model after it was wrapped.
 
-    `reduce` returns the mean of a flat tensor over ranks. One call per backward, queued to run when the
-    engine has finished, so that clipping and the optimizer see the same gradients on every rank. A fossil fires in
-    every forward of its site, so every rank's backward queues the call or none does.
+    `reduce` returns the mean of a flat tensor over ranks; None: there is one rank. One call per backward, queued to
+    run when the engine has finished, so that clipping and the optimizer see the same gradients on every rank. Which
+    backward that is must not hang on what a batch went through, as a fossil's site may be left out on one rank: it is
+    each one of an output of `host`. Below DDP's no_sync() it is none, as DDP's own.
     """
 
-    def __init__(self, reduce: Reduce) -> None:
-        self._reduce = reduce
-        self._parameters: list[torch.nn.Parameter] = []
+    def __init__(self, reduce: Reduce | None, host: nn.Module | None = None, tensors_in: TensorsIn = _nothing) -> None:
+        """Without a host, or where its forward is never called, it is each backward that reaches a fossil."""
+        self._reduce, self._host, self._tensors_in = reduce, host, tensors_in
+        self._parameters: list[nn.Parameter] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._queued: set[int] = set()  # backward passes, by the engine's number: one that raised never runs its call
+        self._is_called = False  # the host's forward is, with gradients
+        self._around: Callable[[], nn.Module | None] = lambda: None  # the DDP of the newest forward
+        self._known: set[int] = set()  # parameters of that
 
     @property
-    def adopted(self) -> list[torch.nn.Parameter]:
+    def adopted(self) -> list[nn.Parameter]:
         return list(self._parameters)
 
-    def adopt(self, parameters: list[torch.nn.Parameter]) -> None:
-        """Average these from the next backward on."""
+    def adopt(self, parameters: list[nn.Parameter]) -> None:
+        """Average these from the next forward on."""
         self._parameters += parameters
+        if self._reduce is None or not parameters:
+            return
+        if self._host is not None and not self._hooks:
+            self._hooks.append(self._host.register_forward_hook(AtOutput(self)))
         for parameter in parameters:
             hook = parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
             self._hooks.append(hook)
 
     def release(self) -> None:
-        """Forget every fossil: the user has re-wrapped the model, or rolled back to before them."""
+        """Forget every fossil: the run has ended, or rolled back to before them."""
         for hook in self._hooks:
             hook.remove()
-        self._parameters, self._hooks = [], []
+        self._parameters, self._hooks, self._is_called = [], [], False
 
-    def _on_gradient(self, _parameter: torch.Tensor) -> None:
+    def on_forward(self, output: object) -> None:
+        """Of the host; its backward is averaged if DDP reduces it too."""
+        self._is_called = True
+        wrapped = DistributedDataParallel._active_ddp_module
+        if wrapped is not self._around():
+            self._look_at(wrapped)
+        if wrapped is not None and not wrapped.require_backward_grad_sync:
+            return
+        for tensor in self._tensors_in(output):
+            if tensor.grad_fn is not None:
+                tensor.register_hook(self._on_output)  # type: ignore[no-untyped-call]
+
+    def _look_at(self, wrapped: DistributedDataParallel | None) -> None:
+        """One that the model was wrapped in anew reduces the fossils of before by itself."""
+        self._around = (lambda: None) if wrapped is None else weakref.ref(wrapped)
+        self._known = set() if wrapped is None else {id(each) for each in wrapped._module_parameters}
+
+    def _on_output(self, _gradient: Tensor) -> None:
+        self._queue()
+
+    def _on_gradient(self, _parameter: Tensor) -> None:
+        if not self._is_called:
+            self._queue()
+
+    def _queue(self) -> None:
         backward = torch._C._current_graph_task_id()
         if backward not in self._queued:
             self._queued.add(backward)
@@ -50,11 +92,39 @@ class FossilGradients:
 
     def _average(self, backward: int) -> None:
         self._queued.discard(backward)
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        if not gradients:
-            return
-        flat = self._reduce(torch.cat([gradient.flatten() for gradient in gradients]))
-        offset = 0
-        for gradient in gradients:
-            gradient.copy_(flat[offset : offset + gradient.numel()].view_as(gradient))
-            offset += gradient.numel()
+        parameters = [each for each in self._parameters if id(each) not in self._known]
+        if parameters and self._reduce is not None:
+            _unflatten(self._reduce(_flatten(parameters)), parameters)
+
+
+def _flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Gradients, zeros where there is none, and then for each whether there is one."""
+    device = parameters[0].device
+    pieces = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+    flags = torch.tensor([float(each.grad is not None) for each in parameters], device=device)
+    return torch.cat([*(each.flatten() for each in pieces), flags])
+
+
+def _unflatten(flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+    """One that no rank has a gradient of keeps none. Waits for the device only where there is one without."""
+    sizes = [each.numel() for each in parameters]
+    *means, flags = flat.split([*sizes, len(parameters)])  # type: ignore[no-untyped-call]
+    for number, (parameter, mean) in enumerate(zip(parameters, means, strict=True)):
+        if parameter.grad is not None:
+            parameter.grad.copy_(mean.view_as(parameter))
+        elif float(flags[number]):
+            parameter.grad = mean.view_as(parameter).to(parameter.dtype)
+
+
+class AtOutput:
+    """The hook on the host. A copy of it does nothing, deep or pickled: copies of the host are averaged by nobody."""
+
+    def __init__(self, fossils: FossilGradients | None) -> None:
+        self.fossils = fossils
+
+    def __reduce__(self) -> tuple[type[AtOutput], tuple[None]]:
+        return AtOutput, (None,)
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        if self.fossils is not None and not torch.compiler.is_compiling() and torch.is_grad_enabled():
+            self.fossils.on_forward(output)

@@ -12,12 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from esper.leyline.checks import FRESH_MS, MS_NS
+from esper.leyline.entries import entry_order
+from esper.leyline.envelope import unpack
 from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.leyline.window import SPAN, STRIDE
 from tests.faults.audience import ALONE, TEAM, Audience, Seats, audience
-from tests.faults.captures import STILL_IN_HAND, WAYS, Captures
+from tests.faults.captures import STILL_IN_HAND, WAYS, Captures, Verdict
 from tests.faults.processes import wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import RUN
@@ -38,6 +41,12 @@ class Replay(NamedTuple):
     way: str
     seats: Seats
     entry_id: str
+    is_stale: bool  # by then, where the machine was slow
+
+    def verdict(self, group: str) -> Verdict:
+        """What has to become of it there."""
+        verdict = WAYS[self.way].alone if group == ALONE else WAYS[self.way].team
+        return "stale" if self.is_stale and verdict in (None, "replayed") else verdict
 
 
 @dataclass(slots=True)
@@ -63,7 +72,10 @@ class Stage:
         for (elsewhere, stream), items in plan.items():
             seats = self.other if elsewhere else self.seats
             ids = self.audience.add(seats.key(stream), [sealed for _, sealed in items])
-            self.replays += [Replay(name, seats, each) for each, (name, _) in zip(ids, items, strict=True)]
+            self.replays += [
+                Replay(name, seats, entry_id, is_stale(sealed, entry_id))
+                for entry_id, (name, sealed) in zip(ids, items, strict=True)
+            ]
 
     def await_end(self) -> None:
         """Wait until everybody is through with everything."""
@@ -99,6 +111,11 @@ def staged(directory: Path, listeners: Audience, chance: random.Random, result: 
         each.derive(master, ROLES)
     sealers = {role: Sealer(RoleKeyring.load(seats.directory / f"{role}.json"), role, role.value) for role in ROLES}
     return Stage(listeners, seats, other, Captures(chance, sealers), result)
+
+
+def is_stale(sealed: bytes, entry_id: str) -> bool:
+    """Whether an envelope was older than is admitted when it was added as this entry."""
+    return entry_order(entry_id)[0] - unpack(sealed).header.issued_at_ns // MS_NS > FRESH_MS
 
 
 def begin(stage: Stage) -> None:
@@ -207,9 +224,9 @@ def judge_replays(stage: Stage, group: str) -> None:
             reasons[seats.run, stream] = {each["entry_id"]: each["reason"] for each in told["refused"]}
             opened[seats.run, stream] = {each["entry_id"] for each in told["opened"]}
     wrong = []
-    for name, seats, entry_id in stage.replays:
-        place = (seats.run, WAYS[name].stream)
-        verdict = WAYS[name].alone if group == ALONE else WAYS[name].team
+    for replay in stage.replays:
+        name, seats, entry_id, _ = replay
+        place, verdict = (seats.run, WAYS[name].stream), replay.verdict(group)
         met = reasons[place].get(entry_id) if entry_id not in opened[place] else None
         if group == ALONE and met is None and verdict in UNSEALED:
             stage.result.count("alone_never_saw")

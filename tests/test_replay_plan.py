@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,36 @@ def test_a_repeated_beginning_counts_once() -> None:
     assert [rounds(plan) for plan in planned(writer)] == [[(1, 10)]] * 2
 
 
+def digest_of(*commits: pb.BarrierCommit) -> bytes:
+    """As runs.proto has it."""
+    digest = sha256(b"esper/orders/v1").digest()
+    for commit in commits:
+        said = struct.pack(">QQ?", commit.round, commit.effective_step, commit.snapshot)
+        digest = sha256(b"esper/orders/v1" + digest + said + commit.digest).digest()
+    return digest
+
+
+def of_three(*left_out: int) -> Writer:
+    """Its ranks have carried out three orders, and its log has lost some."""
+    writer = Writer()
+    both(writer, 1, began=began())
+    for number in (1, 2, 3):
+        decide(writer, number, 10 * number)
+    reads = opened(writer.book, writer.keyring)["decisions"]
+    commits = [
+        each.opened.message for each in reads if each.opened and isinstance(each.opened.message, pb.BarrierCommit)
+    ]
+    both(writer, 1, ended=ended(num_orders=3, orders_digest=digest_of(*commits)))
+    writer.book.streams["decisions"] = [
+        each.entry for each in reads if each.opened and getattr(each.opened.message, "round", 0) not in left_out
+    ]
+    return writer
+
+
+def test_what_a_rank_says_to_have_carried_out_is_what_it_is_told_again() -> None:
+    assert [rounds(plan) for plan in planned(of_three())] == [[(1, 10), (2, 20), (3, 30)]] * 2
+
+
 def without_beginnings() -> Writer:
     writer = Writer()
     decide(writer, 1, 10)
@@ -155,6 +187,7 @@ def of_replicas() -> Writer:
         (toy(why="its loader draws"), "its loader draws"),
         (resumed_first(), "older than this log"),
         (parted(), "did not carry out the same"),
+        (of_three(2), "worker-0 carried out 3 orders, and its log tells of 2: Redis has lost part"),
         (of_replicas(), "north, south were no process group"),
     ],
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from esper.leyline import contracts as pb
 from esper.session.batches import LoopPosition
-from tests.seed_kit import new_host, optimizer_of
-from tests.session_kit import train, unsteered
+from tests.seed_kit import Op, new_host, optimizer_of
+from tests.session_kit import on_seed, order, train, unsteered
 
 
 class Loader:
@@ -49,6 +50,22 @@ def test_a_resumed_run_goes_on_behind_what_it_has_trained_on() -> None:
     run.position.load_state_dict({"epoch_began": 31, "loader": None})
 
     assert list(run.batches(numbers)) == [36, 37, 38, 39]
+
+
+def test_the_orders_that_led_to_a_state_go_with_the_position_and_one_of_old_does_not_know_them() -> None:
+    host = new_host()
+    with unsteered(host, optimizer_of("sgd", list(host.parameters())), "body") as run:
+        order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"))
+        train(run, host, 2)
+        led_here = run.position.orders
+        kept = LoopPosition()
+        kept.load_state_dict(run.position.state_dict())
+
+    assert led_here.num == kept.orders.num == 1
+    assert led_here.digest == kept.orders.digest != LoopPosition().orders.digest
+    kept.load_state_dict({"epoch_began": 31, "loader": None})
+    kept.orders.note(pb.BarrierCommit(round=2))
+    assert kept.orders.digest == b""
 
 
 def test_a_loaders_state_goes_with_the_position_and_one_of_old_alone_comes_back() -> None:

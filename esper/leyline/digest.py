@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from esper.leyline import contracts as pb
 
+NONE_YET = hashlib.sha256(b"esper/orders/v1").digest()
+"""What orders_digest begins with."""
+
 
 def barrier_digest(
     effective_step: int, commands: Sequence[pb.CommittedCommand], requests: Sequence[pb.SeedRequest]
@@ -17,6 +20,16 @@ def barrier_digest(
     for part in _parts(effective_step, commands, requests):
         hasher.update(struct.pack(">I", len(part)))
         hasher.update(part)
+    return hasher.digest()
+
+
+def orders_digest(before: bytes, commit: pb.BarrierCommit) -> bytes:
+    """Of the orders that have led to a state, one more of them carried out: sha256 over that of those before.
+
+    Then come round, effective step, digest of the commit, and whether a snapshot was taken.
+    """
+    hasher = hashlib.sha256(b"esper/orders/v1" + before)
+    hasher.update(struct.pack(">QQ?", commit.round, commit.effective_step, commit.snapshot) + commit.digest)
     return hasher.digest()
 
 

@@ -23,6 +23,8 @@ def run_record(message: pb.RunRecord) -> None:
         case "ended":
             worker_report(message.ended.report)
             bounds.text("not_replayable", message.ended.not_replayable, bounds.SENTENCE_BYTES)
+            if message.ended.orders_digest:
+                bounds.digest("orders_digest", message.ended.orders_digest)
         case _:
             raise bounds.refuse("said", "nothing", "began, judged or ended")
 

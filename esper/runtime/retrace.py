@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from esper.bus.delivery import Delivery
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
+from esper.leyline.digest import NONE_YET, orders_digest
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
@@ -105,6 +106,7 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
     if lives[0].began.resumed:
         raise NotReplayableError(f"{worker} went on from a checkpoint that is older than this log")
     timeline = _timeline(lives, reads)
+    _refuse_another(last.ended, timeline, worker)
     _refuse_taught_again(lives, timeline)
     verdicts = _verdicts(story, worker, timeline)
     taught = _taught(timeline, verdicts)
@@ -142,6 +144,17 @@ def _timeline(lives: Sequence[Life], reads: Mapping[str, Sequence[Read]]) -> lis
             kept.setdefault(order.commit.round, order)
         known |= {order.commit.round: order for order in own}
     return sorted(kept.values(), key=lambda order: (order.commit.effective_step, order.commit.round))
+
+
+def _refuse_another(ended: pb.RunEnded, timeline: Sequence[pb.CommitOrder], worker: str) -> None:
+    """Where the log tells of other orders than those that the last process says to have led to its end."""
+    digest = NONE_YET
+    for order in timeline:
+        digest = orders_digest(digest, order.commit)
+    if ended.orders_digest and digest != ended.orders_digest:
+        told = f"{worker} carried out {ended.num_orders} orders, and its log tells of {len(timeline)}"
+        others = " others" if ended.num_orders == len(timeline) else ""
+        raise NotReplayableError(f"{told}{others}: Redis has lost part of the run's history")
 
 
 def _taught(orders: Iterable[pb.CommitOrder], verdicts: Mapping[str, pb.CommandReceipt]) -> set[int]:

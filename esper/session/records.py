@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from esper.leyline import contracts as pb
+from esper.session.carried_out import Orders
 from esper.session.portrait import Portrait
 from esper.tolaria.digest import parameter_digest
 
@@ -44,10 +45,18 @@ def judged(portrait: Portrait, round_: int, outcomes: Sequence[pb.CommandReceipt
     return _record(portrait, judged=pb.RoundJudged(round=round_, outcomes=outcomes))
 
 
-def ended(portrait: Portrait, report: pb.WorkerReport, not_replayable: str) -> pb.RunRecord:
-    """The last words, and why a replay of them can't be, if it can't."""
-    round_ = portrait.boundary.round_applied
-    return _record(portrait, ended=pb.RunEnded(report=report, round_applied=round_, not_replayable=not_replayable))
+def ended(portrait: Portrait, report: pb.WorkerReport, not_replayable: str, orders: Orders) -> pb.RunRecord:
+    """The last words, what has led there, and why a replay of them can't be, if it can't."""
+    return _record(
+        portrait,
+        ended=pb.RunEnded(
+            report=report,
+            round_applied=portrait.boundary.round_applied,
+            not_replayable=not_replayable,
+            num_orders=orders.num,
+            orders_digest=orders.digest,
+        ),
+    )
 
 
 def _record(

@@ -180,7 +180,7 @@ class Session:
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
             why = self.not_replayable or (self.teachers.by_chance if self.teachers is not None else "")
-            record = records.ended(self.portrait, self._report, why)
+            record = records.ended(self.portrait, self._report, why, self.position.orders)
             self._let_go()
             self.exchange.part(farewell, record)
         return self._report
@@ -317,6 +317,7 @@ class Session:
         boundary = self.exchange.boundary
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
+            self.position.orders.note(order.commit)
             self.portrait.gradients.ask(order.commit.round, self.step_number)
             self._telling.answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
             self._telling.outcomes(order.commit.round, self.portrait.steering.judged)

@@ -65,11 +65,15 @@ class RoundJudged(_message.Message):
     def __init__(self, round: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[_commands_pb2.CommandReceipt, _Mapping]]] = ...) -> None: ...
 
 class RunEnded(_message.Message):
-    __slots__ = ("report", "round_applied", "not_replayable")
+    __slots__ = ("report", "round_applied", "not_replayable", "num_orders", "orders_digest")
     REPORT_FIELD_NUMBER: _ClassVar[int]
     ROUND_APPLIED_FIELD_NUMBER: _ClassVar[int]
     NOT_REPLAYABLE_FIELD_NUMBER: _ClassVar[int]
+    NUM_ORDERS_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     report: _barrier_pb2.WorkerReport
     round_applied: int
     not_replayable: str
-    def __init__(self, report: _Optional[_Union[_barrier_pb2.WorkerReport, _Mapping]] = ..., round_applied: _Optional[int] = ..., not_replayable: _Optional[str] = ...) -> None: ...
+    num_orders: int
+    orders_digest: bytes
+    def __init__(self, report: _Optional[_Union[_barrier_pb2.WorkerReport, _Mapping]] = ..., round_applied: _Optional[int] = ..., not_replayable: _Optional[str] = ..., num_orders: _Optional[int] = ..., orders_digest: _Optional[bytes] = ...) -> None: ...

@@ -53,6 +53,26 @@ async def test_what_a_region_folds_after_its_record_was_deleted_counts(tiers: Ti
     assert await num_pending(redis, tiers.region("north", "telemetry"), "regional") == 0
 
 
+@pytest.mark.parametrize("lives", [True, False], ids=["the process lives", "another process"])
+async def test_what_a_region_folds_after_its_node_of_a_cluster_lost_all_counts_where_the_total_stayed(
+    tiers: Tiers, redis: Redis, lives: bool
+) -> None:
+    regional, made = tiers.regional("north"), packets(ALL)
+    await tiers.say("north", framed(made[:HALF]))
+    await regional.run(until_idle=True)
+    before = await counted(tiers)
+
+    await redis.delete(*[tiers.region("north", name) for name in ("telemetry", "regional", "windows")])
+    await tiers.say("north", framed(made[HALF:]))
+    with capture_logs() as told:
+        await (regional if lives else tiers.regional("north")).run(until_idle=True)
+        after = await counted(tiers)
+
+    assert (before.counted, after.counted) == (HALF, ALL)
+    assert (after.gaps, after.duplicates) == (0, 0)
+    assert tiers.region("north", "regional") in losses(told)
+
+
 def test_of_what_a_region_met_before_its_record_was_lost_nothing_counts_as_missing() -> None:
     tier, gaps = Regional("north"), 0
     tier.load({b"lost": b"1800000000000"})

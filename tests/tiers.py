@@ -21,11 +21,12 @@ from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
-from esper.narset.global_ import Global
+from esper.narset.global_ import Global, met_of
 from esper.narset.packed import readings
 from esper.narset.regional import Regional
 from esper.narset.totals import Totals, decode
 from esper.runtime.aggregate import Aggregator, Place, Seam, opening
+from esper.runtime.record import Counted
 from tests.bus_kit import bodies, put
 
 Clock = Callable[[], float]
@@ -109,7 +110,11 @@ class Tiers:
             Seam(opening(opener, self.server_clock, *FORMS), tier.on_opened, sealer.seal),
             [inbox],
             outbox or Outbox(self.redis),
-            Place(self.region(region, "regional"), self.region(region, "windows")),
+            Place(
+                self.region(region, "regional"),
+                self.region(region, "windows"),
+                Counted(key(self.run_id, "totals"), met_of(region)),
+            ),
             clock,
         )
 

@@ -46,7 +46,7 @@ async def main(stopping: asyncio.Event) -> None:
         opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
         sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name)
         seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
-        place = Place(*(names.key(found.run_id, name) for name in ("global", "totals")))
+        place = Place(names.key(found.run_id, "global"), names.key(found.run_id, "totals"))
         counted = CountedTier(tier)
         aggregator = Aggregator(counted, seam, inboxes, Outbox(writer), place)
         repeats = {sources[0]: lambda: tier.num_repeats}

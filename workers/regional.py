@@ -15,10 +15,12 @@ with collecting.loading(*collecting.OPTIONAL):
     from esper.leyline import contracts as pb
     from esper.leyline.kinds import Domain, Role
     from esper.leyline.seal import Opener, Sealer
+    from esper.narset.global_ import met_of
     from esper.narset.packed import readings
     from esper.narset.regional import Regional
     from esper.runtime import access, logging, process, settings
     from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
+    from esper.runtime.record import Counted
     from esper.runtime.tier_figures import CountedTier
     from esper.runtime.timekeeping import kept_right
     from esper.runtime.upkeep import Duties, Post, kept_up
@@ -35,6 +37,7 @@ async def main(stopping: asyncio.Event) -> None:
         telemetry, regional, windows = (
             names.region_key(found.run_id, chosen.region, name) for name in ("telemetry", "regional", "windows")
         )
+        counted_in = Counted(names.key(found.run_id, "totals"), met_of(chosen.region))
         consumer = f"{chosen.name}-{token_hex(4)}"
         inbox = Inbox(reader, writer, telemetry, "regional", consumer, Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
         tier = Regional(chosen.region)
@@ -45,7 +48,7 @@ async def main(stopping: asyncio.Event) -> None:
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
         )
         counted = CountedTier(tier)
-        aggregator = Aggregator(counted, seam, [inbox], Outbox(writer), Place(regional, windows))
+        aggregator = Aggregator(counted, seam, [inbox], Outbox(writer), Place(regional, windows, counted_in))
         duties = Duties(repeats={telemetry: lambda: tier.num_repeats}, shows=[counted])
         upkeep = kept_up(Post("regional", chosen, found), [inbox], aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:

@@ -198,7 +198,7 @@ def records_of(run_id: str, user: str) -> list[Grant]:
     reads = {
         "coordinator": in_run("windows:coordinator", "kept", "counters"),
         "worker": in_run("windows:worker/*", "began", "stated", "counters"),
-        "regional": [region_key(run_id, "*", "windows"), *in_run("counters")],
+        "regional": [region_key(run_id, "*", "windows"), *in_run("totals", "counters")],
         "global": in_run("totals", "counters"),
         "exporter": in_run("totals", "exported:*"),
         "observer": in_run("totals", "counters", "kept", "stated"),
@@ -207,7 +207,7 @@ def records_of(run_id: str, user: str) -> list[Grant]:
     writes = {
         "coordinator": in_run("windows:coordinator", "counters"),
         "worker": in_run("windows:worker/*", "began", "stated", "kept", "counters"),
-        "regional": reads["regional"],
+        "regional": [region_key(run_id, "*", "windows"), *in_run("counters")],
         "global": reads["global"],
         "exporter": in_run("exported:*"),
         "operator": [RUNS_KEY],

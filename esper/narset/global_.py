@@ -85,3 +85,8 @@ class Global:
                 aggregate=total.message("", self.state.sequence, partial=False),
             )
         )
+
+
+def met_of(region: str) -> bytes:
+    """The field of the total in which it stands what of a region was met."""
+    return f"{REGION}{region}".encode()

@@ -23,7 +23,7 @@ from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import kind_of, type_of
 from esper.leyline.seal import Opened, Opener
-from esper.runtime.record import VERSION, Record
+from esper.runtime.record import VERSION, Counted, Record
 from esper.runtime.refusals import Refusals
 
 MOST_IN_HAND = 2048  # deliveries; then they are settled early
@@ -66,6 +66,7 @@ class Place:
 
     stream: str
     record: str
+    counted_in: Counted | None = None
 
 
 class Aggregator:
@@ -94,7 +95,8 @@ class Aggregator:
         self._sources_by_stream = {inbox.source.stream: inbox for inbox in inboxes}
         for inbox in inboxes:
             inbox.try_apart()
-        self.turns, self.record = Turns(outbox.redis, place.record), Record(outbox, place.stream, place.record)
+        self.turns = Turns(outbox.redis, place.record)
+        self.record = Record(outbox, place.stream, place.record, place.counted_in)
 
     async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
         """Fold until told to stop, or until nothing is left.

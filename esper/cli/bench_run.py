@@ -160,7 +160,9 @@ def deliver(document: Document, out: Path | None, store: Path | None, *, as_json
 
 def here(rows: Sequence[Row], store: Path | None, underway: Underway, progress: Progress) -> Results:
     """This revision, compared with earlier runs on this machine, and remembered."""
-    from esper.bench import runner  # scipy, which listing rows does without
+    import scipy.stats  # noqa: F401  # which is loaded where it is first asked: not between two rounds
+
+    from esper.bench import runner
     from esper.bench.history import store as stored
     from esper.bench.timing.logs import warnings_on_stderr
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from esper.bench.figures import MEASURED, Figure
 from esper.bench.history.store import Entry, Name, Session
@@ -88,7 +88,7 @@ def compare(cost: float, past: Past, floor: float) -> Finding | None:
     num, spread = len(logs), float(np.std(logs, ddof=1))
     above = math.log(cost) - float(np.mean(logs))
     error = spread * math.sqrt(1.0 + 1.0 / num)
-    p_value = float(stats.t.sf(above / error, num - 1)) if error > 0.0 else float(above <= 0.0)
+    p_value = float(scipy.stats.t.sf(above / error, num - 1)) if error > 0.0 else float(above <= 0.0)
     return Finding(math.exp(above), p_value, floor)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from esper.bench.agreement import DisagreementError, difference
 from esper.bench.arm import Arm, Ready
@@ -145,7 +145,7 @@ def slower(pair: Comparison, figures: Sequence[Figure]) -> float:
 def p_value(pair: Comparison, taken: Taken) -> float:
     """Of rounds in which the current revision took longer, by chance: Wilcoxon's signed ranks, one-sided."""
     ours, base = (np.log(taken.samples[arm.name]) for arm in reversed(pair.arms))
-    return float(stats.wilcoxon(ours, base, alternative="greater").pvalue)
+    return float(scipy.stats.wilcoxon(ours, base, alternative="greater").pvalue)
 
 
 def lacks(told: dict[str, object], arm: str, calls: int) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import theilslopes
 
 LEVEL = 0.95
 MOST_BLOCKS = 200  # pairs of blocks: 20,000
@@ -38,7 +38,7 @@ def drift(hours: Sequence[float], values: Sequence[float], sessions: Sequence[in
     times, levels = _blocks(np.asarray(hours), np.asarray(values), np.asarray(sessions))
     if len(times) < LEAST or np.ptp(times) == 0:
         return None
-    found = theilslopes(levels, times, alpha=LEVEL)
+    found = scipy.stats.theilslopes(levels, times, alpha=LEVEL)
     start, span = float(np.median(np.asarray(values)[: max(1, len(values) // 10)])), float(max(hours) - min(hours))
     return Drift(float(found.slope), float(found.low_slope), float(found.high_slope), start, span)
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from scipy.stats import t
+import scipy
 
 from esper.bench.figures import Ratio
 
@@ -24,7 +24,8 @@ def mean_of(values: Sequence[float]) -> tuple[float, float, float]:
     middle = statistics.fmean(values)
     if len(values) < 2:
         return -math.inf, middle, math.inf
-    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error
     return middle - half, middle, middle + half
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from esper.bench.figures import Ratio, Verdict
 
@@ -53,7 +53,7 @@ def interval(values: Samples, base: Samples, stat: str = "p50", resamples: int =
         return _percentiles(np.moveaxis(ours, axis, -1), level) / _percentiles(np.moveaxis(theirs, axis, -1), level)
 
     pair = (np.asarray(values, dtype=np.float64), np.asarray(base, dtype=np.float64))
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         pair,
         ratio,
         paired=True,
@@ -110,5 +110,5 @@ def is_flat(values: Sequence[float]) -> bool:
 
     It is a median of slopes, so that a first call that takes a hundred times as long makes no slope.
     """
-    found = stats.theilslopes(values, alpha=CONFIDENCE)
+    found = scipy.stats.theilslopes(values, alpha=CONFIDENCE)
     return bool(found.low_slope <= 0.0 <= found.high_slope)

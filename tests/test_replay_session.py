@@ -137,6 +137,24 @@ def test_without_a_verdict_a_gate_is_judged_anew_and_counted(tmp_path: Path, mon
     assert report.judged_anew == 2
 
 
+def test_a_rollback_that_failed_then_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    back = pb.AdaptationCommand(version=1, command_id="back", rollback_command=pb.RollbackCommand())
+    told = plan()
+    del told.orders[:]
+    told.orders.append(pb.CommitOrder(commit=pb.BarrierCommit(version=1, round=1, effective_step=2, snapshot=True)))
+    told.orders.append(ordered(2, 5, back))
+    told.orders[1].commands[0].ref.snapshot_step = 2
+    gone = pb.CommandReceipt(command_id="back", status=FAILED, step=5, reason=Reason.REASON_NO_SNAPSHOT)
+    told.verdicts["commands/2-0"].CopyFrom(gone)
+
+    report, host = replayed(tmp_path, monkeypatch, told)
+
+    alone = new_host()
+    train_bare(alone, optimizer_of("sgd", list(alone.parameters())), LAST_STEP)
+    assert list(report.differences) == []
+    assert same(host, alone)
+
+
 def test_what_goes_otherwise_is_told_with_both_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missed = receipt(2, FAILED, 4, detail="the dog ate it")
     report, _ = replayed(tmp_path, monkeypatch, plan(receipt(1, APPLIED, 2), missed))

@@ -69,12 +69,14 @@ class ReplayedSteering(Steering):
         self._judged = {each.round: each.outcomes for each in self.link.plan.judged}
         self._commands: Iterator[pb.CommandReceipt | None] = iter(())
         self._requests: Iterator[pb.CommandReceipt | None] = iter(())
+        self._rollbacks: Iterator[pb.CommandReceipt | None] = iter(())
 
     def carry_out(self, order: pb.CommitOrder, step: int, epoch: int) -> list[pb.CommandReceipt]:
         plan = self.link.plan
         then = [plan.verdicts.get(verdict_key(opened.ref)) for opened in order.commands]
-        both = zip(order.commands, then, strict=True)
-        self._commands = (receipt for opened, receipt in both if opened.adaptation.HasField("seed_command"))
+        both = [(opened.adaptation, receipt) for opened, receipt in zip(order.commands, then, strict=True)]
+        self._commands = (receipt for command, receipt in both if command.HasField("seed_command"))
+        self._rollbacks = (receipt for command, receipt in both if command.HasField("rollback_command"))
         self._requests = iter(self._judged.get(order.commit.round, ()))
         receipts = super().carry_out(order, step, epoch)
         for met, expected in zip(receipts, then, strict=True):
@@ -88,6 +90,13 @@ class ReplayedSteering(Steering):
     def _request(self, request: pb.SeedRequest, step: int, epoch: int) -> pb.CommandReceipt:
         self.rulings.receipt = next(self._requests, None)
         return super()._request(request, step, epoch)
+
+    def _roll_back(self, snapshot_step: int, step: int) -> OptimizerOutcome:
+        """What could not be gone back to then is not: a checkpoint had given way, on a disk that is not here."""
+        then = next(self._rollbacks, None)
+        if then is not None and then.status == FAILED:
+            return OptimizerOutcome(FAILED, then.reason, then.detail)
+        return super()._roll_back(snapshot_step, step)
 
     def _compare(self, met: pb.CommandReceipt, then: pb.CommandReceipt | None) -> None:
         pending = met.status == pb.ReceiptStatus.RECEIPT_UNKNOWN  # a teacher, taken where it was then

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from esper.bus import names
+from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
 from esper.runtime.coordinate import Desk
@@ -68,6 +69,23 @@ async def test_what_was_seen_before_history_was_lost_is_refused_after_it_and_aft
     await step_until_idle(await run.coordinator())
 
     assert ("", again, "REPLAYED") in await run.receipts()
+
+
+async def test_heartbeats_that_are_read_again_bring_back_no_process_that_was_replaced(run: Run) -> None:
+    """The group would be taken for another one, and what was decided last would bind nobody any more."""
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.put("heartbeats", heartbeat(0, incarnation=2), heartbeat(1, incarnation=2))
+    await step_until_idle(coordinating)
+    await run.redis.xgroup_destroy(names.key(run.run_id, "heartbeats"), "coordinator")
+    await notice(coordinating, "heartbeats")  # from the first on
+    await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+
+    [proposal] = [said for said in await run.said("decisions", Domain.DECISION) if isinstance(said, pb.BarrierProposal)]
+    assert (list(proposal.incarnations), proposal.roster_generation) == ([2, 2], 3)  # formed three times, no more
+    assert await num_pending(run.redis, names.key(run.run_id, "heartbeats"), "coordinator") == 0
 
 
 async def test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_its_decision_is_said_again(

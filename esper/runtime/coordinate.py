@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal
 
 import structlog
 
@@ -22,9 +22,10 @@ from esper.leyline.entries import entry_ms
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opened, Opener, Sealer
-from esper.leyline.succession import Decision, Succession, in_force
+from esper.leyline.succession import Succession, in_force
 from esper.runtime.arrivals import Arrivals
-from esper.runtime.dissolving import Dissolving, Parting
+from esper.runtime.coordinates import Coordinates, Entry, Outcome
+from esper.runtime.dissolving import Dissolving
 from esper.runtime.ending import end, raise_first
 from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.lookback import newest_said
@@ -52,35 +53,7 @@ NUM_DECISIONS = 512
 FORGET_EVERY_NS = 60_000_000_000
 FORGET_AFTER_MS = 300_000
 
-Entry: TypeAlias = tuple[str, str]
-
 log = structlog.get_logger()
-
-
-class Outcome(Parting, Protocol):
-    """What a coordinator answers."""
-
-    decisions: list[Decision]
-    receipts: list[pb.CommandReceipt]
-    done: list[Entry]
-
-
-class Coordinates(Protocol):
-    """The rule that this loop serves."""
-
-    def resume(self, decisions: Iterable[Decision]) -> Outcome: ...
-    def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome: ...
-    def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome: ...
-    def on_command(self, stream: str, opened: Opened, now_ns: int) -> Outcome: ...
-    def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome: ...
-    def pass_over(self, entry: Entry) -> None: ...
-    def has_room(self, stream: str) -> bool: ...
-    def on_history_lost(
-        self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int, again: bool
-    ) -> Outcome: ...
-    def on_deaf(self, now_ns: int) -> None: ...
-    def on_clock_step(self, by_ns: int) -> None: ...
-    def tick(self, now_ns: int) -> Outcome: ...
 
 
 @dataclass
@@ -288,6 +261,9 @@ class Desk:
             return
         if name in COMMANDS:
             self.missing.note(opened.header)
+        if name == "heartbeats" and opened.redelivered:  # of a process that may have been replaced since
+            settlement.ack(delivery)
+            return
         self._held[entry] = delivery
         self._publish(self._handle(name, opened, settlement, now_ns), settlement)
 

@@ -16,7 +16,8 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime import settings
-from esper.runtime.coordinate import GROUP, LOGS, Coordinates, Desk, Seals
+from esper.runtime.coordinate import GROUP, LOGS, Desk, Seals
+from esper.runtime.coordinates import Coordinates
 from esper.runtime.lease import LEASE_S
 
 SWEEP_S = 1.0

@@ -17,7 +17,7 @@ from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Decision
 from esper.runtime.catalogue import counter, gauge, histogram
-from esper.runtime.coordinate import Coordinates, Entry, Outcome
+from esper.runtime.coordinates import Coordinates, Entry, Outcome
 from esper.runtime.figures import counted
 from esper.runtime.health import Clock
 

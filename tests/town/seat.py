@@ -145,9 +145,12 @@ class Seat:
         self.held.add(entry)
         match what:
             case pb.Heartbeat():
-                self._outbid(what.lease_token)
-                outcome = self.rule.on_heartbeat(what, self.now_ns)
+                outcome = Outcome()
+                if at not in self.met:
+                    self._outbid(what.lease_token)
+                    outcome = self.rule.on_heartbeat(what, self.now_ns)
                 outcome.done.append(entry)
+                self.met.add(at)
             case pb.BarrierVote():
                 outcome = self.rule.on_vote(what, entry, self.now_ns)
             case Opened():
@@ -157,7 +160,7 @@ class Seat:
                 outcome = self.rule.on_refused(entry, OLD, self.now_ns)
                 outcome.done.append(entry)
         self.settle(outcome)
-        if isinstance(what, Opened):
+        if isinstance(what, Opened | pb.Heartbeat):
             self._settle_what_was_met()
 
     def _outbid(self, token: int) -> None:

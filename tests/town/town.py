@@ -214,8 +214,8 @@ class Town(Seat):
         trainer.beat()
 
     def excuse(self) -> None:
-        """A later leader may answer again what was answered."""
-        self.excused.update(at for at in self.published if at in self.answers)
+        """A later leader may answer again what was answered, or is before anybody sees that a group was destroyed."""
+        self.excused.update(self.published)
 
     def forget_published(self) -> None:
         logs = [self.logs[name].entries.values() for name in ("commands", "optimizer")]

@@ -86,6 +86,16 @@ MUTANTS = (
         ("tests/test_replicas.py::test_an_eviction_that_redis_loses_is_said_again_until_another_has_taken_the_place",),
     ),
     Mutant(
+        "heartbeats_that_are_read_again_bring_back_dead_processes",
+        "esper/runtime/coordinate.py",
+        'if name == "heartbeats" and opened.redelivered:',
+        "if False:",
+        (
+            "tests/test_coordinator_lost.py"
+            "::test_heartbeats_that_are_read_again_bring_back_no_process_that_was_replaced",
+        ),
+    ),
+    Mutant(
         "a_vote_that_is_read_twice_is_done_with_twice",
         "esper/tamiyo/coordinator.py",
         "        if entry in self._votes:\n",

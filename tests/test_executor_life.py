@@ -319,3 +319,22 @@ def test_a_reset_that_leaves_something_behind_holds_and_may_be_tried_again() -> 
     assert module is None
     assert first.detail.startswith("seeds is 1, expected 0; bytes_held is ")
     assert second.status == APPLIED
+
+
+def test_a_fossil_of_a_later_run_joins_those_of_an_earlier_one() -> None:
+    first = Bench()
+    first.raise_seed("PROBATIONARY")
+    assert first.do(Op.SEED_OP_FOSSILIZE).status == APPLIED
+    first.executor.detach()
+    old = {name for name, _ in first.host.named_parameters()}
+    second = Bench(host=first.host)
+    second.raise_seed("PROBATIONARY")
+    x, _ = batch(0)
+    before, num = first.host(x), len(old)
+
+    assert second.do(Op.SEED_OP_FOSSILIZE).status == APPLIED
+    second.executor.detach()
+
+    assert torch.allclose(first.host(x), before, atol=1e-5)
+    names = {name for name, _ in first.host.named_parameters()}
+    assert old < names and len(names) == num + 4  # two layers of the second seed

@@ -17,7 +17,7 @@ from esper.kasmina.displaced import Displaced, detail_of
 from esper.kasmina.durable import DurableSeeds
 from esper.kasmina.evidence import ALONE, Sources, Witness
 from esper.kasmina.feedback import feed_back
-from esper.kasmina.fossil import Fossils
+from esper.kasmina.fossil import Fossils, newest_generation
 from esper.kasmina.graph import Measured, batched_norms, is_at_hand, sent
 from esper.kasmina.guards import StepFault
 from esper.kasmina.kept import Kept, keep, put_back
@@ -58,7 +58,7 @@ class Executor:
         self._slots = slots_at(host, sites, self.settings)
         self._watched = HostTensors(host)
         for slot in self._slots.values():
-            slot.watched = self._watched
+            slot.watched, slot.generation = self._watched, newest_generation(slot.module)
         self.in_emergency: Callable[[str], object] = lambda reason: None  # a breaker opened: save what can be saved
         self.on_displaced: Callable[[str, str], object] = lambda site, detail: None  # a seed there would do nothing
         self._bypasses = Bypasses(host, is_alone=sources.reduce is None)

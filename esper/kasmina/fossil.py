@@ -117,6 +117,16 @@ def child_name(seed_id: str, generation: int) -> str:
     return f"seed_{re.sub(r'[^0-9A-Za-z_]', '_', seed_id)}_{generation}"
 
 
+def newest_generation(module: nn.Module) -> int:
+    """Of the fossils that an earlier run has left at a site; 0 where there are none.
+
+    Seeds here are counted on from it: a fossil of the same name would take the place of an old one, whose hook stays.
+    """
+    children = (name for each in module.modules() for name, _ in each.named_children())
+    found = (re.fullmatch(r"seed_\w*_(\d+)", name) for name in children)
+    return max((int(match[1]) for match in found if match), default=0)
+
+
 def home_of(module: nn.Module) -> tuple[nn.Module, str]:
     """The nearest module that does not run its children blindly, with its path below the site."""
     for path, candidate in module.named_modules():

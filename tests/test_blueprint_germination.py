@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from esper.errors import RefusedError
 from esper.kasmina.executor import Executor
 from esper.kasmina.weighing import weighed
-from esper.kernels.blueprints import BLUEPRINTS
+from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.kernels.contract import KernelExecutionContract, KernelLoading
 from esper.leyline import contracts as pb
+from tests.rank_kit import Ranks
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, batch, equal
 
 
@@ -118,6 +119,33 @@ def test_a_misfit_on_one_rank_is_refused_by_all() -> None:
     assert outcomes[0].detail.endswith("odd batch; site 'body'")
     assert outcomes[1].detail == "blueprint lora does not fit the site on another rank"
     assert said == []
+
+
+class PerExample(nn.Module):
+    """A weight for each of so many examples."""
+
+    def __init__(self, num: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(num, 1))
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        return self.weight * h
+
+
+@pytest.mark.parametrize(("sizes", "status"), [((64, 64), APPLIED), ((64, 63), FAILED)])
+def test_a_seed_that_would_be_of_another_size_on_another_rank_is_refused_by_all(
+    sizes: tuple[int, int], status: int
+) -> None:
+    sized = Blueprint("sized", (), lambda module, x, h, given: PerExample(h[0]), "sized")
+    ranks, benches = Ranks(), [Bench(blueprints={"sized": sized}) for _ in sizes]
+    for rank, (bench, size) in enumerate(zip(benches, sizes, strict=True)):
+        bench.executor.kernels.witness.reduce = ranks.agree(rank)
+        bench.host(batch(1, size)[0])
+
+    outcomes = ranks.all([partial(bench.germinate, blueprint="sized") for bench in benches])
+
+    assert [outcome.status for outcome in outcomes] == [status] * 2
+    assert all("digest_gap" in outcome.detail for outcome in outcomes if status == FAILED)
 
 
 def test_a_seed_larger_than_the_budget_is_refused_before_it_is_built() -> None:

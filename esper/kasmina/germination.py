@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ class Findings:
     fault: str = ""  # what the blueprint's code raised, or where it reached beyond its own
     misfit: str = ""  # why the blueprint does not fit the site
     prepared: Prepared | None = None  # for the slot, where there is a module
+    layout: int = 0  # a checksum of the names and shapes of its parameters
 
 
 def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int) -> Kernel:
@@ -47,13 +49,14 @@ def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mappin
     generators, hooks = Generators(witness.model), NewHooks(witness.model)
     kernel, findings = _built(witness, slot, slot.shape, blueprint, parameters, rng_seed)
     evidence = replace(findings.evidence, draws=float(generators.put_back()), hooks=float(hooks.remove()))
-    return Kernel(kernel, replace(findings, evidence=evidence))
+    return Kernel(kernel, replace(findings, evidence=evidence, layout=0 if kernel is None else _layout(kernel)))
 
 
 def agreed(witness: Witness, blueprint: Blueprint, findings: Findings) -> SanityEvidence:
     """Evidence of all ranks, which must all call this. RefusedError on every one where the blueprint misfits on any."""
     names = ("seen", "fault", "non_finite", "seed_bytes", "shape_ok", "identity", "draws", "stray_leaves", "hooks")
-    short_digest = float(int(blueprint.digest[:8], 16))
+    # What one rank saw first may be of another size: seeds that differ could not be averaged.
+    short_digest = float(int(blueprint.digest[:8], 16) ^ findings.layout)
     values: list[Value] = [getattr(findings.evidence, name) for name in names]
     *means, misfits, digest = witness.mean([*values, float(bool(findings.misfit)), short_digest])
     if misfits:
@@ -162,6 +165,10 @@ def _non_finite(values: Tensor) -> int:
 def _largest(values: Tensor) -> float:
     """abs() of the largest; a new seed's are all 0."""
     return float(values.abs().max()) if values.any() else 0.0
+
+
+def _layout(module: nn.Module) -> int:
+    return crc32(repr([(name, *each.shape) for name, each in module.named_parameters()]).encode())
 
 
 def parameter_copies(module: nn.Module) -> list[Tensor]:

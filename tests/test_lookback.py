@@ -9,6 +9,7 @@ from esper.bus import names
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
 from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
@@ -78,6 +79,24 @@ async def test_junk_between_decisions_is_told_of_in_one_line_where_a_rank_resume
 
     assert [order.commit.round for order in found] == [1]
     assert [(each["event"], each["num"]) for each in told] == [("entries.passed_over", 600)]
+
+
+async def test_a_rank_that_resumes_leaves_out_a_command_that_redis_has_lost_and_what_was_decided_behind_it(
+    run: Run,
+) -> None:
+    """Whichever rank it is, as none finds it: also one that had read it before it ended."""
+    lost = pb.CommittedCommand(stream="commands", entry_id="5-0", command_id="s0-1", envelope_digest=bytes(32))
+    named = commit(2, 8)
+    named.commands.append(lost)
+    named.digest = barrier_digest(named.effective_step, [lost], [])
+    said = [leads(8), proposal(1, 8), commit(1, 8), proposal(2, 8), named, proposal(3, 8), commit(3, 8)]
+    at = await put(run, *sealed(run, *said))
+
+    with capture_logs() as told:
+        found = await (await a_recaller(run)).recall(pb.Recall(after=at[0], roster_generation=1), entry_order(at[-1]))
+
+    assert [order.commit.round for order in found] == [1]
+    assert [(each["event"], each["num"]) for each in told] == [("decisions.not_recalled", 2)]  # both commits
 
 
 async def test_a_coordinator_that_begins_behind_junk_goes_on_where_the_one_before_it_ended(run: Run) -> None:

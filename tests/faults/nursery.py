@@ -33,9 +33,9 @@ class Cradle:
         """One more role, not yet started."""
         return Forked(self.socket, {"module": module, "arguments": arguments, "environment": environment or {}}, log)
 
-    def started(self, module: str, log: Path, environment: Mapping[str, str]) -> Running:
-        """`python -m module`, but for the imports."""
-        return Born(self.socket, {"module": module, "arguments": {}, "environment": environment, "log": str(log)})
+    def started(self, module: str, log: Path, environment: Mapping[str, str], *words: str) -> Running:
+        """`python -m module`, with these as arguments, but for the imports."""
+        return Born(self.socket, {"module": module, "words": words, "environment": environment, "log": str(log)})
 
 
 class Nursery(Cradle, Process):
@@ -113,7 +113,7 @@ class Born:
     """
 
     def __init__(self, place: Path, order: Mapping[str, Any], streams: Sequence[int] = ()) -> None:
-        self.args = order.get("module", "-c")
+        self.args = [order.get("module", "-c"), *order.get("words", ())]
         self._code: int | None = None
         self._told = b""
         self._connection = socket.socket(socket.AF_UNIX)

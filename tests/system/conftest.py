@@ -38,7 +38,7 @@ OF_RUNS = [f"esper.workers.{name}" for name in ("coordinator", "regional", "glob
 LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS]
 HEAVY = [
     *(f"tests.system.{name}" for name in ("both_resume", "deep", "pruned", "rank", "resumed", "taught")),
-    *("tests.faults.roles.grower", "esper.workers.coordinator"),
+    *("tests.faults.roles.grower", "esper.workers.coordinator", "torch.distributed.run"),
 ]
 """What the workers of a session fork off two processes; these with torch."""
 
@@ -122,7 +122,7 @@ def born(short_directory: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="session")
 def ranks(short_directory: Path) -> Iterator[Start]:
-    """Starts ranks of these modules without what each would import: five seconds of processor time, mostly torch's."""
+    """Starts ranks, and a torchrun, without what each would import: five seconds of processor time, mostly torch's."""
     place = short_directory / "ranks"
     place.mkdir()
     with nursed(place, HEAVY) as nursery:

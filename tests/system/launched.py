@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -30,7 +28,8 @@ SERVERS = {
     "global": ("global_", Role.GLOBAL, {"REGIONS": ",".join(REGIONS)}),
 }
 ENDED = re.compile(r"rank (\d) ended at step (\d+) with (\w+)")
-TORCHRUN = ("torch.distributed.run", "--max-restarts=2", "--rdzv-backend=c10d")
+TORCHRUN = "torch.distributed.run"
+ALWAYS = ("--max-restarts=2", "--rdzv-backend=c10d")
 PROCESS = {
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",
@@ -42,7 +41,8 @@ PROCESS = {
 class Launched:
     """The processes of one run, on whatever Redis the URL names. `name` is all that torchrun is told of it.
 
-    A node is a torchrun of its own, with a disk of its own; two of them meet at one address.
+    A node is a torchrun of its own, with a disk of its own; two of them meet at one address. `start` runs the servers,
+    and `launch` each torchrun.
     """
 
     servers: Sequence[str] = (*SERVERS,)
@@ -56,6 +56,7 @@ class Launched:
         *,
         num_nodes: int = 1,
         start: Start = started,
+        launch: Start = started,
         **settings: str,
     ) -> None:
         self.url, self.run_id, self.directory = url, run_id, directory
@@ -72,8 +73,9 @@ class Launched:
         size = (f"--nnodes={num_nodes}", f"--nproc-per-node={2 // num_nodes}")
         self.nodes = [f"torchrun-{number}" for number in range(num_nodes)]
         for node in self.nodes:
-            command = (*TORCHRUN, *size, *meeting, "-m", "esper.examples.torchrun_digits")
-            self._launch(node, command, {**trains, "CHECKPOINTS": str(directory / f"kept-{node}")})
+            command = (*ALWAYS, *size, *meeting, "-m", "esper.examples.torchrun_digits")
+            told = environment({**trains, "CHECKPOINTS": str(directory / f"kept-{node}")})
+            self.started[node] = launch(TORCHRUN, self._log(node), {**told, **PROCESS}, *command)
 
     def controller(self) -> AbstractAsyncContextManager[Controller]:
         """Whoever steers it."""
@@ -126,15 +128,6 @@ class Launched:
 
     def _log(self, name: str) -> Path:
         return self.directory / f"{name}.log"
-
-    def _launch(self, name: str, module: tuple[str, ...], settings: Mapping[str, str]) -> None:
-        with self._log(name).open("ab") as log:
-            self.started[name] = subprocess.Popen(
-                [sys.executable, "-m", *module],
-                env={**os.environ, **environment(settings), **PROCESS},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:

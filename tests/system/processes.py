@@ -11,12 +11,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 from tests.faults.processes import Running
 
-Start: TypeAlias = Callable[[str, Path, Mapping[str, str]], Running]
-"""Runs a module as a process, by what it is told in its environment; what it says goes to the end of a file."""
+
+class Start(Protocol):
+    """Runs a module as a process, by what it is told in its environment; what it says goes to the end of a file."""
+
+    def __call__(self, module: str, log: Path, environment: Mapping[str, str], /, *words: str) -> Running: ...
+
 
 PATIENCE_S = 200.0  # only a failure waits for it; on a machine at ten times its load a replay took 90 s
 REST_S = 0.005  # between two looks
@@ -128,11 +132,11 @@ def _told(process: Path) -> str:
     return told.replace(b"\0", b" ").decode(errors="replace")
 
 
-def started(module: str, log: Path, environment: Mapping[str, str]) -> Running:
+def started(module: str, log: Path, environment: Mapping[str, str], *words: str) -> Running:
     """As whoever has no nursery starts it."""
     with log.open("ab") as said:
-        words = [sys.executable, "-m", module]
-        return subprocess.Popen(words, env={**os.environ, **environment}, stdout=said, stderr=said)
+        command = [sys.executable, "-m", module, *words]
+        return subprocess.Popen(command, env={**os.environ, **environment}, stdout=said, stderr=said)
 
 
 def buried(*children: Running, timeout_s: float = ENDED_WITHIN_S) -> None:

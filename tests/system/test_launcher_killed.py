@@ -21,11 +21,11 @@ ENDS = "to nobody: it ends too"
 
 
 @pytest.fixture
-async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start) -> AsyncIterator[Launched]:
+async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, ranks: Start) -> AsyncIterator[Launched]:
     name = run_id.replace("-", "")
     async with connect.writer(redis_url) as redis:
         await runs.announce_outside(redis, name, run_id)
-    started = Coordinated(redis_url, run_id, tmp_path, name, start=born, CHECKPOINT_EVERY="50")
+    started = Coordinated(redis_url, run_id, tmp_path, name, start=born, launch=ranks, CHECKPOINT_EVERY="50")
     yield started
     started.close()
 

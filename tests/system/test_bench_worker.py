@@ -14,12 +14,17 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 LOADS = ("--kind command --rate 20", "--kind telemetry --rate 400", "--kind telemetry --rate 100")
 WATCH = "--kind barrier --rate 1 --seconds 1000"
+FILE = """
+name = "loaded"
+trainer.count = 1
+"""
 
 
 def test_several_workers_load_a_run_at_once_and_their_results_add_up(
     esper: Callable[..., Esper], runtime: Path, tmp_path: Path
 ) -> None:
-    run = esper("up", "--name", "loaded")
+    (tmp_path / "run.toml").write_text(FILE)
+    run = esper("up", "-f", tmp_path / "run.toml")
     run.says("step 1", "step 2", "step 3")
 
     files = [tmp_path / f"{number}.json" for number in range(len(LOADS) + 1)]

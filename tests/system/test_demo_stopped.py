@@ -14,10 +14,11 @@ from tests.unread_kit import unread
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 STOP, GO_ON = b"\x13", b"\x11"
+DEMO = ("demo", "--seconds", "1", "--workers", "1")
 
 
 def test_a_demo_comes_to_its_end_on_a_terminal_that_was_stopped(runtime: Path) -> None:
-    with on_a_terminal(["demo", "--seconds", "1"], runtime, {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}) as screen:
+    with on_a_terminal(DEMO, runtime, {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}) as screen:
         screen.press(STOP)
 
         seconds_until(lambda: bool(summaries(runtime)))
@@ -30,7 +31,7 @@ def test_a_demo_comes_to_its_end_on_a_terminal_that_was_stopped(runtime: Path) -
 
 
 def test_a_demo_that_fails_says_so_though_nobody_reads_what_it_did(runtime: Path) -> None:
-    arguments = ["-m", "esper.cli.main", "demo", "--seconds", "1"]
+    arguments = ["-m", "esper.cli.main", *DEMO]
     ended = unread(arguments, environment={"XDG_RUNTIME_DIR": str(runtime)}, timeout_s=200, folder=runtime)
 
     assert ended.returncode == 1

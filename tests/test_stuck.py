@@ -12,6 +12,7 @@ import pytest
 from tests.stuck import timeout_s
 
 ROOT = Path(__file__).resolve().parent.parent
+PLUGINS = ("-p", "tests.stuck", "-p", "xdist", "-p", "pytest_timeout")
 UNINTERRUPTED = """
 import signal
 import time
@@ -32,8 +33,8 @@ def test_a_test_that_hears_no_alarm_is_named_with_its_stack_and_the_next_one_run
     (tmp_path / "test_two.py").write_text(UNINTERRUPTED)
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.stuck", "--stuck-s=0.5", "-n", "1", str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "pytest", *PLUGINS, "--stuck-s=0.5", "-n", "1", str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

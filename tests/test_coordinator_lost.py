@@ -13,6 +13,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
 from esper.runtime.coordinate import Desk
+from esper.runtime.lease import Standby
 from esper.runtime.windows import ReplacedError
 from esper.tamiyo.docket import MOST_WAITING
 from tests.bus_kit import num_pending
@@ -111,6 +112,22 @@ async def test_what_was_judged_before_redis_fell_back_is_not_judged_again_and_it
     assert await run.decisions() == ["Proposal 1", "Commit 1"]
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
     assert await run.redis.xlen(names.key(run.run_id, "commands")) == 1
+
+
+async def test_a_leader_goes_on_where_redis_falls_back_to_the_claim_that_it_took_over_from(run: Run) -> None:
+    claiming = Standby(run.redis, names.key(run.run_id, "windows:coordinator"))
+    assert await claiming.until_free(asyncio.Event())
+    before = await stored(run)
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+
+    await fall_back(run, before)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate())
+    await step_until_idle(coordinating)
+
+    assert (await run.decisions())[-1].startswith("Proposal")
 
 
 async def test_what_was_judged_is_not_judged_again_where_the_windows_and_a_group_are_gone(run: Run) -> None:

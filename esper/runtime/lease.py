@@ -15,7 +15,7 @@ from esper.bus.faults import UnavailableError
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.errors import StaleLeaseError
-from esper.runtime.windows import RESIGNED, VERSION
+from esper.runtime.windows import HOLDERS, RESIGNED, VERSION
 
 LEASE_S = 3.0
 RENEWALS = 6
@@ -39,6 +39,7 @@ class Standby:
     ) -> None:
         self.outbox, self.hash_key, self.lease_s, self._clock = Outbox(redis), hash_key, lease_s, clock
         self._found: bytes | None = None
+        self._holders = b""
         self._seen: bytes | None = None
         self._met = False  # whether anybody was seen to lead
         self._since_s = 0.0
@@ -57,11 +58,12 @@ class Standby:
         """Look once: whether nobody has ever led, the last leader has resigned, or its lease has run out."""
         began_s = self._clock()
         try:
-            version, resigned = await self.outbox.redis.ask(("HMGET", self.hash_key, VERSION, RESIGNED))
+            found = await self.outbox.redis.ask(("HMGET", self.hash_key, VERSION, RESIGNED, HOLDERS))
         except UnavailableError:
             self._seen = None
             return False
-        self._found, now_s = version, self._clock()
+        version, resigned, holders = found
+        self._found, self._holders, now_s = version, holders or b"", self._clock()
         if version == resigned and not (version is None and self._met):
             return True
         self._met, version = True, version or b""
@@ -72,11 +74,12 @@ class Standby:
     async def claim(self) -> bool:
         """Move the version on from where the last look found it: of several who found it free at once, one can.
 
-        The others see that it moved, and leave whoever did that a lease to take over.
+        The others see that it moved, and leave whoever did that a lease to take over. The claim is on record among the
+        holders: Redis may fall back to it.
         """
-        claim = Settlement()
+        claim, holder = Settlement(), token_hex(8).encode()
         claim.expect(self.hash_key, VERSION, self._found)
-        claim.put(self.hash_key, {VERSION: f"{token_hex(8)}/0".encode()})
+        claim.put(self.hash_key, {VERSION: holder + b"/0", HOLDERS: b" ".join([*self._holders.split(), holder])})
         try:
             await self.outbox.settle(claim)
         except (StaleLeaseError, UnavailableError):

@@ -72,7 +72,7 @@ def test_a_disk_without_space_refuses_the_next_and_keeps_the_last(tmp_path: Path
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=500,
         check=False,
     )
     if "unshare" in done.stderr or "mount:" in done.stderr:

@@ -37,7 +37,7 @@ def test_whichever_call_fails_the_checkpoint_before_it_loads_and_training_goes_o
         env=os.environ | {"LD_PRELOAD": str(preloaded), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=500,
         check=False,
     )
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from esper.bus.connect import Redis
 from esper.bus.names import key
-from esper.narset.regional import GAP_S, Regional
+from esper.narset.regional import GAP_S, LOOK_EVERY_S, LOST_FOR_S, Regional
 from esper.narset.totals import Totals
 from tests.bus_kit import num_pending
 from tests.test_aggregation_exact import framed, packets
@@ -84,6 +84,26 @@ def test_of_what_a_region_met_before_its_record_was_lost_nothing_counts_as_missi
     [last, *_] = [*tier.take(now_s), *tier.take(now_s + GAP_S)][-1:]
 
     assert (gaps, last.num_gaps) == (0, 10)
+
+
+def test_an_hour_after_a_loss_what_a_source_says_first_is_expected_to_be_its_first_word() -> None:
+    tier = Regional("north")
+    tier.load({b"lost": b"1800000000000"})
+    tier.take(0.0)
+    kept, gaps = [], []
+
+    for source, now_s in (("late", LOST_FOR_S - 1), ("later", LOST_FOR_S + LOOK_EVERY_S)):
+        tier.take(now_s)
+        [frame] = framed(packets(64)[32:], most=32)
+        frame.source = source
+        tier.on_frame(frame, now_s)
+        tier.take(now_s)
+        gaps.append(sum(each.num_gaps for each in tier.take(now_s + GAP_S)))
+        kept.append(tier.changed().get("lost"))
+
+    assert gaps == [0, 32]
+    assert kept == [b"1800000000000", b""]
+    assert "lost" not in tier.changed()
 
 
 async def test_what_a_living_process_has_folded_before_is_not_folded_again(tiers: Tiers, redis: Redis) -> None:

@@ -25,6 +25,8 @@ WINDOW_S = 0.010
 GAP_S = 5.0
 GONE_S = 300.0
 """Silent for so long, and followed by another process of its name, a source is gone: its window is forgotten."""
+LOST_FOR_S = 3600.0
+"""After a loss of the record: a source that was met before it, and has paused ever since, tells nothing of that."""
 LOOK_EVERY_S = 60.0
 SOURCE = "source:"
 SKEW_NS = CLOCK_SLACK_MS * MS_NS
@@ -46,6 +48,7 @@ class Regional:
         self._met_s: dict[str, float] = {}
         self._known_s: dict[str, float] = {}
         self._look_at_s = 0.0
+        self._lost_since_s: float | None = None
         self.num_repeats = 0
         self.load({})
 
@@ -53,6 +56,8 @@ class Regional:
         """Begin again from what is on record; what was in hand is forgotten."""
         self.state = TierState(SOURCE, fields)
         self.state.pass_used()
+        if self.state.is_restored:
+            self._lost_since_s = None
         self._packets = Gathering(SKEW_NS)
         self._since_s = 0.0
         self._tables: Windows[Table] = Windows(WINDOW_S)
@@ -182,6 +187,7 @@ class Regional:
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
             self._forget(now_s)
+            self._forget_loss(now_s)
         return self._close()
 
     def changed(self) -> dict[str, bytes]:
@@ -200,6 +206,12 @@ class Regional:
                 self.state.drop(name)
                 self._met_s.pop(name, None)
                 self._known_s.pop(name, None)
+
+    def _forget_loss(self, now_s: float) -> None:
+        if self.state.lost_ms:
+            since_s = self._lost_since_s = now_s if self._lost_since_s is None else self._lost_since_s
+            if now_s - since_s >= LOST_FOR_S:
+                self.state.forget_loss()
 
     def _close(self) -> list[pb.AggregatedTelemetry]:
         self._left_out.num_skewed += self._packets.unpile()

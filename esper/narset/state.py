@@ -21,6 +21,7 @@ class TierState:
         self._prefix = prefix
         self._touched: set[str] = set()
         self._dropped: set[str] = set()
+        self._forgets_loss = False
         self.expected = fields.get(VERSION.encode())
         """The version that the hash must still have when the changes are put back; None: the field must be absent."""
         self.sequence = int(fields.get(SEQUENCE.encode(), b"0"))
@@ -51,6 +52,10 @@ class TierState:
         self._touched.discard(name)
         self._dropped.add(name)
 
+    def forget_loss(self) -> None:
+        """With the next change it goes from the record, too: of whoever is met first from then on all was to be met."""
+        self.lost_ms, self._forgets_loss = 0, True
+
     def next_sequence(self) -> int:
         """The next number of what this tier writes, from 1."""
         self.sequence += 1
@@ -72,6 +77,7 @@ class TierState:
         fields |= {f"{self._prefix}{name}": b"" for name in self._dropped}
         self._touched.clear()
         self._dropped.clear()
-        if self.lost_ms:
-            fields[LOST] = str(self.lost_ms).encode()
+        if self.lost_ms or self._forgets_loss:
+            fields[LOST] = str(self.lost_ms).encode() if self.lost_ms else b""
+            self._forgets_loss = False
         return fields | {VERSION: self.expected, SEQUENCE: str(self.sequence).encode()}

@@ -1,0 +1,37 @@
+"""A session of one of two ranks, without a runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from esper.session import Session
+from esper.session.joining import Joining
+from esper.session.options import Place, SessionOptions
+from tests.garden.hosts import each_loss
+from tests.garden.joined import RUN, Lenient, keyring_at
+from tests.garden.odd import ALL
+from tests.grove.plan import WORLD_SIZE, Plan
+from tests.grove.script import Script
+
+
+def joined(plan: Plan, script: Script, folder: Path, *, resume: bool = False) -> Session:
+    """With the model wrapped by then, or wrapped behind it."""
+    if plan.sharing.way != "ddp after":
+        script.wrap()
+    holdout = [(script.kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
+    options: dict[str, Any] = {"settings": plan.settings, "scaler": script.scaler, "required": False}
+    if plan.checkpoints:
+        environment = {"ESPER_KEYRING": str(keyring_at(folder))}
+        options |= {"checkpoints": folder, "checkpoint_every": plan.checkpoints, "environment": environment}
+    chosen = SessionOptions.of(options | {"resume": resume})
+    place = Place.of(chosen, script.rank, WORLD_SIZE)
+    loss = (holdout, lambda outputs, _: each_loss(outputs))
+    run = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, place, RUN).session(None, ALL)
+    if plan.sharing.way == "ddp after":
+        script.wrap()
+    if plan.lenient:
+        run.executor.rulings = Lenient(run.executor.rulings)
+    return run

@@ -1,0 +1,136 @@
+"""What is drawn for a life on two ranks: the host, how ranks share its gradients, how it is trained, the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from esper.kasmina.config import KasminaConfig
+from tests.garden.hosts import KINDS
+from tests.garden.loops import OPTIMIZERS
+from tests.garden.odd import ALL
+from tests.garden.plan import Act
+from tests.site_kit import OPEN
+
+WORLD_SIZE = 2
+EVENTS = ("raises", "backward raises", "backward raises late", "not finite", "forgets", "skips")
+"""What may befall a step: its forward raises, or its backward does at its beginning or at its end; a batch is not
+finite; the optimizer does not step; nothing is run."""
+OF_ONE = EVENTS[:4]
+"""These may befall one rank alone; the script has both leave the step out."""
+AS_ONE = "as one"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How gradients come to be the same on both ranks."""
+
+    way: str
+    """ddp before attach(), or after it; plain: the script averages them itself, or only its own, not those of fossils;
+    as one: the data are the same."""
+    options: Mapping[str, bool] = field(default_factory=dict)  # of DistributedDataParallel
+    no_sync: bool = False  # accumulates without a word to the other rank
+    uneven: bool = False  # rank 1 accumulates once more
+
+    @property
+    def is_ddp(self) -> bool:
+        return self.way.startswith("ddp")
+
+    @classmethod
+    def draw(cls, dice: Random, kind: str, num_micro: int) -> Sharing:
+        way = dice.choice(["ddp before", "ddp before", "ddp after", "plain", "plain own", AS_ONE])
+        no_sync = num_micro > 1 and kind != "skips" and dice.random() < 0.6  # DDP can't have both
+        options = {
+            "find_unused_parameters": kind == "skips" or dice.random() < 0.25,
+            "static_graph": kind != "skips" and not no_sync and dice.random() < 0.2,
+            "gradient_as_bucket_view": dice.random() < 0.4,
+            "broadcast_buffers": dice.random() < 0.7,
+        }
+        return cls(way, options, no_sync, uneven=no_sync and way.startswith("ddp") and dice.random() < 0.4)
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How the script trains."""
+
+    optimizer: str
+    num_micro: int
+    clips: bool
+    autocast: bool
+    scales: bool
+    sets_to_none: bool
+    evaluates: str  # "": not; one: rank 0 alone, on the bare host; both
+    eventful: float  # share of steps that something befalls
+
+    @classmethod
+    def draw(cls, dice: Random) -> Manner:
+        return cls(
+            dice.choice([each for each in OPTIMIZERS if each != "lbfgs"]),
+            dice.choice([1, 1, 2, 3]),
+            dice.random() < 0.3,
+            dice.random() < 0.2,
+            dice.random() < 0.2,
+            dice.random() < 0.7,
+            dice.choice(["", "one", "both"]),
+            dice.choice([0.0, 0.15, 0.3]),
+        )
+
+    def event(self, number: int) -> tuple[str, tuple[int, ...]]:
+        """What befalls the step with these batches, and which ranks; most often nothing."""
+        dice = Random(number)
+        if dice.random() >= self.eventful:
+            return "", ()
+        event = dice.choice(EVENTS)
+        return event, dice.choice([(0,), (1,), (0, 1)]) if event in OF_ONE else (0, 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of one life."""
+
+    seed: int
+    kind: str
+    sharing: Sharing
+    manner: Manner
+    settings: KasminaConfig
+    lenient: bool
+    blueprints: tuple[str, ...]
+    num_steps: int
+    checkpoints: int  # steps between two of them; 0: none are made
+
+    @classmethod
+    def draw(cls, seed: int) -> Plan:
+        dice = Random(seed)
+        kind, manner = dice.choice([*KINDS]), Manner.draw(dice)
+        settings = replace(
+            OPEN,
+            window=dice.choice([2, 4]),
+            blend_steps=dice.choice([0, 2, 5]),
+            read_every=dice.choice([2, 4, 8]),
+            walk_every=dice.choice([1, 5, 50]),
+            seeds_per_site=dice.choice([1, 1, 2]),
+            embargo_epochs=dice.choice([0, 1]),
+            alpha_feedback=dice.random() < 0.7,
+            gradient_clip_adaptive=dice.random() < 0.7,
+        )
+        blueprints = tuple(dice.sample([*ALL], dice.choice([2, 5, len(ALL)])))
+        sharing = Sharing.draw(dice, kind, manner.num_micro)
+        lenient, checkpoints = dice.random() < 0.85, dice.choice([0, 0, 5])
+        return cls(seed, kind, sharing, manner, settings, lenient, blueprints, dice.randint(12, 30), checkpoints)
+
+    def described(self) -> dict[str, Any]:
+        """Without the settings."""
+        return {name: value for name, value in vars(self).items() if name != "settings"}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What both ranks do next: an act, or the last words."""
+
+    act: Act
+    prefetching: tuple[int, ...] = (0, 1)  # ranks
+    wraps: bool = False  # the model in DDP anew, before the act
+    resumes: bool = False  # before the act: both are begun anew, from the newest checkpoint
+    ends: bool = False

@@ -102,7 +102,7 @@ def test_where_the_host_is_called_in_parts_a_fossils_own_backward_is_averaged() 
     other = Other(3.0)
     host, _ = grown(other)
 
-    (host.body * host.fossil).sum().backward()
+    torch.autograd.backward((host.body * host.fossil).sum())
 
     assert other.told == [[1.0, 1.0, 1.0]]
 

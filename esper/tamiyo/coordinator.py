@@ -53,11 +53,8 @@ class Coordinator:
         self._docket = Docket()
         self._votes: list[Entry] = []
         self._due_step: int | None = None
-        self._effective_step = 0
-        self._committed_round = 0
-        self._must_be_applied = False
-        self._was_applied = False
-        self._next_snapshot = 0
+        self._effective_step = self._committed_round = self._next_snapshot = 0
+        self._must_be_applied = self._was_applied = False
         self._carried: World | None = None
         self._last_said = LastSaid()
 
@@ -255,12 +252,16 @@ class Coordinator:
 
     def _evict(self, now_ns: int, outcome: Outcome) -> None:
         """By a round that decides it. No rank of a process group can be dropped alone: where one hangs, all end."""
-        hung = self._roster.hung(self._silence_ns, now_ns)
-        if not hung or self.barrier is None:
+        if self.barrier is None:
             return
-        if not self.barrier.is_open:
+        hung = self._roster.hung(self._silence_ns, now_ns)
+        ghosts = [] if hung or self.barrier.is_open else self._roster.ghosts.due()
+        if (hung or ghosts) and not self.barrier.is_open:
             outcome.decisions.append(self._proposal(self.barrier, now_ns))
-        self._give_up(hung, f"said nothing for {self._silence_ns / 1e9:g} s", outcome)
+        if hung:
+            self._give_up(hung, f"said nothing for {self._silence_ns / 1e9:g} s", outcome)
+        elif ghosts:
+            self._abort(pb.ReasonCode.REASON_TIMEOUT, "evicted before, and heard of since", outcome, ghosts)
 
     def _give_up(self, workers: Sequence[str], why: str, outcome: Outcome) -> None:
         """By the open round."""

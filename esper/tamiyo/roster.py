@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
+from esper.tamiyo.ghosts import Ghosts
 from esper.tamiyo.world import Catalogue
 
 AWAY_NS = 20_000_000_000
@@ -68,6 +69,7 @@ class Roster:
         self._heard_first_ns: int | None = None  # the same
         self._excused_ns = 0
         self._evicted: dict[int, None] = {}  # incarnations, the newest last
+        self.ghosts = Ghosts()
         self._expected: dict[str, int] = {}  # replicas, and since when; 0: nobody was heard yet
         self._processes: dict[str, int] = {}  # of those that a log names, until they are heard
 
@@ -85,6 +87,7 @@ class Roster:
         One of a process that was evicted, or has left, says nothing any more: it is on its way out.
         """
         if heartbeat.incarnation in self._evicted:
+            self.ghosts.hear(heartbeat, now_ns)
             return False
         resized = self._world_size not in (0, heartbeat.world_size)
         if resized and 1 in (self._world_size, heartbeat.world_size):

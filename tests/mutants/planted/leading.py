@@ -79,11 +79,11 @@ MUTANTS = (
         ("tests/test_rounds_end.py::test_an_open_round_outlasts_one_that_was_not_asked_and_has_left",),
     ),
     Mutant(
-        "an_eviction_that_redis_loses_is_said_by_nobody",
-        "esper/tamiyo/last_said.py",
-        "            self._evictions.append(decision)\n",
-        "            pass\n",
-        ("tests/test_replicas.py::test_an_eviction_that_redis_loses_is_said_again_until_another_has_taken_the_place",),
+        "nobody_tells_a_replica_that_missed_its_eviction",
+        "esper/tamiyo/roster.py",
+        "            self.ghosts.hear(heartbeat, now_ns)\n",
+        "",
+        ("tests/test_replicas.py::test_one_that_trains_on_though_it_was_evicted_is_told_again",),
     ),
     Mutant(
         "heartbeats_that_are_read_again_bring_back_dead_processes",
@@ -143,8 +143,8 @@ MUTANTS = (
     Mutant(
         "a_commit_behind_which_a_round_was_aborted_is_not_said_again",
         "esper/tamiyo/last_said.py",
-        "for each in (*evictions, commit, self._abort) if each is not None]",
-        "for each in (*evictions, self._abort or commit) if each is not None]",
+        "        return [said for said in (commit, self._abort) if said is not None]\n",
+        "        return [said for said in (self._abort or commit,) if said is not None]\n",
         ("tests/test_rounds_lost.py::test_a_commit_that_a_rank_may_have_missed_is_said_again_also_behind_an_abort",),
     ),
     Mutant(

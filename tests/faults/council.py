@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,11 +13,16 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from tests.faults.history import Record, records
 from tests.faults.nursery import Cradle, nursed
-from tests.faults.processes import Child
+from tests.faults.processes import Child, wait_until
+from tests.faults.pulse import Pulse
+from tests.faults.row import Result
 from tests.faults.server import UNKEPT, Server
 
 RUN = "barriers-0a1b2c3d"
 LEASE_S = 1.0
+DEADLINE_S = 5.0 + LEASE_S + 2.0
+"""A worker is given up 5 s after its last heartbeat, a leader after its lease; two for those that start anew."""
+STANDSTILL_S = 1.0
 STEP_S, EPOCH_STEPS = 0.004, 20
 
 
@@ -29,6 +34,7 @@ class Council:
 
     def __init__(self, directory: Path, server: Server, nursery: Cradle, stack: ExitStack, world_size: int) -> None:
         self.directory, self.server, self.world_size = directory, server, world_size
+        self._pulse = stack.enter_context(Pulse(server))
         self._nursery, self._stack, self._numbers = nursery, stack, itertools.count()
         master = MasterKeyring.new(time.time_ns() - 1_000_000_000)
         for role in (Role.COORDINATOR, Role.WORKER):
@@ -53,6 +59,14 @@ class Council:
             "after": after,
         }
         return self._start("rank", f"worker-{rank}", told)
+
+    def expect_given_up(self, result: Result, who: str, holds: Callable[[], bool]) -> None:
+        """Wait until somebody who stands still is given up: in time, where the machine does not too."""
+        since_ns = time.monotonic_ns()
+        seconds = wait_until(holds, f"{who} is given up")
+        result.sample("evicted_s", seconds)
+        in_time = seconds <= DEADLINE_S or self._pulse.stood_still(STANDSTILL_S, since_ns)
+        result.expect_soon(in_time, f"{who} was waited for for {seconds:.1f} s")
 
     def history(self) -> list[Record]:
         """All that ranks wrote down, of one process after the other."""

@@ -29,6 +29,10 @@ class Pulse:
         still = sum(max(0, min(to_ns, end) - max(from_ns, begin)) for begin, end in self.standstills)
         return max(0, to_ns - from_ns - still) / 1e9
 
+    def stood_still(self, for_s: float, since_ns: int) -> bool:
+        """Whether none came for so long since then: who waits for a heartbeat counts anew from there."""
+        return any(end - max(begin, since_ns) >= for_s * 1e9 for begin, end in self.standstills)
+
     @property
     def still_s(self) -> float:
         return sum(end - begin for begin, end in self.standstills) / 1e9

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -17,7 +17,7 @@ from esper.bus import connect, dead, names
 from esper.bus.dead import Choice, Letter
 from esper.bus.delivery import FIELD
 from esper.cli.moments import NOW, after
-from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, logged
+from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, Since, logged
 from esper.cli.printed import printable
 from esper.cli.verdict import ending_with
 from esper.leyline.archive import Entry
@@ -37,7 +37,7 @@ T = TypeVar("T")
 def audit(
     named: LoggedRun = None,
     run: SameRun = None,
-    since: Annotated[str, typer.Option(metavar="WHEN", help="Only what is younger: an entry id, 12:30, 5m.")] = "0",
+    since: Since = "0",
     keyring: AnyKeyring = None,
     runs_dir: RunsDir = RUNS,
     json: AsJson = False,

@@ -17,7 +17,7 @@ from esper.bus.dead import ENTRY_ID, Choice, Letter
 from esper.bus.names import row_of
 from esper.cli.letters import content, envelope, line, page, summary
 from esper.cli.moments import after, up_to
-from esper.cli.options import AsJson, LiveRun
+from esper.cli.options import AsJson, LiveRun, Since, Until
 from esper.cli.printed import printable
 from esper.errors import SettingError, near
 from esper.leyline import contracts as pb
@@ -33,8 +33,6 @@ REASONS = [reason_name(number) for number in pb.ReasonCode.values() if number]
 Reason = Annotated[str, typer.Option(help="Only those of this reason, such as poison or bad_seal.")]
 Stream = Annotated[str, typer.Option(metavar="GLOB", help="Only those from such a stream, as commands or r0/*.")]
 Producer = Annotated[str, typer.Option(metavar="GLOB", help="Only those whose envelope names such a producer.")]
-Since = Annotated[str, typer.Option(metavar="WHEN", help="Only those after this id, or since then: 12:30, 5m.")]
-Until = Annotated[str, typer.Option(metavar="WHEN", help="Only those up to this id or time.")]
 Count = Annotated[int, typer.Option(min=0, help="Only the first so many; 0: all.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Ids as `esper dead list` shows them.")]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from esper.cli.moments import EXPECTED
 from esper.errors import SettingError
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
@@ -23,6 +24,9 @@ LoggedRun = Annotated[
         metavar="RUN", help="Name or id of a run, live or kept below --runs-dir; or an exported file; else ESPER_RUN."
     ),
 ]
+Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on: {EXPECTED}.")]
+Until = Annotated[str, typer.Option(metavar="WHEN", help="Up to there, that included.")]
+
 RUNS = Path("runs")
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where runs leave their logs.")]
 Keyring = Annotated[

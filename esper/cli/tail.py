@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from esper.cli.moments import EXPECTED
-from esper.cli.options import AsJson, NamedRun, SameRun, either
+from esper.cli.options import AsJson, NamedRun, SameRun, Since, Until, either
 from esper.leyline.entries import entry_ms
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ Tier = Annotated[str, typer.Option(help="worker (telemetry), region (regional), 
 Source = Annotated[str, typer.Option(metavar="GLOB", help="Only of workers, regions or seeds like worker-*.")]
 Level = Annotated[str, typer.Option(help="Only this and above: debug, info, warning, error or critical.")]
 Metric = Annotated[str, typer.Option(metavar="GLOB", help="Only metrics like loss*.")]
-Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on: {EXPECTED}.")]
-Until = Annotated[str, typer.Option(metavar="WHEN", help="Up to there, and end.")]
 Last = Annotated[int | None, typer.Option("-n", "--last", min=1, help="The newest so many, and end.")]
 Follow = Annotated[
     bool | None,
@@ -48,7 +45,7 @@ def tail(
     count: Annotated[int, typer.Option(min=0, help="End after this many; 0: never.")] = 0,
     json: AsJson = False,
 ) -> None:
-    """Follow telemetry, receipts or states of a live run."""
+    """Follow telemetry, receipts or states of a live run. With --until it ends there."""
     from esper.cli.passages import Passage
     from esper.cli.sieve import Sieve
 

@@ -137,6 +137,23 @@ def test_what_a_rank_says_to_have_carried_out_is_what_it_is_told_again() -> None
     assert [rounds(plan) for plan in planned(of_three())] == [[(1, 10), (2, 20), (3, 30)]] * 2
 
 
+@pytest.mark.parametrize("num_done", [1, 2])
+def test_what_was_to_be_carried_out_again_behind_the_end_is_left_out_unless_it_was(num_done: int) -> None:
+    writer = Writer()
+    both(writer, 1, began=began())
+    decide(writer, 1, 10)
+    decide(writer, 2, REPORT.steps + 1)
+    both(writer, 2, began=began(first_step=17, resumed=True, rounds_again=[2], decisions_after=newest_decision(writer)))
+    reads = opened(writer.book, writer.keyring)["decisions"]
+    commits = [
+        each.opened.message for each in reads if each.opened and isinstance(each.opened.message, pb.BarrierCommit)
+    ]
+    done = digest_of(*commits[:num_done])
+    both(writer, 2, ended=ended(round_applied=1, num_orders=num_done, orders_digest=done))
+
+    assert [rounds(plan) for plan in planned(writer)] == [[(1, 10), (2, 41)][:num_done]] * 2
+
+
 def without_beginnings() -> Writer:
     writer = Writer()
     decide(writer, 1, 10)

@@ -105,7 +105,7 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
         raise NotReplayableError(last.ended.not_replayable)
     if lives[0].began.resumed:
         raise NotReplayableError(f"{worker} went on from a checkpoint that is older than this log")
-    timeline = _timeline(lives, reads)
+    timeline = _come_to(last.ended, _timeline(lives, reads))
     _refuse_another(last.ended, timeline, worker)
     _refuse_taught_again(lives, timeline)
     verdicts = _verdicts(story, worker, timeline)
@@ -144,6 +144,15 @@ def _timeline(lives: Sequence[Life], reads: Mapping[str, Sequence[Read]]) -> lis
             kept.setdefault(order.commit.round, order)
         known |= {order.commit.round: order for order in own}
     return sorted(kept.values(), key=lambda order: (order.commit.effective_step, order.commit.round))
+
+
+def _come_to(ended: pb.RunEnded, timeline: list[pb.CommitOrder]) -> list[pb.CommitOrder]:
+    """Without what was to be carried out again behind the end: a loop may end before a step, or in it."""
+    last = ended.report.steps
+    orders = [order for order in timeline if order.commit.effective_step <= last + 1]
+    while ended.orders_digest and len(orders) > ended.num_orders and orders[-1].commit.effective_step > last:
+        orders.pop()
+    return orders
 
 
 def _refuse_another(ended: pb.RunEnded, timeline: Sequence[pb.CommitOrder], worker: str) -> None:

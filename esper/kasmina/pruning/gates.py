@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -76,12 +77,21 @@ class Gate:
 
     def __init__(self, unit: Unit, kept: Tensor) -> None:
         self._unit = unit
+        self._parameters = [p for _, p in unit.tensors()]
         self._masks = [(part, part.broadcast(kept, p.ndim).to(p.device)) for part, p in unit.tensors()]
         self._handles = [self._register(kept)]
         if unit.mask_type == WEIGHT:
             self._handles += [
                 self._stop(p, mask) for (_, p), (_, mask) in zip(unit.tensors(), self._masks, strict=True)
             ]
+
+    def fits(self) -> bool:
+        """Whether the module's parameters are these, where they were: a script may assign others, or move them."""
+        live = [attrgetter(part.name)(self._unit.module) for part, _ in self._masks]
+        return all(
+            (each is p and p.device == mask.device) or not isinstance(each, nn.Parameter)  # as if parametrized since
+            for each, p, (_, mask) in zip(live, self._parameters, self._masks, strict=True)
+        )
 
     def factors(self) -> list[tuple[nn.Parameter, Tensor]]:
         """Every parameter of the unit with 1 where it is kept and 0 where it is pruned, ready to be multiplied."""

@@ -20,7 +20,8 @@ NAMES: Mapping[int, str] = {CHANNEL: "channels", HEAD: "heads", LAYER: "layers",
 class Masks:
     """One mask per unit that has anything pruned: bool, shape [num_channels], True where kept. Judges nothing.
 
-    Parameters keep their names, their identity and their places in optimizers; only hooks come and go.
+    Parameters keep their names, their identity and their places in optimizers; only hooks come and go. Where the script
+    gives a module others, these are held from the end of that step on.
     """
 
     def __init__(self, units: Mapping[Key, Unit]) -> None:
@@ -54,7 +55,13 @@ class Masks:
         self._settle()
 
     def hold(self) -> None:
-        """Make pruned weights zero again: momentum and decay may just have moved them."""
+        """Make pruned weights zero again: momentum and decay may just have moved them, or the script loaded others."""
+        stale = [key for key, gate in self._gates.items() if not gate.fits()]
+        for key in stale:
+            self._gates.pop(key).remove()
+            self._gates[key] = Gate(self.units[key], self._kept[key])
+        if stale:
+            self._pair()
         parameters, factors = self.held
         if parameters:
             with torch.no_grad():
@@ -77,9 +84,12 @@ class Masks:
             self._gates[key] = Gate(self.units[key], kept)
 
     def _settle(self) -> None:
+        self._pair()
+        self.hold()
+
+    def _pair(self) -> None:
         pairs = [pair for gate in self._gates.values() for pair in gate.factors()]
         self.held = ([p for p, _ in pairs], [factor for _, factor in pairs])
-        self.hold()
 
 
 def checked(key: Key, kept: Tensor, masks: Masks) -> Tensor:

@@ -57,3 +57,19 @@ def test_a_rollback_leaves_the_groups_that_the_script_has_made_since() -> None:
         for each, was in zip(host.body.parameters(), momenta, strict=True)
     )
     assert not optimizer.state.keys() & {*fossil}
+
+
+def test_a_rollback_remembers_nothing_of_parameters_that_the_script_has_replaced() -> None:
+    host = Host()
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9)
+    beside = governed(host, optimizer)
+    host.train_step(optimizer, 0)
+    kept = beside.snapshot(Bank())
+    optimizer.state.clear()
+    host.load_state_dict({name: each.clone() for name, each in host.state_dict().items()}, assign=True)
+    optimizer.param_groups[0]["params"][:] = [*host.requires_grad_().parameters()]
+
+    beside.restore(kept, {})
+    host.train_step(optimizer, 1)
+
+    assert optimizer.state.keys() == {*host.parameters()}

@@ -108,6 +108,8 @@ class HostOptimizer:
         """
         self.remove([*self._joined.difference(kept.parameters)])
         moments.put_back(self.torch, kept.parameters, kept.moments)
+        for parameter in {*kept.parameters}.difference(self.parameters()):  # the script has put others in their place
+            self.torch.state.pop(parameter, None)
 
     def parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.torch.param_groups for parameter in group["params"]]

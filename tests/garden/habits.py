@@ -127,6 +127,24 @@ def freeze_one(loop: Loop, dice: Random) -> None:
         loop.host.requires_grad_(True)
 
 
+def assign(loop: Loop, dice: Random) -> None:
+    """Other parameters under the same names, which the optimizers are told of with what they remember."""
+    old = dict(loop.host.named_parameters())
+    kept = {name: each.requires_grad for name, each in old.items()}
+    loop.host.load_state_dict({n: e.clone() for n, e in loop.host.state_dict().items()}, assign=True)
+    new = dict(loop.host.named_parameters())
+    for name, each in new.items():
+        each.requires_grad_(kept[name])
+    for optimizer in filter(None, (loop.optimizer, loop.second)):
+        for group in optimizer.param_groups:
+            names = {id(each): name for name, each in old.items()}
+            group["params"][:] = [new[names[id(each)]] for each in group["params"]]
+        for name, each in old.items():
+            if each in optimizer.state:
+                optimizer.state[new[name]] = optimizer.state.pop(each)
+    loop.num_casts += 1
+
+
 def load(loop: Loop, dice: Random) -> None:
     """Weights from elsewhere; assigned, or copied into those that are there."""
     state = {name: each.detach().clone() for name, each in loop.host.state_dict().items()}
@@ -183,6 +201,8 @@ def evaluate(loop: Loop, dice: Random) -> None:
 
 def look(loop: Loop, dice: Random) -> None:
     """At gradients, without keeping any."""
+    if loop.kind.accumulates:
+        return
     learn = [each for each in loop.host.parameters() if each.requires_grad]
     total = loop.first(loop.host(loop.batch(-7))).square().mean()
     found = torch.autograd.grad(total, learn, allow_unused=True) if total.requires_grad else ()
@@ -224,6 +244,7 @@ MEDDLING: Mapping[str, Callable[[Loop, Random], None]] = {
         flatten,
         freeze,
         freeze_one,
+        assign,
         load,
         reload,
         cast,

@@ -129,6 +129,7 @@ class Kind:
     sites: tuple[str, ...]
     shape: tuple[int, ...]
     num_ids: int = 0  # above 0: examples are ids below it
+    accumulates: bool = False  # its backward must be one that accumulates, with no word of which gradients
     in_place: bool = False  # it writes to what a module gave, which torch forbids behind a hook on its backward
 
     def host(self) -> nn.Module:

@@ -21,7 +21,7 @@ from esper.leyline.kinds import Role
 from esper.session import Session
 from esper.session.joining import Joining
 from esper.session.options import Place, SessionOptions
-from tests.garden.hosts import KINDS, each_loss
+from tests.garden.hosts import each_loss
 from tests.garden.loops import Loop
 from tests.garden.odd import ALL
 from tests.garden.orders import rolled_back
@@ -58,7 +58,7 @@ def keyring_at(folder: Path) -> Path:
 
 def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False) -> Session:
     """A session without a runtime, with everything else."""
-    kind = KINDS[plan.kind]
+    kind = plan.host
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "required": False}
     options["own_host"] = plan.habits.own_host and plan.manner.optimizer != "lbfgs"

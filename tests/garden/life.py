@@ -9,7 +9,6 @@ from random import Random
 from esper.leyline import contracts as pb
 from tests.garden import marks
 from tests.garden.course import HYPERPARAMETERS, Course, acts_again, found, otherwise
-from tests.garden.hosts import KINDS
 from tests.garden.joined import acted, joined
 from tests.garden.loops import Loop
 from tests.garden.odd import HARMFUL
@@ -35,7 +34,7 @@ class Life:
     def __init__(self, plan: Plan, folder: Path | None = None) -> None:
         self.plan, self.folder = plan, folder
         marks.seed_all(plan.seed)
-        self.loop = Loop(KINDS[plan.kind], plan.manner, plan.habits)
+        self.loop = Loop(plan.host, plan.manner, plan.habits)
         self.run = joined(plan, self.loop, folder)
         self.watch = Watch(self.loop, self.run)
         self.acts: list[Act] = []

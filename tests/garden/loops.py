@@ -200,7 +200,8 @@ class Loop:
         return self.batch(number)[..., :-1]
 
     def _loss(self, batch: Tensor) -> Tensor:
-        punished = self.habits.penalty and not self.manner.checkpoints and batch.is_floating_point()
+        plain = not (self.manner.checkpoints or self.kind.accumulates)
+        punished = self.habits.penalty and plain and batch.is_floating_point()
         if punished:
             batch.requires_grad_()
         with self._precision():

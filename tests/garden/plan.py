@@ -8,9 +8,9 @@ from random import Random
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import habits
+from tests.garden import habits, more_hosts
 from tests.garden.habits import Habits
-from tests.garden.hosts import KINDS
+from tests.garden.hosts import KINDS, Kind
 from tests.garden.loops import Manner
 from tests.garden.odd import ALL
 from tests.session_kit import Command
@@ -30,6 +30,10 @@ class Plan:
     num_steps: int
     checkpoints: int  # steps between two of them; 0: none are made
     habits: Habits = field(default_factory=Habits)
+
+    @property
+    def host(self) -> Kind:
+        return {**KINDS, **more_hosts.MORE}[self.kind]
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -51,6 +55,9 @@ class Plan:
         lenient, checkpoints = dice.random() < 0.75, dice.choice([0, 0, 0, 7])
         manner, num_steps = Manner.draw(dice), dice.randint(12, 36)
         drawn = Habits.draw(Random(f"habits {seed}")) if seed >= habits.FIRST_SEED else Habits()
+        rare = Random(f"host {seed}")
+        if seed >= more_hosts.FIRST_SEED and rare.random() < 0.5:
+            kind = rare.choice([*more_hosts.MORE])
         return cls(seed, kind, manner, settings, lenient, blueprints, num_steps, checkpoints, drawn)
 
 

@@ -13,7 +13,6 @@ from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.garden import marks
 from tests.garden.course import Stage, found, otherwise, sums
-from tests.garden.hosts import KINDS
 from tests.garden.joined import acted, joined
 from tests.garden.loops import Loop
 from tests.garden.plan import Plan
@@ -37,7 +36,7 @@ class Saved:
 
 def resume(plan: Plan, folder: Path, saved: Saved, stages: Sequence[Stage]) -> None:
     """From the newest checkpoint, and do the same again; the order of the first act is in the checkpoint."""
-    loop, randomness = Loop(KINDS[plan.kind], plan.manner, plan.habits), marks.randomness()
+    loop, randomness = Loop(plan.host, plan.manner, plan.habits), marks.randomness()
     run = joined(plan, loop, folder, resume=True)
     if run.step_number == saved.step:  # else a rollback has undone it, and an older one was taken
         loop.take_over(saved.own)

@@ -1,0 +1,80 @@
+"""What is drawn for a run: its script, how often that is killed, and what befalls everybody else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from esper.kasmina.config import KasminaConfig
+from tests.garden.hosts import KINDS
+from tests.garden.loops import Manner
+from tests.garden.odd import ALL, HARMFUL
+from tests.site_kit import OPEN
+
+TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of one run."""
+
+    seed: int
+    kind: str
+    manner: Manner
+    settings: KasminaConfig
+    lenient: bool
+    blueprints: tuple[str, ...]
+    num_steps: int  # at least so many
+    per_epoch: int
+    checkpoints: int  # steps between two of them; 0: none are made
+    snapshots: int
+    own_host: bool
+    eager: float  # commands a step
+    troubles: dict[int, str]  # by how often somebody has looked
+
+    @classmethod
+    def draw(cls, seed: int) -> Plan:
+        dice = Random(seed)
+        settings = replace(
+            OPEN,
+            window=dice.choice([2, 4]),
+            blend_steps=dice.choice([0, 2, 5]),
+            read_every=dice.choice([2, 4, 8]),
+            walk_every=dice.choice([1, 5, 50]),
+            seeds_per_site=dice.choice([1, 1, 2]),
+            embargo_epochs=dice.choice([0, 1]),
+            alpha_feedback=dice.random() < 0.7,
+            gradient_clip_adaptive=dice.random() < 0.7,
+            cache_size_mb=dice.choice([1, 64]),
+            latency_budget_ms=dice.choice([1e9, 0.1]),  # a tenth: the clock has a say
+        )
+        mild = sorted({*ALL} - HARMFUL)
+        num_steps = dice.randint(24, 56)
+        times = sorted(dice.sample(range(5, 2 * num_steps), dice.choice([0, 0, 1, 1, 2, 4])))
+        kind, manner = dice.choice([*KINDS]), Manner.draw(dice)
+        troubles = {at: dice.choice(TROUBLES) for at in times}
+        return cls(
+            seed,
+            kind,
+            manner,
+            settings,
+            dice.random() < 0.75,
+            tuple(dice.sample(mild, dice.choice([2, 5, len(mild)]))),
+            num_steps,
+            dice.choice([7, 12, 20]),
+            dice.choice([0, 5, 8, 9, 16]),
+            dice.choice([10, 16, 40]),
+            dice.random() < 0.1 and manner.optimizer != "lbfgs",
+            dice.choice([0.1, 0.3, 0.7]),
+            troubles,
+        )
+
+    @property
+    def by_the_clock(self) -> bool:
+        """Whether a seed's latency is measured against a budget that it may miss."""
+        return self.settings.latency_budget_ms < 1.0
+
+    @property
+    def loses(self) -> bool:
+        """Whether Redis loses some of what it held."""
+        return not {"flush", "fall back"}.isdisjoint(self.troubles.values())

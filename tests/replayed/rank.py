@@ -1,0 +1,224 @@
+"""The trainer's end of a link whose other end, the rules of a runtime, is in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+from esper.bus import names
+from esper.bus.connect import Redis, ServerClock
+from esper.bus.delivery import FIELD, Delivery
+from esper.bus.settlement import Settlement
+from esper.errors import EvictedError, TrainingError
+from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.replay import ReplayGuard
+from esper.leyline.seal import Opener, Sealer
+from esper.runtime.following import Following
+from esper.runtime.orders import Orders
+from esper.runtime.recall import Recaller
+from tests.replayed.leader import Leader
+from tests.replayed.streams import Streams, entry_id, number
+from tests.simulation.arrivals import at_once
+
+NAME = "worker-0"
+FOLLOWED = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
+STEP_MS, WAIT_MS = 20, 250
+
+
+class Killed(BaseException):
+    """The trainer's process is gone, in the middle of whatever it did."""
+
+
+class Clock(ServerClock):
+    """That of the streams."""
+
+    def __init__(self, streams: Streams) -> None:
+        super().__init__()
+        self._streams = streams
+
+    def now_ms(self) -> int:
+        return self._streams.now_ms()
+
+
+class Rank:
+    """One trainer process with the runtimes beside it. `live` is called whenever it looks, and may kill anybody."""
+
+    bell = b"\1"
+
+    def __init__(
+        self, streams: Streams, leader: Leader, master: MasterKeyring, run_id: str, guards: dict[str, ReplayGuard]
+    ) -> None:
+        self.streams, self.leader, self._guards, self.run_id = streams, leader, guards, run_id
+        self._keyring = master.derive(run_id, [Role.WORKER])
+        self.alive, self.num_starts, self.decided, self._step = False, 0, "", -1
+        self.portray: Callable[[], pb.Heartbeat] | None = None
+        self.live: Callable[[], object] = lambda: None
+        self.dice = Random(0)
+        self.start()
+
+    # -- what the session calls --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A runtime, which finds what the one before it has left."""
+        self.num_starts += 1
+        self.alive, self._said, self._has_begun, self._held = True, list[pb.ToTrainer](), False, dict[str, set[int]]()
+        log = self.streams.logs["decisions"]
+        if self.num_starts == 1:
+            self.streams.began[NAME] = self.streams.newest("decisions")
+        self.decided = self.streams.began.get(NAME, "0-0")
+        oldest, read = min(log.pending.get(NAME, {}), default=0), log.read[NAME]
+        again = {name: self._opener(domain, None) for name, domain in FOLLOWED.items()}
+        self._recaller = Recaller(cast(Redis, self.streams), self.run_id, NAME, again, Clock(self.streams))
+        orders = Orders(past=entry_order(self.decided), worker=NAME)
+        at_once(self._recaller.take_up(orders, entry_id(oldest) if oldest else "", entry_id(read) if read else ""))
+        openers = {name: self._opener(domain, self._guards[name]) for name, domain in FOLLOWED.items()}
+        self._sealer = Sealer(self._keyring, Role.WORKER, NAME, clock_ns=self.streams.now_ns)
+        self._following = Following(
+            self.run_id, NAME, openers, self._sealer.seal, self.streams.now_ms, orders, inherits=False
+        )
+        self._settlement = Settlement()
+        self.connect_anew()
+        self._said.append(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
+
+    def _opener(self, domain: Domain, guard: ReplayGuard | None) -> Opener:
+        return Opener(self._keyring, name=NAME, guard=guard, accept=[domain], carries_out=True)
+
+    def connect_anew(self) -> None:
+        """To a server that may know less."""
+        self._again = {
+            name: [at for at in self.streams.left(name, NAME) if at not in self._held.get(name, ())]
+            for name in FOLLOWED
+        }
+
+    def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
+        beat = None if self.portray is None else self.portray()
+        step = 0 if beat is None else beat.step
+        if timeout_s or step != self._step:  # else by the clock on the wall, which would make of one seed many runs
+            self._step = step
+            self.streams.pass_ms(WAIT_MS if timeout_s else STEP_MS)
+            self.live()
+            if self.alive:
+                self._turn(beat)
+        if not self.alive:
+            return []
+        said, self._said = self._said, []
+        return said
+
+    def _turn(self, beat: pb.Heartbeat | None) -> None:
+        if beat is not None:
+            self._hear_beat(beat)
+        self.leader.turn()
+        if self._has_begun:
+            self._read_all()
+
+    def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
+        what = message.WhichOneof("message")
+        if what in ("vote", "applied", "record", "recall"):
+            self.live()
+        if not self.alive:
+            return
+        match what:
+            case "heartbeat" if message.heartbeat.barrier_due and not message.heartbeat.busy:
+                self._hear_beat(message.heartbeat)
+            case "vote":
+                self.leader.hear(message.vote)
+            case "applied":
+                self._following.applied(message.applied, self._settlement)
+                if self.dice.random() < 0.7:
+                    self._settle()
+            case "record":
+                self._record(message.record)
+            case "recall":
+                self._recall(message.recall)
+            case "begin":
+                if not message.begin.windows:
+                    self._following.begin(message.begin.rounds)
+                    self._has_begun = True
+            case "statement":
+                stored = pb.StatementStored(number=message.statement.number)
+                self._said.append(pb.ToTrainer(statement_stored=stored))
+            case "farewell":
+                self._settle()
+                self._hear_beat(message.farewell)
+                self._said.append(pb.ToTrainer(report_stored=pb.ReportStored()))
+
+    def rows_lane_free(self) -> bool:
+        return True
+
+    def send_rows(self, message: pb.ToRuntime) -> None:
+        rows = message.rows
+        last = rows.first_sequence + len(rows.timestamp_ns) - 1
+        self._said.append(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        self.alive = False
+
+    # -- what its runtime does ---------------------------------------------------------------------------------------
+
+    def _hear_beat(self, beat: pb.Heartbeat) -> None:
+        orders = self._following.orders
+        orders.incarnation, orders.round_applied = beat.incarnation, beat.round_applied
+        beat.lease_token, beat.roster_generation, beat.round_met = orders.newest_met
+        self._settle()
+        self.leader.hear(beat)
+
+    def _record(self, record: pb.RunRecord) -> None:
+        self._following.orders.incarnation = record.incarnation
+        self._following.inherits |= record.began.resumed
+        if record.HasField("began"):
+            record.began.decisions_after = "{}-{}".format(*self._following.orders.past)
+        self.streams.add("receipts", self._sealer.seal(record))
+
+    def _recall(self, asked: pb.Recall) -> None:
+        self._following.inherits = True
+        for order in at_once(self._recaller.recall(asked, entry_order(self.decided))):
+            self._said.append(pb.ToTrainer(recalled=pb.Recalled(orders=[order])))
+        self._said.append(pb.ToTrainer(recalled=pb.Recalled(is_last=True)))
+
+    def _read_all(self) -> None:
+        for name in self.dice.sample([*FOLLOWED], 3):
+            while (delivery := self._next(name)) is not None:
+                settlement = Settlement()
+                self._hear(self._following.read(name, delivery, settlement), settlement)
+        for ref in self._following.orders.awaited():
+            sealed = self.streams.logs[ref.stream].entries.get(number(ref.entry_id))
+            settlement = Settlement()
+            self._hear(self._following.look_up(ref, sealed, settlement), settlement)
+
+    def _next(self, name: str) -> Delivery | None:
+        log = self.streams.logs[name]
+        attempts, at = None, None
+        while self._again[name] and attempts is None:
+            at = self._again[name].pop(0)
+            attempts = log.again(NAME, at)
+        if attempts is None:
+            at, attempts = log.take(NAME), 1
+        if at is None:
+            return None
+        self._held.setdefault(name, set()).add(at)
+        return Delivery(names.key(self.run_id, name), NAME, entry_id(at), log.entries[at], attempts, NAME)
+
+    def _hear(self, messages: list[pb.ToTrainer], settlement: Settlement) -> None:
+        self._said += messages
+        self._settled(settlement)
+
+    def _settle(self) -> None:
+        settlement, self._settlement = self._settlement, Settlement()
+        self._settled(settlement)
+
+    def _settled(self, settlement: Settlement) -> None:
+        for write in settlement.writes:
+            self.streams.add(write.stream.rpartition(":")[2], write.fields[FIELD])
+        for (stream, _, _), ids in settlement.acks.items():
+            name = stream.rpartition(":")[2]
+            for each in ids:
+                self._held.get(name, set()).discard(number(each))
+                self.streams.logs[name].ack(NAME, number(each))
+
+
+ENDS = (Killed, EvictedError, TrainingError)
+"""What ends a trainer's process where it stands."""

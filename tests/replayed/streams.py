@@ -1,0 +1,98 @@
+"""What Redis holds of a run: streams that number their entries as it does, by a clock that may be set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from esper.bus.delivery import FIELD
+from esper.leyline.archive import STREAMS, Entry
+from esper.leyline.entries import entry_order
+from esper.runtime.logbook import Logbook, key_ids
+from tests.town.log import Log
+
+MS_NS = 1_000_000
+COUNT_BITS = 20
+
+
+class Streams:
+    """Everything sealed. Time goes on only where it is told to."""
+
+    def __init__(self) -> None:
+        self.passed_ns = 0
+        self.set_ns = time.time_ns()  # what the clock of everybody is ahead of that
+        self.logs: dict[str, Log[bytes]] = {name: Log() for name in STREAMS}
+        self.began: dict[str, str] = {}  # the newest decision when each trainer began
+        self.archived: dict[str, dict[int, bytes]] = {name: {} for name in STREAMS}
+        self.num_lost = 0  # how often history was lost
+
+    def now_ns(self) -> int:
+        return self.passed_ns + self.set_ns
+
+    def now_ms(self) -> int:
+        return self.now_ns() // MS_NS
+
+    def pass_ms(self, ms: int) -> None:
+        self.passed_ns += ms * MS_NS
+
+    def add(self, stream: str, sealed: bytes) -> str:
+        return entry_id(self.logs[stream].add(sealed, self.now_ms() << COUNT_BITS))
+
+    def newest(self, stream: str) -> str:
+        return entry_id(max(self.logs[stream].entries, default=0))
+
+    async def ask(self, words: Sequence[Any]) -> list[Any]:
+        """XRANGE and XREVRANGE, with COUNT or without."""
+        verb, key, first, last = words[:4]
+        low, high = (first, last) if verb == "XRANGE" else (last, first)
+        least = 0 if low == "-" else number(low.lstrip("(")) + low.startswith("(")
+        most = 1 << 90 if high == "+" else number(high.lstrip("(")) - high.startswith("(")
+        entries = self.logs[str(key).rpartition(":")[2]].entries
+        rows = [(at, sealed) for at, sealed in entries.items() if least <= at <= most]
+        rows = rows if verb == "XRANGE" else rows[::-1]
+        return [(entry_id(at).encode(), [FIELD, sealed]) for at, sealed in rows[: words[5] if len(words) > 5 else None]]
+
+    def trim(self, stream: str, below: str) -> None:
+        """As the controller does: archived first."""
+        entries = self.logs[stream].entries
+        for at in [at for at in entries if at < number(below)]:
+            self.archived[stream][at] = entries.pop(at)
+
+    def lose(self) -> None:
+        """All of it, as by FLUSHALL."""
+        self.num_lost += 1
+        for log in self.logs.values():
+            log.lose()
+        self.began.clear()
+
+    def keep(self) -> None:
+        """What a server falls back to that dies later."""
+        self._kept = {name: log.kept() for name, log in self.logs.items()}, dict(self.began)
+
+    def fall_back(self) -> None:
+        self.num_lost += 1
+        logs, began = self._kept
+        self.logs, self.began = {name: log.kept() for name, log in logs.items()}, dict(began)
+
+    def book(self, run_id: str) -> Logbook:
+        """The log of the run, archive and all."""
+        book = Logbook(run_id)
+        for name in STREAMS:
+            whole = self.archived[name] | self.logs[name].entries
+            book.streams[name] += [Entry(name, entry_id(at), sealed) for at, sealed in whole.items()]
+        book.sort()
+        book.keys = key_ids(book.entries)
+        return book
+
+    def left(self, stream: str, group: str) -> Iterator[int]:
+        return self.logs[stream].left(group)
+
+
+def entry_id(at: int) -> str:
+    return f"{at >> COUNT_BITS}-{at & ((1 << COUNT_BITS) - 1)}"
+
+
+def number(given: str) -> int:
+    ms, count = entry_order(given)
+    return (ms << COUNT_BITS) + count

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from esper.cli.main import app
 from esper.kasmina.survey import survey
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
+from tests.forked_kit import Forge, script
 from tests.seed_kit import APPLIED, Op, equal
 from tests.site_kit import Plot
 
@@ -145,14 +144,14 @@ class Mixed(nn.Module):
 
 
 @pytest.mark.parametrize("place", ["nosuch.py", "nosuch_package.model", "json.nosuch", "."])
-def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(place: str, tmp_path: Path) -> None:
-    script = (
+def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(place: str, forge: Forge, tmp_path: Path) -> None:
+    text = (
         "import sys; from esper.cli.main import app\n"
         f"try: app(['sites', {place + ':make'!r}])\n"
         "finally: print('torch' in sys.modules)"
     )
 
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=150)
+    told = forge.ended(script(text), folder=tmp_path)
 
     assert (told.returncode, told.stdout) == (2, "False\n")
     assert told.stderr.startswith(f"esper: FACTORY is '{place}:make'; expected ")

@@ -38,8 +38,10 @@ PATIENCE_S = float(os.environ.get("GROVE_PATIENCE_S", "45"))
 AFTERWARDS_S = 2.0  # until the other rank of one that failed says why it has, too
 
 
-def run(rank: int, plan: Plan, folder: Path, line: Connection) -> None:
-    """A rank's process; what goes wrong in it is said."""
+def run(rank: int, plan: Plan, folder: Path, line: Connection, inherited: Sequence[Connection]) -> None:
+    """A rank's process; what goes wrong in it is said. It ends with the one that draws its turns."""
+    for each in inherited:
+        each.close()
     stacks = open(folder / f"stacks-{rank}", "w")  # noqa: SIM115 - open while the process lives
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
     try:
@@ -52,8 +54,6 @@ def run(rank: int, plan: Plan, folder: Path, line: Connection) -> None:
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         where = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__} {str(error)[:400]} ({where.filename.split('/')[-1]}:{where.lineno})"
-        if os.environ.get("GROVE_TRACE"):
-            traceback.print_exc()
         with suppress(OSError):
             line.send(what)
     finally:
@@ -75,10 +75,11 @@ class Pair:
         self.folder, self._lines, self._processes = folder, list[Connection](), list[Any]()
         for rank in range(WORLD_SIZE):
             mine, its = Pipe()
-            process = get_context("fork").Process(target=run, args=(rank, plan, folder, its), daemon=True)
+            self._lines.append(mine)
+            given = rank, plan, folder, its, [*self._lines]
+            process = get_context("fork").Process(target=run, args=given, daemon=True)
             process.start()
             its.close()
-            self._lines.append(mine)
             self._processes.append(process)
 
     def tell(self, turn: Turn) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode
 from weakref import WeakValueDictionary
@@ -14,15 +15,16 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 from redis.driver_info import DriverInfo
 from redis.exceptions import RedisError
 
 from esper.bus.addresses import Address, address
 from esper.bus.cluster import ClusterRedis
-from esper.bus.credentials import OF_A_FILE
+from esper.bus.credentials import OF_A_FILE, PASSWORD, PASSWORD_FILE, USERNAME
 from esper.bus.faults import LostError, without_password
 from esper.bus.outage import Outage
-from esper.bus.passwords import Named
+from esper.bus.passwords import Held
 from esper.bus.sentinel import WatchedRedis
 from esper.bus.server import Redis, as_it_came
 from esper.bus.tls import TlsConnection
@@ -88,6 +90,17 @@ def named(url: str) -> tuple[str, dict[str, Any]]:
         return url, {}
     rest = urlencode([(name, value) for name, value in asked if name != OF_A_FILE], safe="/")
     return f"{place}{mark if rest else ''}{rest}", {"credential_provider": Named(files[0])}
+
+
+class Named(CredentialProvider):
+    """Who connects: asked at each connection, by whichever client."""
+
+    def __init__(self, path: str) -> None:
+        self._held = Held(Path(path), PASSWORD_FILE)
+
+    def get_credentials(self) -> tuple[str, str]:
+        told = self._held()
+        return told[USERNAME], told[PASSWORD]
 
 
 def kept_alive(url: str) -> dict[str, Any]:

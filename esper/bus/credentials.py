@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode
 
-from esper.bus.faults import without_password
 from esper.errors import SettingError
 
 PARTS = re.compile(r"(?P<scheme>[a-z+]+://)(?:(?P<user>[^/?]*)@)?(?P<place>[^?]*)(?:\?(?P<query>.*))?")
@@ -25,6 +24,13 @@ FILES = {
 OF_A_FILE = "password_file"
 NAMING = ("username", "password", OF_A_FILE)
 """Options that say who connects, as what stands before an @ does, which goes before them."""
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown: nothing that stands before an @, where a password may hold any sign, nor options."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    place = rest if rest.startswith("/") else rest.rpartition("@")[2]
+    return f"{scheme}{mark}{place.partition('?')[0]}"
 
 
 def completed(url: str, environment: Mapping[str, str]) -> str:

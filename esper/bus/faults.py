@@ -6,6 +6,7 @@ import re
 
 from redis import exceptions
 
+from esper.bus.credentials import without_password as without_password
 from esper.errors import BusError
 
 
@@ -79,13 +80,6 @@ CREDENTIALS = {
 """Words of a server that turns us away, and what it is to be told instead."""
 CLOSED = "the handler is closed"
 UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (?P<why>.+?)\.? \(_ssl")
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown: nothing that stands before an @, where a password may hold any sign, nor options."""
-    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
-    place = rest if rest.startswith("/") else rest.rpartition("@")[2]
-    return f"{scheme}{mark}{place.partition('?')[0]}"
 
 
 def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) -> BusError:

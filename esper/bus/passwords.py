@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
-from redis.credentials import CredentialProvider
 
 from esper.bus.acl import ADMIN, user_name
 from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME
@@ -74,14 +73,3 @@ class Held:
         except SettingError as error:
             log.warning("password.kept", path=str(self._path), why=str(error))
         return {**self._read, PASSWORD_FILE: str(self._path)}
-
-
-class Named(CredentialProvider):
-    """Who connects: asked at each connection, by whichever client."""
-
-    def __init__(self, path: str) -> None:
-        self._held = Held(Path(path), PASSWORD_FILE)
-
-    def get_credentials(self) -> tuple[str, str]:
-        told = self._held()
-        return told[USERNAME], told[PASSWORD]

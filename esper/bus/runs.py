@@ -13,14 +13,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from esper.bus import connect
 from esper.bus.credentials import completed
 from esper.bus.embedded import LONGEST_SOCKET_PATH
 from esper.bus.names import RUNS_KEY, checked_name, new_run_id
 from esper.bus.passwords import of_role
 from esper.errors import SettingError, UnknownRunError
+
+if TYPE_CHECKING:
+    from esper.bus import connect
 
 RECORD, LOCK, KEYS, SOCKET = "run.json", "lock", "keys", "redis.sock"
 
@@ -205,6 +207,8 @@ async def announce_again(redis: connect.Redis, name: str, run_id: str) -> bool:
 
 async def resolve_outside(redis_url: str, run: str) -> str:
     """The id of a run on an outside Redis, by name or id."""
+    from esper.bus import connect  # with redis, which a trainer does without that looks for its run on this machine
+
     async with connect.writer(redis_url) as redis:
         listed: Any = await redis.hgetall(RUNS_KEY)
     known: dict[str, str] = {name.decode(): run_id.decode() for name, run_id in listed.items()}

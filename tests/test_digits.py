@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from sklearn.datasets import load_digits
 
 from esper.examples.digits import Digits
 
 
 def test_the_three_parts_are_all_images_of_the_loader_once() -> None:
+    from sklearn.datasets import load_digits  # most of two seconds, and no other test of this worker may need it
+
     bundle = load_digits()
     order = torch.randperm(len(bundle.target), generator=torch.Generator().manual_seed(0))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -108,6 +107,8 @@ class Digits:
 
     @classmethod
     def load(cls) -> Digits:
+        from sklearn.datasets import load_digits  # most of two seconds, with scipy.stats, which few who come here need
+
         inputs, classes = (torch.tensor(values) for values in load_digits(return_X_y=True))
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
         images, targets = (inputs / 16.0).float()[order], classes.long()[order]

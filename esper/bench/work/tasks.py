@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from sklearn import datasets
 from torch import Tensor, nn
 
 BATCH = 32
@@ -15,17 +12,19 @@ BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A host of inputs-`hidden`-classes, and the inner width of what a seed adds to its first layer."""
+    """A host of inputs-`hidden`-classes, and the inner width of what a seed adds to its first layer.
+
+    Its name is that of a data set in sklearn.
+    """
 
     name: str
-    load: Callable[..., Any]
     hidden: int
     seed_hidden: int
 
 
 TASKS = {
-    "digits": Task("digits", datasets.load_digits, hidden=6, seed_hidden=16),
-    "breast_cancer": Task("breast_cancer", datasets.load_breast_cancer, hidden=1, seed_hidden=2),
+    "digits": Task("digits", hidden=6, seed_hidden=16),
+    "breast_cancer": Task("breast_cancer", hidden=1, seed_hidden=2),
 }
 
 
@@ -40,7 +39,9 @@ class Examples:
 
     @classmethod
     def of(cls, task: Task) -> Examples:
-        inputs, classes = task.load(return_X_y=True)
+        from sklearn import datasets  # most of two seconds, with scipy.stats, which few who come here need
+
+        inputs, classes = getattr(datasets, f"load_{task.name}")(return_X_y=True)
         x, y = torch.tensor(inputs, dtype=torch.float32), torch.tensor(classes, dtype=torch.int64)
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
         half, quarter = len(y) // 2, len(y) // 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +99,8 @@ def followed(book: Logbook, dice: Random) -> Entry | None:
             who = header.role.value, header.incarnation
             newest[who] = max(newest.get(who, 0), header.sequence)
             known.append((who, header.sequence, entry))
-    fit = [entry for who, sequence, entry in known if sequence < newest[who]]
+    times = Counter(entry.sealed for _, _, entry in known)  # of two that are the same, one may go: it was refused
+    fit = [entry for who, sequence, entry in known if sequence < newest[who] and times[entry.sealed] == 1]
     return dice.choice(fit) if fit else None
 
 

@@ -224,6 +224,22 @@ def test_a_new_leader_says_again_what_the_one_before_it_has_said_last() -> None:
     assert coordinator.on_history_lost([], EMPTY, 0, again=True).decisions == [commit, abort]
 
 
+def test_a_new_leader_says_no_commit_again_whose_group_was_replaced() -> None:
+    """Of the ranks of now those that have met the newer generation would pass over it, and the others carry it out."""
+    first = with_roster()
+    first.on_command("commands", opened(germinate(), "1-0"))
+    proposal = proposed(first)
+    commit, _ = commit_of(first, vote(0), vote(1))
+    second = pb.BarrierProposal(version=1, round=2, roster_generation=2, roster=proposal.roster)
+    abort = pb.BarrierAbort(version=1, round=2, roster_generation=2)
+    coordinator = Coordinator("coordinator")
+    coordinator.resume([proposal, commit, second, abort])
+    for rank in (0, 1):
+        coordinator.on_heartbeat(heartbeat(rank, 5, incarnation=2), 0)
+
+    assert coordinator.on_history_lost([], EMPTY, 0, again=True).decisions == [abort]
+
+
 def test_a_new_leader_says_again_also_what_it_found_without_the_proposal_before_it() -> None:
     """As where Redis had lost that before, and an abort of the round was said behind it."""
     gone = pb.EvictedProcess(worker="worker-0", incarnation=1)

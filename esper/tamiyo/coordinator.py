@@ -157,7 +157,7 @@ class Coordinator:
         self._votes = [entry for entry in self._votes if entry not in gone]
         lost = RefusedError(pb.ReasonCode.REASON_CANCELLED, "lost with the history of Redis")
         outcome.receipts += [self._refusal(waiting, lost, now_ns) for waiting in self._docket.lose(gone)]
-        outcome.decisions += self._last_said.again(self._roster) if again else []
+        outcome.decisions += self._last_said.again(self._roster, self.barrier) if again else []
         if self.barrier is not None and self.barrier.is_open:
             self._abort(pb.ReasonCode.REASON_ROSTER_CHANGED, "Redis lost its history", outcome)
         return outcome

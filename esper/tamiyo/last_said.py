@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from esper.leyline import contracts as pb
 from esper.leyline.succession import Decision
+from esper.tamiyo.barrier import Barrier
 from esper.tamiyo.roster import Roster
 
 
@@ -24,9 +25,15 @@ class LastSaid:
         """Nobody is here any more whom the newest commit binds."""
         self._commit = None
 
-    def again(self, roster: Roster) -> list[Decision]:
-        """What a rank may have missed, in its order."""
-        commit = self._commit
+    def again(self, roster: Roster, barrier: Barrier | None) -> list[Decision]:
+        """What a rank may have missed, in its order.
+
+        Not a commit to a group of an earlier generation: its ranks were replaced, and those of now have not all met
+        the generation by which the rest of them would know.
+        """
+        commit, generation = self._commit, 0 if barrier is None else barrier.generation
+        if commit is not None and commit.roster_generation < generation and not roster.is_of_replicas:
+            commit = None
         if commit is not None and roster.has_applied(commit.round, commit.effective_step):
             commit = None
         return [said for said in (commit, self._abort) if said is not None]

@@ -128,6 +128,11 @@ class Roster:
         return self._world_size > 1
 
     @property
+    def is_of_replicas(self) -> bool:
+        """Whether those heard are in no group; False too where nobody was heard yet."""
+        return self._world_size == 1
+
+    @property
     def is_complete(self) -> bool:
         if not self.is_group:
             return bool(self._members) and not self._expected

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from esper.bus import names
+from esper.bus.delivery import FIELD
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain
 from esper.leyline.succession import Said
@@ -54,6 +55,25 @@ async def test_a_command_published_after_history_is_lost_is_judged_by_the_same_c
     assert await run.decisions() == ["Abort 1", "Proposal 2", "Commit 2"]
     assert await run.receipts() == [("s0-1", lost, "CANCELLED"), ("s1-1", later, "NONE")]
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+
+
+async def test_a_command_whose_number_another_has_after_a_loss_is_lost_and_the_other_is_judged(run: Run) -> None:
+    """As where the server's clock was set back too: numbers go on from the newest that is left."""
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    [entry] = await run.put("commands", germinate("s0"))
+    await step_until_idle(coordinating)
+
+    await lose_history(run)
+    other = run.sealers["commands"].seal(germinate("s1", site="hidden"))
+    await run.redis.xadd(names.key(run.run_id, "commands"), {FIELD: other}, id=entry)
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    for _ in range(2):
+        await step_until_idle(coordinating)
+    await run.put("votes", vote(0, number=2), vote(1, number=2))
+    await step_until_idle(coordinating)
+
+    assert await run.receipts() == [("s0-1", entry, "CANCELLED"), ("s1-1", entry, "NONE")]
 
 
 async def test_what_was_seen_before_history_was_lost_is_refused_after_it_and_after_a_restart(run: Run) -> None:

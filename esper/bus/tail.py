@@ -70,6 +70,12 @@ async def tell_missed(redis: Redis, stream: str, position: str, first: str) -> N
         log.warning("entries.missed", stream=stream, after=position, before=first)
 
 
+async def body_at(redis: Redis, stream: str, entry_id: str) -> bytes | None:
+    """The sealed message of one entry; None where there is none of that id."""
+    rows = await redis.ask(("XRANGE", stream, entry_id, entry_id))
+    return message(rows[0])[1] if rows else None
+
+
 async def newest_id(redis: Redis, stream: str) -> str:
     """Id of the newest entry, `0-0` where there is none."""
     entries = await last(redis, stream, 1)

@@ -146,16 +146,15 @@ class Beside:
             last = self.following.orders.awaited()
 
     async def _look_up(self, ref: pb.CommittedCommand, misses: Counter[tuple[str, str]]) -> None:
-        words = ("XRANGE", names.key(self.run_id, ref.stream), ref.entry_id, ref.entry_id)
         try:
-            rows = [tail.message(row) for row in await self.outbox.redis.ask(words)]
+            body = await tail.body_at(self.outbox.redis, names.key(self.run_id, ref.stream), ref.entry_id)
         except UnavailableError:
             return  # it is looked for again
-        misses[ref.stream, ref.entry_id] += not rows
-        if not rows and misses[ref.stream, ref.entry_id] < NUM_LOOKS:
+        misses[ref.stream, ref.entry_id] += body is None
+        if body is None and misses[ref.stream, ref.entry_id] < NUM_LOOKS:
             return
         settlement = Settlement()
-        self._tell(self.following.look_up(ref, rows[0][1] if rows else None, settlement))
+        self._tell(self.following.look_up(ref, body, settlement))
         await self._settle(settlement)
         self._moved.set()
 

@@ -231,9 +231,10 @@ class Desk:
         return {name: await tail.newest_id(self.outbox.redis, self._key(name)) for name in COMMANDS}
 
     async def _gone(self) -> set[Entry]:
-        """What is in hand, and no longer in Redis."""
-        xrange = self.outbox.redis.xrange
-        return {(name, at) for name, at in self._held if not await xrange(self._key(name), at, at)}
+        """What is in hand, and no longer in Redis; where that fell back, another entry may have got the number."""
+        redis, held = self.outbox.redis, dict(self._held)
+        found = {(name, at): await tail.body_at(redis, self._key(name), at) for name, at in held}
+        return {entry for entry, body in found.items() if body != held[entry].body}
 
     def _answer(self, delivery: Delivery, settlement: Settlement, now_ns: int) -> None:
         name = self._logs[delivery.stream]

@@ -51,7 +51,7 @@ class Seat:
         """A new process leads, and knows what is on record."""
         self.seen_ns, self.lost, self.unmade = self.set_ns, "", set[str]()
         self.rule, succession = Coordinator(GROUP), Succession()
-        self.held: set[Entry] = set()
+        self.held: dict[Entry, object] = {}  # what it was when it was read
         self.met = set(self.stored_met)
         self.again = {name: list(self.logs[name].left(GROUP)) for name in LOGS}
         said: list[Said] = list(self.logs["decisions"].entries.values())
@@ -72,10 +72,15 @@ class Seat:
 
     def claim_again(self) -> None:
         found, self.lost = self.lost, ""
-        gone = {(name, at) for name, at in self.held if _number(at) not in self.logs[name].entries}
-        self.held -= gone
+        gone = {entry for entry, what in self.held.items() if self._there(entry) is not what}
+        for entry in gone:
+            del self.held[entry]
         self.stored_met = set(self.met)
         self._publish(self.rule.on_history_lost(gone, self._newest(), self.now_ns, again=bool(found)))
+
+    def _there(self, entry: Entry) -> object:
+        """What has this number now: another entry, where the log fell back and went on by a clock behind."""
+        return self.logs[entry[0]].entries.get(_number(entry[1]))
 
     def _newest(self) -> dict[str, str]:
         return {name: f"{max(self.logs[name].entries, default=0)}-0" for name in ("commands", "optimizer")}
@@ -90,7 +95,7 @@ class Seat:
         self.answers.update(receipt.command_id for receipt in outcome.receipts if receipt.command_id)
         for name, entry_id in outcome.done:
             assert (name, entry_id) in self.held, f"an entry of :{name} is done with twice"
-            self.held.discard((name, entry_id))
+            del self.held[name, entry_id]
             self.logs[name].ack(GROUP, _number(entry_id))
 
     def _note(self, said: Decision) -> None:
@@ -142,7 +147,7 @@ class Seat:
 
     def _answer(self, name: str, at: int) -> None:
         what, entry = self.logs[name].entries[at], (name, f"{at}-0")
-        self.held.add(entry)
+        self.held[entry] = what
         match what:
             case pb.Heartbeat():
                 outcome = Outcome()

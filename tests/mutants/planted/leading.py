@@ -15,8 +15,8 @@ MUTANTS = (
     Mutant(
         "what_was_decided_is_said_again_though_it_is_there",
         "esper/tamiyo/coordinator.py",
-        "self._last_said.again(self._roster) if again else []",
-        "self._last_said.again(self._roster)",
+        "self._last_said.again(self._roster, self.barrier) if again else []",
+        "self._last_said.again(self._roster, self.barrier)",
         ("tests/test_rounds_lost.py::test_nothing_is_said_again_where_the_decisions_are_there",),
     ),
     Mutant(
@@ -138,6 +138,23 @@ MUTANTS = (
         (
             "tests/test_rounds_resumed.py"
             "::test_where_all_were_started_anew_meanwhile_a_command_takes_effect_where_they_stand",
+        ),
+    ),
+    Mutant(
+        "a_commit_to_a_group_that_was_replaced_is_said_again",
+        "esper/tamiyo/last_said.py",
+        "commit.roster_generation < generation and not roster.is_of_replicas",
+        "False",
+        ("tests/test_rounds_lost.py::test_a_new_leader_says_no_commit_again_whose_group_was_replaced",),
+    ),
+    Mutant(
+        "an_entry_that_took_the_number_of_a_lost_one_passes_for_it",
+        "esper/runtime/coordinate.py",
+        "if body != held[entry].body}",
+        "if body is None}",
+        (
+            "tests/test_coordinator_lost.py"
+            "::test_a_command_whose_number_another_has_after_a_loss_is_lost_and_the_other_is_judged",
         ),
     ),
     Mutant(

@@ -89,7 +89,7 @@ async def test_a_rank_that_resumes_leaves_out_a_command_that_redis_has_lost_and_
     named = commit(2, 8)
     named.commands.append(lost)
     named.digest = barrier_digest(named.effective_step, [lost], [])
-    said = [leads(8), proposal(1, 8), commit(1, 8), proposal(2, 8), named, proposal(3, 8), commit(3, 8)]
+    said: list[Said] = [leads(8), proposal(1, 8), commit(1, 8), proposal(2, 8), named, proposal(3, 8), commit(3, 8)]
     at = await put(run, *sealed(run, *said))
 
     with capture_logs() as told:

@@ -12,13 +12,12 @@ with collecting.loading(*collecting.OPTIONAL):
     from esper.leyline.keyring import RoleKeyring
     from esper.leyline.kinds import Role
     from esper.runtime import access, logging, process, settings
-    from esper.runtime.archive import Archive
     from esper.runtime.coordinate import Desk
     from esper.runtime.figures import MissingMetrics
     from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
     from esper.runtime.lease import Standby
     from esper.runtime.round_figures import CountedRule
-    from esper.runtime.trimming import Trimmer
+    from esper.runtime.trimming import trimmer
     from esper.runtime.upkeep import Duties, Post, kept_up
     from esper.tamiyo.coordinator import Coordinator
 
@@ -44,16 +43,13 @@ async def main(stopping: asyncio.Event) -> None:
         await wait_ready(redis_writer)
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
         coordinating.rule = counted = CountedRule(coordinating.rule)
-        post = Post("coordinator", chosen, found)
         standby = Standby(redis_writer, coordinating.windows.hash_key, chosen.lease_s)
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
         retained = [names.key(found.run_id, name) for name in ("dead", "state")]
+        logs = trimmer(chosen.archive, redis_writer, found.run_id, coordinating.decision)
         shows = [counted, MissingMetrics(coordinating.missing)]
-        logs = None
-        if chosen.archive is not None:
-            logs = Trimmer(redis_writer, found.run_id, Archive(chosen.archive), coordinating.decision)
         duties = Duties(retained=retained, surveys=True, logs=logs, shows=shows)
-        async with found.kept_current(), post.answering(redis_writer.outage):
+        async with found.kept_current(), (post := Post("coordinator", chosen, found)).answering(redis_writer.outage):
             if not await standby.until_free(stopping):
                 return
             async with kept_up(post, inboxes, refusals, duties):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 import structlog
 
@@ -108,3 +109,8 @@ class Trimmer:
             entries = [Entry(name, row[0].decode(), body_of(row[1])) for row in rows if row[1]]
             await asyncio.to_thread(self._archive.append, name, entries)
             after = rows[-1][0].decode()
+
+
+def trimmer(archive: Path | None, redis: Redis, run_id: str, read: Callable[[bytes, str], Opened]) -> Trimmer | None:
+    """None where there is no archive: then nothing is trimmed. `read` opens a decision."""
+    return None if archive is None else Trimmer(redis, run_id, Archive(archive), read)

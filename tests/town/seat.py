@@ -147,6 +147,8 @@ class Seat:
 
     def _answer(self, name: str, at: int) -> None:
         what, entry = self.logs[name].entries[at], (name, f"{at}-0")
+        if self.held.get(entry, what) is not what:  # the desk has seen its connection break, and looks first
+            self.claim_again()
         self.held[entry] = what
         match what:
             case pb.Heartbeat():

@@ -47,6 +47,12 @@ def test_a_rollback_that_did_not_get_so_far_is_carried_out_at_its_step() -> None
     assert rounds(still_to_do(orders, 9, lambda *_: False)) == [1, 2]
 
 
+def test_what_was_decided_later_and_took_effect_sooner_is_done_sooner_again() -> None:
+    orders = [order(1, 12), order(2, 30), order(3, 20)]  # the third while a process that had resumed was behind 30
+
+    assert rounds(still_to_do(orders, 9, lambda *_: False)) == [1, 3, 2]
+
+
 def test_a_boundary_carries_recalled_orders_out_beside_new_ones() -> None:
     boundary = Boundary()
     boundary.recall([order(3, 10), order(4, 30)])

@@ -12,9 +12,11 @@ def still_to_do(
 ) -> list[pb.CommitOrder]:
     """Those that took effect after the boundary of `step`, but for what a rollback undid, and that rollback itself.
 
-    `orders` in the order of their decision. `took_effect(to_step, step)` says whether the state of `to_step` was put
-    back before `step`; a rollback that did not get so far is carried out, at its step. It is asked in the same order
-    on every rank. A snapshot in memory was taken before the commands of its commit, a checkpoint after them.
+    `orders` in the order of their decision; the result in that of their steps: what was decided by a process that
+    resumed may have taken effect before what that one had yet to carry out again. `took_effect(to_step, step)` says
+    whether the state of `to_step` was put back before `step`; a rollback that did not get so far is carried out, at its
+    step. It is asked in the same order on every rank. A snapshot in memory was taken before the commands of its commit,
+    a checkpoint after them.
     """
     kept: list[pb.CommitOrder] = []
     for order in orders:
@@ -26,7 +28,7 @@ def still_to_do(
             kept = [each for each in kept if _is_before(each.commit, target)]
         else:
             kept.append(order)
-    return kept
+    return sorted(kept, key=lambda each: (each.commit.effective_step, each.commit.round))
 
 
 def rollback_of(order: pb.CommitOrder) -> int | None:

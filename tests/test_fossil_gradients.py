@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 from esper.kasmina.outputs import tensors_in
 from esper.tolaria.fossils import FossilGradients
@@ -107,6 +108,63 @@ def test_where_the_host_is_called_in_parts_a_fossils_own_backward_is_averaged() 
     assert other.told == [[1.0, 1.0, 1.0]]
 
 
+def test_a_gradient_that_one_rank_asks_for_is_not_averaged() -> None:
+    other = Other(3.0)
+    host, _ = grown(other)
+    x = torch.ones(2, requires_grad=True)
+
+    found = torch.autograd.grad(host(x).sum(), (x, host.body))  # as for a penalty, or a picture of what matters
+
+    assert other.told == []
+    assert [each.tolist() for each in found] == [[1.0, 1.0], [1.0, 1.0]]
+    assert host.fossil.grad is None
+
+
+def test_a_backward_that_writes_to_some_parameters_is_averaged() -> None:
+    other = Other(3.0)
+    host, _ = grown(other)
+
+    torch.autograd.backward(host(torch.ones(2)).sum(), inputs=[host.body])
+
+    assert other.told == [[0.0, 0.0, 0.0]]
+
+
+class Recomputed(Grown):
+    """One all of whose parameters are written to by a backward within the backward."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = checkpoint(super().forward, x, use_reentrant=True)
+        return y
+
+
+def test_a_host_that_is_wholly_recomputed_is_averaged() -> None:
+    other, host = Other(3.0), Recomputed()
+    FossilGradients(other.mean, host, tensors_in).adopt([host.fossil])
+
+    host(torch.ones(2, requires_grad=True)).sum().backward()
+
+    assert other.told == [[1.0, 1.0, 1.0]]
+
+
+class Always(Grown):
+    """One that leaves nothing out: a choice by what a batch holds breaks a compiled graph."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.body + self.fossil
+
+
+def test_a_compiled_host_is_averaged_also_behind_a_forward_that_was_not() -> None:
+    other, host = Other(3.0), Always()
+    FossilGradients(other.mean, host, tensors_in).adopt([host.fossil])
+    compiled = torch.compile(host, backend="eager")
+
+    compiled(torch.ones(2)).sum().backward()
+    host(torch.ones(2))  # as for a figure that needs no backward
+    compiled(torch.ones(2)).sum().backward()
+
+    assert len(other.told) == 2
+
+
 def test_copies_of_the_host_average_nothing() -> None:
     other = Other(3.0)
     host, _ = grown(other)
@@ -132,17 +190,23 @@ def process_group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.mark.usefixtures("process_group")
-def test_what_accumulates_below_no_sync_is_averaged_with_the_last_of_it() -> None:
-    other, host = Other(3.0), Grown()
+def grown_in_ddp(other: Other) -> tuple[DistributedDataParallel, Grown]:
+    """DDP knows of the body alone."""
+    host = Grown()
     fossil = host.fossil
-    del host.fossil  # DDP is to know of the body alone
+    del host.fossil
     host.fossil = torch.zeros(2)  # type: ignore[assignment]
     model = DistributedDataParallel(host)
     del host.fossil
     host.fossil = fossil
-    fossils = FossilGradients(other.mean, host, tensors_in)
-    fossils.adopt([fossil])
+    FossilGradients(other.mean, host, tensors_in).adopt([fossil])
+    return model, host
+
+
+@pytest.mark.usefixtures("process_group")
+def test_what_accumulates_below_no_sync_is_averaged_with_the_last_of_it() -> None:
+    other = Other(3.0)
+    model, host = grown_in_ddp(other)
 
     with model.no_sync():
         model(torch.ones(2)).sum().backward()
@@ -150,8 +214,19 @@ def test_what_accumulates_below_no_sync_is_averaged_with_the_last_of_it() -> Non
     model(torch.ones(2)).sum().backward()
 
     assert other.told == [[2.0, 2.0, 1.0]]
-    assert fossil.grad is not None
-    assert fossil.grad.tolist() == [2.5, 2.5]
+    assert host.fossil.grad is not None
+    assert host.fossil.grad.tolist() == [2.5, 2.5]
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_backward_beside_ddp_is_left_to_the_rank_that_runs_it() -> None:
+    other = Other(3.0)
+    model, host = grown_in_ddp(other)
+    model(torch.ones(2)).sum().backward()
+
+    host(torch.ones(2)).sum().backward()
+
+    assert len(other.told) == 1
 
 
 @pytest.mark.usefixtures("process_group")

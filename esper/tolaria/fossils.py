@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
 Reduce = Callable[[Tensor], Tensor]
@@ -26,7 +27,8 @@ class FossilGradients:
     `reduce` returns the mean of a flat tensor over ranks; None: there is one rank. One call per backward, queued to
     run when the engine has finished, so that clipping and the optimizer see the same gradients on every rank. Which
     backward that is must not hang on what a batch went through, as a fossil's site may be left out on one rank: it is
-    each one of an output of `host`. Below DDP's no_sync() it is none, as DDP's own.
+    each one of an output of `host`. None is where DDP reduces none, as one rank may run it alone: below no_sync(), of
+    a forward beside DDP, in torch.autograd.grad().
     """
 
     def __init__(self, reduce: Reduce | None, host: nn.Module | None = None, tensors_in: TensorsIn = _nothing) -> None:
@@ -35,7 +37,8 @@ class FossilGradients:
         self._parameters: list[nn.Parameter] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._queued: set[int] = set()  # backward passes, by the engine's number: one that raised never runs its call
-        self._is_called = False  # the host's forward is, with gradients
+        self.is_seen = False  # by the hook on the host: its newest forward with gradients; no compiled one is
+        self._is_below_ddp = False  # or was once
         self._around: Callable[[], nn.Module | None] = lambda: None  # the DDP of the newest forward
         self._known: set[int] = set()  # parameters of that
 
@@ -58,30 +61,33 @@ class FossilGradients:
         """Forget every fossil: the run has ended, or rolled back to before them."""
         for hook in self._hooks:
             hook.remove()
-        self._parameters, self._hooks, self._is_called = [], [], False
+        self._parameters, self._hooks, self.is_seen = [], [], False
 
     def on_forward(self, output: object) -> None:
         """Of the host; its backward is averaged if DDP reduces it too."""
-        self._is_called = True
         wrapped = DistributedDataParallel._active_ddp_module
-        if wrapped is not self._around():
+        if wrapped is not None and wrapped is not self._around():
             self._look_at(wrapped)
-        if wrapped is not None and not wrapped.require_backward_grad_sync:
+        if self._is_below_ddp and (wrapped is None or not wrapped.require_backward_grad_sync):
             return
         for tensor in self._tensors_in(output):
             if tensor.grad_fn is not None:
                 tensor.register_hook(self._on_output)  # type: ignore[no-untyped-call]
 
-    def _look_at(self, wrapped: DistributedDataParallel | None) -> None:
+    def _look_at(self, wrapped: DistributedDataParallel) -> None:
         """One that the model was wrapped in anew reduces the fossils of before by itself."""
-        self._around = (lambda: None) if wrapped is None else weakref.ref(wrapped)
-        self._known = set() if wrapped is None else {id(each) for each in wrapped._module_parameters}
+        self._is_below_ddp, self._around = True, weakref.ref(wrapped)
+        self._known = {id(each) for each in wrapped._module_parameters}
 
     def _on_output(self, _gradient: Tensor) -> None:
-        self._queue()
+        assert self._host is not None  # it is an output of it
+        # Of a backward without `inputs` it is known at once, also where all is recomputed in nested ones.
+        is_whole = torch.autograd._is_checkpoint_valid()  # type: ignore[no-untyped-call]
+        if is_whole or any(map(_is_written, self._host.parameters())):
+            self._queue()
 
     def _on_gradient(self, _parameter: Tensor) -> None:
-        if not self._is_called:
+        if not self.is_seen:
             self._queue()
 
     def _queue(self) -> None:
@@ -95,6 +101,16 @@ class FossilGradients:
         parameters = [each for each in self._parameters if id(each) not in self._known]
         if parameters and self._reduce is not None:
             _unflatten(self._reduce(_flatten(parameters)), parameters)
+
+
+def _is_written(parameter: nn.Parameter) -> bool:
+    """Whether the backward under way adds to this one's gradient."""
+    if not parameter.requires_grad:
+        return False
+    try:
+        return bool(torch._C._will_engine_execute_node(get_gradient_edge(parameter).node))
+    except RuntimeError:  # torch.autograd.grad() was asked for its gradient
+        return False
 
 
 def _flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -126,5 +142,8 @@ class AtOutput:
         return AtOutput, (None,)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        if self.fossils is not None and not torch.compiler.is_compiling() and torch.is_grad_enabled():
+        if self.fossils is None or not torch.is_grad_enabled():
+            return
+        self.fossils.is_seen = not torch.compiler.is_compiling()
+        if not torch.compiler.is_compiling():
             self.fossils.on_forward(output)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
 
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
@@ -231,6 +232,20 @@ def test_a_pruned_head_learns_nothing_in_any_kind_of_attention(options: dict[str
         rows = p.grad.movedim(dim, 0)
         heads = rows.reshape(-1, 4, 2, rows[0].numel())
         assert not heads[:, 1].any() and heads[:, 0].any(), name
+
+
+def test_a_weight_that_is_normed_since_is_not_computed_once_more() -> None:
+    layer = nn.Linear(4, 3)
+    pruning = Pruning(nn.Sequential(layer), KasminaCheckpointPruningConfig(importance_every=0))
+    assert pruning.apply(response(mask("0.weight", [1], 3)), 1).status == APPLIED
+    spectral_norm(layer, n_power_iterations=1)
+    vectors = {name: each.clone() for name, each in layer.named_buffers()}  # each look at the weight moves them
+
+    with torch.no_grad():
+        layer.parametrizations.weight.original.add_(torch.eye(3, 4))
+    pruning.masks.hold()
+
+    assert all(torch.equal(each, vectors[name]) for name, each in layer.named_buffers())
 
 
 @pytest.mark.parametrize("moved", ["assigned", "cast"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -87,9 +86,9 @@ class Gate:
 
     def fits(self) -> bool:
         """Whether the module's parameters are these, where they were: a script may assign others, or move them."""
-        live = [attrgetter(part.name)(self._unit.module) for part, _ in self._masks]
+        live = [_parameter_at(self._unit.module, part.name) for part, _ in self._masks]
         return all(
-            (each is p and p.device == mask.device) or not isinstance(each, nn.Parameter)  # as if parametrized since
+            each is None or (each is p and p.device == mask.device)
             for each, p, (_, mask) in zip(live, self._parameters, self._masks, strict=True)
         )
 
@@ -135,3 +134,9 @@ class Gate:
         else:
             self._hook = HeadGate(unit.parts[0].spread(kept).to(device))
         return unit.module.register_forward_pre_hook(self._hook)
+
+
+def _parameter_at(module: nn.Module, name: str) -> nn.Parameter | None:
+    """None where there is none any more, as of a weight that was parametrized since: to read it would compute it."""
+    path, _, leaf = name.rpartition(".")
+    return module.get_submodule(path)._parameters.get(leaf)

@@ -242,7 +242,7 @@ def test_a_weight_that_is_normed_since_is_not_computed_once_more() -> None:
     vectors = {name: each.clone() for name, each in layer.named_buffers()}  # each look at the weight moves them
 
     with torch.no_grad():
-        layer.parametrizations.weight.original.add_(torch.eye(3, 4))
+        layer.get_parameter("parametrizations.weight.original").add_(torch.eye(3, 4))
     pruning.masks.hold()
 
     assert all(torch.equal(each, vectors[name]) for name, each in layer.named_buffers())

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from esper.cli.main import app
 from esper.leyline import contracts as pb
+from esper.leyline.digest import barrier_digest
 from esper.leyline.kinds import Role
 from esper.runtime.logbook import opened
 from esper.runtime.retrace import NotReplayableError, plans
@@ -154,6 +155,62 @@ def test_what_was_to_be_carried_out_again_behind_the_end_is_left_out_unless_it_w
     assert [rounds(plan) for plan in planned(writer)] == [[(1, 10), (2, 41)][:num_done]] * 2
 
 
+BACK = pb.AdaptationCommand(
+    version=1,
+    command_id="back",
+    command_type=pb.CommandType.COMMAND_ROLLBACK,
+    priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
+    rollback_command=pb.RollbackCommand(target_step=10, reason="it was better there"),
+)
+
+
+def decide_all(writer: Writer, number: int, step: int, *commands: pb.CommittedCommand, snapshot: bool = False) -> None:
+    proposal = pb.BarrierProposal(version=1, round=number, roster_generation=1, roster=["worker-0", "worker-1"])
+    decided = pb.BarrierCommit(
+        version=1,
+        round=number,
+        roster_generation=1,
+        effective_step=step,
+        commands=commands,
+        snapshot=snapshot,
+        digest=barrier_digest(step, commands, []),
+    )
+    for message in (proposal, decided):
+        writer.say("decisions", Role.COORDINATOR, "coordinator", message)
+
+
+def go_back(writer: Writer, number: int, step: int) -> None:
+    entry = writer.say("commands", Role.CONTROLLER, "controller", BACK)
+    digest = sha256(entry.sealed).digest()
+    ref = pb.CommittedCommand(
+        stream="commands", entry_id=entry.entry_id, command_id="back", envelope_digest=digest, snapshot_step=10
+    )
+    decide_all(writer, number, step, ref)
+
+
+def of_two_lives(*goes_back: int) -> Writer:
+    """Step 10, of which there is a snapshot, is gone back to at these; the second process resumes from step 20."""
+    writer = Writer()
+    both(writer, 1, began=began())
+    decide_all(writer, 1, 10, snapshot=True)
+    for number, step in enumerate(goes_back, 2):
+        if step > 20:
+            both(writer, 2, began=began(first_step=20, resumed=True, decisions_after=newest_decision(writer)))
+        go_back(writer, number, step)
+    both(writer, 1 if goes_back[-1] <= 20 else 2, ended=ended())
+    return writer
+
+
+def test_a_snapshot_is_taken_where_its_own_process_goes_back_to_it() -> None:
+    [made, _] = planned(of_two_lives(15))
+
+    assert [order.commit.snapshot for order in made.orders] == [True, False]
+
+
+def test_a_snapshot_is_not_taken_where_its_process_had_died_when_a_checkpoint_of_its_step_was_gone_back_to() -> None:
+    assert [rounds(plan) for plan in planned(of_two_lives(25))] == [[(2, 25)]] * 2
+
+
 def without_beginnings() -> Writer:
     writer = Writer()
     decide(writer, 1, 10)
@@ -205,6 +262,7 @@ def of_replicas() -> Writer:
         (resumed_first(), "older than this log"),
         (parted(), "did not carry out the same"),
         (of_three(2), "worker-0 carried out 3 orders, and its log tells of 2: Redis has lost part"),
+        (of_two_lives(15, 25), "a snapshot of step 10 was gone back to, and later a checkpoint of it"),
         (of_replicas(), "north, south were no process group"),
     ],
 )

@@ -110,6 +110,7 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
     _refuse_taught_again(lives, timeline)
     verdicts = _verdicts(story, worker, timeline)
     taught = _taught(timeline, verdicts)
+    timeline = _as_held(lives, timeline)
     orders = [kept for order in timeline if (kept := _without_pauses(order, taught)) is not None]
     return pb.ReplayPlan(
         run_id=story.run_id,
@@ -164,6 +165,40 @@ def _refuse_another(ended: pb.RunEnded, timeline: Sequence[pb.CommitOrder], work
         told = f"{worker} carried out {ended.num_orders} orders, and its log tells of {len(timeline)}"
         others = " others" if ended.num_orders == len(timeline) else ""
         raise NotReplayableError(f"{told}{others}: Redis has lost part of the run's history")
+
+
+def _as_held(lives: Sequence[Life], timeline: Sequence[pb.CommitOrder]) -> list[pb.CommitOrder]:
+    """Without snapshots whose step was gone back to once their process had died: by a checkpoint, then.
+
+    A snapshot is of the state before the orders of its step, a checkpoint of that behind them, and one that is in
+    memory goes first.
+    """
+    targets = {(_holder(lives, order), target) for order in timeline for target in _gone_back_to(order)}
+    dropped = set()
+    for order in timeline:
+        step, holder = order.commit.effective_step, _holder(lives, order)
+        if order.commit.snapshot and any(target == step and by != holder for by, target in targets):
+            if (holder, step) in targets:
+                raise NotReplayableError(f"a snapshot of step {step} was gone back to, and later a checkpoint of it")
+            dropped.add(order.commit.round)
+    return [_without_snapshot(order) if order.commit.round in dropped else order for order in timeline]
+
+
+def _holder(lives: Sequence[Life], order: pb.CommitOrder) -> int:
+    """Which process carried it out on the way to the end, counted from the first."""
+    began = [life.began for life in lives]
+    return max(at for at, each in enumerate(began) if not each.resumed or not _is_behind(order, each))
+
+
+def _gone_back_to(order: pb.CommitOrder) -> list[int]:
+    return [each.ref.snapshot_step for each in order.commands if each.adaptation.HasField("rollback_command")]
+
+
+def _without_snapshot(order: pb.CommitOrder) -> pb.CommitOrder:
+    made = pb.CommitOrder()
+    made.CopyFrom(order)
+    made.commit.snapshot = False
+    return made
 
 
 def _taught(orders: Iterable[pb.CommitOrder], verdicts: Mapping[str, pb.CommandReceipt]) -> set[int]:

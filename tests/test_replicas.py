@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from esper.bus.delivery import Delivery
@@ -10,6 +12,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.runtime.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
+from esper.tamiyo.ghosts import Ghosts
 from esper.tamiyo.outcome import Outcome
 from esper.tolaria.boundary import Boundary
 from tests.rounds import germinate, heartbeat, opened, rollback, state, train, vote
@@ -116,6 +119,30 @@ def test_one_that_trains_on_though_it_was_evicted_is_told_again() -> None:
     with pytest.raises(EvictedError):
         Orders(worker="worker-1", incarnation=11).on_abort(told[0][1], Delivery("decisions", "", "1-0", b"", 1, ""))
     assert [each.worker for each in coordinator._roster._members.values()] == ["worker-0"]
+
+
+def test_one_that_cannot_read_its_eviction_is_told_less_and_less_often() -> None:
+    """As one without the newest key: each time is a round, and one that leads anew reads the newest 512 decisions."""
+    coordinator = replicas(0, 1)
+    coordinator.on_heartbeat(replica(0), 6 * S)
+    coordinator.tick(6 * S)
+    told = []
+    for at_s in range(7, 3_600):
+        for number in (0, 1):
+            coordinator.on_heartbeat(replica(number), at_s * S)
+        told += [at_s for each in coordinator.tick(at_s * S).decisions if isinstance(each, pb.BarrierAbort)]
+
+    assert told[:5] == [12, 22, 42, 82, 162] and len(told) < 14
+    assert {after - before for before, after in pairwise(told[-4:])} == {600}
+
+
+def test_one_that_lingers_while_no_round_can_be_opened_is_named_once_by_the_next() -> None:
+    ghosts = Ghosts()
+    for at_s in range(100):
+        ghosts.hear(replica(1), at_s * S)
+
+    assert [(each.worker, each.incarnation) for each in ghosts.due()] == [("worker-1", 11)]
+    assert ghosts.due() == []
 
 
 def test_the_evicted_process_is_heard_no_more_and_the_one_after_it_joins() -> None:

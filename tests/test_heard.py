@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.runtime.heard import GONE_MS, Heard, complete
+from esper.runtime.heard import AWAY_MS, GONE_MS, Heard, complete
 from tests.rounds import header, heartbeat
 
 HOUR_NS = 3_600_000_000_000
@@ -63,6 +63,16 @@ def test_a_replica_that_has_said_its_last_words_is_waited_for_no_more() -> None:
 def test_a_replica_is_gone_once_it_is_silent_for_ten_seconds_that_others_are_not() -> None:
     late = heard(replica(0, 1), replica(1, 1), replica(0, 1 + GONE_MS))
     gone = heard(replica(0, 1), replica(1, 1), replica(0, 2 + GONE_MS))
+
+    assert set(late.present) == {"worker-0", "worker-1"}
+    assert set(gone.present) == {"worker-0"}
+
+
+def test_a_replica_that_said_that_it_compiles_is_gone_after_four_times_as_long() -> None:
+    compiling = heartbeat(1, world_size=1)
+    compiling.busy = pb.BusyWith.BUSY_COMPILE
+    late = heard(replica(0, 1), said(compiling, 1), replica(0, 1 + AWAY_MS))
+    gone = heard(replica(0, 1), said(compiling, 1), replica(0, 2 + AWAY_MS))
 
     assert set(late.present) == {"worker-0", "worker-1"}
     assert set(gone.present) == {"worker-0"}

@@ -13,8 +13,10 @@ from esper.leyline.seal import Opened
 
 Workers: TypeAlias = Mapping[str, pb.Heartbeat]
 
-GONE_MS = 10_000
-"""A replica of which nothing was heard for so long while others were: a run gives one up after half of that."""
+GONE_MS, AWAY_MS = 10_000, 40_000
+"""A replica of which nothing was heard for so long while others were, in a compilation or the like for the longer one:
+a run gives one up after half of that."""
+AT_BOUNDARY = {pb.BusyWith.BUSY_NONE, pb.BusyWith.BUSY_PAUSED}
 
 
 @dataclass
@@ -46,7 +48,9 @@ class Heard:
         return same if size > 1 else {name: same[name] for name in same if not self._is_gone(name, now_ms)} or same
 
     def _is_gone(self, name: str, now_ms: int) -> bool:
-        return self.beats[name].HasField("report") or now_ms - self._at_ms[name] > GONE_MS
+        beat = self.beats[name]
+        most_ms = GONE_MS if beat.busy in AT_BOUNDARY else AWAY_MS
+        return beat.HasField("report") or now_ms - self._at_ms[name] > most_ms
 
 
 def complete(workers: Workers) -> bool:

@@ -13,6 +13,7 @@ from esper.bus import connect
 from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed, nameless
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.passwords import write
+from esper.doctor.users import whoami
 from esper.errors import BusError, SettingError
 from tests.bus_kit import own_server
 
@@ -93,6 +94,29 @@ async def test_a_file_that_is_away_leaves_who_has_read_it_with_what_it_said(door
 
         assert await answered(redis) == USER
     assert completed(door.url, door.environment) == door.url.replace("unix://", f"unix://{USER}:first@")
+
+
+async def test_a_client_that_is_made_while_the_file_is_away_knows_what_it_said(door: Door) -> None:
+    """As of a Cluster's node that is found later."""
+    door.hand_out("first")
+    await door.let_in("first")
+    url = completed(door.url, door.environment)
+    async with connect.writer(url) as redis:
+        await answered(redis)
+    door.file.unlink()
+
+    async with connect.writer(url) as later:
+        assert await answered(later) == USER
+
+
+async def test_who_may_not_ask_the_server_who_it_is_knows_it_by_its_file(door: Door) -> None:
+    door.hand_out("first")
+    await door.let_in("first")
+    async with connect.writer(door.url) as redis:
+        await redis.execute_command("ACL", "SETUSER", USER, "-acl")
+
+    async with connect.writer(completed(door.url, door.environment)) as redis:
+        assert await whoami(redis) == USER
 
 
 def test_a_file_that_says_something_else_is_one_line(door: Door) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 from weakref import WeakValueDictionary
 
 from redis.asyncio.cluster import ClusterNode, RedisCluster
@@ -89,7 +89,13 @@ def named(url: str) -> tuple[str, dict[str, Any]]:
     if not files:
         return url, {}
     rest = urlencode([(name, value) for name, value in asked if name != OF_A_FILE], safe="/")
-    return f"{place}{mark if rest else ''}{rest}", {"credential_provider": Named(files[0])}
+    return f"{place}{mark if rest else ''}{rest}", {"credential_provider": named_by(files[0])}
+
+
+def user_named(url: str) -> str | None:
+    """Who connects, by the URL or the file that it names; None: nobody is named."""
+    provider = named(url)[1].get("credential_provider")
+    return urlsplit(url).username if provider is None else provider.get_credentials()[0]
 
 
 class Named(CredentialProvider):
@@ -101,6 +107,12 @@ class Named(CredentialProvider):
     def get_credentials(self) -> tuple[str, str]:
         told = self._held()
         return told[USERNAME], told[PASSWORD]
+
+
+@cache
+def named_by(path: str) -> Named:
+    """One for all clients of the process: those that are made while the file is away know what it said, too."""
+    return Named(path)
 
 
 def kept_alive(url: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from esper.bus import connect
 from esper.bus.connect import Redis
@@ -20,9 +19,9 @@ ASKED = ("ACL", "GETUSER", DEFAULT)
 
 
 async def whoami(redis: Redis) -> str | None:
-    """The user that we are to the server: by the URL where it does not tell, as those of `esper acl` may not ask."""
+    """The user that we are to the server: as we came where it does not tell, as those of `esper acl` may not ask."""
     reply: bytes | None = await told(redis, "ACL", "WHOAMI")
-    return urlsplit(redis.url).username if reply is None else reply.decode()
+    return connect.user_named(redis.url) if reply is None else reply.decode()
 
 
 async def has_named_users(redis: Redis, user: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 from typer.testing import CliRunner
 
@@ -43,6 +44,15 @@ async def test_each_worker_and_each_seed_has_a_line(run: ScriptedRun) -> None:
     assert lines[1].startswith("worker-0  rank 0/2  region-0  step 300  epoch 3  loss 0.5")
     assert lines[2] == "  s0 at head (lora)  BLENDING  alpha 0.25"
     assert lines[3].startswith("worker-1  rank 1/2")
+
+
+async def test_a_replica_that_trains_alone_is_one_worker(run: ScriptedRun) -> None:
+    alone = pb.Heartbeat(version=1, worker="worker-0", world_size=1, step=300, time_ns=time.time_ns())
+    await run.say("heartbeats", Role.WORKER, "worker-0", alone)
+
+    _, out, _ = await shown(run.name)
+
+    assert out.splitlines()[0] == f"run {run.run_id}: 1 worker heard of"
 
 
 async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:

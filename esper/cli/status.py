@@ -35,6 +35,7 @@ async def _status(run: str | None, as_json: bool) -> None:
     from esper.cli import format as form
     from esper.client import Controller
     from esper.runtime.heard import complete, world_size
+    from esper.view.wording import counted
 
     async with Controller.connect(run, name="status") as controller:
         workers = await controller.status()
@@ -45,8 +46,9 @@ async def _status(run: str | None, as_json: bool) -> None:
         beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
         print(notation.dumps({"run": controller.run_id, "workers": beats, "culled": why}))
         return
-    missing = "" if complete(workers) or not workers else f" of {world_size(workers)}"
-    print(f"run {controller.run_id}: {len(workers)}{missing} workers heard of")
+    known = complete(workers) or not workers
+    heard = counted(len(workers), "worker") if known else f"{len(workers)} of {world_size(workers)} workers"
+    print(f"run {controller.run_id}: {heard} heard of")
     for _, beat in sorted(workers.items()):
         print(form.heartbeat_line(beat, time.time_ns()))
         for state in beat.seeds:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 from torch.utils.checkpoint import checkpoint
 
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
@@ -246,6 +246,18 @@ def test_a_weight_that_is_normed_since_is_not_computed_once_more() -> None:
     pruning.masks.hold()
 
     assert all(torch.equal(each, vectors[name]) for name, each in layer.named_buffers())
+
+
+def test_beside_a_weight_that_is_normed_since_others_are_held() -> None:
+    first, second = nn.Linear(4, 3), nn.Linear(3, 2)
+    pruning = Pruning(nn.Sequential(first, second), KasminaCheckpointPruningConfig(importance_every=0))
+    assert pruning.apply(response(mask("0.weight", [1], 3), mask("1.weight", [0], 2)), 1).status == APPLIED
+    weight_norm(first)
+    second.weight = nn.Parameter(torch.ones(2, 3))
+
+    pruning.masks.hold()
+
+    assert second.weight.tolist() == [[0.0] * 3, [1.0] * 3]
 
 
 @pytest.mark.parametrize("moved", ["assigned", "cast"])

@@ -76,8 +76,9 @@ class Gate:
 
     def __init__(self, unit: Unit, kept: Tensor) -> None:
         self._unit = unit
-        self._parameters = [p for _, p in unit.tensors()]
         self._masks = [(part, part.broadcast(kept, p.ndim).to(p.device)) for part, p in unit.tensors()]
+        both = zip(unit.tensors(), self._masks, strict=True)
+        self._placed = [(part.name, p, mask.device) for (part, p), (_, mask) in both]
         self._handles = [self._register(kept)]
         if unit.mask_type == WEIGHT:
             self._handles += [
@@ -85,16 +86,20 @@ class Gate:
             ]
 
     def fits(self) -> bool:
-        """Whether the module's parameters are these, where they were: a script may assign others, or move them."""
-        live = [_parameter_at(self._unit.module, part.name) for part, _ in self._masks]
-        return all(
-            each is None or (each is p and p.device == mask.device)
-            for each, p, (_, mask) in zip(live, self._parameters, self._masks, strict=True)
-        )
+        """Whether the module's parameters are these, where they were: a script may assign others, or move them.
+
+        Each step asks. A weight that was parametrized since is none any more, and to read it would compute it.
+        """
+        module = self._unit.module
+        for name, p, device in self._placed:
+            each = module._parameters.get(name) if "." not in name else _parameter_below(module, name)
+            if each is not None and (each is not p or p.device != device):
+                return False
+        return True
 
     def factors(self) -> list[tuple[nn.Parameter, Tensor]]:
         """Every parameter of the unit with 1 where it is kept and 0 where it is pruned, ready to be multiplied."""
-        return [(p, mask.to(p.dtype)) for (_, p), (_, mask) in zip(self._unit.tensors(), self._masks, strict=True)]
+        return [(p, mask.to(p.dtype)) for (_, p, _), (_, mask) in zip(self._placed, self._masks, strict=True)]
 
     def write(self, kept: Tensor) -> None:
         """Another mask, in place."""
@@ -136,7 +141,6 @@ class Gate:
         return unit.module.register_forward_pre_hook(self._hook)
 
 
-def _parameter_at(module: nn.Module, name: str) -> nn.Parameter | None:
-    """None where there is none any more, as of a weight that was parametrized since: to read it would compute it."""
+def _parameter_below(module: nn.Module, name: str) -> nn.Parameter | None:
     path, _, leaf = name.rpartition(".")
     return module.get_submodule(path)._parameters.get(leaf)

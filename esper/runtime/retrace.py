@@ -164,7 +164,8 @@ def _refuse_another(ended: pb.RunEnded, timeline: Sequence[pb.CommitOrder], work
     if ended.orders_digest and digest != ended.orders_digest:
         told = f"{worker} carried out {ended.num_orders} orders, and its log tells of {len(timeline)}"
         others = " others" if ended.num_orders == len(timeline) else ""
-        raise NotReplayableError(f"{told}{others}: Redis has lost part of the run's history")
+        why = "Redis has lost part of the run's history, or this rank refused some as the clock was set"
+        raise NotReplayableError(f"{told}{others}: {why}")
 
 
 def _as_held(lives: Sequence[Life], timeline: Sequence[pb.CommitOrder]) -> list[pb.CommitOrder]:

@@ -24,7 +24,7 @@ LoggedRun = Annotated[
         metavar="RUN", help="Name or id of a run, live or kept below --runs-dir; or an exported file; else ESPER_RUN."
     ),
 ]
-Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on: {EXPECTED}.")]
+Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on, or behind an entry: {EXPECTED}.")]
 Until = Annotated[str, typer.Option(metavar="WHEN", help="Up to there, that included.")]
 
 RUNS = Path("runs")

@@ -34,7 +34,7 @@ class ToldToEndError(EsperError):
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """One run, and a controller's scripts that are played in it one after the other."""
+    """One run, and a controller's scripts that are played in it, each begun when its time has come."""
 
     fleet: Fleet
     crew: Crew

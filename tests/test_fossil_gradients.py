@@ -120,6 +120,21 @@ def test_a_gradient_that_one_rank_asks_for_is_not_averaged() -> None:
     assert host.fossil.grad is None
 
 
+def test_a_gradient_that_a_transform_makes_is_not_averaged() -> None:
+    other = Other(3.0)
+    host, _ = grown(other)
+    given = {name: each.detach() for name, each in host.named_parameters()}
+
+    def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        y: torch.Tensor = torch.func.functional_call(host, parameters, (torch.ones(2),))
+        return y.sum()
+
+    found = torch.func.grad(loss)(given)
+
+    assert other.told == []
+    assert found["body"].tolist() == [1.0, 1.0]
+
+
 def test_a_backward_that_writes_to_some_parameters_is_averaged() -> None:
     other = Other(3.0)
     host, _ = grown(other)

@@ -68,7 +68,10 @@ class FossilGradients:
         wrapped = DistributedDataParallel._active_ddp_module
         if wrapped is not None and wrapped is not self._around():
             self._look_at(wrapped)
-        if self._is_below_ddp and (wrapped is None or not wrapped.require_backward_grad_sync):
+        if self._is_below_ddp and wrapped is None:
+            return
+        self.is_seen = True
+        if wrapped is not None and not wrapped.require_backward_grad_sync:
             return
         for tensor in self._tensors_in(output):
             if tensor.grad_fn is not None:
@@ -144,6 +147,7 @@ class AtOutput:
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         if self.fossils is None or not torch.is_grad_enabled():
             return
-        self.fossils.is_seen = not torch.compiler.is_compiling()
-        if not torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
+            self.fossils.is_seen = False
+        elif not torch._C._are_functorch_transforms_active():  # no backward below one writes to a parameter
             self.fossils.on_forward(output)

@@ -323,3 +323,28 @@ def test_the_executors_kernels_keep_the_seeds_contract() -> None:
     assert kernel.get_memory_size() == 4 * (2 * 8 + 6 * 2)
     assert kernels.evict_kernel(kernel_id)
     assert not kernels.evict_kernel(kernel_id)
+
+
+class Unshaped(nn.Module):
+    """A seed's module whose layer has no shape before its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LazyLinear(8)
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        y: Tensor = self.layer(h)
+        return y
+
+
+def test_a_blueprint_of_a_lazy_layer_fails_its_gate_and_training_goes_on() -> None:
+    lazy = Blueprint("lazy", (), lambda *_: Unshaped(), "lazy")
+    bench = Bench(blueprints={**BLUEPRINTS, "lazy": lazy})
+    bench.train(1)
+    command = pb.SeedCommand(seed_id="s0", operation=Op.SEED_OP_GERMINATE, site="body", blueprint_id="lazy")
+
+    outcome = bench.executor.apply(command, 2, 0)
+
+    assert outcome.status == FAILED
+    assert outcome.reason == Reason.REASON_GATE_FAILED
+    assert "layer.weight is of a lazy layer" in outcome.detail

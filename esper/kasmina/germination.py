@@ -11,6 +11,7 @@ from zlib import crc32
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from esper.errors import RefusedError
 from esper.kasmina.evidence import Generators, Value, Witness
@@ -105,6 +106,8 @@ def _built(
         module = guarded(build)
     if isinstance(module, BlueprintFault):
         return None, Findings(FAULTY, fault=module.detail)
+    if unshaped := [name for name, each in module.named_parameters() if is_lazy(each)]:
+        return None, Findings(FAULTY, fault=f"{unshaped[0]} is of a lazy layer; expected one that is given its sizes")
     module = _placed(module, shape.device, seed_dtype(slot, shape))
     slot.watched.look()
     return module, _probed(module, shape, GradientIsolationMonitor(module, slot.watched))

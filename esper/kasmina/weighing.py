@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from esper.kasmina.guarded import BlueprintFault, guarded
@@ -31,4 +32,6 @@ def weighed(build: Callable[[], nn.Module], dtype: torch.dtype) -> int:
     """Bytes that its parameters would take; 0 where it can't be built on the meta device, and G0 weighs it."""
     with torch.device("meta"), Unfilled():
         made = guarded(build)
-    return 0 if isinstance(made, BlueprintFault) else sum(p.numel() for p in made.parameters()) * dtype.itemsize
+    if isinstance(made, BlueprintFault):
+        return 0
+    return sum(p.numel() for p in made.parameters() if not is_lazy(p)) * dtype.itemsize

@@ -70,6 +70,8 @@ class Script:
         if self.scaler is not None and other.scaler is not None:
             other.scaler.load_state_dict(copy.deepcopy(self.scaler.state_dict()))
         other.wrap(group, init_sync=False)
+        if isinstance(self.model, DistributedDataParallel) and isinstance(other.model, DistributedDataParallel):
+            other.model.require_forward_param_sync = self.model.require_forward_param_sync  # of the next forward
         with torch.no_grad():
             for mine, its in zip(self.host.buffers(), other.host.buffers(), strict=True):
                 its.copy_(mine)  # wrapping gave it those of rank 0

@@ -17,6 +17,21 @@ from tests.session_kit import Command
 from tests.site_kit import OPEN
 
 
+def varied(dice: Random) -> KasminaConfig:
+    """Gates that let all through, and what else decides how a seed lives."""
+    return replace(
+        OPEN,
+        window=dice.choice([2, 4]),
+        blend_steps=dice.choice([0, 2, 5]),
+        read_every=dice.choice([2, 4, 8]),
+        walk_every=dice.choice([1, 5, 50]),
+        seeds_per_site=dice.choice([1, 1, 2]),
+        embargo_epochs=dice.choice([0, 1]),
+        alpha_feedback=dice.random() < 0.7,
+        gradient_clip_adaptive=dice.random() < 0.7,
+    )
+
+
 @dataclass(frozen=True)
 class Plan:
     """Of one life."""
@@ -39,18 +54,7 @@ class Plan:
     def draw(cls, seed: int) -> Plan:
         dice = Random(seed)
         kind = dice.choice([*KINDS])
-        settings = replace(
-            OPEN,
-            window=dice.choice([2, 4]),
-            blend_steps=dice.choice([0, 2, 5]),
-            read_every=dice.choice([2, 4, 8]),
-            walk_every=dice.choice([1, 5, 50]),
-            seeds_per_site=dice.choice([1, 1, 2]),
-            embargo_epochs=dice.choice([0, 1]),
-            alpha_feedback=dice.random() < 0.7,
-            gradient_clip_adaptive=dice.random() < 0.7,
-            cache_size_mb=dice.choice([1, 64]),
-        )
+        settings = replace(varied(dice), cache_size_mb=dice.choice([1, 64]))
         blueprints = tuple(dice.sample([*ALL], dice.choice([2, 5, len(ALL)])))
         lenient, checkpoints = dice.random() < 0.75, dice.choice([0, 0, 0, 7])
         manner, num_steps = Manner.draw(dice), dice.randint(12, 36)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -11,8 +11,7 @@ from esper.kasmina.config import KasminaConfig
 from tests.garden.hosts import KINDS
 from tests.garden.loops import OPTIMIZERS
 from tests.garden.odd import ALL
-from tests.garden.plan import Act
-from tests.site_kit import OPEN
+from tests.garden.plan import Act, varied
 
 WORLD_SIZE = 2
 EVENTS = ("raises", "backward raises", "backward raises late", "not finite", "forgets", "skips")
@@ -104,17 +103,7 @@ class Plan:
     def draw(cls, seed: int) -> Plan:
         dice = Random(seed)
         kind, manner = dice.choice([*KINDS]), Manner.draw(dice)
-        settings = replace(
-            OPEN,
-            window=dice.choice([2, 4]),
-            blend_steps=dice.choice([0, 2, 5]),
-            read_every=dice.choice([2, 4, 8]),
-            walk_every=dice.choice([1, 5, 50]),
-            seeds_per_site=dice.choice([1, 1, 2]),
-            embargo_epochs=dice.choice([0, 1]),
-            alpha_feedback=dice.random() < 0.7,
-            gradient_clip_adaptive=dice.random() < 0.7,
-        )
+        settings = varied(dice)
         blueprints = tuple(dice.sample([*ALL], dice.choice([2, 5, len(ALL)])))
         sharing = Sharing.draw(dice, kind, manner.num_micro)
         lenient, checkpoints = dice.random() < 0.85, dice.choice([0, 0, 5])

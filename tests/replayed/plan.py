@@ -9,7 +9,7 @@ from esper.kasmina.config import KasminaConfig
 from tests.garden.hosts import KINDS
 from tests.garden.loops import Manner
 from tests.garden.odd import ALL, HARMFUL
-from tests.site_kit import OPEN
+from tests.garden.plan import varied
 
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
 
@@ -36,15 +36,7 @@ class Plan:
     def draw(cls, seed: int) -> Plan:
         dice = Random(seed)
         settings = replace(
-            OPEN,
-            window=dice.choice([2, 4]),
-            blend_steps=dice.choice([0, 2, 5]),
-            read_every=dice.choice([2, 4, 8]),
-            walk_every=dice.choice([1, 5, 50]),
-            seeds_per_site=dice.choice([1, 1, 2]),
-            embargo_epochs=dice.choice([0, 1]),
-            alpha_feedback=dice.random() < 0.7,
-            gradient_clip_adaptive=dice.random() < 0.7,
+            varied(dice),
             cache_size_mb=dice.choice([1, 64]),
             latency_budget_ms=dice.choice([1e9, 0.1]),  # a tenth: the clock has a say
         )

@@ -160,9 +160,7 @@ class Rank:
     # -- what its runtime does ---------------------------------------------------------------------------------------
 
     def _hear_beat(self, beat: pb.Heartbeat) -> None:
-        orders = self._following.orders
-        orders.incarnation, orders.round_applied = beat.incarnation, beat.round_applied
-        beat.lease_token, beat.roster_generation, beat.round_met = orders.newest_met
+        self._following.orders.stamp(beat)
         self._settle()
         self.leader.hear(beat)
 

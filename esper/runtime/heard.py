@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
-from esper.leyline.heartbeats import UNKNOWN, Sealed, is_older
+from esper.leyline.heartbeats import UNKNOWN, Sealed, is_away, is_older
 from esper.leyline.seal import Opened
 
 Workers: TypeAlias = Mapping[str, pb.Heartbeat]
@@ -16,7 +16,6 @@ Workers: TypeAlias = Mapping[str, pb.Heartbeat]
 GONE_MS, AWAY_MS = 10_000, 40_000
 """A replica of which nothing was heard for so long while others were, in a compilation or the like for the longer one:
 a run gives one up after half of that."""
-AT_BOUNDARY = {pb.BusyWith.BUSY_NONE, pb.BusyWith.BUSY_PAUSED}
 
 
 @dataclass
@@ -49,7 +48,7 @@ class Heard:
 
     def _is_gone(self, name: str, now_ms: int) -> bool:
         beat = self.beats[name]
-        most_ms = GONE_MS if beat.busy in AT_BOUNDARY else AWAY_MS
+        most_ms = AWAY_MS if is_away(beat) else GONE_MS
         return beat.HasField("report") or now_ms - self._at_ms[name] > most_ms
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
+from esper.leyline.heartbeats import PAUSED, is_away
 from esper.tamiyo.ghosts import Ghosts
 from esper.tamiyo.world import Catalogue
 
@@ -14,8 +15,6 @@ AWAY_NS = 20_000_000_000
 FORM_NS = 30_000_000_000
 MOST_EVICTED = 65_536
 """Incarnations remembered, of the newest evictions."""
-PAUSED = int(pb.BusyWith.BUSY_PAUSED)  # looked up at each heartbeat, a member of an enum costs more than the rest
-AT_BOUNDARY = frozenset({int(pb.BusyWith.BUSY_NONE), PAUSED})
 
 
 @dataclass
@@ -34,8 +33,8 @@ class Member:
 
     @property
     def is_away(self) -> bool:
-        """Whether it said that it leaves its boundary for a while; a paused one stays there, and goes on beating."""
-        return self.heartbeat.busy not in AT_BOUNDARY
+        """Whether it said that it leaves its boundary for a while."""
+        return is_away(self.heartbeat)
 
     def is_silent(self, timeout_ns: int, now_ns: int) -> bool:
         """Whether it was not heard for so long."""

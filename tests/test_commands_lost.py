@@ -7,6 +7,7 @@ import pytest
 from esper.bus import names
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
+from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms
 from esper.runtime.coordinate import Desk
 from tests.bus_kit import num_pending
@@ -61,6 +62,18 @@ async def test_a_command_that_was_read_and_lost_before_it_was_looked_at_is_refus
     assert [decided for decided in await run.decisions() if "Proposal" in decided] == []
 
 
+async def deleted_and_gone_on(run: Run, coordinating: Desk, judged: str, added: pb.AdaptationCommand) -> str:
+    """The stream of the commands goes; another is added by a clock that is behind what was judged: its entry."""
+    await run.redis.delete(names.key(run.run_id, "commands"))
+    await notice(coordinating, "commands")
+    behind = f"{entry_ms(judged) - 3_000}-0"
+    sealed = run.sealers["commands"].seal(added)
+    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), behind, "m", sealed)
+    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
+    await step_until_idle(coordinating)
+    return behind
+
+
 async def test_a_command_whose_stream_is_deleted_is_refused_and_those_after_it_are_judged(run: Run) -> None:
     """Though all else is there, and they are added by a clock behind."""
     coordinating = await run.coordinator()
@@ -71,13 +84,7 @@ async def test_a_command_whose_stream_is_deleted_is_refused_and_those_after_it_a
     [lost] = await run.put("commands", germinate("s1", site="hidden"))
     await step_until_idle(coordinating)
 
-    await run.redis.delete(names.key(run.run_id, "commands"))
-    await notice(coordinating, "commands")
-    behind = f"{entry_ms(judged) - 3_000}-0"
-    sealed = run.sealers["commands"].seal(germinate("s2", site="hidden"))
-    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), behind, "m", sealed)
-    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
-    await step_until_idle(coordinating)
+    behind = await deleted_and_gone_on(run, coordinating, judged, germinate("s2", site="hidden"))
     number = (await run.decisions())[-1].split()[-1]
     await run.put("votes", *[vote(rank, 20, number=int(number)) for rank in (0, 1)])
     await step_until_idle(coordinating)
@@ -94,13 +101,7 @@ async def test_what_is_added_to_a_log_that_was_deleted_is_judged_though_nothing_
     await run.put("votes", vote(0), vote(1))
     await step_until_idle(coordinating)
 
-    await run.redis.delete(names.key(run.run_id, "commands"))
-    await notice(coordinating, "commands")
-    behind = f"{entry_ms(judged) - 3_000}-0"
-    sealed = run.sealers["commands"].seal(germinate("s1", site="hidden"))
-    await run.redis.execute_command("XADD", names.key(run.run_id, "commands"), behind, "m", sealed)
-    await run.put("heartbeats", heartbeat(0, 20, applied=1), heartbeat(1, 20, applied=1))
-    await step_until_idle(coordinating)
+    await deleted_and_gone_on(run, coordinating, judged, germinate("s1", site="hidden"))
 
     assert (await run.decisions())[-1].startswith("Proposal")
     assert await run.receipts() == [("s0-1", judged, "NONE")]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from io import FileIO, TextIOWrapper
 from pathlib import Path
 
+import pytest
+
+from esper.runtime.printing import lossy
 from tests.forked_kit import Forge, script
 
 LARGEST_BYTES = 65_536
@@ -37,8 +41,11 @@ def trained(forge: Forge, directory: Path, **environment: str) -> tuple[int, byt
     return ended.returncode, log.read_bytes()
 
 
-def test_where_its_run_is_kept_training_goes_on_though_its_log_is_full(torch_forge: Forge, tmp_path: Path) -> None:
-    status, log = trained(torch_forge, tmp_path, NOTIFY_SOCKET=str(tmp_path / "nobody"))
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_where_its_run_is_kept_training_goes_on_though_its_log_is_full(
+    torch_forge: Forge, tmp_path: Path, unbuffered: str
+) -> None:
+    status, log = trained(torch_forge, tmp_path, NOTIFY_SOCKET=str(tmp_path / "nobody"), PYTHONUNBUFFERED=unbuffered)
 
     assert status == 0
     assert log.startswith(b"before\n") and len(log) == LARGEST_BYTES
@@ -48,3 +55,12 @@ def test_elsewhere_print_raises_as_it_always_does(torch_forge: Forge, tmp_path: 
     status, log = trained(torch_forge, tmp_path)
 
     assert status != 0 and len(log) == LARGEST_BYTES
+
+
+def test_what_an_unbuffered_script_prints_is_in_its_log_at_once(tmp_path: Path) -> None:
+    with TextIOWrapper(FileIO(tmp_path / "trainer.log", "w"), write_through=True) as unbuffered:
+        stream = lossy(unbuffered)
+
+        stream.write("a line")
+
+        assert (tmp_path / "trainer.log").read_bytes() == b"a line"

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from io import BufferedWriter, FileIO, TextIOWrapper
+from io import BufferedWriter, FileIO, RawIOBase, TextIOWrapper
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def is_file(stream: TextIOWrapper) -> bool:
 
 
 def lossy(stream: TextIOWrapper) -> TextIOWrapper:
-    """As the one that it takes the place of."""
+    """As the one that it takes the place of, unbuffered where that is (PYTHONUNBUFFERED)."""
     with suppress(OSError):
         stream.flush()
-    buffer = BufferedWriter(Lossy(stream.fileno(), "w", closefd=False))
+    raw = Lossy(stream.fileno(), "w", closefd=False)
     return TextIOWrapper(
-        buffer,
+        raw if isinstance(stream.buffer, RawIOBase) else BufferedWriter(raw),
         stream.encoding,
         stream.errors,
         line_buffering=stream.line_buffering,

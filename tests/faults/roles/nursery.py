@@ -143,7 +143,8 @@ def dress(order: dict[str, Any], streams: Sequence[int]) -> None:
     os.environ.update(order["environment"])
     os.chdir(order.get("folder", "."))
     if streams and os.environ.get("PYTHONUNBUFFERED"):
-        sys.stdout = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), "utf-8", write_through=True)
+        unbuffered = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), "utf-8", write_through=True)
+        sys.stdout = sys.__stdout__ = unbuffered  # type: ignore[misc]
 
 
 def carry_out(order: dict[str, Any]) -> None:

@@ -164,7 +164,7 @@ async def test_a_wrong_password_is_an_error_and_not_waited_out(server: EmbeddedR
             "",
             "refuses us: Authentication required; expected a password, in ESPER_REDIS_PASSWORD or in",
         ),
-        ("right", "?password=wrong", "expected the password of a user that the server knows, in ESPER_REDIS_USERNAME"),
+        ("right", "?password=wrong", "expected the password of a user that the server knows: in the file that ESPER_REDIS_PASSWORD_FILE"),
         ("right", "?username=nobody&password=right", "expected the password of a user that the server knows"),
         ("", "?password=right", "expected no password, neither in ESPER_REDIS_PASSWORD nor in the URL"),
     ],

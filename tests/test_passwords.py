@@ -104,7 +104,7 @@ def test_a_file_that_goes_away_later_leaves_a_start_with_what_was_read(folder: P
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda path: path.unlink(), "expected a file that can be read"),
+        (lambda path: path.unlink(), "expected a readable file of text (No such file or directory)"),
         (lambda path: path.chmod(0o640), "expected a file that only its owner can read (mode 0600, not 0640)"),
         (lambda path: path.write_text("PATH=x\n"), "expected ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD alone"),
     ],

@@ -91,7 +91,7 @@ def test_a_token_file_is_private_and_long_enough(tmp_path: Path, monkeypatch: py
     path = tmp_path / "token"
     path.write_text(f"{SECRET}\n")
     path.chmod(0o644)
-    with pytest.raises(SettingError, match="chmod 600"):
+    with pytest.raises(SettingError, match="mode 0600"):
         chosen(path)
 
     path.chmod(0o600)

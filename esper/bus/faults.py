@@ -73,7 +73,8 @@ CREDENTIALS = {
         "a password, in ESPER_REDIS_PASSWORD or in the URL, and ESPER_REDIS_USERNAME where it is that of a named user"
     ),
     "username-password": (
-        "the password of a user that the server knows, in ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD or in the URL"
+        "the password of a user that the server knows: in the file that ESPER_REDIS_PASSWORD_FILE names, in "
+        "ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD, or in the URL"
     ),
     "without any password configured": "no password, neither in ESPER_REDIS_PASSWORD nor in the URL",
 }

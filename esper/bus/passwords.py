@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import structlog
 from esper.bus.acl import ADMIN, user_name
 from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME
 from esper.errors import SettingError
-from esper.leyline.keyfile import replace_private
+from esper.leyline.keyfile import private_text, replace_private
 
 log = structlog.get_logger()
 OF_THE_RUN = ("worker", "coordinator", "regional", "global")
@@ -36,17 +34,10 @@ def write(path: Path, name: str, password: str, what: str) -> None:
 
 def variables(path: Path, what: str) -> Mapping[str, str]:
     """The two variables of one user. SettingError: missing, open to others, or something else; `what` led there."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(what, str(path), f"a file that can be read ({error}); esper acl writes it") from error
-    if mode & 0o077:
-        raise SettingError(what, str(path), f"a file that only its owner can read (mode 0600, not {mode:04o})")
+    text = private_text(path, what)
     found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
     if set(found) != {USERNAME, PASSWORD} or not all(found.values()):
-        raise SettingError(what, str(path), f"{USERNAME} and {PASSWORD} alone, a line each")
+        raise SettingError(what, str(path), f"{USERNAME} and {PASSWORD} alone, a line each, as esper acl writes them")
     return found
 
 

@@ -16,15 +16,21 @@ KINDS = ("master", "role")
 
 def read_private(path: Path, *kinds: str) -> dict[str, Any]:
     """The JSON object of a key file; `kinds` are what its field `esper_keyring` may say; none: either."""
+    return _parse(path, private_text(path, "keyring"), kinds or KINDS)
+
+
+def private_text(path: Path, what: str) -> str:
+    """What a secret's file says. SettingError: missing, not text, or open to others; `what` led there."""
     try:
-        with open(path, "rb") as file:
+        with path.open(encoding="utf-8") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             text = file.read()
-    except OSError as error:
-        raise SettingError("keyring", str(path), f"a readable file ({error.strerror})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SettingError(what, str(path), f"a readable file of text ({why})") from error
     if mode & 0o077:
-        raise SettingError("keyring", str(path), f"a file that only its owner can read (mode 0600, not {mode:04o})")
-    return _parse(path, text, kinds or KINDS)
+        raise SettingError(what, str(path), f"a file that only its owner can read (mode 0600, not {mode:04o})")
+    return text
 
 
 def replace_private(path: Path, text: str, what: str = "keyring") -> None:
@@ -52,7 +58,7 @@ def write_private(path: Path, content: dict[str, Any]) -> None:
     replace_private(path, json.dumps(content, indent=1))
 
 
-def _parse(path: Path, text: bytes, kinds: tuple[str, ...]) -> dict[str, Any]:
+def _parse(path: Path, text: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:

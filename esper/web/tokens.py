@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from esper.errors import SettingError
+from esper.leyline.keyfile import private_text
 
 VARIABLE = "ESPER_WEB_TOKEN"
 SHORTEST = 16
@@ -33,18 +34,9 @@ class Token:
 def chosen(path: Path | None) -> Token | None:
     """From a file that only its owner can read, else from the environment; None: neither is given."""
     if path is not None:
-        return Token(_checked("--token-file", _read(path)))
+        return Token(_checked("--token-file", private_text(path, "--token-file").strip()))
     given = os.environ.get(VARIABLE, "").strip()
     return Token(_checked(VARIABLE, given)) if given else None
-
-
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_mode & 0o077:
-            raise SettingError("--token-file", str(path), "a file that only its owner can read: chmod 600")
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError("--token-file", str(path), f"a readable file of text ({error})") from error
 
 
 def _checked(name: str, secret: str) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from esper.errors import SettingError
 from esper.kasmina.pruning.pruner import Pruning
-from esper.runtime.checkpoint_keys import keyring_for
+from esper.runtime.checkpoint_keys import key_file_for
 from esper.session.options import Place, SessionOptions
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.keyed import KeyringSigner
@@ -46,7 +46,8 @@ def open_checkpoints(
         return None
     folder = Path(chosen.checkpoints)
     environment: Mapping[str, str] = {**os.environ, **chosen.environment}
-    signer = KeyringSigner(keyring_for(run_id, environment))
+    keys = key_file_for(run_id, environment)
+    signer = KeyringSigner(keys.keyring, keys.look)
     if signer.run_id != run_id:
         raise SettingError("keyring", f"for run {signer.run_id}", f"one for run {run_id}")
     if chosen.resume and not (folder / run_id).is_dir() and (others := sorted(_folders(folder))):

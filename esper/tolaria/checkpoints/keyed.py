@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nacl.exceptions import BadSignatureError
 
 from esper.errors import CheckpointError, RefusedError, SettingError
@@ -13,8 +15,9 @@ from esper.tolaria.checkpoints.signing import Signature
 class KeyringSigner:
     """The Ed25519 key of role worker: rank 0's, as all ranks of a run hold the same."""
 
-    def __init__(self, keyring: RoleKeyring) -> None:
-        self._keyring = keyring
+    def __init__(self, keyring: RoleKeyring, look: Callable[[], object] = lambda: None) -> None:
+        """`look` is called before each use: the keyring may have adopted newer keys then."""
+        self._keyring, self._look = keyring, look
 
     @property
     def run_id(self) -> str:
@@ -22,6 +25,7 @@ class KeyringSigner:
 
     def sign(self, message: bytes, made_ns: int) -> Signature:
         """SettingError where the keyring may not sign, or none of its keys is valid now."""
+        self._look()
         key_id, _ = self._keyring.seal_key(Domain.STATE, Role.WORKER, made_ns)
         key = self._keyring.signing_key(key_id, Role.WORKER)
         if key is None:
@@ -31,6 +35,7 @@ class KeyringSigner:
         return Signature(key_id, key.sign(message).signature)
 
     def check(self, signature: Signature, message: bytes, made_ns: int) -> None:
+        self._look()
         try:
             self._keyring.public_key(signature.key_id, Role.WORKER).verify(message, signature.ed25519)
             valid = self._keyring.validity(signature.key_id).opens_at(made_ns)

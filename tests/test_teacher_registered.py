@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from esper.errors import RefusedError
 from esper.kernels.teacher.settings import TeacherSettings
@@ -145,6 +146,39 @@ def test_a_teacher_that_fails_on_the_sample_is_not_taken(factory: type[Professor
         of.register(digest, 1)
 
     assert of.current is None and of.predict(questions()) is None
+
+
+class Saving(Professor):
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return super().forward(x)
+        y: Tensor = checkpoint(super().forward, x, use_reentrant=True)
+        return y
+
+
+class Writing(Professor):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.mul_(1.0))
+
+
+class Still(Professor):
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("factory", [Saving, Writing, Still])
+def test_a_teacher_without_a_gradient_to_its_inputs_is_taken_and_told_of(
+    factory: type[Professor], tmp_path: Path
+) -> None:
+    (_, digest), told = saved(professor(), tmp_path), Told()
+    of = teachers(tmp_path, told, factory=factory, sample=questions(4))
+
+    of.register(digest, 1)
+
+    answer = of.predict(questions())
+    assert answer is not None and torch.equal(answer, answers(professor(), questions()))
+    assert told.names == ["teacher.checkpointing_unmeasured", "teacher.registered"]
 
 
 def broken() -> Professor:

@@ -14,7 +14,6 @@ from esper.kernels.distillation import StaticKDLoss
 from esper.kernels.teacher.building import FAULTS, outline
 from esper.kernels.teacher.divergence import DivergenceMonitor
 from esper.kernels.teacher.files import SUFFIX, require_digest
-from esper.kernels.teacher.memory import is_out_of_memory
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.kernels.teacher.teacher import WARNING, CheckpointedTeacher, Tell
 from esper.kernels.teacher.telemetry import CheckpointTelemetry
@@ -84,13 +83,16 @@ class TeacherSource:
 
 
 def _checkpointing(teacher: CheckpointedTeacher, sample: Tensor, tell: Tell) -> dict[str, float]:
-    """What only a run with every activation kept can tell; without it where there is no memory for that."""
+    """What only a run with every activation kept can tell.
+
+    Without it where there is no memory for that, or the user's architecture has no gradient to its inputs: one that
+    checkpoints by itself, writes to them or computes without a graph. It distils all the same.
+    """
     if not sample.is_floating_point():  # no gradient can flow to it
         return {}
     try:
         return CheckpointTelemetry().record_checkpoint_stats(teacher, sample)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-    tell(WARNING, "teacher.checkpointing_unmeasured", digest=teacher.digest)
+    except FAULTS as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    tell(WARNING, "teacher.checkpointing_unmeasured", digest=teacher.digest, reason=reason)
     return {}

@@ -37,6 +37,16 @@ def test_lower_precision_is_compared_with_float32_and_told_of_past_its_bound(tmp
     assert [(name, facts["bound"]) for _, name, facts in told.events] == [("teacher.diverged", "1e-06")]
 
 
+def test_a_teacher_that_is_in_half_precision_itself_is_compared_on_such_inputs(tmp_path: Path) -> None:
+    inputs = questions().bfloat16()
+    teacher = teacher_of(professor(), tmp_path, dtype=torch.bfloat16)
+
+    error = DivergenceMonitor(teacher).measure(inputs)
+
+    low = answers(professor().bfloat16(), inputs)
+    assert error == relative_error(low, answers(professor(), inputs.float())) > 0
+
+
 def test_weights_may_be_held_in_half_the_bytes(tmp_path: Path) -> None:
     model = professor()
     teacher = teacher_of(model, tmp_path, dtype=torch.bfloat16)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from esper.errors import SettingError
 from esper.kernels.teacher import int8
@@ -108,8 +109,8 @@ class CheckpointedTeacher(nn.Module):
         return logits_of(self._compute(self.teacher, *args, **kwargs))
 
     def reference(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Logits of the weights in float32, a unit at a time, without autocast. Comes back in the mode it was in."""
-        mode = self.mode
+        """Logits of weights and inputs in float32, a unit at a time, without autocast. Comes back in its mode."""
+        mode, (args, kwargs) = self.mode, tree_map_only(Tensor, _in_float32, (args, kwargs))
         self._placement.settle("offload", torch.float32)
         try:
             with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
@@ -195,6 +196,10 @@ def logits_of(output: Any) -> Tensor:
     if not isinstance(found, Tensor):
         raise SettingError("teacher's output", type(output).__name__, "a tensor, or something that holds one as logits")
     return found
+
+
+def _in_float32(given: Tensor) -> Tensor:
+    return given.float() if given.is_floating_point() else given
 
 
 def _device(settings: TeacherSettings, model: nn.Module) -> torch.device:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -105,6 +108,19 @@ def test_logits_of_another_shape_and_a_site_that_does_not_exist_are_refused() ->
         distillation.loss(torch.zeros(64, 5))
     with pytest.raises(SettingError, match="tail"):
         SeedDistillation(bench.host, bench.executor, "tail")
+
+
+def test_the_model_is_copied_and_saved_as_without_it() -> None:
+    bench, _, _ = taught("TRAINING")
+    inputs, written = batch(1)[0], io.BytesIO()
+
+    copied = copy.deepcopy(bench.host)
+    torch.save(bench.host, written)
+    written.seek(0)
+    read = torch.load(written, weights_only=False)
+
+    assert torch.equal(copied(inputs), bench.host(inputs)) and torch.equal(read(inputs), bench.host(inputs))
+    assert len(written.getvalue()) < 20_000  # and nothing of the executor with it
 
 
 def test_closed_it_leaves_no_hook_behind() -> None:

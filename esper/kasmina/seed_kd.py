@@ -37,7 +37,7 @@ class SeedDistillation:
         self._seen: tuple[Tensor, Tensor] | None = None
         # Before the slot's own hook: what it sees is the host's value.
         self._handle: RemovableHandle = found(host, site).register_forward_hook(
-            self._look, prepend=True, with_kwargs=True
+            _Look(self), prepend=True, with_kwargs=True
         )
 
     def loss(self, teacher_logits: Tensor | None, targets: Tensor | None = None) -> Tensor:
@@ -69,7 +69,8 @@ class SeedDistillation:
     def _seed(self) -> Seed | None:
         return next((seed for seed in self.seeds.learning().values() if seed.site == self.site), None)
 
-    def _look(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+    def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        """What the site was given in the newest forward, and what it gave."""
         if not torch.is_grad_enabled() or self._seed() is None:
             return
         x = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
@@ -77,3 +78,17 @@ class SeedDistillation:
         if at is not None:
             h = at[1].detach().clone()  # the host may change its own in place
             self._seen = (h if x is None else x.detach().clone(), h)
+
+
+class _Look:
+    """The hook, which a copy of the model does without: an average, or what torch.save() writes."""
+
+    def __init__(self, distillation: SeedDistillation | None = None) -> None:
+        self.distillation = distillation
+
+    def __reduce__(self) -> tuple[type[_Look], tuple[()]]:
+        return _Look, ()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        if self.distillation is not None:
+            self.distillation.look(args, kwargs, output)

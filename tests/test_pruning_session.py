@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from esper.errors import SettingError
 from esper.kasmina.executor import Executor
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.plan import plan
@@ -233,6 +234,13 @@ def test_a_checkpoint_has_its_importance_told() -> None:
 
     [answer] = ranks.heard()
     assert (answer.checkpoint_id, answer.step, answer.num_steps) == ("step-3", 4, 3)
+
+
+def test_importance_that_is_not_measured_is_not_told_and_the_error_names_the_setting() -> None:
+    run = Ranks(pruning=UNMEASURED).runs[0]
+
+    with pytest.raises(SettingError, match="importance_every is 0; expected at least 1"):
+        run.export_importance("step-1")
 
 
 def test_closing_a_session_removes_what_pruning_put_into_the_model() -> None:

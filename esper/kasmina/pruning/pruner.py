@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, SettingError
 from esper.kasmina.moves import Outcome
 from esper.kasmina.pruning import persisted
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
@@ -141,7 +141,12 @@ class Pruning:
         return applied(f"phase {told(self.phase)}", {"num_pruned": self.masks.num_pruned()})
 
     def export(self, request_id: str, checkpoint_id: str, step: int) -> list[pb.StructuralPruningRequest]:
-        """The importance of every unit, in parts. Waits for the device; all ranks call it alike."""
+        """The importance of every unit, in parts. Waits for the device; all ranks call it alike.
+
+        SettingError where the settings have none measured.
+        """
+        if not self.settings.importance_every:
+            raise SettingError("importance_every", 0, "at least 1, so that there is importance to be told")
         head = pb.StructuralPruningRequest(
             request_id=request_id,
             checkpoint_id=checkpoint_id,

@@ -44,7 +44,7 @@ async def main(stopping: asyncio.Event) -> None:
         inboxes = [Inbox(reader, writer, source, "global", consumer, pace) for source in sources]
         tier = Global(regions)
         opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
-        sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name)
+        sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name, clock_ns=clock.now_ns)
         seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
         place = Place(names.key(found.run_id, "global"), names.key(found.run_id, "totals"))
         counted = CountedTier(tier)

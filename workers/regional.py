@@ -43,7 +43,7 @@ async def main(stopping: asyncio.Event) -> None:
         tier = Regional(chosen.region)
         # No replay guard: a frame that is replayed holds packets met before, which the tier leaves out and counts.
         opener = Opener(found.keyring, name=chosen.region, guard=None, accept={Domain.TELEMETRY}, readings=readings())
-        sealer = Sealer(found.keyring, Role.REGIONAL, chosen.name)
+        sealer = Sealer(found.keyring, Role.REGIONAL, chosen.name, clock_ns=clock.now_ns)
         seam = Seam(
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
         )

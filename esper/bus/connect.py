@@ -225,3 +225,7 @@ class ServerClock:
         if self.offset_ms is None:
             raise BusError("the server's clock was asked for before it was looked at")
         return self.offset_ms + time.monotonic_ns() // 1_000_000
+
+    def now_ns(self) -> int:
+        """The same in nanoseconds, for who seals by it."""
+        return self.now_ms() * 1_000_000

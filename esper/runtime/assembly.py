@@ -61,7 +61,7 @@ async def assemble(
     recaller = Recaller(redis, access.run_id, name, again, clock)
     orders = Orders(past=entry_order(decided), worker=name)
     await recaller.take_up(orders, *await _read_before(redis, names.key(access.run_id, "decisions"), name))
-    sealer = Sealer(access.keyring, Role.WORKER, name)
+    sealer = Sealer(access.keyring, Role.WORKER, name, clock_ns=clock.now_ns)
     openers = {log: _opener(access, name, domain, guards[log]) for log, domain in LOGS.items()}
     return Beside(
         run_id=access.run_id,

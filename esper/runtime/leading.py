@@ -43,7 +43,7 @@ def seated(
     name: str, rule: Coordinates, keys: RoleKeyring, redis_reader: Redis, redis_writer: Redis, lease_s: float = LEASE_S
 ) -> Desk:
     """A desk for this rule, on the streams of the keys' run. It connects to nothing before it resumes."""
-    guards = {log: ReplayGuard() for log in LOGS}
+    guards, clock = {log: ReplayGuard() for log in LOGS}, ServerClock()
     inboxes = {
         log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, Pace(sweep_every_s=SWEEP_S))
         for log in LOGS
@@ -52,6 +52,6 @@ def seated(
         {log: Opener(keys, guard=guards[log], accept=[domain]) for log, domain in LOGS.items()},
         guards,
         Opener(keys, guard=None, accept=[Domain.DECISION], carries_out=True),
-        Sealer(keys, Role.COORDINATOR, name),
+        Sealer(keys, Role.COORDINATOR, name, clock_ns=clock.now_ns),
     )
-    return Desk(keys.run_id, rule, inboxes, seals, Outbox(redis_writer), ServerClock(), lease_s)
+    return Desk(keys.run_id, rule, inboxes, seals, Outbox(redis_writer), clock, lease_s)

@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from esper.bus.connect import Redis, ServerClock
 from esper.errors import BusError
 
-LOOK_EVERY_S = 30.0
+LOOK_EVERY_S = 1.0
+"""Much less than a coordinator waits for a rank that it does not hear: what is sealed by a clock that is over a minute
+from that of who opens it is refused."""
 
 
 @asynccontextmanager

@@ -246,6 +246,8 @@ class Desk:
             reject_spent(settlement, delivery)
             self._publish(self.rule.on_refused(entry, poison, now_ns), settlement)
             return
+        if (held := self._held.get(entry)) is not None and held.body == delivery.body:
+            return  # its group began anew: opened again it might be refused by now, though a round is to name it
         try:
             opened = self.seals.openers[name].open(delivery.body, delivery.entry_id, now_ns // 1_000_000)
         except RefusedError as error:

@@ -205,23 +205,22 @@ def process_group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def grown_in_ddp(other: Other) -> tuple[DistributedDataParallel, Grown]:
+def grown_in_ddp(other: Other, host: Grown) -> tuple[DistributedDataParallel, Grown]:
     """DDP knows of the body alone."""
-    host = Grown()
     fossil = host.fossil
     del host.fossil
     host.fossil = torch.zeros(2)  # type: ignore[assignment]
     model = DistributedDataParallel(host)
     del host.fossil
     host.fossil = fossil
-    FossilGradients(other.mean, host, tensors_in).adopt([fossil])
+    FossilGradients(other.mean, host, tensors_in, model).adopt([fossil])
     return model, host
 
 
 @pytest.mark.usefixtures("process_group")
 def test_what_accumulates_below_no_sync_is_averaged_with_the_last_of_it() -> None:
     other = Other(3.0)
-    model, host = grown_in_ddp(other)
+    model, host = grown_in_ddp(other, Grown())
 
     with model.no_sync():
         model(torch.ones(2)).sum().backward()
@@ -233,10 +232,49 @@ def test_what_accumulates_below_no_sync_is_averaged_with_the_last_of_it() -> Non
     assert host.fossil.grad.tolist() == [2.5, 2.5]
 
 
+class Sometimes(Grown):
+    """One that a whole graph is made of, with the fossil and without."""
+
+    leaves_out = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.body
+        return y if self.leaves_out else y + self.fossil
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_compiled_rank_that_leaves_a_fossil_out_takes_its_share_of_the_other() -> None:
+    other, host = Other(3.0), Sometimes()
+    model, _ = grown_in_ddp(other, host)
+    compiled = torch.compile(model, backend="eager")
+
+    compiled(torch.ones(2)).sum().backward()
+    host.leaves_out, host.fossil.grad = True, None
+    compiled(torch.ones(2)).sum().backward()
+
+    assert other.told == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    assert host.fossil.grad is not None
+    assert host.fossil.grad.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.usefixtures("process_group")
+def test_what_a_compiled_host_accumulates_below_no_sync_is_averaged_with_the_last_of_it() -> None:
+    other = Other(3.0)
+    model, _ = grown_in_ddp(other, Sometimes())
+    compiled = torch.compile(model, backend="eager")
+
+    with model.no_sync():
+        compiled(torch.ones(2)).sum().backward()
+    assert other.told == []
+    compiled(torch.ones(2)).sum().backward()
+
+    assert other.told == [[2.0, 2.0, 1.0]]
+
+
 @pytest.mark.usefixtures("process_group")
 def test_a_backward_beside_ddp_is_left_to_the_rank_that_runs_it() -> None:
     other = Other(3.0)
-    model, host = grown_in_ddp(other)
+    model, host = grown_in_ddp(other, Grown())
     model(torch.ones(2)).sum().backward()
 
     host(torch.ones(2)).sum().backward()

@@ -25,14 +25,17 @@ def bare_name(site: str) -> str:
     return ".".join(parts)
 
 
+def distribution(model: nn.Module) -> DistributedDataParallel | None:
+    """The DistributedDataParallel around it, also below torch.compile; None where it isn't distributed."""
+    while isinstance(compiled := getattr(model, "_orig_mod", None), nn.Module):
+        model = compiled
+    return model if isinstance(model, DistributedDataParallel) else None
+
+
 def undistributed(model: nn.Module) -> nn.Module:
     """What is below DistributedDataParallel, also below torch.compile; the model itself where it isn't distributed."""
-    inner = model
-    while isinstance(compiled := getattr(inner, "_orig_mod", None), nn.Module):
-        inner = compiled
-    if not isinstance(inner, DistributedDataParallel):
-        return model
-    below: nn.Module = inner.module
+    around = distribution(model)
+    below: nn.Module = model if around is None else around.module
     return below
 
 

@@ -18,7 +18,7 @@ from esper.kasmina.blend import seed_clip
 from esper.kasmina.breaker import Lasting
 from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
-from esper.kasmina.naming import bare_name, undistributed
+from esper.kasmina.naming import bare_name, distribution, undistributed
 from esper.kasmina.outputs import tensors_in
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.blueprints import Blueprint
@@ -90,7 +90,8 @@ class Joining:
         optimizers = Optimizers(self.optimizer, reduce=reducer, scaler=self.chosen.scaler, around=around)
         executor.follow_optimizers(optimizers.has)
         mean = reducer.mean if reducer.world_size > 1 else None
-        fossils, pruning = FossilGradients(mean, undistributed(self.model), tensors_in), self._pruning(reducer)
+        host, ddp = undistributed(self.model), distribution(self.model)
+        fossils, pruning = FossilGradients(mean, host, tensors_in, ddp), self._pruning(reducer)
         states = TrainingStates(Snapshots(self.model, optimizers), executor, fossils, pruning)
         steer = steering_of(link, executor)
         steering = steer(self.place.name, executor, optimizers, states, fossils, time.time_ns, pruning)

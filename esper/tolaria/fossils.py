@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.autograd import Variable
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
@@ -29,11 +30,20 @@ class FossilGradients:
     backward that is must not hang on what a batch went through, as a fossil's site may be left out on one rank: it is
     each one of an output of `host`. None is where DDP reduces none, as one rank may run it alone: below no_sync(), of
     a forward beside DDP, in torch.autograd.grad().
+
+    A hook on the host is compiled with it, and then sees no output; one on the DDP around it still does.
     """
 
-    def __init__(self, reduce: Reduce | None, host: nn.Module | None = None, tensors_in: TensorsIn = _nothing) -> None:
-        """Without a host, or where its forward is never called, it is each backward that reaches a fossil."""
-        self._reduce, self._host, self._tensors_in = reduce, host, tensors_in
+    def __init__(
+        self,
+        reduce: Reduce | None,
+        host: nn.Module | None = None,
+        tensors_in: TensorsIn = _nothing,
+        around: DistributedDataParallel | None = None,
+    ) -> None:
+        """Without a host, or where its forward is never called, it is each backward that reaches a fossil. `around`:
+        the DDP that the host was given in."""
+        self._reduce, self._host, self._tensors_in, self._given = reduce, host, tensors_in, around
         self._parameters: list[nn.Parameter] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._queued: set[int] = set()  # backward passes, by the engine's number: one that raised never runs its call
@@ -53,6 +63,8 @@ class FossilGradients:
             return
         if self._host is not None and not self._hooks:
             self._hooks.append(self._host.register_forward_hook(AtOutput(self)))
+            if self._given is not None:
+                self._hooks.append(self._given.register_forward_hook(AroundOutput(self)))
         for parameter in parameters:
             hook = parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
             self._hooks.append(hook)
@@ -65,7 +77,14 @@ class FossilGradients:
 
     def on_forward(self, output: object) -> None:
         """Of the host; its backward is averaged if DDP reduces it too."""
-        wrapped = DistributedDataParallel._active_ddp_module
+        self._follow(output, DistributedDataParallel._active_ddp_module)
+
+    def on_ddp_forward(self, output: object) -> None:
+        """Of the DDP that the host was given in: the host's own was not seen where it is compiled."""
+        if not self.is_seen:
+            self._follow(output, self._given)
+
+    def _follow(self, output: object, wrapped: DistributedDataParallel | None) -> None:
         if wrapped is not None and wrapped is not self._around():
             self._look_at(wrapped)
         if self._is_below_ddp and wrapped is None:
@@ -151,3 +170,12 @@ class AtOutput:
             self.fossils.is_seen = False
         elif not torch._C._are_functorch_transforms_active():  # no backward below one writes to a parameter
             self.fossils.on_forward(output)
+
+
+class AroundOutput(AtOutput):
+    """The hook on the DDP around the host, where there is one. Compiled code calls it as it is."""
+
+    @_disable_dynamo
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        if self.fossils is not None and torch.is_grad_enabled():
+            self.fossils.on_ddp_forward(output)

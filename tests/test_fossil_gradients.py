@@ -180,6 +180,23 @@ def test_a_compiled_host_is_averaged_also_behind_a_forward_that_was_not() -> Non
     assert len(other.told) == 2
 
 
+def test_fossils_on_several_devices_are_averaged_on_that_of_the_first() -> None:
+    one, other = (nn.Parameter(torch.ones(2, device=device)) for device in ("meta", "cpu"))
+    told: list[torch.Tensor] = []
+
+    def mean(flat: torch.Tensor) -> torch.Tensor:
+        told.append(flat)
+        return torch.arange(6.0)  # the means of both, and that each has one
+
+    FossilGradients(mean).adopt([one, other])
+
+    torch.autograd.backward([one.sum(), other.sum()])
+
+    assert [each.device.type for each in told] == ["meta"]
+    assert other.grad is not None
+    assert other.grad.tolist() == [2.0, 3.0]
+
+
 def test_copies_of_the_host_average_nothing() -> None:
     other = Other(3.0)
     host, _ = grown(other)

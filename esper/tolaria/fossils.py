@@ -136,11 +136,11 @@ def _is_written(parameter: nn.Parameter) -> bool:
 
 
 def _flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """Gradients, zeros where there is none, and then for each whether there is one."""
+    """Gradients, zeros where there is none, and then for each whether there is one; on the device of the first."""
     device = parameters[0].device
     pieces = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
     flags = torch.tensor([float(each.grad is not None) for each in parameters], device=device)
-    return torch.cat([*(each.flatten() for each in pieces), flags])
+    return torch.cat([*(each.flatten().to(device) for each in pieces), flags])
 
 
 def _unflatten(flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
@@ -151,7 +151,7 @@ def _unflatten(flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
         if parameter.grad is not None:
             parameter.grad.copy_(mean.view_as(parameter))
         elif float(flags[number]):
-            parameter.grad = mean.view_as(parameter).to(parameter.dtype)
+            parameter.grad = mean.view_as(parameter).to(parameter.device, parameter.dtype)
 
 
 class AtOutput:

@@ -10,6 +10,7 @@ import numpy
 import torch
 import torch.distributed as dist
 
+from esper.errors import TrainingError
 from esper.tolaria.reduce import SeedReducer
 from tests.forked_kit import Forge, script
 from tests.test_optimizers import Seedling
@@ -55,6 +56,34 @@ def test_gradients_of_two_processes_become_their_mean(torch_forge: Forge, tmp_pa
         assert said[rank]["none"] is None
         assert said[rank]["mean"].dtype == torch.float64
         assert numpy.allclose(said[rank]["mean"].numpy(), [0.6, 3.0], rtol=1e-7)
+
+
+THREE, SHORT = 3, timedelta(seconds=3)
+ONE_OF_THREE = "import sys; from tests.test_reduce import reduce_with; reduce_with(*sys.argv[1:])"
+
+
+def reduce_with(rank: str, folder: str) -> None:
+    """Ranks reduce once, and all but rank 1 once more."""
+    meet = f"file://{folder}/meet"
+    dist.init_process_group("gloo", init_method=meet, rank=int(rank), world_size=THREE, timeout=PATIENCE)
+    reducer = SeedReducer(dist.new_group(timeout=SHORT))
+    reducer.mean(torch.ones(3))
+    if rank != "1":
+        try:
+            reducer.mean(torch.ones(5))
+        except TrainingError as error:
+            Path(f"{folder}/{rank}").write_text(str(error))
+    dist.barrier()
+
+
+def test_ranks_that_wait_in_vain_name_the_one_that_does_not_come(torch_forge: Forge, tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        ranks = [pool.submit(torch_forge.ended, script(ONE_OF_THREE, str(rank), str(tmp_path))) for rank in range(3)]
+
+    assert [each.result().returncode for each in ranks] == [0, 0, 0], [each.result().stderr for each in ranks]
+    for rank in (0, 2):
+        said = (tmp_path / str(rank)).read_text()
+        assert said.startswith(f"rank {rank} could not reduce 5 values with rank 1; every rank runs")
 
 
 def test_a_rank_alone_keeps_its_gradients_as_they_are() -> None:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from esper.errors import TrainingError
+from esper.tolaria.absent import absent
 
 
 class Trainee(Protocol):
@@ -28,7 +29,7 @@ class SeedReducer:
     """Means over the ranks of a process group; without a group every mean is the value itself."""
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        self._group = group
+        self._group, self._num_sums = group, 0
         self.world_size = 1 if group is None else group.size()
 
     def reduce(self, seeds: Mapping[str, Trainee]) -> None:
@@ -57,12 +58,15 @@ class SeedReducer:
         return value / self.world_size
 
     def _sum(self, flat: torch.Tensor) -> None:
+        assert self._group is not None  # there are others
+        self._num_sums += 1
         try:
             dist.all_reduce(flat, group=self._group)
         except RuntimeError as error:
-            rank = dist.get_rank(self._group)
+            whom = absent(self._group, f"sum-{self._num_sums}")
             raise TrainingError(
-                f"rank {rank} could not reduce {flat.numel()} values with its peers: {error}"
+                f"rank {self._group.rank()} could not reduce {flat.numel()} values with {whom}; every rank runs the "
+                f"same backward passes and steps of its optimizer until all have ended: {error}"
             ) from error
 
 
@@ -76,9 +80,10 @@ def _in_order(seed: Trainee) -> list[torch.nn.Parameter]:
 def _flatten(layout: Layout) -> torch.Tensor:
     everything = [parameter for _, parameters in layout for parameter in parameters]
     dtype = _common_dtype(parameter.dtype for parameter in everything)
-    pieces = [_gradient(parameter).reshape(-1).to(dtype) for parameter in everything]
+    device = everything[0].device
+    pieces = [_gradient(parameter).reshape(-1).to(device, dtype) for parameter in everything]
     flags = [float(any(parameter.grad is not None for parameter in parameters)) for _, parameters in layout]
-    return torch.cat([*pieces, torch.tensor(flags, dtype=dtype, device=pieces[0].device)])
+    return torch.cat([*pieces, torch.tensor(flags, dtype=dtype, device=device)])
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -101,4 +106,4 @@ def _unflatten(flat: torch.Tensor, layout: Layout, world_size: int) -> None:
         for parameter in parameters:
             piece = next(pieces)
             if flag:
-                parameter.grad = piece.to(parameter.dtype).view(parameter.shape)
+                parameter.grad = piece.to(parameter.device, parameter.dtype).view(parameter.shape)

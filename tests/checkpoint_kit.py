@@ -116,14 +116,18 @@ class Training:
     def germinate(self, seed_id: str = "s0", site: str = "body", blueprint: str = "mlp") -> None:
         """And start to train it, with an optimizer of its own."""
         germinate = on_seed(Op.SEED_OP_GERMINATE, seed_id, site=site, blueprint_id=blueprint)
-        self.order(germinate, own_optimizer(seed_id, 0.02), on_seed(Op.SEED_OP_START_TRAINING, seed_id))
+        self._applied(germinate, own_optimizer(seed_id, 0.02), on_seed(Op.SEED_OP_START_TRAINING, seed_id))
 
     def roll_back(self, snapshot_step: int) -> pb.CommandReceipt:
         command = pb.AdaptationCommand(version=1, command_id="back", rollback_command=pb.RollbackCommand())
         return self.order(command, snapshot_step=snapshot_step)[0]
 
     def do(self, operation: pb.SeedOperation, seed_id: str = "s0") -> None:
-        self.order(on_seed(operation, seed_id))
+        self._applied(on_seed(operation, seed_id))
+
+    def _applied(self, *commands: Command) -> None:
+        refused = [each for each in self.order(*commands) if each.status != pb.ReceiptStatus.RECEIPT_APPLIED]
+        assert not refused, refused
 
     def raise_seed(self, *, fossilize: bool = True, blueprint: str = "mlp") -> None:
         """Take s0 through its stages, with the steps that each needs."""
@@ -142,10 +146,11 @@ class Training:
         }
 
     def everything(self) -> dict[str, Tensor]:
-        """All weights, and all that the optimizers remember."""
-        found = {name: each.detach().clone() for name, each in self.host.named_parameters()}
+        """All weights and buffers, and all that the optimizers remember."""
+        found = {name: each.detach().clone() for name, each in _tensors_of(self.host)}
         for seed_id, seed in self.executor.seeds.items():
-            found |= {f"{seed_id}/{name}": each.detach().clone() for name, each in seed.trainable()}
+            held = [] if seed.module is None else _tensors_of(seed.module)
+            found |= {f"{seed_id}/{name}": each.detach().clone() for name, each in held}
         kept = self.checkpoints.state.optimizers.dump()
         for owner, states in (("host", kept["host"]), *((n, s["moments"]) for n, s in kept["seeds"].items())):
             rows = states.items() if isinstance(states, dict) else enumerate(states)
@@ -158,6 +163,10 @@ class Training:
                     if value is not None
                 }
         return found
+
+
+def _tensors_of(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
 
 
 def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:

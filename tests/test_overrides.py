@@ -55,3 +55,15 @@ def test_an_override_of_a_beta_reaches_a_seed() -> None:
     assert governed.hyperparameters("s0") == pytest.approx(
         {"lr": 0.25, "weight_decay": 0.01, "beta1": 0.5, "beta2": 0.999, "eps": 1e-8}
     )
+
+
+def test_between_steps_the_groups_hold_the_very_numbers_of_the_script() -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1)
+    governed = optimizers(optimizer)
+    before = repr({name: each for name, each in optimizer.param_groups[0].items() if name != "params"})
+
+    governed.adjust(adjustment("host", lr=0.5, weight_decay=0.1))
+    step_host(model, optimizer)
+
+    assert repr({name: each for name, each in optimizer.param_groups[0].items() if name != "params"}) == before

@@ -96,12 +96,18 @@ class Overrides:
         self.put_back()
         for group in self._optimizer.param_groups:
             present = numbers(group)
-            self._users.append({name: present[name] for name in self.values if name in present})
+            self._users.append({name: _own(group, name, present[name]) for name in self.values if name in present})
             for name in self._users[-1]:
                 write(group, name, self.values[name])
 
     def _after_step(self, *_: object) -> None:
         self.put_back()
+
+
+def _own(group: Group, name: str, value: float) -> float:
+    """What the group holds; a number without a fraction stays one of Python's kind."""
+    held = group.get(name)
+    return held if isinstance(held, int) else value
 
 
 def _is_number(value: object) -> TypeGuard[float | torch.Tensor]:

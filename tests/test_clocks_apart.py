@@ -4,16 +4,41 @@ from __future__ import annotations
 
 import time
 
-from esper.bus import names
+import pytest
+
+from esper.bus import names, tail
+from esper.bus.connect import ServerClock
+from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
+from esper.leyline.keyring import MasterKey, MasterKeyring, Validity
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
+from esper.leyline.succession import Said
+from esper.runtime.dated import DatedOpener
 from tests.rounds import germinate, heartbeat, vote
 from tests.test_beside import Run as Steered, steered
 from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run", "steered"]
 TEN_MINUTES_MS = 600_000
+NOW_MS = 1_800_000_000_000
+MASTER = MasterKeyring([MasterKey(Validity(1, 0, 2**63), bytes(32))])
+KEYS = {role: MASTER.derive("r", [role]) for role in (Role.COORDINATOR, Role.WORKER)}
+
+
+class Handset(ServerClock):
+    """A clock that shows what it is told to."""
+
+    def now_ms(self) -> int:
+        assert self.offset_ms is not None
+        return self.offset_ms
+
+    def show(self, ms: int) -> None:
+        if self.offset_ms is not None:
+            self._newest_ms = max(self._newest_ms, self.now_ms())
+        self.offset_ms = ms
 
 
 def ahead_s(sealer: Sealer, said: pb.LeaderAnnouncement | pb.Heartbeat) -> float:
@@ -60,3 +85,43 @@ async def test_a_command_in_hand_is_answered_once_though_its_group_is_gone_and_t
     await step_until_idle(coordinating)
 
     assert await run.receipts() == [("s0-1", entry, "NONE")]
+
+
+@pytest.mark.parametrize("has_seen", [True, False], ids=["seen there", "never there"])
+@pytest.mark.parametrize("guard", [ReplayGuard(), None], ids=["in flight", "on record"])
+def test_what_was_added_before_the_clock_was_set_back_is_as_old_as_its_entry(
+    guard: ReplayGuard | None, has_seen: bool
+) -> None:
+    clock, before_ms = Handset(), NOW_MS + TEN_MINUTES_MS
+    sealer = Sealer(KEYS[Role.COORDINATOR], Role.COORDINATOR, "c", clock_ns=clock.now_ns)
+    opener = DatedOpener(KEYS[Role.WORKER], clock, guard=guard, accept=[Domain.DECISION])
+    clock.show(before_ms)
+    said = sealer.seal(pb.LeaderAnnouncement(version=1, leader="c", lease_token=1))
+
+    clock.show(NOW_MS)
+    if not has_seen:
+        clock._newest_ms = 0
+
+    if has_seen or guard is None:
+        assert opener.open(said, f"{before_ms}-0", NOW_MS).message == pb.LeaderAnnouncement(
+            version=1, leader="c", lease_token=1
+        )
+    else:  # as where a stream's clock was poisoned
+        with pytest.raises(RefusedError, match="after its entry was made"):
+            opener.open(said, f"{before_ms}-0", NOW_MS)
+
+
+async def test_a_coordinator_that_begins_reads_what_was_decided_before_the_clock_was_set_back(run: Run) -> None:
+    first = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate("s0"))
+    await step_until_idle(first)
+    on_record = await tail.last(run.redis, names.key(run.run_id, "decisions"), 100)
+
+    second = await run.coordinator()
+    assert second.clock.offset_ms is not None
+    second.clock.offset_ms -= TEN_MINUTES_MS
+
+    assert len(on_record) > 1
+    for entry_id, sealed in on_record:
+        assert isinstance(second.decision(sealed, entry_id).message, Said)

@@ -213,11 +213,14 @@ class ServerClock:
 
     def __init__(self) -> None:
         self.offset_ms: int | None = None
+        self._newest_ms = 0
 
     async def look(self, redis: Redis) -> None:
         """Read the server's clock; halfway through the round trip is when it was read."""
         before = time.monotonic_ns()
         there = await server_ms(redis)
+        if self.offset_ms is not None:
+            self._newest_ms = max(self._newest_ms, self.now_ms())
         self.offset_ms = there - (before + time.monotonic_ns()) // 2_000_000
 
     def now_ms(self) -> int:
@@ -225,6 +228,10 @@ class ServerClock:
         if self.offset_ms is None:
             raise BusError("the server's clock was asked for before it was looked at")
         return self.offset_ms + time.monotonic_ns() // 1_000_000
+
+    def has_been_at(self, at_ms: int) -> bool:
+        """Whether it has shown such a time, or a later one; it may have been set back since."""
+        return at_ms <= max(self._newest_ms, self.now_ms())
 
     def now_ns(self) -> int:
         """The same in nanoseconds, for who seals by it."""

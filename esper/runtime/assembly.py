@@ -15,6 +15,7 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
+from esper.runtime.dated import DatedOpener
 from esper.runtime.following import Following
 from esper.runtime.lanes import Lanes
 from esper.runtime.missing import Missing
@@ -50,19 +51,19 @@ async def assemble(
     await admit(redis, durability)
     await clock.look(redis)
     if newcomer is not None:
-        beats = _opener(access, name, Domain.HEARTBEAT, None)
+        beats = _opener(access, clock, name, Domain.HEARTBEAT, None)
         await require_alone(redis, access.run_id, newcomer, beats, clock.now_ms())
     guards = {log: ReplayGuard() for log in LOGS}
     outbox = Outbox(redis)
     windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
     await windows.take_over()
     decided = decided or await _past(redis, access.run_id, name, fresh=newcomer is not None)
-    again = {log: _opener(access, name, domain, None) for log, domain in LOGS.items()}
+    again = {log: _opener(access, clock, name, domain, None) for log, domain in LOGS.items()}
     recaller = Recaller(redis, access.run_id, name, again, clock)
     orders = Orders(past=entry_order(decided), worker=name)
     await recaller.take_up(orders, *await _read_before(redis, names.key(access.run_id, "decisions"), name))
     sealer = Sealer(access.keyring, Role.WORKER, name, clock_ns=clock.now_ns)
-    openers = {log: _opener(access, name, domain, guards[log]) for log, domain in LOGS.items()}
+    openers = {log: _opener(access, clock, name, domain, guards[log]) for log, domain in LOGS.items()}
     return Beside(
         run_id=access.run_id,
         origin=origin,
@@ -79,8 +80,8 @@ async def assemble(
     )
 
 
-def _opener(access: Access, name: str, domain: Domain, guard: ReplayGuard | None) -> Opener:
-    return Opener(access.keyring, name=name, guard=guard, accept=[domain], carries_out=True)
+def _opener(access: Access, clock: ServerClock, name: str, domain: Domain, guard: ReplayGuard | None) -> Opener:
+    return DatedOpener(access.keyring, clock, name=name, guard=guard, accept=[domain], carries_out=True)
 
 
 async def _read_before(redis: Redis, stream: str, group: str) -> tuple[str, str]:

@@ -14,10 +14,11 @@ from esper.bus.outbox import Outbox
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opener, Sealer
+from esper.leyline.seal import Sealer
 from esper.runtime import settings
 from esper.runtime.coordinate import GROUP, LOGS, Desk, Seals
 from esper.runtime.coordinates import Coordinates
+from esper.runtime.dated import DatedOpener
 from esper.runtime.lease import LEASE_S
 
 SWEEP_S = 1.0
@@ -49,9 +50,9 @@ def seated(
         for log in LOGS
     }
     seals = Seals(
-        {log: Opener(keys, guard=guards[log], accept=[domain]) for log, domain in LOGS.items()},
+        {log: DatedOpener(keys, clock, guard=guards[log], accept=[domain]) for log, domain in LOGS.items()},
         guards,
-        Opener(keys, guard=None, accept=[Domain.DECISION], carries_out=True),
+        DatedOpener(keys, clock, guard=None, accept=[Domain.DECISION], carries_out=True),
         Sealer(keys, Role.COORDINATOR, name, clock_ns=clock.now_ns),
     )
     return Desk(keys.run_id, rule, inboxes, seals, Outbox(redis_writer), clock, lease_s)

@@ -14,7 +14,7 @@ from esper.leyline.envelope import unpack
 from esper.leyline.keyring import MasterKey, MasterKeyring, Validity
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Sealer
+from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Said
 from esper.runtime.dated import DatedOpener
 from tests.rounds import germinate, heartbeat, vote
@@ -23,7 +23,7 @@ from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run", "steered"]
 TEN_MINUTES_MS = 600_000
-NOW_MS = 1_800_000_000_000
+NOW_MS, S = 1_800_000_000_000, 1_000_000_000
 MASTER = MasterKeyring([MasterKey(Validity(1, 0, 2**63), bytes(32))])
 KEYS = {role: MASTER.derive("r", [role]) for role in (Role.COORDINATOR, Role.WORKER)}
 
@@ -125,3 +125,18 @@ async def test_a_coordinator_that_begins_reads_what_was_decided_before_the_clock
     assert len(on_record) > 1
     for entry_id, sealed in on_record:
         assert isinstance(second.decision(sealed, entry_id).message, Said)
+
+
+def test_a_sealer_whose_clock_is_set_back_behind_a_change_of_keys_takes_the_key_of_then() -> None:
+    clock, turn_ns = Handset(), NOW_MS * 1_000_000
+    keys = [
+        MasterKey(Validity(1, 0, turn_ns + 3600 * S), bytes(32)),
+        MasterKey(Validity(2, turn_ns, 2**63), b"2" * 32),
+    ]
+    ring = MasterKeyring(keys)
+    sealer = Sealer(ring.derive("r", [Role.WORKER]), Role.WORKER, "worker-0", clock_ns=clock.now_ns)
+    opener = Opener(ring.derive("r", [Role.COORDINATOR]), guard=None, accept=[Domain.HEARTBEAT])
+
+    for at_ms in (NOW_MS + 1000, NOW_MS - TEN_MINUTES_MS):
+        clock.show(at_ms)
+        assert opener.open(sealer.seal(heartbeat()), f"{at_ms}-0", at_ms).message == heartbeat()

@@ -71,6 +71,7 @@ class _Line(NamedTuple):
     """As libsodium takes it, private and public half; empty where nothing is signed."""
     domain: Domain
     cap: int
+    since_ns: int
     until_ns: int
     keyring_version: int
 
@@ -116,7 +117,7 @@ class Sealer:
 
     def _line(self, message_type: type[Message], target: str, now_ns: int) -> _Line:
         line = self._lines.get((message_type, target))
-        if line is None or now_ns >= line.until_ns or line.keyring_version != self._keyring.version:
+        if line is None or not line.since_ns <= now_ns < line.until_ns or line.keyring_version != self._keyring.version:
             line = self._lines[message_type, target] = self._new_line(message_type, target, now_ns)
         return line
 
@@ -129,7 +130,8 @@ class Sealer:
         head = HEAD.pack(MAGIC, VERSION, flags, key_id, domain, kind, self.incarnation, 0, 0, 0, 0, 0)
         names = pack_names(keyring.run_id, self.role, self.producer, target)
         until_ns = keyring.changes_at(now_ns) or _FOR_EVER
-        return _Line(head[:ALIKE], names, Mac(key), signing_key, domain, cap_of(domain), until_ns, keyring.version)
+        cap, version = cap_of(domain), keyring.version
+        return _Line(head[:ALIKE], names, Mac(key), signing_key, domain, cap, now_ns, until_ns, version)
 
 
 def _sealed(line: _Line, rest: bytes, body: bytes) -> bytes:

@@ -1,7 +1,8 @@
-"""A model that FSDP has split is refused in one sentence; its sites can be listed all the same."""
+"""What FSDP or ZeRO has split is refused in one sentence; the sites of such a model can be listed all the same."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -65,3 +66,16 @@ def test_the_sites_of_a_sharded_model_are_those_of_the_bare_one() -> None:
 
     bare = [replace(view, kind=view.kind.removeprefix("FSDP")) for view in seen]
     assert bare == survey(new_host(), inputs, blueprints) != seen
+
+
+def test_an_optimizer_of_which_each_rank_steps_a_share_is_refused_and_left_as_it_was() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch.jit, which torch still calls there
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+    host = new_host()
+    optimizer = ZeroRedundancyOptimizer(host.parameters(), torch.optim.AdamW, lr=0.01)
+
+    with pytest.raises(SettingError, match=r"^optimizer is 'ZeroRedundancyOptimizer'; expected an optimizer whose"):
+        attached(host, "body", optimizer=optimizer)
+
+    assert not optimizer._optimizer_step_post_hooks

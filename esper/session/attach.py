@@ -22,7 +22,7 @@ from esper.session.joining import Batches, Joining, Loss
 from esper.session.options import Place, SessionOptions
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.session import Session
-from esper.session.whole import require_whole
+from esper.session.whole import require_whole, require_whole_state
 
 log = structlog.get_logger()
 
@@ -43,15 +43,16 @@ def attach(
     `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
     and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
-    for a site or an option that does not exist, a model split by FSDP, an optimizer whose session is not closed or a
-    broken blueprint, RuntimeLostError where the runtime is not ready within 30 s; with `required=False` it trains
-    unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
+    for a site or an option that does not exist, a model split by FSDP, an optimizer split by ZeRO, one whose session is
+    not closed or a broken blueprint, RuntimeLostError where the runtime is not ready within 30 s; with `required=False`
+    it trains unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
     """
     require_kinds(model, optimizer, sites)
     printing.outlive_a_full_disk()
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
     require_whole(model)
+    require_whole_state(bare(optimizer))
     require_unsteered(bare(optimizer))
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place = Place.of(chosen, rank, world_size)

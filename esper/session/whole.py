@@ -1,7 +1,10 @@
-"""Refuses a model of which no rank holds the parameters whole."""
+"""Refuses a model of which no rank holds the parameters whole, and an optimizer of which none holds the state."""
 
 from __future__ import annotations
 
+import sys
+
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -10,6 +13,10 @@ from esper.errors import SettingError
 EXPECTED = (
     "parameters that every rank holds whole, as on one device or under DistributedDataParallel: digests, snapshots and"
     " fossils are of whole tensors (a model that fully_shard or tensor parallelism has split is not supported)"
+)
+EXPECTED_STATE = (
+    "an optimizer whose state every rank holds whole: snapshots and checkpoints are each rank's own, and would lack the"
+    " moments that others hold"
 )
 
 
@@ -29,3 +36,10 @@ def require_whole(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, FullyShardedDataParallel):
             raise SettingError("model", f"{name or 'the model'}: FullyShardedDataParallel", EXPECTED)
+
+
+def require_whole_state(optimizer: torch.optim.Optimizer) -> None:
+    """SettingError for ZeRO's: a rank steps its share of the parameters, by an optimizer that no hook of ours is on."""
+    module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")  # who has one has imported that
+    if module is not None and isinstance(optimizer, module.ZeroRedundancyOptimizer):
+        raise SettingError("optimizer", type(optimizer).__name__, EXPECTED_STATE)

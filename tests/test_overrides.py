@@ -58,7 +58,7 @@ def test_an_override_of_a_beta_reaches_a_seed() -> None:
 
 
 def test_between_steps_the_groups_hold_the_very_numbers_of_the_script() -> None:
-    model = torch.nn.Linear(2, 2)
+    model, _ = host()
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1)
     governed = optimizers(optimizer)
     before = repr({name: each for name, each in optimizer.param_groups[0].items() if name != "params"})

@@ -31,8 +31,8 @@ def test_two_ranks_stay_one_model_whatever_is_ordered(seed: int, tmp_path: Path)
 
 
 def test_a_gradient_that_is_the_mean_of_both_is_right() -> None:
-    compare({"w": (ONE, MEAN)}, {"w": (OTHER, MEAN)})
-    compare({"w": (ONE, ONE / 2)}, {"w": (None, ONE / 2)})
+    compare([{"w": (ONE, MEAN)}, {"w": (OTHER, MEAN)}])
+    compare([{"w": (ONE, ONE / 2)}, {"w": (None, ONE / 2)}])
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_a_gradient_that_is_the_mean_of_both_is_right() -> None:
 )
 def test_any_other_gradient_is_wrong(one: Seen, other: Seen, why: str) -> None:
     with pytest.raises(Wrong, match=why):
-        compare(one, other)
+        compare([one, other])

@@ -1,1 +1,1 @@
-"""Random lives of seeds on two ranks, each with a process of its own, held against one another and a bare twin."""
+"""Random lives of seeds on several ranks, each with a process of its own, held against one another and a bare twin."""

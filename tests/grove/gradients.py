@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -73,17 +73,20 @@ def _numbers(tensor: Tensor | None) -> NDArray[np.float64] | None:
     return None if tensor is None else tensor.numpy()
 
 
-def compare(one: Seen, other: Seen) -> None:
-    """Each gradient is the mean over ranks of what each of them computed, and the same on both."""
-    require(one.keys() == other.keys(), f"one rank steps {sorted(one.keys() ^ other.keys())} alone")
-    for name, (mine, given) in one.items():
-        its, given_it = other[name]
-        require((given is None) == (given_it is None), f"{name} has a gradient on one rank alone")
-        if given is None or given_it is None:
-            require(mine is None and its is None, f"{name} was given no gradient, though there is one")
+def compare(ranks: Sequence[Seen]) -> None:
+    """Each gradient is the mean over ranks of what each of them computed, and the same on all."""
+    for other in ranks[1:]:
+        require(ranks[0].keys() == other.keys(), f"one rank steps {sorted(ranks[0].keys() ^ other.keys())} alone")
+    for name, (_, given) in ranks[0].items():
+        local = [mine for mine, _ in (each[name] for each in ranks) if mine is not None]
+        for _, other_given in (each[name] for each in ranks[1:]):
+            require((given is None) == (other_given is None), f"{name} has a gradient on one rank alone")
+            if given is not None and other_given is not None:
+                require(np.array_equal(given, other_given, equal_nan=True), f"{name} has two gradients")
+        if given is None:
+            require(not local, f"{name} was given no gradient, though there is one")
             continue
-        require(np.array_equal(given, given_it, equal_nan=True), f"{name} has two gradients")
-        mean = sum(each for each in (mine, its) if each is not None) / 2 + np.zeros_like(given)
+        mean = sum(local) / len(ranks) + np.zeros_like(given)
         if np.isfinite(mean).all() and mean.size:
             off = float(np.abs(mean - given).max()) / max(float(np.abs(mean).max()), 1e-6)
             require(off < CLOSE, f"the gradient of {name} is off by {off:.2g} from the mean over ranks")

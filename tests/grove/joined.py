@@ -1,4 +1,4 @@
-"""A session of one of two ranks, without a runtime."""
+"""A session of one of several ranks, without a runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from esper.session.options import Place, SessionOptions
 from tests.garden.hosts import each_loss
 from tests.garden.joined import RUN, Lenient, keyring_at
 from tests.garden.odd import ALL
-from tests.grove.plan import WORLD_SIZE, Plan
+from tests.grove.plan import Plan
 from tests.grove.script import Script
 
 
@@ -23,11 +23,13 @@ def joined(plan: Plan, script: Script, folder: Path, *, resume: bool = False) ->
         script.wrap()
     holdout = [(script.kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": script.scaler, "required": False}
+    if script.scheduler is not None:
+        options["scheduler"] = script.scheduler
     if plan.checkpoints:
         environment = {"ESPER_KEYRING": str(keyring_at(folder))}
         options |= {"checkpoints": folder, "checkpoint_every": plan.checkpoints, "environment": environment}
     chosen = SessionOptions.of(options | {"resume": resume})
-    place = Place.of(chosen, script.rank, WORLD_SIZE)
+    place = Place.of(chosen, script.rank, plan.more.world_size)
     loss = (holdout, lambda outputs, _: each_loss(outputs))
     run = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, place, RUN).session(None, ALL)
     if plan.sharing.way == "ddp after":

@@ -1,8 +1,9 @@
-"""One life on two ranks: their coordinator draws what they do, and holds what they say against one another."""
+"""One life on several ranks: their coordinator draws what they do, and holds what they say against one another."""
 
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import re
 import signal
@@ -28,7 +29,7 @@ from tests.garden.orders import Orders, prunable
 from tests.garden.plan import Act
 from tests.garden.wrong import Wrong, require
 from tests.grove.gradients import compare
-from tests.grove.plan import WORLD_SIZE, Plan, Turn
+from tests.grove.plan import Plan, Turn
 from tests.grove.rank import Said, otherwise, serve
 from tests.session_kit import Command
 
@@ -47,9 +48,10 @@ def run(rank: int, plan: Plan, folder: Path, line: Connection, inherited: Sequen
     try:
         with capture_logs(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of options of DDP
+            logging.disable()  # what a compiler says of what it can't compile
             meet = f"file://{folder}/meet"
             patience = timedelta(seconds=4 * PATIENCE_S)
-            dist.init_process_group("gloo", meet, rank=rank, world_size=WORLD_SIZE, timeout=patience)
+            dist.init_process_group("gloo", meet, rank=rank, world_size=plan.more.world_size, timeout=patience)
             serve(plan, rank, folder, line)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -68,12 +70,12 @@ def heard(line: Connection) -> Said | str:
     return said
 
 
-class Pair:
-    """The processes of both ranks."""
+class Ranks:
+    """Their processes."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.folder, self._lines, self._processes = folder, list[Connection](), list[Any]()
-        for rank in range(WORLD_SIZE):
+        for rank in range(plan.more.world_size):
             mine, its = Pipe()
             self._lines.append(mine)
             given = rank, plan, folder, its, [*self._lines]
@@ -89,8 +91,8 @@ class Pair:
     def hear(self) -> list[Said]:
         """From each; Wrong with what they say instead, and with the stacks of those that hang."""
         said: dict[int, Said | str] = {}
-        while len(said) < WORLD_SIZE:
-            missing = [rank for rank in range(WORLD_SIZE) if rank not in said]
+        while len(said) < len(self._lines):
+            missing = [rank for rank in range(len(self._lines)) if rank not in said]
             failed = [f"rank {rank}: {each}" for rank, each in said.items() if isinstance(each, str)]
             ready = wait([self._lines[rank] for rank in missing], AFTERWARDS_S if failed else PATIENCE_S)
             if not ready:
@@ -116,7 +118,7 @@ class Pair:
 
 
 class Life:
-    """Draws a turn for both ranks, and looks at what they say of it."""
+    """Draws a turn for all ranks, and looks at what they say of it."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.turns = plan, list[Turn]()
@@ -125,7 +127,7 @@ class Life:
         dice = Random(-1 - plan.seed)
         weights = prunable(KINDS[plan.kind].host()) if dice.random() < 0.15 else []
         self._dice, self._weights, self._is_eager = dice, weights, dice.choice([0.5, 0.8, 1.0])
-        self._pair = Pair(plan, folder)
+        self._ranks = Ranks(plan, folder)
         self.said: list[Said] = []
 
     def live(self, turns: Sequence[Turn] = ()) -> None:
@@ -136,21 +138,22 @@ class Life:
             for number in range(1, self.plan.num_steps + 1) if not turns else range(len(turns)):
                 turn = turns[number] if turns else self.draw(number)
                 self.turns.append(turn)
-                self._pair.tell(turn)
+                self._ranks.tell(turn)
                 self._hear()
-            self._pair.tell(Turn(Act(0), ends=True))
+            self._ranks.tell(Turn(Act(0), ends=True))
             self._hear()
         finally:
-            self._pair.close()
+            self._ranks.close()
 
     def _hear(self) -> None:
-        one, other = self.said = self._pair.hear()
-        require(one.step == other.step, f"one stands before step {one.step}, the other before {other.step}")
-        require(one.went == other.went, "a step was left out on one rank alone")
-        require([*map(answer, one.receipts)] == [*map(answer, other.receipts)], f"{one.receipts} {other.receipts}")
-        odd = otherwise(one.sums, other.sums)
-        require(not odd, f"ranks differ in {odd}")
-        compare(one.gradients, other.gradients)
+        one, *others = self.said = self._ranks.hear()
+        for other in others:
+            require(one.step == other.step, f"one stands before step {one.step}, the other before {other.step}")
+            require(one.went == other.went, "a step was left out on one rank alone")
+            require([*map(answer, one.receipts)] == [*map(answer, other.receipts)], f"{one.receipts} {other.receipts}")
+            odd = otherwise(one.sums, other.sums)
+            require(not odd, f"ranks differ in {odd}")
+        compare([each.gradients for each in self.said])
 
     def draw(self, number: int) -> Turn:
         """For the next step, given the stages that seeds are in."""

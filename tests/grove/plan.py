@@ -1,4 +1,4 @@
-"""What is drawn for a life on two ranks: the host, how ranks share its gradients, how it is trained, the settings."""
+"""What is drawn for a life on several ranks: the host, how they share gradients, how it is trained, the settings."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 
 from esper.kasmina.config import KasminaConfig
 from tests.garden.hosts import KINDS
-from tests.garden.loops import OPTIMIZERS
+from tests.garden.loops import OPTIMIZERS, SCHEDULERS
 from tests.garden.odd import ALL
 from tests.garden.plan import Act, varied
 
-WORLD_SIZE = 2
+WORLD_SIZE = 2  # of most
+FIRST_SEED = 41_000  # of lives with three ranks, schedulers and compiled models among them
 EVENTS = ("raises", "backward raises", "backward raises late", "not finite", "forgets", "skips")
 """What may befall a step: its forward raises, or its backward does at its beginning or at its end; a batch is not
 finite; the optimizer does not step; nothing is run."""
 OF_ONE = EVENTS[:4]
-"""These may befall one rank alone; the script has both leave the step out."""
+"""These may befall one rank alone; the script has all leave the step out."""
 AS_ONE = "as one"
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """How gradients come to be the same on both ranks."""
+    """How gradients come to be the same on all ranks."""
 
     way: str
     """ddp before attach(), or after it; plain: the script averages them itself, or only its own, not those of fossils;
@@ -86,6 +87,22 @@ class Manner:
 
 
 @dataclass(frozen=True)
+class More:
+    """What else a script may have."""
+
+    world_size: int = WORLD_SIZE
+    scheduler: str = ""
+    compiles: bool = False
+
+    @classmethod
+    def draw(cls, dice: Random) -> More:
+        return cls(dice.choice([2, 2, 2, 3]), dice.choice(["", *SCHEDULERS]), dice.random() < 0.06)
+
+
+TWO = More()
+
+
+@dataclass(frozen=True)
 class Plan:
     """Of one life."""
 
@@ -98,6 +115,7 @@ class Plan:
     blueprints: tuple[str, ...]
     num_steps: int
     checkpoints: int  # steps between two of them; 0: none are made
+    more: More = TWO
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -107,7 +125,8 @@ class Plan:
         blueprints = tuple(dice.sample([*ALL], dice.choice([2, 5, len(ALL)])))
         sharing = Sharing.draw(dice, kind, manner.num_micro)
         lenient, checkpoints = dice.random() < 0.85, dice.choice([0, 0, 5])
-        return cls(seed, kind, sharing, manner, settings, lenient, blueprints, dice.randint(12, 30), checkpoints)
+        num_steps, more = dice.randint(12, 30), More.draw(Random(f"more {seed}")) if seed >= FIRST_SEED else TWO
+        return cls(seed, kind, sharing, manner, settings, lenient, blueprints, num_steps, checkpoints, more)
 
     def described(self) -> dict[str, Any]:
         """Without the settings."""
@@ -116,10 +135,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Turn:
-    """What both ranks do next: an act, or the last words."""
+    """What all ranks do next: an act, or the last words."""
 
     act: Act
     prefetching: tuple[int, ...] = (0, 1)  # ranks
     wraps: bool = False  # the model in DDP anew, before the act
-    resumes: bool = False  # before the act: both are begun anew, from the newest checkpoint
+    resumes: bool = False  # before the act: all are begun anew, from the newest checkpoint
     ends: bool = False

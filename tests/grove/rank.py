@@ -1,4 +1,4 @@
-"""One of two ranks: does what it is told before each step, and says what came of it."""
+"""One of several ranks: does what it is told before each step, and says what came of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Rank:
     def _begin(self, *, resume: bool) -> None:
         self.script = Script(self.plan, self.rank)
         self.run: Session = joined(self.plan, self.script, self.folder, resume=resume)
-        self.twin: Script | None = None if resume else self.script.twin(self.apart)
+        self.twin: Script | None = None if resume or self._sums_otherwise() else self.script.twin(self.apart)
         self._before: Marks = {}
 
     def said(self, **more: Any) -> Said:
@@ -151,7 +151,7 @@ class Rank:
             require(not odd, f"orders changed {odd}")
         if changes or self.touched():
             self.twin = None
-        if self._averages_otherwise():
+        if self._averages_otherwise() or self._sums_otherwise():
             self.twin = None
         elif self.twin is None and not self.touched():
             self.twin = self.script.twin(self.apart)
@@ -166,6 +166,10 @@ class Rank:
     def _averages_otherwise(self) -> bool:
         """Whether a script without Esper would round otherwise: a fossil's mean is taken of each backward."""
         return self.plan.sharing.way.startswith("plain") and bool(self.run.executor._fossils.modules())
+
+    def _sums_otherwise(self) -> bool:
+        """Whether another DDP would round otherwise: three numbers are added in an order that hangs on the buckets."""
+        return self.plan.more.world_size > 2 and self.plan.sharing.is_ddp
 
     def _violations(self) -> int:
         return sum(seed.violations for seed in self.run.executor.seeds.values() if seed.module is not None)

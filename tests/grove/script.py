@@ -1,4 +1,4 @@
-"""A training script of two ranks: the same code with a session around its steps and without."""
+"""A training script of several ranks: the same code with a session around its steps and without."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from esper.session import Session
 from tests.garden.hosts import KINDS, each_loss, first_tensor
-from tests.garden.loops import OPTIMIZERS, RAISED
-from tests.grove.plan import AS_ONE, OF_ONE, WORLD_SIZE, Plan
+from tests.garden.loops import OPTIMIZERS, RAISED, SCHEDULERS
+from tests.grove.plan import AS_ONE, OF_ONE, Plan
 
 T = TypeVar("T")
 RAISING = OF_ONE[:3]
@@ -38,7 +38,7 @@ class Faulty(torch.autograd.Function):
 
 
 class Script:
-    """A host, what shares its gradients, and its optimizer. `step` is one pass of its loop, on one of two ranks."""
+    """A host, what shares its gradients, and its optimizer. `step` is one pass of its loop, on one of its ranks."""
 
     def __init__(self, plan: Plan, rank: int, host: nn.Module | None = None) -> None:
         self.plan, self.rank, self.kind, self.manner = plan, rank, KINDS[plan.kind], plan.manner
@@ -47,6 +47,9 @@ class Script:
         trained = [each for each in self.host.parameters() if each.requires_grad]
         self.optimizer, self._trained = OPTIMIZERS[self.manner.optimizer](trained), trained
         self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3) if self.manner.scales else None
+        made = SCHEDULERS.get(plan.more.scheduler)
+        self.scheduler = None if made is None else made(self.optimizer)
+        self.called: Callable[[Tensor], Any] = self.model
         self.outputs: list[Tensor] = []
         self.averaged: Callable[[], object] = lambda: None  # is told when gradients are the same on both ranks
 
@@ -55,6 +58,7 @@ class Script:
         if self.plan.sharing.is_ddp:
             given: dict[str, Any] = {**self.plan.sharing.options, **options}
             self.model = DistributedDataParallel(self.host, process_group=group, **given)
+        self.called = torch.compile(self.model, backend="eager") if self.plan.more.compiles else self.model
 
     def twin(self, group: dist.ProcessGroup) -> Script:
         """The same script at the same point, without whatever hangs on this one; its ranks meet in `group`."""
@@ -69,6 +73,12 @@ class Script:
             other.optimizer.state[memo[id(mine)]] = copy.deepcopy(state)
         if self.scaler is not None and other.scaler is not None:
             other.scaler.load_state_dict(copy.deepcopy(self.scaler.state_dict()))
+        if self.scheduler is not None and other.scheduler is not None:
+            other.scheduler.load_state_dict(copy.deepcopy(self.scheduler.state_dict()))
+        if isinstance(self.model, DistributedDataParallel):  # which hands out no buffers of later fossils
+            handed = {id(each) for each in self.model.modules_buffers}
+            own = [name for name, each in self.host.named_buffers() if id(each) not in handed]
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(other.host, own)  # type: ignore[no-untyped-call]
         other.wrap(group, init_sync=False)
         if isinstance(self.model, DistributedDataParallel) and isinstance(other.model, DistributedDataParallel):
             other.model.require_forward_param_sync = self.model.require_forward_param_sync  # of the next forward
@@ -78,7 +88,8 @@ class Script:
         return other
 
     def own_state(self) -> dict[str, Any]:
-        return {} if self.scaler is None else {"scaler": copy.deepcopy(self.scaler.state_dict())}
+        parts = {"scaler": self.scaler, "scheduler": self.scheduler}
+        return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if part is not None}
 
     def step(self, number: int, run: Session | None = None, began: Callable[[], object] = lambda: None) -> str:
         """One pass with the batches of this number; what was raised in it. `began` is called in the step."""
@@ -102,7 +113,8 @@ class Script:
 
     def _pass(self, number: int) -> Tensor | None:
         event, whom = self.manner.event(number)
-        whom = (0, 1) if self.plan.sharing.way == AS_ONE else whom
+        everyone = tuple(range(self.plan.more.world_size))
+        whom = everyone if self.plan.sharing.way == AS_ONE or len(whom) > 1 else whom
         if event == "skips":
             return None
         total, num = torch.zeros(()), self.manner.num_micro
@@ -154,7 +166,9 @@ class Script:
             return event
         if not self.model.require_backward_grad_sync:  # its next forward would or would not broadcast buffers
             return "backward raises" if event == "raises" else event
-        cut_off = event == "backward raises late" or (event == "backward raises" and len(whom) < WORLD_SIZE)
+        cut_off = event == "backward raises late" or (
+            event == "backward raises" and len(whom) < self.plan.more.world_size
+        )
         return "raises" if cut_off else event
 
     def agreed(self, mine: bool) -> bool:
@@ -176,7 +190,7 @@ class Script:
 
     def _loss(self, batch: Tensor, event: str) -> Tensor:
         with self._precision():
-            output = first_tensor(self.model(batch))
+            output = first_tensor(self.called(batch))
         if event == "backward raises" or (event == "backward raises late" and self.kind.num_ids):
             output = Faulty.apply(output)  # type: ignore[no-untyped-call]
         self.outputs.append(output.detach().clone())
@@ -195,7 +209,7 @@ class Script:
         for each in parameters:
             gradient = torch.zeros_like(each) if each.grad is None else each.grad
             dist.all_reduce(gradient)
-            each.grad = gradient / WORLD_SIZE
+            each.grad = gradient / self.plan.more.world_size
 
     def _update(self) -> None:
         if self.scaler is None:
@@ -207,6 +221,8 @@ class Script:
                 self._clip()
             self.scaler.step(self.optimizer)
             self.scaler.update()
+        if self.scheduler is not None:
+            self.scheduler.step()
 
     def _clip(self) -> None:
         if self.manner.clips:
@@ -215,8 +231,8 @@ class Script:
     def _evaluate(self, number: int) -> None:
         if not self.manner.evaluates or (self.manner.evaluates == "one" and self.rank):
             return
-        model = self.host if self.manner.evaluates == "one" else self.model
-        model.eval()
+        model: Callable[[Tensor], Any] = self.host if self.manner.evaluates == "one" else self.called
+        self.model.eval()
         with torch.no_grad():
             self.outputs.append(first_tensor(model(self.kind.batch(-number))).clone())
-        model.train()
+        self.model.train()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pytest
 from esper.bus.embedded import EmbeddedRedis
 from tests.bus_kit import own_server
 from tests.faults.nursery import nursed, shared
+from tests.faults.processes import ROOT
 from tests.system.processes import Esper, Start
 
 if TYPE_CHECKING:  # with torch, which the process does without whose workers run the tests
@@ -35,12 +37,16 @@ LONGEST_FIRST = [
 
 ROLES = ("commander", "follower", "leader", "listener", "metrics", "poisoned", "publisher", "rank", "reader", "witness")
 OF_RUNS = [f"esper.workers.{name}" for name in ("coordinator", "regional", "global_")]
-LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS]
+SCRIPTS = [f"esper.examples.{name}" for name in ("grow_digits", "hostile")]
+TRAINER = "esper.workers.trainer"
+LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS, *SCRIPTS]
 HEAVY = [
     *(f"tests.system.{name}" for name in ("both_resume", "deep", "pruned", "rank", "resumed", "taught")),
-    *("tests.faults.roles.grower", "esper.workers.coordinator", "torch.distributed.run"),
+    *("tests.faults.roles.grower", "esper.workers.coordinator", "torch.distributed.run", TRAINER),
 ]
 """What the workers of a session fork off two processes; these with torch."""
+
+HANDED = Path(__file__).parent / "handed"
 
 AT_LEAST_S = 600.0
 """For each test: only a hang takes as long. At load 17 one that takes 41 s of processor time had not ended in 240."""
@@ -77,15 +83,45 @@ def runtime() -> Iterator[Path]:
 @pytest.fixture
 def esper(runtime: Path) -> Iterator[Callable[..., Esper]]:
     """Starts an `esper` command."""
+    with commands(runtime, {}) as start:
+        yield start
+
+
+@pytest.fixture
+def swift(runtime: Path, handed: Mapping[str, str]) -> Iterator[Callable[..., Esper]]:
+    """The same, of which nurseries fork the servers, trainers and scripts: for what is not about how these begin."""
+    with commands(runtime, handed) as start:
+        yield start
+
+
+@contextmanager
+def commands(runtime: Path, told: Mapping[str, str]) -> Iterator[Callable[..., Esper]]:
     started: list[Esper] = []
 
     def start(*arguments: str | Path) -> Esper:
-        started.append(Esper(runtime, *arguments))
+        started.append(Esper(runtime, *arguments, told=told))
         return started[-1]
 
     yield start
     for command in started:
         command.kill()
+
+
+@pytest.fixture(scope="session")
+def handed(short_directory: Path) -> Iterator[Mapping[str, str]]:
+    """In the environment of a command: see tests/system/handed/sitecustomize.py."""
+    places = [short_directory / "servers", short_directory / "trainers"]
+    for place in places:
+        place.mkdir()
+    with nursed(places[0], [*OF_RUNS, *SCRIPTS]) as servers, nursed(places[1], HEAVY) as trainers:
+        sockets = {**dict.fromkeys([*OF_RUNS, *SCRIPTS], servers.socket), TRAINER: trainers.socket}
+        told = short_directory / "handed"  # no variable: processes are known by the words of their environment
+        told.write_text("".join(f"{module} {socket}\n" for module, socket in sockets.items()))
+        folders = [str(HANDED), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        yield {
+            "HANDED_OVER": str(told),
+            "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+        }
 
 
 @pytest.fixture

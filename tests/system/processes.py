@@ -31,16 +31,19 @@ class Esper:
     """One command, leader of a process group as in a terminal; its runs are listed below `runtime`, a private place.
 
     `runtime` is in the environment of whatever the command starts, so that nothing it leaves behind escapes a look.
+    `told` is more of that environment.
     """
 
-    def __init__(self, runtime: Path, *arguments: str | Path, cwd: Path | None = None) -> None:
+    def __init__(
+        self, runtime: Path, *arguments: str | Path, cwd: Path | None = None, told: Mapping[str, str] | None = None
+    ) -> None:
         self.runtime = runtime
         self.said: list[str] = []
         self._rest = b""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "esper.cli.main", *map(str, arguments)],
             cwd=cwd or runtime,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONUNBUFFERED": "1", **(told or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -43,15 +43,15 @@ def test_ctrl_c_while_workers_come_up(esper: Start, runtime: Path) -> None:
     assert ends_by_ctrl_c(command) != 0
 
 
-def test_ctrl_c_in_the_middle_of_training(esper: Start, runtime: Path) -> None:
-    command = demo(esper, runtime, workers=2)
+def test_ctrl_c_in_the_middle_of_training(swift: Start, runtime: Path) -> None:
+    command = demo(swift, runtime, workers=2)
     command.says("growing seeds")
 
     assert ends_by_ctrl_c(command) != 0
 
 
-def test_an_impatient_second_ctrl_c_leaves_nothing_behind_either(esper: Start, runtime: Path) -> None:
-    command = demo(esper, runtime)
+def test_an_impatient_second_ctrl_c_leaves_nothing_behind_either(swift: Start, runtime: Path) -> None:
+    command = demo(swift, runtime)
     command.says("growing seeds")
     command.interrupt()
 
@@ -65,8 +65,8 @@ def test_ctrl_c_while_a_detached_run_comes_up_ends_that_too(esper: Start, runtim
     assert ends_by_ctrl_c(command, DRAINED_WITHIN_S) != 0
 
 
-def test_killed_outright_it_takes_its_processes_along(esper: Start, runtime: Path) -> None:
-    command = demo(esper, runtime)
+def test_killed_outright_it_takes_its_processes_along(swift: Start, runtime: Path) -> None:
+    command = demo(swift, runtime)
     command.says("growing seeds")
 
     stop(command.pid_of("esper.cli.main"))
@@ -83,9 +83,9 @@ def test_killed_outright_it_takes_its_processes_along(esper: Start, runtime: Pat
     ],
 )
 def test_the_death_of_a_process_is_told_with_its_last_words(
-    esper: Start, runtime: Path, name: str, words: list[str], moment: str
+    swift: Start, runtime: Path, name: str, words: list[str], moment: str
 ) -> None:
-    command = demo(esper, runtime, workers=2 if name == "trainer-1" else 1)
+    command = demo(swift, runtime, workers=2 if name == "trainer-1" else 1)
     command.says(moment)
     seconds_until(lambda: bool(logs_of(runtime).get(f"{name}.log", "Redis has its own elsewhere")))
     victim = command.pid_of(*words)
@@ -104,10 +104,10 @@ def test_the_death_of_a_process_is_told_with_its_last_words(
 
 
 def test_a_run_is_steered_from_other_terminals_by_its_name_also_past_the_death_of_a_runtime(
-    esper: Start, runtime: Path, monkeypatch: pytest.MonkeyPatch
+    swift: Start, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))  # this process is the other terminal
-    up = esper("up", "--name", "elsewhere", "--runs-dir", runtime / "runs")
+    up = swift("up", "--name", "elsewhere", "--runs-dir", runtime / "runs")
     up.says("trainer is ready")
 
     seed = ["germinate", "s0", "--site", "head", "--blueprint", "lora", "--param", "rank=4"]

@@ -11,8 +11,9 @@ HOUR_NS = 3_600_000_000_000
 NOW_NS = 1_700_000_000 * 1_000_000_000
 
 
-def said(beat: pb.Heartbeat, at_ms: int, *, sequence: int = 0, incarnation: int = 1) -> Opened:
-    sealed = header()._replace(incarnation=incarnation, sequence=sequence or at_ms)
+def said(beat: pb.Heartbeat, at_ms: int, *, incarnation: int = 1, sealed_ms: int = 0) -> Opened:
+    issued_at_ns = NOW_NS + (sealed_ms or at_ms) * 1_000_000
+    sealed = header()._replace(incarnation=incarnation, sequence=at_ms, issued_at_ns=issued_at_ns)
     return Opened(sealed, beat, b"", f"{at_ms}-0", False)
 
 
@@ -47,9 +48,17 @@ def test_a_heartbeat_that_is_added_again_changes_nothing() -> None:
 
 def test_of_two_processes_of_one_name_the_clock_says_which_is_the_newer() -> None:
     old, new = heartbeat(0, 50), heartbeat(0, 1)
-    old.time_ns, new.time_ns = NOW_NS, NOW_NS + 1
 
-    found = heard(said(new, 2, incarnation=2), said(old, 3, incarnation=1))
+    found = heard(said(new, 2, incarnation=2), said(old, 3, incarnation=1, sealed_ms=1))
+
+    assert found.beats["worker-0"].step == 1
+
+
+def test_a_process_that_begins_on_a_machine_whose_clock_is_behind_is_seen_at_once() -> None:
+    old, new = heartbeat(0, 50), heartbeat(0, 1)
+    old.time_ns, new.time_ns = NOW_NS, NOW_NS - HOUR_NS
+
+    found = heard(said(old, 1, incarnation=1), said(new, 2, incarnation=2))
 
     assert found.beats["worker-0"].step == 1
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple
 
 from esper.leyline import contracts as pb
+from esper.leyline.envelope import Header
 
-Sealed: TypeAlias = tuple[int, int]
-"""Incarnation of who sealed a message, and its number among those that it sealed."""
-UNKNOWN: Sealed = (0, 0)
+
+class Sealed(NamedTuple):
+    """Who sealed a message, its number among those that it sealed, and when, by the clock that all seal by."""
+
+    incarnation: int
+    sequence: int
+    at_ns: int
+
+    @classmethod
+    def by(cls, header: Header) -> Sealed:
+        return cls(header.incarnation, header.sequence, header.issued_at_ns)
+
+
+UNKNOWN = Sealed(0, 0, 0)
 PAUSED = int(pb.BusyWith.BUSY_PAUSED)  # looked up at each heartbeat, a member of an enum costs more than the rest
 _AT_BOUNDARY = frozenset({int(pb.BusyWith.BUSY_NONE), PAUSED})
 
@@ -19,7 +31,12 @@ def is_away(beat: pb.Heartbeat) -> bool:
 
 
 def is_older(beat: pb.Heartbeat, sealed: Sealed, known: pb.Heartbeat, known_sealed: Sealed) -> bool:
-    """One process numbers what it seals, whatever its clock does meanwhile. Of two processes the clock says."""
-    if sealed[0] == known_sealed[0] != 0:
-        return sealed[1] < known_sealed[1]
+    """One process numbers what it seals, whatever clocks do meanwhile. Of two the clock says that they sealed by.
+
+    That is the server's. Trainers date by their machines', which may be minutes apart where one begins anew elsewhere.
+    """
+    if sealed.incarnation == known_sealed.incarnation != 0:
+        return sealed.sequence < known_sealed.sequence
+    if sealed.at_ns and known_sealed.at_ns:
+        return sealed.at_ns < known_sealed.at_ns
     return beat.time_ns < known.time_ns

@@ -28,7 +28,7 @@ class Heard:
 
     def note(self, opened: Opened) -> None:
         """Take a message, unless it is no heartbeat, or not the newest one."""
-        beat, sealed = opened.message, (opened.header.incarnation, opened.header.sequence)
+        beat, sealed = opened.message, Sealed.by(opened.header)
         if not isinstance(beat, pb.Heartbeat):
             return
         known = self.beats.get(beat.worker)

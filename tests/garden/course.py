@@ -79,7 +79,7 @@ class Course:
 
 def _leaves_traces(stage: Stage) -> bool:
     act = stage.act
-    if act.goes_back or act.requests or act.epoch_ends or act.prefetches or act.snapshot:
+    if act.goes_back or act.requests or act.epoch_ends or act.prefetches or act.snapshot or act.accuracy is not None:
         return True
     return any(not _is_undone(each) for each in act.commands)
 
@@ -99,7 +99,8 @@ def acts_again(stages: Sequence[Stage], step: int) -> list[Act]:
 
 def found(loop: Loop, run: Session) -> Marks:
     """What a step has come to."""
-    return marks.of_all(loop) | marks.of_seeds(run)
+    teacher = None if run.teachers is None or run.teachers.current is None else run.teachers.current.digest
+    return marks.of_all(loop) | marks.of_seeds(run) | {"teacher": teacher}
 
 
 def otherwise(now: Mapping[str, int], then: Mapping[str, int], but: tuple[str, ...] = ()) -> list[str]:

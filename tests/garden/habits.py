@@ -130,6 +130,8 @@ def freeze_one(loop: Loop, dice: Random) -> None:
 def assign(loop: Loop, dice: Random) -> None:
     """Other parameters under the same names, which the optimizers are told of with what they remember."""
     old = dict(loop.host.named_parameters())
+    if len(old) < sum(1 for _ in loop.host.named_parameters(remove_duplicate=False)):
+        return  # what two layers share would be two parameters
     kept = {name: each.requires_grad for name, each in old.items()}
     loop.host.load_state_dict({n: e.clone() for n, e in loop.host.state_dict().items()}, assign=True)
     new = dict(loop.host.named_parameters())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from esper.errors import RefusedError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.gates import Evidence, GateResult, ResetEvidence, SanityEvidence
 from esper.kasmina.moves import Rulings
+from esper.kernels.kernel import Kernel
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
@@ -26,6 +27,8 @@ from tests.garden.loops import Loop
 from tests.garden.odd import ALL
 from tests.garden.orders import rolled_back
 from tests.garden.plan import Act, Plan
+from tests.garden.teachers import Faculty, Lesson
+from tests.garden.wide import pruning_of
 
 RUN = "garden-00000000"
 
@@ -67,13 +70,32 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     if folder is not None and plan.checkpoints:
         environment = {"ESPER_KEYRING": str(keyring_at(folder))}
         options |= {"checkpoints": folder, "checkpoint_every": plan.checkpoints, "environment": environment}
+    options |= _wide_options(plan, loop, folder)
     chosen = SessionOptions.of(options | {"resume": resume})
     loss = (holdout, lambda outputs, _: each_loss(outputs))
     joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, Place.of(chosen, 0, 1), RUN)
     run = joining.session(None, ALL)
+    if plan.wide.lasts:
+        kernels = run.executor.kernels
+        clock: Callable[[], float] = lambda: run.step_number  # noqa: E731
+        kernels.pool._shelf = type(kernels.pool._shelf)(2**20, plan.wide.lasts, clock, Kernel.get_memory_size)
+    if plan.wide.teaches:
+        loop.lesson = Lesson(plan.kind, plan.wide, run)
+        if plan.wide.is_awaited:
+            run.lessons.recorded = {"": pb.CommandReceipt()}  # as on a replay: what is on its way is waited for
     if plan.lenient:
         run.executor.rulings = Lenient(run.executor.rulings)
     return run
+
+
+def _wide_options(plan: Plan, loop: Loop, folder: Path | None) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if plan.wide.prunes:
+        options["pruning"] = pruning_of(plan.seed, loop.host)
+    if plan.wide.teaches:
+        assert folder is not None
+        options["teachers"] = Faculty(plan.host, plan.wide, folder / "teachers", loop.host).source()
+    return options
 
 
 def acted(run: Session, act: Act, at: int) -> pb.CommitOrder | None:
@@ -83,10 +105,28 @@ def acted(run: Session, act: Act, at: int) -> pb.CommitOrder | None:
     if act.prefetches is not None:
         with suppress(RefusedError):
             run.prefetch(*act.prefetches)
+    if act.accuracy is not None:
+        run.note(accuracy=act.accuracy)
+    if act.exports:
+        run.export_importance("of the script")
     order = ordered(run, act, at) if act.has_order else None
     if order is not None:
-        run.exchange.boundary.on_commit(order)
+        for each in _paused(order) if act.paused else [order]:
+            run.exchange.boundary.on_commit(each)
     return order
+
+
+def _paused(order: pb.CommitOrder) -> list[pb.CommitOrder]:
+    """The run stands still before the order, and goes on behind it."""
+    around = []
+    for place, resume in ((0, False), (2, True)):
+        name, step = f"{order.commit.round}-{resume}", order.commit.effective_step
+        ref = pb.CommittedCommand(command_id=name, envelope_digest=name.encode().ljust(32, b"\0"))
+        pause = pb.AdaptationCommand(version=1, command_id=name, pause_command=pb.PauseCommand(resume=resume))
+        commit = pb.BarrierCommit(version=1, round=order.commit.round + place, effective_step=step)
+        around.append(pb.CommitOrder(commit=commit, commands=[pb.OpenedCommand(ref=ref, adaptation=pause)]))
+    order.commit.round += 1
+    return [around[0], order, around[1]]
 
 
 def ordered(run: Session, act: Act, at: int) -> pb.CommitOrder:

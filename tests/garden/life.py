@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from esper.leyline import contracts as pb
-from tests.garden import marks
+from tests.garden import marks, wide
 from tests.garden.course import HYPERPARAMETERS, Course, acts_again, found, otherwise
 from tests.garden.joined import acted, joined
 from tests.garden.loops import Loop
@@ -15,7 +16,9 @@ from tests.garden.odd import HARMFUL
 from tests.garden.orders import Orders, prunable
 from tests.garden.plan import Act, Plan
 from tests.garden.resumed import resume
+from tests.garden.teachers import Faculty
 from tests.garden.watch import Watch
+from tests.garden.wide_orders import WideOrders
 from tests.garden.wrong import require
 from tests.session_kit import Command
 
@@ -45,6 +48,19 @@ class Life:
         self._num_attached = 1
         self._dice, self._orders = dice, Orders(dice, self.run.executor.sites, plan.blueprints, weights)
         self._is_eager = dice.choice([0.3, 0.6, 1.0])
+        self._wide = self._wide_orders() if plan.seed >= wide.FIRST_SEED else None
+        if plan.wide.compiles == "model":
+            self.loop.host.compile(backend="eager")
+
+    def _wide_orders(self) -> WideOrders:
+        plan, masks = self.plan, self.run.pruning.masks
+        digests = []
+        if plan.wide.teaches:
+            assert self.folder is not None
+            faculty = Faculty(plan.host, plan.wide, self.folder / "teachers", self.loop.host)
+            digests = [*faculty.digests * 4, *faculty.bad]
+        units = {key: unit.num_channels for key, unit in masks.units.items()}
+        return WideOrders(Random(f"orders {plan.seed}"), plan.wide, self._orders, units, digests)
 
     def live(self) -> None:
         """Wrong where something is not as it must be."""
@@ -73,7 +89,9 @@ class Life:
 
     def _is_repeatable(self) -> bool:
         """A new process, or what is done again, finds what this one did."""
-        return not (self.watch.timed or self.plan.habits.is_forgetful or self._num_attached > 1)
+        return not (
+            self.watch.timed or self.plan.habits.is_forgetful or self._num_attached > 1 or not self.plan.wide.is_awaited
+        )
 
     def _attach_again(self) -> None:
         """Close the run, and begin another with the model as it is."""
@@ -100,7 +118,8 @@ class Life:
         if held and dice.random() < 0.08:
             return Act(number, goes_back=dice.choice([*held, *held, 9999]))
         stages = {each.seed_id: int(each.stage) for each in self.run.executor.reports()}
-        commands = [self._orders.draw(stages) for _ in range(dice.choice([1, 1, 1, 2, 4]))]
+        orders = self._wide or self._orders
+        commands = [orders.draw(stages) for _ in range(dice.choice([1, 1, 1, 2, 4]))]
         commands = [each for each in commands if not self._harms(_fossilized(each))]
         requests = self.run.executor.requests() if dice.random() < 0.5 else []
         requests = [each for each in requests if not (each.operation == FOSSILIZE and self._harms(each.seed_id))]
@@ -112,7 +131,18 @@ class Life:
             snapshot=dice.random() < 0.05,
             epoch_ends=dice.random() < 0.1,
             prefetches=prefetches if dice.random() < 0.05 else None,
+            **self._besides(),
         )
+
+    def _besides(self) -> dict[str, Any]:
+        if self._wide is None:
+            return {}
+        dice, prunes = self._wide.dice, self.plan.wide.prunes
+        return {
+            "paused": dice.random() < self.plan.wide.pauses,
+            "accuracy": dice.choice([0.9, 0.89, 0.5]) if prunes and dice.random() < 0.15 else None,
+            "exports": self.run.pruning.settings.importance_every > 0 and dice.random() < 0.1,
+        }
 
     def _harms(self, seed_id: str) -> bool:
         seed = self.run.executor.seeds.get(seed_id)
@@ -123,4 +153,7 @@ class Life:
         self.acts.append(act)
         order, step = acted(self.run, act, len(self.acts)), self.run.step_number
         self.watch.step(act, order)
+        if self._wide is not None and order is not None:
+            self._wide.hear(order, self.watch.receipts)
+            self._wide.newest_step = self.run.step_number
         self.course.note(act, step, found(self.loop, self.run), violates=self.watch.violated)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +18,19 @@ from torch.utils.checkpoint import checkpoint
 
 from esper.kernels.distillation import StaticKDLoss
 from esper.session import Session
+from tests.garden.governed import Rules
 from tests.garden.habits import Habits, UsersOfGradient
 from tests.garden.hosts import Kind, each_loss, first_tensor
+
+
+def eight_bits(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    """torchao's; its step would compile itself, for longer than a life lasts."""
+    from torchao.optim import AdamW8bit
+
+    torch.compiler.set_stance("force_eager")
+    made: torch.optim.Optimizer = AdamW8bit(parameters, lr=0.01)
+    return made
+
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.01),
@@ -34,6 +46,9 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler
     "step": partial(lr_scheduler.StepLR, step_size=3, gamma=0.9),
     "cosine": partial(lr_scheduler.CosineAnnealingLR, T_max=20),
 }
+EIGHT_BITS = "adamw 8 bit"
+if importlib.util.find_spec("torchao") is not None:
+    OPTIMIZERS[EIGHT_BITS] = eight_bits
 EVENTS = ("raises", "skips", "forgets", "not finite", "empty", "single", "two losses")
 """What may befall a step: its forward raises; nothing is run; the optimizer does not step; a batch is not finite, has
 no example or one; a loss is made of two forwards."""
@@ -79,7 +94,7 @@ class Manner:
         return dice.choice(EVENTS) if dice.random() < self.eventful else ""
 
 
-NO_HABITS = Habits()
+NO_HABITS, PLAIN = Habits(), Rules()
 RAISED = RuntimeError, ValueError, AssertionError
 """What a host's forward raises over a batch that does not fit."""
 
@@ -99,6 +114,8 @@ class Loop:
         self.scheduler = None if made is None else made(self.optimizer)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3) if manner.scales else None
         self.outputs: list[Tensor] = []
+        self.lesson: Callable[[Tensor, Tensor], Tensor] | None = None  # what is distilled, beside a session
+        self.rules = PLAIN  # of a twin: what is commanded of the optimizer beside it
 
     def twin(self) -> Loop:
         """The same script at the same point, without whatever hangs on this one."""
@@ -156,7 +173,7 @@ class Loop:
             return None
         if self.manner.closure:
             closure: Any = partial(self._closure, number, event)
-            return torch.as_tensor(self.optimizer.step(closure)).detach()
+            return torch.as_tensor(self._descend(closure)).detach()
         total = self._backward(number, event)
         self._update(event)
         return total
@@ -211,6 +228,8 @@ class Loop:
         if self.teacher is not None and output.numel():
             given = batch.float() if batch.is_floating_point() else batch
             loss = loss + StaticKDLoss()(output, first_tensor(self.teacher(given.detach())).to(output.dtype))
+        if self.lesson is not None:
+            loss = loss + self.lesson(output, batch).to(loss.dtype)
         if punished and loss.requires_grad:
             (slope,) = torch.autograd.grad(loss, batch, create_graph=True)
             loss = loss + 0.1 * slope.square().sum()
@@ -239,7 +258,7 @@ class Loop:
             else:
                 if self.manner.clips:
                     self._clip()
-                self.optimizer.step()
+                self._descend()
             if self.scheduler is not None:
                 self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
@@ -251,8 +270,17 @@ class Loop:
         if self.manner.clips:
             scaler.unscale_(self.optimizer)
             self._clip()
-        scaler.step(self.optimizer)
+        with self.rules.over(self.optimizer):
+            scaler.step(self.optimizer)
         scaler.update()
+
+    def _descend(self, closure: Any = None) -> Any:
+        if not self.rules.granted:
+            return None if closure is None else closure()
+        if self.rules.clip:
+            torch.nn.utils.clip_grad_norm_(self._parameters(), self.rules.clip)
+        with self.rules.over(self.optimizer):
+            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
 
     def _parameters(self) -> list[Tensor]:
         return [each for group in self.optimizer.param_groups for each in group["params"]]

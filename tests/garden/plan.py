@@ -8,11 +8,12 @@ from random import Random
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import habits, more_hosts
+from tests.garden import habits, more_hosts, wide
 from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS, Kind
-from tests.garden.loops import Manner
+from tests.garden.loops import EIGHT_BITS, OPTIMIZERS, Manner
 from tests.garden.odd import ALL
+from tests.garden.wide import Wide
 from tests.session_kit import Command
 from tests.site_kit import OPEN
 
@@ -45,6 +46,7 @@ class Plan:
     num_steps: int
     checkpoints: int  # steps between two of them; 0: none are made
     habits: Habits = field(default_factory=Habits)
+    wide: Wide = field(default_factory=Wide)
 
     @property
     def host(self) -> Kind:
@@ -62,7 +64,21 @@ class Plan:
         rare = Random(f"host {seed}")
         if seed >= more_hosts.FIRST_SEED and rare.random() < 0.5:
             kind = rare.choice([*more_hosts.MORE])
-        return cls(seed, kind, manner, settings, lenient, blueprints, num_steps, checkpoints, drawn)
+        plan = cls(seed, kind, manner, settings, lenient, blueprints, num_steps, checkpoints, drawn)
+        return plan.widened() if seed >= wide.FIRST_SEED else plan
+
+    def widened(self) -> Plan:
+        """The same life with what is drawn besides."""
+        dice = Random(f"wide {self.seed}")
+        drawn, own = Wide.draw(dice), self.habits
+        if drawn.steps_by_lease:
+            own = replace(own, own_host=True)
+        manner = self.manner
+        if drawn.compiles:  # a model that meets what torch can't trace falls back by itself, and that is torch's
+            own, manner = replace(own, meddles=0.0, penalty=False, backwards=False), replace(manner, checkpoints="")
+        if EIGHT_BITS in OPTIMIZERS and dice.random() < 0.1:
+            manner = replace(manner, optimizer=EIGHT_BITS)
+        return replace(self, manner=manner, habits=own, wide=drawn, settings=drawn.fitted(self.settings))
 
 
 @dataclass(frozen=True)
@@ -76,6 +92,9 @@ class Act:
     goes_back: int = 0  # to the snapshot of this step
     epoch_ends: bool = False
     prefetches: tuple[str, str] | None = None
+    paused: bool = False  # the whole run, around the order
+    accuracy: float | None = None  # the script notes it
+    exports: bool = False  # importance is told, as at a checkpoint of the script's
 
     @property
     def has_order(self) -> bool:

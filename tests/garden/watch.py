@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from torch import nn
+from torch import Tensor, nn
 
+from esper.kasmina.pruning.units import CHANNEL, LAYER, WEIGHT
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.session import Session
-from esper.tolaria.leases import DEFAULT
 from tests.garden import marks
 from tests.garden.ends import Gone, close
+from tests.garden.governed import Governed, Rules
 from tests.garden.loops import Loop
 from tests.garden.marks import Marks, differing
 from tests.garden.plan import Act
 from tests.garden.resumed import Saved
+from tests.garden.teachers import OWN, Lesson
 from tests.garden.wrong import require
 
 Stage = pb.SeedLifecycleStage
 CLOSED = pb.CircuitBreakerState.BREAKER_CLOSED
+TEACHES = pb.OptimizerCommandType.OPTIMIZER_COMMAND_REGISTER_TEACHER
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 LEGAL = {
     "DORMANT": {"GERMINATED", "TERMINATED"},
@@ -54,13 +57,17 @@ class Watch:
         self.violated = False  # in the newest step a seed reached beyond its own
         self.timed = False  # a breaker has opened: whether it lets something through is a matter of seconds
         self._before: Marks = {}
-        self._held = False
+        self._held = self._prunes = False
         self._num_casts = 0
+        self.governed = Governed()
+        self.receipts: list[pb.CommandReceipt] = []
+        self._pending: list[pb.RoundApplied] = []
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def step(self, act: Act, order: pb.CommitOrder | None) -> None:
         self._before, self._held = marks.of_host(self.loop), bool(self.run.pruning.masks.held[0])
+        self._prunes = self.run.pruning._change is not None
         placed = self._placed()
         violations = self._violations()
         said = self.loop.step(act.number, self.run, lambda: self._began(act, order, placed))
@@ -76,7 +83,7 @@ class Watch:
             self._compare(self.twin, act, said)
         else:
             self._expected(act, said)
-        self._look(said)
+        self._look(said, act)
 
     def _began(self, act: Act, order: pb.CommitOrder | None, placed: list[str]) -> None:
         """In the step, once its orders were carried out."""
@@ -91,10 +98,15 @@ class Watch:
             require(not odd, f"orders changed {odd}")
         if self._changes_host(order):
             self.twin = None
+        if order is not None:
+            answer = self.run.exchange.boundary.on_commit(order)
+            self.governed.hear(order, [] if answer is None else answer.receipts, self.run.step_number)
         if self.touched():
             self.twin = None
         elif self.twin is None:
             self.twin = self.loop.twin()
+        if self.twin is not None:
+            self.twin.rules = self._rules()
         self._randomness = marks.randomness()
         if self.run.checkpoints is not None and self.run.checkpoints.due(self.run.step_number):
             self.saved = Saved.of(self.loop, self.run.step_number, self._num_acts)
@@ -119,23 +131,25 @@ class Watch:
         return bool(found)
 
     def _changes_host(self, order: pb.CommitOrder | None) -> bool:
-        # What is masked may be undone by itself.
+        # What is masked may be undone by itself, and a ramp goes on.
         if order is None:
-            return self._held
+            return self._held or self._prunes
         folds = any(each.operation == pb.SeedOperation.SEED_OP_FOSSILIZE for each in order.commit.requests)
-        return self._held or folds or any(map(changes_host, order.commands))
+        return self._held or self._prunes or folds or any(map(changes_host, order.commands))
 
     def touched(self) -> bool:
         """Whether the host's own training may be another than without Esper."""
-        held = self.run.pruning.masks.held[0] or self.run.optimizers._host.overrides.values or self._gated()
+        held = self.run.pruning.masks.held[0] or not (self._rules().is_plain or self._is_told())
+        held = held or (isinstance(self.loop.lesson, Lesson) and self.loop.lesson.touches)
         blends = any(each.blends and not each.paused and float(each.alpha) for each in self._living())
         return bool(held or blends)
 
-    def _gated(self) -> bool:
-        """Whether the host's optimizer does not step now as it would by itself."""
-        gate = self.run.optimizers._gate
-        lease = DEFAULT if gate is None else gate.leases.at(self.run.step_number)
-        return lease is None or bool(lease.grad_clip_norm)
+    def _rules(self) -> Rules:
+        return self.governed.rules(self.run.step_number)
+
+    def _is_told(self) -> bool:
+        """Whether a twin can do as commanded: not with what only a scaler, or a closure, knows."""
+        return self.loop.scaler is None and not self.loop.manner.closure
 
     def _living(self) -> Iterator[Seed]:
         yield from (each for each in self.run.executor.seeds.values() if each.module is not None)
@@ -151,7 +165,7 @@ class Watch:
 
     def _expected(self, act: Act, said: str) -> None:
         known = self.loop.manner.event(act.number) in ("raises", "empty", "single", "not finite")
-        require(known or not said, f"raised: {said}")
+        require(known or OWN in said or not said, f"raised: {said}")
 
     # -- what was said -----------------------------------------------------------------------------------------------
 
@@ -162,20 +176,39 @@ class Watch:
         assert answer is not None
         asked = [each.ref.command_id for each in order.commands]
         require([each.command_id for each in answer.receipts] == asked, f"{asked} is answered with {answer.receipts}")
-        for receipt in answer.receipts:
+        self.receipts = [*answer.receipts]
+        for command, receipt in zip(order.commands, answer.receipts, strict=True):
+            if command.optimizer.command_type == TEACHES and not receipt.status:
+                self._pending.append(answer)
+                continue
             require(receipt.status in (APPLIED, FAILED), str(receipt))
             require(receipt.status == APPLIED or (receipt.reason and receipt.detail), str(receipt))
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def _look(self, said: str) -> None:
+    def _look(self, said: str, act: Act) -> None:
         self._look_at_names()
         self._look_at_optimizers(said)
         self._look_at_stages()
         finite = marks.finite(each for name, each in self._before.items() if name in self._own)
-        if finite:
+        # What is masked may hide from the script that its batch is not finite, of which every gradient is made.
+        hides = self._held and self.loop.manner.event(act.number) == "not finite"
+        if finite and not hides:
+            self._look_at_masks()
             now = marks.of_model(self.loop)
             require(marks.finite(now[name] for name in self._own if name in now), "the host is not finite any more")
+
+    def _look_at_masks(self) -> None:
+        """What is pruned is zero."""
+        for (name, kind), kept in self.run.pruning.masks.now().items():
+            if kind == LAYER:
+                pruned: list[Tensor] = [*self.loop.host.get_submodule(name).parameters()]
+            elif kind in (CHANNEL, WEIGHT):
+                weight = self.loop.host.get_parameter(name)
+                pruned = [weight.flatten()[~kept] if kind == WEIGHT else weight[~kept]]
+            else:
+                continue
+            require(not any(bool(each.any()) for each in pruned), f"{name} is not zero where it is pruned")
 
     def _look_at_names(self) -> None:
         fossils = set(self.run.executor._fossils.modules())
@@ -218,7 +251,12 @@ class Watch:
         shelf = self.run.executor.kernels.pool._shelf
         held = sum(kernel.get_memory_size() for _, kernel in shelf.values())
         require(self.run.executor.kernels.pool.num_bytes == held, "the pool's account is not what it holds")
+        if isinstance(self.loop.lesson, Lesson):
+            self.loop.lesson.close()
+            self.loop.lesson = None
         close(self.loop, self.run, require)
+        unanswered = [each for answer in self._pending for each in answer.receipts if not each.status]
+        require(not unanswered, f"never answered: {unanswered}")
 
     def _kept_modules(self) -> Iterator[nn.Module]:
         """Of seeds that live, or would after a rollback, and of the host."""

@@ -15,7 +15,7 @@ import pytest
 from esper.bus.embedded import EmbeddedRedis
 from tests.bus_kit import own_server
 from tests.faults.nursery import nursed, shared
-from tests.faults.processes import ROOT
+from tests.faults.processes import ROOT, Running
 from tests.system.processes import Esper, Start
 
 if TYPE_CHECKING:  # with torch, which the process does without whose workers run the tests
@@ -38,11 +38,11 @@ LONGEST_FIRST = [
 ROLES = ("commander", "follower", "leader", "listener", "metrics", "poisoned", "publisher", "rank", "reader", "witness")
 OF_RUNS = [f"esper.workers.{name}" for name in ("coordinator", "regional", "global_")]
 SCRIPTS = [f"esper.examples.{name}" for name in ("grow_digits", "hostile")]
-TRAINER = "esper.workers.trainer"
+TRAINERS = ["esper.workers.trainer", "esper.examples.torchrun_digits"]
 LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS, *SCRIPTS]
 HEAVY = [
     *(f"tests.system.{name}" for name in ("both_resume", "deep", "pruned", "rank", "resumed", "taught")),
-    *("tests.faults.roles.grower", "esper.workers.coordinator", "torch.distributed.run", TRAINER),
+    *("tests.faults.roles.grower", "esper.workers.coordinator", "torch.distributed.run", *TRAINERS),
 ]
 """What the workers of a session fork off two processes; these with torch."""
 
@@ -114,7 +114,7 @@ def handed(short_directory: Path) -> Iterator[Mapping[str, str]]:
     for place in places:
         place.mkdir()
     with nursed(places[0], [*OF_RUNS, *SCRIPTS]) as servers, nursed(places[1], HEAVY) as trainers:
-        sockets = {**dict.fromkeys([*OF_RUNS, *SCRIPTS], servers.socket), TRAINER: trainers.socket}
+        sockets = dict.fromkeys([*OF_RUNS, *SCRIPTS], servers.socket) | dict.fromkeys(TRAINERS, trainers.socket)
         told = short_directory / "handed"  # no variable: processes are known by the words of their environment
         told.write_text("".join(f"{module} {socket}\n" for module, socket in sockets.items()))
         folders = [str(HANDED), str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -163,6 +163,16 @@ def ranks(short_directory: Path) -> Iterator[Start]:
     place.mkdir()
     with nursed(place, HEAVY) as nursery:
         yield nursery.started
+
+
+@pytest.fixture(scope="session")
+def launch(ranks: Start, handed: Mapping[str, str]) -> Start:
+    """Starts a torchrun of which each rank, too, is forked each time that it begins."""
+
+    def start(module: str, log: Path, environment: Mapping[str, str], /, *words: str) -> Running:
+        return ranks(module, log, {**environment, **handed}, *words)
+
+    return start
 
 
 @pytest.fixture

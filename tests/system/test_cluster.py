@@ -30,9 +30,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def launched(cluster: Cluster, tmp_path: Path, born: Start, ranks: Start) -> Iterator[Launched]:
+def launched(cluster: Cluster, tmp_path: Path, born: Start, launch: Start) -> Iterator[Launched]:
     run_id = spread(cluster)
-    started = Launched(cluster.url, run_id, tmp_path, run_id, start=born, launch=ranks)
+    started = Launched(cluster.url, run_id, tmp_path, run_id, start=born, launch=launch)
     yield started
     started.close()
 

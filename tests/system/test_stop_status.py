@@ -32,11 +32,11 @@ exec {python} -P -m esper.workers.trainer
 
 
 def test_one_that_is_stopped_early_ends_with_the_status_that_is_set_and_with_0_once_it_is_done(
-    esper: Callable[..., Esper], runtime: Path
+    swift: Callable[..., Esper], runtime: Path
 ) -> None:
     (runtime / "run.toml").write_text(FILE.format(place=runtime))
     (runtime / "train.sh").write_text(TRAIN.format(place=runtime, python=sys.executable))
-    keeper = esper("up", "-f", runtime / "run.toml")
+    keeper = swift("up", "-f", runtime / "run.toml")
     keeper.says("trainer-0 is ready")
 
     [run] = runtime.glob("runs/*")

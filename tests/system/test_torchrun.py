@@ -21,10 +21,10 @@ START_S = 100.0  # of torchrun and two ranks, on a machine that is busy otherwis
 
 
 @pytest.fixture
-def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, ranks: Start) -> Iterator[Launched]:
+def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, launch: Start) -> Iterator[Launched]:
     name = run_id.replace("-", "")
     asyncio.run(listed(redis_url, name, run_id))
-    started = Coordinated(redis_url, run_id, tmp_path, name, start=born, launch=ranks, CHECKPOINT_EVERY="50")
+    started = Coordinated(redis_url, run_id, tmp_path, name, start=born, launch=launch, CHECKPOINT_EVERY="50")
     yield started
     started.close()
 

@@ -23,12 +23,12 @@ START_S = 100.0  # of two agents and their ranks, on a machine that is busy othe
 
 
 @pytest.fixture
-async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, ranks: Start) -> AsyncIterator[Launched]:
+async def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, launch: Start) -> AsyncIterator[Launched]:
     name = run_id.replace("-", "")
     async with connect.writer(redis_url) as redis:
         await runs.announce_outside(redis, name, run_id)
     started = Coordinated(
-        redis_url, run_id, tmp_path, name, num_nodes=2, start=born, launch=ranks, CHECKPOINT_EVERY="50"
+        redis_url, run_id, tmp_path, name, num_nodes=2, start=born, launch=launch, CHECKPOINT_EVERY="50"
     )
     yield started
     started.close()

@@ -13,6 +13,7 @@ import sys
 TOLD = "HANDED_OVER"
 """In the environment: a file of lines `module socket`, each that of a nursery which has imported what it needs."""
 NOTIFY = "NOTIFY_SOCKET"
+STARTS = (["-P", "-m"], ["-u", "-m"])  # as `esper up` and torchrun have them
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -67,5 +68,5 @@ def socket_of(module: str) -> str | None:
         return dict(line.split() for line in file).get(module)
 
 
-if TOLD in os.environ and sys.orig_argv[1:3] == ["-P", "-m"] and (place := socket_of(sys.orig_argv[3])) is not None:
+if TOLD in os.environ and sys.orig_argv[1:3] in STARTS and (place := socket_of(sys.orig_argv[3])) is not None:
     stand_in(place, sys.orig_argv[3], sys.orig_argv[4:])

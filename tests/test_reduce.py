@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 from esper.errors import TrainingError
+from esper.session import joining
+from esper.tolaria import absent
 from esper.tolaria.reduce import SeedReducer
 from tests.forked_kit import Forge, script
 from tests.test_optimizers import Seedling
@@ -63,7 +65,8 @@ ONE_OF_THREE = "import sys; from tests.test_reduce import reduce_with; reduce_wi
 
 
 def reduce_with(rank: str, folder: str) -> None:
-    """Ranks reduce once, and all but rank 1 once more."""
+    """Ranks reduce once. All but rank 1 do so once more, and then attach a session."""
+    joining.COLLECTIVE_TIMEOUT, absent.PATIENCE = SHORT, timedelta(seconds=1)
     meet = f"file://{folder}/meet"
     dist.init_process_group("gloo", init_method=meet, rank=int(rank), world_size=THREE, timeout=PATIENCE)
     reducer = SeedReducer(dist.new_group(timeout=SHORT))
@@ -73,6 +76,10 @@ def reduce_with(rank: str, folder: str) -> None:
             reducer.mean(torch.ones(5))
         except TrainingError as error:
             Path(f"{folder}/{rank}").write_text(str(error))
+        try:
+            joining._own_group()
+        except TrainingError as error:
+            Path(f"{folder}/{rank}-attach").write_text(str(error))
     dist.barrier()
 
 
@@ -82,8 +89,9 @@ def test_ranks_that_wait_in_vain_name_the_one_that_does_not_come(torch_forge: Fo
 
     assert [each.result().returncode for each in ranks] == [0, 0, 0], [each.result().stderr for each in ranks]
     for rank in (0, 2):
-        said = (tmp_path / str(rank)).read_text()
+        said, attaching = [(tmp_path / f"{rank}{at}").read_text() for at in ("", "-attach")]
         assert said.startswith(f"rank {rank} could not reduce 5 values with rank 1; every rank runs")
+        assert attaching.startswith(f"rank {rank} waited 3 s in attach() for rank 1; every rank of a process group")
 
 
 def test_a_rank_alone_keeps_its_gradients_as_they_are() -> None:

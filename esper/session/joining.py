@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from esper.errors import TrainingError
 from esper.kasmina.blend import seed_clip
 from esper.kasmina.breaker import Lasting
 from esper.kasmina.evidence import Sources
@@ -35,6 +36,7 @@ from esper.session.replay_link import ReplayLink
 from esper.session.rulings import steering_of
 from esper.session.session import Session
 from esper.session.teaching import open_teachers, with_teachers
+from esper.tolaria.absent import absent
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.checkpoints.rank import RankState, Stateful
@@ -168,5 +170,14 @@ def seed_clips(executor: Executor) -> dict[str, float]:
 def _own_group() -> dist.ProcessGroup:
     """Ours, so that no collective of the user's is crossed; evidence lies on the CPU also where gradients don't."""
     backend = "cpu:gloo,cuda:nccl" if dist.get_backend() == "nccl" else dist.get_backend()
-    group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+    try:
+        group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+    except RuntimeError as error:
+        everyone = dist.group.WORLD
+        assert everyone is not None  # of which this is a rank
+        limit_s = COLLECTIVE_TIMEOUT.total_seconds()
+        raise TrainingError(
+            f"rank {everyone.rank()} waited {limit_s:g} s in attach() for {absent(everyone, 'attach')}; every rank of "
+            f"a process group calls it, within that time: {error}"
+        ) from error
     return group

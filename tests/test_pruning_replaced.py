@@ -62,3 +62,18 @@ def test_other_parameters_in_their_place_are_held_at_zero_too(moved: str) -> Non
     single = second.weight.flatten()
     assert not single[[0, 4]].any() and single[1:4].all() and second.weight.grad is not None
     assert not second.weight.grad.flatten()[[0, 4]].any()  # they were gated, too, by the new parameter's own hook
+
+
+def test_single_weights_of_a_frozen_parameter_are_pruned_and_have_no_gradient_once_it_learns() -> None:
+    layer = nn.Linear(4, 3).requires_grad_(False)
+    model = nn.Sequential(nn.Linear(4, 4), layer)
+    pruning = Pruning(model, KasminaCheckpointPruningConfig(importance_every=0, weights=("1.weight",)))
+
+    outcome = pruning.apply(response(mask("1.weight", [0, 5], 12, WEIGHT)), 1)
+    layer.requires_grad_()
+    pruning.after_optimizer_step()
+    torch.autograd.backward(model(torch.ones(2, 4)).square().sum())
+
+    assert outcome.status == APPLIED and not layer.weight.flatten()[[0, 5]].any()
+    assert layer.weight.grad is not None and not layer.weight.grad.flatten()[[0, 5]].any()
+    assert layer.weight.grad.flatten()[1:5].all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,20 +81,19 @@ class Gate:
         both = zip(unit.tensors(), self._masks, strict=True)
         self._placed = [(part.name, p, mask.device) for (part, p), (_, mask) in both]
         self._handles = [self._register(kept)]
+        self._waits = False  # for its parameter to get gradients, which no hook can be hung on before
         if unit.mask_type == WEIGHT:
-            self._handles += [
-                self._stop(p, mask) for (_, p), (_, mask) in zip(unit.tensors(), self._masks, strict=True)
-            ]
+            self._stop()
 
     def fits(self) -> bool:
-        """Whether the module's parameters are these, where they were: a script may assign others, or move them.
+        """Whether the module's parameters are these, as they were: a script may assign others, move or unfreeze them.
 
         Each step asks. A weight that was parametrized since is none any more, and to read it would compute it.
         """
         module = self._unit.module
         for name, p, device in self._placed:
             each = module._parameters.get(name) if "." not in name else _parameter_below(module, name)
-            if each is not None and (each is not p or p.device != device):
+            if each is not None and (each is not p or p.device != device or (self._waits and p.requires_grad)):
                 return False
         return True
 
@@ -118,12 +118,13 @@ class Gate:
         for handle in self._handles:
             handle.remove()
 
-    @staticmethod
-    def _stop(parameter: nn.Parameter, mask: Tensor) -> RemovableHandle:
+    def _stop(self) -> None:
         """Single weights at zero have gradients all the same, which momentum and the user's clipping would see."""
-        if not parameter.requires_grad:
-            return RemovableHandle({})
-        return parameter.register_hook(lambda gradient: torch.where(mask, gradient, 0))  # type: ignore[no-untyped-call,no-any-return]
+        for (_, parameter, _), (_, mask) in zip(self._placed, self._masks, strict=True):
+            if parameter.requires_grad:
+                self._handles.append(parameter.register_hook(partial(_kept_gradient, mask)))  # type: ignore[no-untyped-call]
+            else:
+                self._waits = True
 
     def _register(self, kept: Tensor) -> RemovableHandle:
         unit, device = self._unit, self._masks[0][1].device
@@ -139,6 +140,10 @@ class Gate:
         else:
             self._hook = HeadGate(unit.parts[0].spread(kept).to(device))
         return unit.module.register_forward_pre_hook(self._hook)
+
+
+def _kept_gradient(mask: Tensor, gradient: Tensor) -> Tensor:
+    return torch.where(mask, gradient, 0)
 
 
 def _parameter_below(module: nn.Module, name: str) -> nn.Parameter | None:

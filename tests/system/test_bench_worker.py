@@ -21,15 +21,15 @@ trainer.count = 1
 
 
 def test_several_workers_load_a_run_at_once_and_their_results_add_up(
-    esper: Callable[..., Esper], runtime: Path, tmp_path: Path
+    swift: Callable[..., Esper], runtime: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "run.toml").write_text(FILE)
-    run = esper("up", "-f", tmp_path / "run.toml")
+    run = swift("up", "-f", tmp_path / "run.toml")
     run.says("step 1", "step 2", "step 3")
 
     files = [tmp_path / f"{number}.json" for number in range(len(LOADS) + 1)]
     *workers, watch = (
-        esper("bench", "worker", "--run", "loaded", *words.split(), "--out", file)
+        swift("bench", "worker", "--run", "loaded", *words.split(), "--out", file)
         for words, file in zip([f"{load} --seconds 1 --patience 30" for load in LOADS] + [WATCH], files, strict=True)
     )
     watch.says("committed")

@@ -14,9 +14,8 @@ from tests.replayed.again import Outcome, replayed
 from tests.replayed.life import Life
 from tests.replayed.plan import Plan
 
-SEEDS = (0, 9, 10, 35)
-"""Runtimes, trainers and a leader die, the clock is set, a checkpoint is gone back to where there was a snapshot;
-`python -m tests.replayed.run 0 300` tries others."""
+SEEDS = (0, 9, 10)
+"""Runtimes, trainers and a leader die, the clock is set; `python -m tests.replayed.run 0 300` tries others."""
 LOSES = (13, 17)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -10,12 +11,18 @@ from esper.leyline.kinds import Role
 from esper.runtime import logbook
 from esper.runtime.audit import audit
 from esper.runtime.retrace import NotReplayableError, plans
+from esper.session import Session
 from esper.session.replay_link import ReplayLink
 from tests.garden import course
+from tests.garden.loops import Loop
 from tests.garden.wrong import require
 from tests.replayed.life import Life
-from tests.replayed.script import Kept, join, train
+from tests.replayed.script import Kept, Script, join, looped, train
 from tests.replayed.tampering import found_out
+from tests.replayed.town import Town
+
+REFUSALS = ("and later a checkpoint of it", "a teacher was registered", "were no process group")
+"""Words of docs/replay.md's refusals that any run may meet."""
 
 
 @dataclass(frozen=True)
@@ -28,61 +35,63 @@ class Outcome:
 
 def replayed(life: Life) -> Outcome:
     """Wrong where it came to something else, or where log, verify and diff are not as they must be."""
-    path = life.folder / "run.jsonl"
-    keyring = life.master.derive(life.run_id, [Role.OBSERVER])
-    logbook.write(life.streams.book(life.run_id), path)
-    book = logbook.read_file(path)
-    found = audit(book, keyring)
-    if not life.streams.num_lost:
-        require(not found.findings, f"its log is not sound: {found.findings[:3]}")
-        found_out(path, keyring, Random(life.plan.seed))
-    reads = logbook.opened(book, keyring)
-    try:
-        [plan] = plans(life.run_id, reads)
-    except NotReplayableError as error:
-        require(may_be_refused(life, error.why), f"it is refused: {error.why}")
-        return Outcome(refused=error.why)
-    return _trained(life, plan)
-
-
-def may_be_refused(life: Life, why: str) -> bool:
-    """Where history is lost, where a clock that is set makes what was said of the future, or as docs/replay.md says."""
-    known = life.streams.num_lost > 0 or "clock" in life.plan.troubles.values()
-    return known or "and later a checkpoint of it" in why or "a teacher was registered" in why
-
-
-def _trained(life: Life, plan: pb.ReplayPlan) -> Outcome:
-    report = life.folder / "report-0.bin"
+    made = planned(life.town)
+    if isinstance(made, Outcome):
+        return made
+    [plan] = made
+    folder, keyring = life.town.folder, life.town.keys.file
+    report = folder / "report-0.bin"
     link, kept = ReplayLink(plan, report), Kept()
+
+    def joined(script: Script) -> Session:
+        assert isinstance(script, Loop)
+        return join(life.plan, script, link, folder / "again", keyring, plan.run_id)
+
     try:
-        train(
-            life.plan,
-            link,
-            lambda loop: join(life.plan, loop, link, life.folder / "again", life.keyring, life.run_id),
-            kept,
-            lambda: False,
-        )
+        train(looped(life.plan), link, joined, kept, life.plan)
     except SystemExit as ended:
         require(ended.code == 0, f"it ended with {ended.code}")
     came = pb.ReplayReport.FromString(report.read_bytes())
-    then = _ended(life)
-    if came.judged_anew and life.plan.by_the_clock:
+    return compared(life.town, plan, came, life.reports()[0], parting(life.kept.sums, kept.sums))
+
+
+def planned(town: Town) -> list[pb.ReplayPlan] | Outcome:
+    """Of each rank what it is to do again, from a log that is found sound."""
+    path, keyring = town.folder / "run.jsonl", town.keys.of(Role.OBSERVER, lasts=False)
+    logbook.write(town.streams.book(town.run_id), path)
+    book = logbook.read_file(path)
+    found = audit(book, keyring)
+    if not town.streams.num_lost:
+        require(not found.findings, f"its log is not sound: {found.findings[:3]}")
+        found_out(path, keyring, Random(town.plan.seed))
+    try:
+        return plans(town.run_id, logbook.opened(book, keyring))
+    except NotReplayableError as error:
+        require(may_be_refused(town, error.why), f"it is refused: {error.why}")
+        return Outcome(refused=error.why)
+
+
+def may_be_refused(town: Town, why: str) -> bool:
+    """Where history is lost, where a clock that is set makes what was said of the future, or as docs/replay.md says."""
+    known = town.streams.num_lost > 0 or "clock" in town.plan.troubles.values()
+    return known or any(words in why for words in REFUSALS)
+
+
+def compared(town: Town, plan: pb.ReplayPlan, came: pb.ReplayReport, then: pb.WorkerReport, where: str) -> Outcome:
+    """What a rank came to beside what it had come to."""
+    if came.judged_anew and town.plan.by_the_clock:
         return Outcome(refused="a verdict that the clock had a say in died with a process; `esper replay` warns of it")
     if came.report.parameter_digest != then.parameter_digest or came.report.steps != then.steps:
-        require(False, f"it came to something else: {_where(life.kept, kept)}; {list(came.differences)[:3]}")
+        name = plan.worker
+        require(False, f"{name} came to something else: {where}; {came.report.steps} {list(came.differences)[:3]}")
     require(not came.differences, f"receipts differ: {list(came.differences)[:3]}")
     return Outcome(num_orders=len(plan.orders))
 
 
-def _ended(life: Life) -> pb.WorkerReport:
-    assert life.session is not None
-    return life.session.close()
-
-
-def _where(then: Kept, now: Kept) -> str:
+def parting(then: Mapping[int, Mapping[str, int]], now: Mapping[int, Mapping[str, int]]) -> str:
     """The first step after which they differ, and in what."""
-    for step in sorted(now.sums):
-        odd = course.otherwise(now.sums[step], then.sums.get(step, {}))
+    for step in sorted(now.keys() & then.keys()):
+        odd = course.otherwise(now[step], then[step])
         if odd:
             return f"after step {step}: {odd[:6]}"
     return "in no step"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
-from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
+from tests.replayed.keys import Keys
 from tests.replayed.streams import Streams, entry_id, number
 
 GROUP = "coordinator"
@@ -20,15 +20,15 @@ COMMANDS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER}
 class Leader:
     """Answers at once whatever comes."""
 
-    def __init__(self, streams: Streams, master: MasterKeyring, run_id: str, snapshot_every: int) -> None:
-        self.streams, self._master, self._run_id, self._every = streams, master, run_id, snapshot_every
+    def __init__(self, streams: Streams, keys: Keys, snapshot_every: int) -> None:
+        self.streams, self._keys, self._every = streams, keys, snapshot_every
         self.guards = {name: ReplayGuard() for name in COMMANDS}
         self.num_votes = 0
         self.lead()
 
     def lead(self) -> None:
         """Another process, that knows what is on record."""
-        keyring = self._master.derive(self._run_id, [Role.COORDINATOR])
+        keyring = self._keys.of(Role.COORDINATOR)
         self._sealer = Sealer(keyring, Role.COORDINATOR, GROUP, clock_ns=self.streams.now_ns)
         self._openers = {
             name: Opener(keyring, name=GROUP, guard=self.guards[name], accept=[domain])

@@ -11,6 +11,8 @@ from tests.garden.loops import Manner
 from tests.garden.odd import ALL, HARMFUL
 from tests.garden.plan import varied
 
+ROTATES_FROM = 100_000
+"""Keys are rotated in lives of these seeds and later ones."""
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
 
 
@@ -45,6 +47,9 @@ class Plan:
         times = sorted(dice.sample(range(5, 2 * num_steps), dice.choice([0, 0, 1, 1, 2, 4])))
         kind, manner = dice.choice([*KINDS]), Manner.draw(dice)
         troubles = {at: dice.choice(TROUBLES) for at in times}
+        if seed >= ROTATES_FROM:
+            rare = Random(f"keys {seed}")
+            troubles |= {rare.randrange(3, 2 * num_steps): "rotate" for _ in range(rare.choice([0, 1, 1, 2]))}
         if "trainer" in troubles.values():  # what resumes counts its batches by steps, and one that raised is none
             manner = replace(manner, eventful=0.0)
         return cls(

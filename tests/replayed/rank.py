@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import cast
 
@@ -13,20 +13,22 @@ from esper.bus.settlement import Settlement
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
-from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime.following import Following
 from esper.runtime.orders import Orders
+from esper.runtime.pulse import repeated
 from esper.runtime.recall import Recaller
+from tests.replayed.keys import Keys
 from tests.replayed.leader import Leader
 from tests.replayed.streams import Streams, entry_id, number
+from tests.replayed.view import View
 from tests.simulation.arrivals import at_once
 
-NAME = "worker-0"
 FOLLOWED = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
 STEP_MS, WAIT_MS = 20, 250
+BEAT_NS = 500_000_000
 
 
 class Killed(BaseException):
@@ -50,12 +52,22 @@ class Rank:
     bell = b"\1"
 
     def __init__(
-        self, streams: Streams, leader: Leader, master: MasterKeyring, run_id: str, guards: dict[str, ReplayGuard]
+        self,
+        streams: Streams,
+        leader: Leader,
+        keys: Keys,
+        guards: Mapping[str, ReplayGuard],
+        name: str,
+        world_size: int,
     ) -> None:
-        self.streams, self.leader, self._guards, self.run_id = streams, leader, guards, run_id
-        self._keyring = master.derive(run_id, [Role.WORKER])
+        self.streams, self.leader, self._guards, self.run_id = streams, leader, guards, keys.run_id
+        self.name, self._is_replica = name, world_size == 1
+        self._keyring = keys.of(Role.WORKER)
+        self._last: pb.Heartbeat | None = None
+        self._heard_ns = 0
         self.alive, self.num_starts, self.decided, self._step = False, 0, "", -1
         self.portray: Callable[[], pb.Heartbeat] | None = None
+        self.look: Callable[[], View] = View
         self.live: Callable[[], object] = lambda: None
         self.dice = Random(0)
         self.start()
@@ -68,29 +80,29 @@ class Rank:
         self.alive, self._said, self._has_begun, self._held = True, list[pb.ToTrainer](), False, dict[str, set[int]]()
         log = self.streams.logs["decisions"]
         if self.num_starts == 1:
-            self.streams.began[NAME] = self.streams.newest("decisions")
-        self.decided = self.streams.began.get(NAME, "0-0")
-        oldest, read = min(log.pending.get(NAME, {}), default=0), log.read[NAME]
+            self.streams.began[self.name] = self.streams.newest("decisions")
+        self.decided = self.streams.began.get(self.name, "0-0")
+        oldest, read = min(log.pending.get(self.name, {}), default=0), log.read[self.name]
         again = {name: self._opener(domain, None) for name, domain in FOLLOWED.items()}
-        self._recaller = Recaller(cast(Redis, self.streams), self.run_id, NAME, again, Clock(self.streams))
-        orders = Orders(past=entry_order(self.decided), worker=NAME)
+        self._recaller = Recaller(cast(Redis, self.streams), self.run_id, self.name, again, Clock(self.streams))
+        orders = Orders(past=entry_order(self.decided), worker=self.name)
         at_once(self._recaller.take_up(orders, entry_id(oldest) if oldest else "", entry_id(read) if read else ""))
         openers = {name: self._opener(domain, self._guards[name]) for name, domain in FOLLOWED.items()}
-        self._sealer = Sealer(self._keyring, Role.WORKER, NAME, clock_ns=self.streams.now_ns)
+        self._sealer = Sealer(self._keyring, Role.WORKER, self.name, clock_ns=self.streams.now_ns)
         self._following = Following(
-            self.run_id, NAME, openers, self._sealer.seal, self.streams.now_ms, orders, inherits=False
+            self.run_id, self.name, openers, self._sealer.seal, self.streams.now_ms, orders, inherits=False
         )
         self._settlement = Settlement()
         self.connect_anew()
         self._said.append(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
 
     def _opener(self, domain: Domain, guard: ReplayGuard | None) -> Opener:
-        return Opener(self._keyring, name=NAME, guard=guard, accept=[domain], carries_out=True)
+        return Opener(self._keyring, name=self.name, guard=guard, accept=[domain], carries_out=True)
 
     def connect_anew(self) -> None:
         """To a server that may know less."""
         self._again = {
-            name: [at for at in self.streams.left(name, NAME) if at not in self._held.get(name, ())]
+            name: [at for at in self.streams.left(name, self.name) if at not in self._held.get(name, ())]
             for name in FOLLOWED
         }
 
@@ -162,17 +174,24 @@ class Rank:
     def _hear_beat(self, beat: pb.Heartbeat) -> None:
         self._following.orders.stamp(beat)
         self._settle()
+        self._last, self._heard_ns = beat, self.streams.passed_ns
         self.leader.hear(beat)
+
+    def pulse(self) -> None:
+        """Say for the trainer that it lives, where that has said nothing for a while."""
+        if self.alive and self._last is not None and self.streams.passed_ns - self._heard_ns >= BEAT_NS:
+            self._heard_ns = self.streams.passed_ns
+            self.leader.hear(repeated(self._last))
 
     def _record(self, record: pb.RunRecord) -> None:
         self._following.orders.incarnation = record.incarnation
-        self._following.inherits |= record.began.resumed
+        self._following.inherits |= self._is_replica and record.began.resumed
         if record.HasField("began"):
             record.began.decisions_after = "{}-{}".format(*self._following.orders.past)
         self.streams.add("receipts", self._sealer.seal(record))
 
     def _recall(self, asked: pb.Recall) -> None:
-        self._following.inherits = True
+        self._following.inherits = self._is_replica
         for order in at_once(self._recaller.recall(asked, entry_order(self.decided))):
             self._said.append(pb.ToTrainer(recalled=pb.Recalled(orders=[order])))
         self._said.append(pb.ToTrainer(recalled=pb.Recalled(is_last=True)))
@@ -192,13 +211,13 @@ class Rank:
         attempts, at = None, None
         while self._again[name] and attempts is None:
             at = self._again[name].pop(0)
-            attempts = log.again(NAME, at)
+            attempts = log.again(self.name, at)
         if attempts is None:
-            at, attempts = log.take(NAME), 1
+            at, attempts = log.take(self.name), 1
         if at is None:
             return None
         self._held.setdefault(name, set()).add(at)
-        return Delivery(names.key(self.run_id, name), NAME, entry_id(at), log.entries[at], attempts, NAME)
+        return Delivery(names.key(self.run_id, name), self.name, entry_id(at), log.entries[at], attempts, self.name)
 
     def _hear(self, messages: list[pb.ToTrainer], settlement: Settlement) -> None:
         self._said += messages
@@ -215,7 +234,7 @@ class Rank:
             name = stream.rpartition(":")[2]
             for each in ids:
                 self._held.get(name, set()).discard(number(each))
-                self.streams.logs[name].ack(NAME, number(each))
+                self.streams.logs[name].ack(self.name, number(each))
 
 
 ENDS = (Killed, EvictedError, TrainingError)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -22,19 +22,39 @@ from tests.garden.hosts import KINDS, each_loss
 from tests.garden.joined import Lenient
 from tests.garden.loops import Loop
 from tests.garden.odd import ALL
+from tests.grove.script import Script as OfTwo
 from tests.replayed.plan import Plan
-from tests.replayed.rank import Rank
+from tests.replayed.view import View
+
+Script = Loop | OfTwo
+Own = tuple[dict[str, Any], list[Any]]
+Join = Callable[[Script], Session]
+
+
+class Live(Protocol):
+    """A link that is told how its trainer stands."""
+
+    portray: Callable[[], pb.Heartbeat] | None
+    look: Callable[[], View]
 
 
 @dataclass
 class Kept:
     """What the script itself saves at each step, and what every step came to: the newest life's word counts."""
 
-    own: dict[int, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
+    own: MutableMapping[int, Own] = field(default_factory=dict)
     sums: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
-def join(plan: Plan, loop: Loop, link: Rank | ReplayLink, folder: Path, keyring: Path, run_id: str) -> Session:
+def join(
+    plan: Plan,
+    loop: Loop,
+    link: Live | ReplayLink,
+    folder: Path,
+    keyring: Path,
+    run_id: str,
+    name: str = "worker-0",
+) -> Session:
     kind = KINDS[plan.kind]
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "own_host": plan.own_host}
@@ -44,8 +64,8 @@ def join(plan: Plan, loop: Loop, link: Rank | ReplayLink, folder: Path, keyring:
         "checkpoints": folder if plan.checkpoints else None,
         "checkpoint_every": plan.checkpoints,
         "environment": {"ESPER_KEYRING": str(keyring)},
-        "resume": isinstance(link, Rank) and plan.checkpoints > 0,
-        "name": "worker-0",
+        "resume": not isinstance(link, ReplayLink) and plan.checkpoints > 0,
+        "name": name,
     }
     chosen = SessionOptions.of(options)
     loss = (holdout, lambda outputs, _: each_loss(outputs))
@@ -59,33 +79,61 @@ def portrayed(run: Session) -> pb.Heartbeat:
     return run.portrait.heartbeat(run.step_number, run.epoch, barrier_due=due)
 
 
+def looped(plan: Plan) -> Callable[[], Loop]:
+    """The script of a single process, from its first line on."""
+
+    def make() -> Loop:
+        marks.seed_all(plan.seed)
+        return Loop(KINDS[plan.kind], plan.manner)
+
+    return make
+
+
 def train(
-    plan: Plan, link: Rank | ReplayLink, join: Callable[[Loop], Session], kept: Kept, ends: Callable[[], bool]
+    make: Callable[[], Script],
+    link: Live | ReplayLink,
+    join: Join,
+    kept: Kept,
+    plan: Plan,
+    began: Callable[[], object] = lambda: None,
 ) -> Session:
-    """From its first line to its last, unless it is killed or a replay ends it."""
-    marks.seed_all(plan.seed)
-    loop = Loop(KINDS[plan.kind], plan.manner)
-    run = join(loop)
+    """From its first line to its last, unless it is killed or a replay ends it. `began` is called in each step."""
+    script = make()
+    run = join(script)
     rulings = run.executor.rulings
     if plan.lenient and isinstance(rulings, RecordedRulings):
         rulings.fresh = Lenient(rulings.fresh)
     elif plan.lenient:
         run.executor.rulings = Lenient(rulings)
-    if isinstance(link, Rank):
-        link.portray = lambda: portrayed(run)
+    is_live = not isinstance(link, ReplayLink)
+    if not isinstance(link, ReplayLink):
+        link.portray, link.look = lambda: portrayed(run), lambda: View.of(run)
         if run.step_number in kept.own and run.step_number > 1:
-            own, gradients = kept.own[run.step_number]
-            loop.take_over(copy.deepcopy(own))
-            for parameter, gradient in zip(loop.host.parameters(), gradients, strict=True):
-                parameter.grad = None if gradient is None else gradient.clone()
+            take_over(script, *kept.own[run.step_number])
     for _ in count():
         for number in run.batches(lambda epoch: range(epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch)):
-            kept.own[run.step_number] = loop.own_state(), [copy.copy(p.grad) for p in loop.host.parameters()]
+            kept.own[run.step_number] = script.own_state(), [copy.copy(p.grad) for p in script.host.parameters()]
             step = run.step_number
-            loop.step(number, run)
-            kept.sums[step] = course.sums(marks.of_model(loop) | marks.of_gradients(loop) | marks.of_seeds(run))
+            script.step(number, run, began)
+            kept.sums[step] = summed(script, run)
         run.epoch_end()
-        if ends():
+        if is_live and run.step_number > plan.num_steps:
             break
     run.close()
     return run
+
+
+def take_over(script: Script, own: dict[str, Any], gradients: list[Any]) -> None:
+    """What a script's own checkpoint has kept."""
+    if isinstance(script, Loop):
+        script.take_over(copy.deepcopy(own))
+    elif script.scaler is not None:
+        script.scaler.load_state_dict(copy.deepcopy(own["scaler"]))
+    for parameter, gradient in zip(script.host.parameters(), gradients, strict=True):
+        parameter.grad = None if gradient is None else gradient.clone()
+
+
+def summed(script: Script, run: Session) -> dict[str, int]:
+    """What a step came to."""
+    of_host = marks.of_model(script) | marks.of_gradients(script)  # type: ignore[arg-type]
+    return course.sums(of_host | marks.of_seeds(run))

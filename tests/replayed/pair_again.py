@@ -1,0 +1,45 @@
+"""A run of two ranks once more from its log, each in a process of its own."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from esper.leyline import contracts as pb
+from tests.garden.wrong import require
+from tests.replayed.again import Outcome, compared, parting, planned
+from tests.replayed.far import Ended
+from tests.replayed.pair import PairLife
+from tests.replayed.trainee import Process, is_replayed
+
+
+def replayed(life: PairLife) -> Outcome:
+    """Wrong where a rank came to something else, or where log, verify and diff are not as they must be."""
+    made = planned(life.town)
+    if isinstance(made, Outcome):
+        return made
+    said, reports = trained(life, made), life.reports()
+    outcomes = []
+    for plan, ended, then in zip(made, said, reports, strict=True):
+        require(not ended.why, f"{plan.worker}: {ended.why}")
+        came = pb.ReplayReport.FromString((life.town.folder / f"report-{plan.rank}.bin").read_bytes())
+        first = life.trainers[plan.rank].says
+        assert isinstance(first, Ended)
+        outcomes.append(compared(life.town, plan, came, then, parting(first.sums, ended.sums)))
+    if life.is_group:
+        require(reports[0].parameter_digest == reports[1].parameter_digest, "its ranks ended with two models")
+    return next((each for each in outcomes if each.refused), outcomes[0])
+
+
+def trained(life: PairLife, made: list[pb.ReplayPlan]) -> list[Ended]:
+    """What each rank says at the end of its replay."""
+    processes = list[Process]()
+    try:
+        for plan in made:
+            body = partial(is_replayed, life.trainee(plan.rank), life.town.folder / "meet-again", plan)
+            processes.append(Process(body, life.town.folder, [each.line for each in processes]))
+        said = [each.hear() for each in processes]
+    finally:
+        for each in processes:
+            each.kill()
+    assert all(isinstance(each, Ended) for each in said)
+    return [each for each in said if isinstance(each, Ended)]

@@ -1,0 +1,125 @@
+"""What one of two trainers does: in its first life, in a later one, and when it is run again."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from esper.session import Session
+from esper.session.joining import Joining
+from esper.session.options import Place, SessionOptions
+from esper.session.replay_link import ReplayLink
+from tests.garden import marks
+from tests.garden.hosts import each_loss
+from tests.garden.odd import ALL
+from tests.grove.plan import AS_ONE, WORLD_SIZE
+from tests.grove.script import Script as OfTwo
+from tests.replayed.pair_plan import PairPlan
+from tests.replayed.script import Kept, Live, Own, Script, join, looped, train
+
+PATIENCE_S = 60.0
+
+
+class Saved(MutableMapping[int, Own]):
+    """By step, in files: a process that is killed leaves them."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def __setitem__(self, step: int, own: Own) -> None:
+        (self._folder / str(step)).write_bytes(pickle.dumps(own))
+
+    def __getitem__(self, step: int) -> Own:
+        try:
+            own: Own = pickle.loads((self._folder / str(step)).read_bytes())
+        except FileNotFoundError as error:
+            raise KeyError(step) from error
+        return own
+
+    def __delitem__(self, step: int) -> None:
+        (self._folder / str(step)).unlink()
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(each.name) for each in self._folder.iterdir())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """One of two, with what it reads and writes. `goes_away` is called where it is about to wait for the other."""
+
+    plan: PairPlan
+    number: int
+    folder: Path
+    keyring: Path
+    run_id: str
+    goes_away: Callable[[], object] = lambda: None
+
+    @property
+    def name(self) -> str:
+        return f"worker-{self.number}"
+
+    def train(self, link: Live | ReplayLink, checkpoints: Path, kept: Kept) -> Session:
+        """To the end of the run, or of the plan of a replay."""
+        is_ddp = self.plan.shared is not None and self.plan.shared.sharing.is_ddp
+        began = self.goes_away if is_ddp else lambda: None  # DDP itself says nothing of where it waits
+        return train(self._make, link, lambda script: self._join(script, link, checkpoints), kept, self.plan, began)
+
+    def meet(self, place: Path) -> None:
+        """The other rank, where they are a group."""
+        if self.plan.shared is None:
+            return
+        patience = timedelta(seconds=4 * PATIENCE_S)
+        dist.init_process_group("gloo", f"file://{place}", rank=self.number, world_size=WORLD_SIZE, timeout=patience)
+        for name in ("all_reduce", "new_group"):
+            setattr(dist, name, self._told(getattr(dist, name)))
+
+    def _told(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*given: Any, **options: Any) -> Any:
+            self.goes_away()
+            return call(*given, **options)
+
+        return told
+
+    def _make(self) -> Script:
+        shared = self.plan.shared
+        if shared is None:
+            return looped(self.plan)()
+        marks.seed_all(self.plan.seed + (0 if shared.sharing.way == AS_ONE else self.number))
+        script = OfTwo(shared, self.number)
+        if shared.sharing.is_ddp:
+            script.wrap = self._told(script.wrap)  # type: ignore[method-assign]
+            if shared.manner.evaluates == "both":
+                script._evaluate = self._told(script._evaluate)  # type: ignore[method-assign]
+        if shared.sharing.way != "ddp after":
+            script.wrap()
+        return script
+
+    def _join(self, script: Script, link: Live | ReplayLink, checkpoints: Path) -> Session:
+        shared, plan = self.plan.shared, self.plan
+        if shared is None or not isinstance(script, OfTwo):
+            return join(plan, script, link, checkpoints, self.keyring, self.run_id, self.name)  # type: ignore[arg-type]
+        holdout = [(script.kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
+        options: dict[str, Any] = {"settings": plan.settings, "scaler": script.scaler}
+        if plan.checkpoints:
+            options |= {"checkpoints": checkpoints, "checkpoint_every": plan.checkpoints}
+        options["environment"] = {"ESPER_KEYRING": str(self.keyring)}
+        resumes = not isinstance(link, ReplayLink) and plan.checkpoints > 0
+        chosen = SessionOptions.of(options | {"resume": resumes, "name": self.name})
+        place = Place.of(chosen, self.number, WORLD_SIZE)
+        loss = (holdout, lambda outputs, _: each_loss(outputs))
+        joining = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, place, self.run_id)
+        run = joining.session(link, ALL)  # type: ignore[arg-type]
+        if shared.sharing.way == "ddp after":
+            script.wrap()
+        return run

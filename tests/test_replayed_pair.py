@@ -1,0 +1,29 @@
+"""A run of two ranks comes to the same parameters again on both, whatever ended their processes in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.replayed.pair import PairLife
+from tests.replayed.pair_again import replayed
+from tests.replayed.pair_plan import PairPlan
+
+ROTATED = 0
+"""The key is rotated and a leader followed, then a trainer killed; `python -m tests.replayed.run 0 100 two` tries
+others."""
+
+
+@pytest.mark.timeout(180)
+def test_a_drawn_run_of_two_ranks_comes_to_the_same_again(tmp_path: Path) -> None:
+    life = PairLife(PairPlan.draw(ROTATED), tmp_path)
+    with capture_logs():
+        life.live()
+        come = replayed(life)
+
+    assert "rotate" in life.plan.troubles.values()
+    assert any("Killed" in each for each in life.told)
+    assert come.refused == ""
+    assert come.num_orders

@@ -7,7 +7,7 @@ import pytest
 
 from tests.town.town import Town
 
-SEEDS = (6, 15, 29)
+SEEDS = (70_003, 70_028)
 """Of those at which something was found once; `python -m tests.town.run 0 300` tries others."""
 
 

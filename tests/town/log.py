@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
+
+from esper.bus.delivery import FIELD
+from esper.leyline.entries import entry_order
 
 T = TypeVar("T")
+COUNT_BITS = 20
+
+
+def entry_id(at: int) -> str:
+    return f"{at >> COUNT_BITS}-{at & ((1 << COUNT_BITS) - 1)}"
+
+
+def number(given: str) -> int:
+    ms, count = entry_order(given)
+    return (ms << COUNT_BITS) + count
 
 
 @dataclass
@@ -64,3 +77,20 @@ class Log(Generic[T]):
     def kept(self) -> Self:
         """As it is now, for a server that falls back to it."""
         return type(self)(dict(self.entries), self.last, Counter(self.read), deepcopy(self.pending))
+
+
+@dataclass
+class Record:
+    """What a process that starts reads of the decisions, beside its group."""
+
+    decisions: Log[bytes]
+
+    async def ask(self, words: Sequence[Any]) -> list[Any]:
+        """XRANGE and XREVRANGE, with COUNT."""
+        verb, _, first, last = words[:4]
+        low, high = (first, last) if verb == "XRANGE" else (last, first)
+        least = 0 if low == "-" else number(low.lstrip("(")) + low.startswith("(")
+        most = self.decisions.last if high == "+" else number(high.lstrip("(")) - high.startswith("(")
+        rows = [(at, said) for at, said in self.decisions.entries.items() if least <= at <= most]
+        rows = rows if verb == "XRANGE" else rows[::-1]
+        return [(entry_id(at).encode(), [FIELD, said]) for at, said in rows[: words[words.index("COUNT") + 1]]]

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from functools import partial
+from typing import cast
 
-from esper.errors import RefusedError
+from esper.bus.connect import Redis
+from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
-from esper.leyline.seal import Opened
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.lifecycle import reason_name
+from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said, Succession, in_force
+from esper.runtime.coordinate import NUM_DECISIONS
+from esper.runtime.dated import DatedOpener
+from esper.runtime.lookback import newest_said
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from esper.tamiyo.overdue import ROUND_NS
-from tests.town.log import Log
+from tests.simulation.arrivals import at_once
+from tests.town.knowing import BEGIN_NS, MS, Clock, Windows, keyring
+from tests.town.log import COUNT_BITS, Log, Record, entry_id, number
 
-MS, S = 1_000_000, 1_000_000_000
-TICK_NS = 300 * MS
-LOGS = ("commands", "optimizer", "votes", "heartbeats")
+TICK_NS = 500 * MS
+LOGS = {
+    "commands": Domain.COMMAND,
+    "optimizer": Domain.OPTIMIZER,
+    "votes": Domain.VOTE,
+    "heartbeats": Domain.HEARTBEAT,
+}
 STREAMS = (*LOGS, "decisions")
 GROUP = "coordinator"
-OLD = RefusedError(pb.ReasonCode.REASON_STALE, "it is older than a minute")
+OF_TIME = {"stale", "from_the_future", "unknown_key"}
+"""Why a process refuses what was sealed, or is opened, by a clock that is not as the server's was."""
 
 
 class Seat:
@@ -27,42 +41,67 @@ class Seat:
 
     def __init__(self) -> None:
         self.passed_ns = 0  # since the town began, whatever clocks say
-        self.set_ns = self.seen_ns = 1_700_000_000 * S  # what the server's clock is ahead of that, and is seen to be
-        self.logs: dict[str, Log[Any]] = {name: Log() for name in STREAMS}
-        self.answers: Counter[str] = Counter()
+        self.set_ns = BEGIN_NS  # what the server's clock is ahead of that
+        self.highest_ns = 0
+        self.logs: dict[str, Log[bytes]] = {name: Log() for name in STREAMS}
+        self.were_apart = False  # whether a decision or a command was refused for that: who has voted waits for nothing
+        self.answers: Counter[int] = Counter()  # by the number of the entry
         self.asked: dict[int, tuple[str, ...]] = {}  # of the open round, if one is
         self.opened_ns = self.ticked_ns = self.num_rounds = 0
-        self.met: set[int] = set()
-        self.stored_met: set[int] = set()
+        self.stored: dict[str, dict[str, bytes]] = {}  # of each group what its windows know
         self.began: dict[str, int] = {}  # the newest decision when each trainer began
         self.lost = ""  # what Redis still holds of the desk's windows, where it is not whole
 
     @property
     def now_ns(self) -> int:
         """By the server's clock, as the desk knows it."""
-        return self.passed_ns + self.seen_ns
+        return self.clock.now_ns()
 
-    def add(self, log: str, what: object) -> int:
-        self.passed_ns += 1000  # no two entries are of the same moment
-        clock = (self.passed_ns + self.set_ns) // 1000 * len(STREAMS) + STREAMS.index(log)
-        return self.logs[log].add(what, clock, len(STREAMS))
+    def server_ns(self) -> int:
+        """By the server's clock as it is."""
+        return self.passed_ns + self.set_ns
+
+    def add(self, log: str, sealed: bytes) -> int:
+        """No two entries of all streams have one number, so that an answer names one."""
+        clock = (self.server_ns() // MS << COUNT_BITS) + STREAMS.index(log)
+        return self.logs[log].add(sealed, clock, len(STREAMS))
 
     def lead(self) -> None:
         """A new process leads, and knows what is on record."""
-        self.seen_ns, self.lost, self.unmade = self.set_ns, "", set[str]()
+        self.clock, self.lost, self.unmade = Clock(self), "", set[str]()
         self.rule, succession = Coordinator(GROUP), Succession()
-        self.held: dict[Entry, object] = {}  # what it was when it was read
-        self.met = set(self.stored_met)
+        self.held: dict[Entry, bytes] = {}  # what it was when it was read
+        self.windows = Windows(LOGS, self.stored.get(GROUP, {}))
+        keys, guards = keyring(Role.COORDINATOR), self.windows.guards
+        self.openers = {
+            name: DatedOpener(keys, self.clock, guard=guards[name], accept=[domain]) for name, domain in LOGS.items()
+        }
+        self.sealer = Sealer(keys, Role.COORDINATOR, GROUP, clock_ns=self.clock.now_ns)
         self.again = {name: list(self.logs[name].left(GROUP)) for name in LOGS}
-        said: list[Said] = list(self.logs["decisions"].entries.values())
-        outcome = self.rule.resume(in_force(said, succession))
+        outcome = self.rule.resume(in_force(self._said(), succession))
         self.rule.on_history_lost((), self._newest(), self.now_ns, again=False)
         self.token = succession.next_token(self.now_ns // MS)
         self._announce()
         self.settle(outcome)
 
+    def _said(self) -> list[Said]:
+        opener = DatedOpener(
+            keyring(Role.COORDINATOR), self.clock, guard=None, accept=[Domain.DECISION], carries_out=True
+        )
+        redis = cast(Redis, Record(self.logs["decisions"]))
+        read = partial(self._opened, opener)
+        return [said for _, said in at_once(newest_said(redis, "decisions", read, NUM_DECISIONS))]
+
+    def _opened(self, opener: Opener, sealed: bytes, at: str) -> Opened:
+        try:
+            return opener.open(sealed, at, self.clock.now_ms())
+        except RefusedError as error:
+            self._note_refused(error)
+            raise
+
     def _announce(self) -> None:
-        self.add("decisions", pb.LeaderAnnouncement(version=1, leader=GROUP, lease_token=self.token))
+        said = pb.LeaderAnnouncement(version=1, leader=GROUP, lease_token=self.token, time_ns=self.now_ns)
+        self.add("decisions", self.sealer.seal(said))
 
     def settle(self, outcome: Outcome) -> None:
         """In one call, which shows what Redis has lost of what was settled before."""
@@ -75,34 +114,36 @@ class Seat:
         gone = {entry for entry, what in self.held.items() if self._there(entry) is not what}
         for entry in gone:
             del self.held[entry]
-        self.stored_met = set(self.met)
+        self._persist()
         self._publish(self.rule.on_history_lost(gone, self._newest(), self.now_ns, again=bool(found)))
 
-    def _there(self, entry: Entry) -> object:
+    def _persist(self) -> None:
+        self.stored[GROUP] = self.windows.settle()
+
+    def _there(self, entry: Entry) -> bytes | None:
         """What has this number now: another entry, where the log fell back and went on by a clock behind."""
-        return self.logs[entry[0]].entries.get(_number(entry[1]))
+        return self.logs[entry[0]].entries.get(number(entry[1]))
 
     def _newest(self) -> dict[str, str]:
-        return {name: f"{max(self.logs[name].entries, default=0)}-0" for name in ("commands", "optimizer")}
+        return {name: entry_id(max(self.logs[name].entries, default=0)) for name in ("commands", "optimizer")}
 
     def _publish(self, outcome: Outcome) -> None:
         for decision in outcome.decisions:
-            said = type(decision)()
-            said.CopyFrom(decision)  # type: ignore[arg-type]
-            said.lease_token = self.token
-            self.add("decisions", said)
-            self._note(said)
-        self.answers.update(receipt.command_id for receipt in outcome.receipts if receipt.command_id)
-        for name, entry_id in outcome.done:
-            assert (name, entry_id) in self.held, f"an entry of :{name} is done with twice"
-            del self.held[name, entry_id]
-            self.logs[name].ack(GROUP, _number(entry_id))
+            decision.lease_token = self.token
+            self.were_apart |= self.clock.is_apart
+            self.add("decisions", self.sealer.seal(decision, roster_generation=decision.roster_generation))
+            self._note(decision)
+        self.answers.update(number(receipt.entry_id) for receipt in outcome.receipts)
+        for name, at in outcome.done:
+            assert (name, at) in self.held, f"an entry of :{name} is done with twice"
+            del self.held[name, at]
+            self.logs[name].ack(GROUP, number(at))
 
     def _note(self, said: Decision) -> None:
         if not isinstance(said, pb.BarrierProposal):
             self.asked.pop(said.round, None)
             return
-        assert not self.waits(), "a round is proposed, and somebody waits for another"
+        assert self.were_apart or not self.waits(), "a round is proposed, and somebody waits for another"
         self.num_rounds += 1
         self.asked, self.opened_ns = {said.round: tuple(said.roster)}, self.passed_ns
 
@@ -120,12 +161,13 @@ class Seat:
 
     def look_at_clock(self) -> None:
         """As the desk does every so often."""
-        by_ns, self.seen_ns = self.set_ns - self.seen_ns, self.set_ns
-        if by_ns:
+        if by_ns := self.clock.look_again():
             self.rule.on_clock_step(by_ns)
 
     def pass_time(self, ms: int) -> None:
         self.passed_ns += ms * MS
+        if self.clock.is_due:
+            self.look_at_clock()
         if self.passed_ns - self.ticked_ns >= TICK_NS:
             self.tick()
 
@@ -146,40 +188,48 @@ class Seat:
         return taken is not None
 
     def _answer(self, name: str, at: int) -> None:
-        what, entry = self.logs[name].entries[at], (name, f"{at}-0")
+        what, entry = self.logs[name].entries[at], (name, entry_id(at))
         if self.held.get(entry, what) is not what:  # the desk has seen its connection break, and looks first
             self.claim_again()
+        if entry in self.held:
+            return
         self.held[entry] = what
-        match what:
+        self.settle(self._heard(entry, what))
+        if self.lost:
+            self.claim_again()
+        self._persist()
+
+    def _heard(self, entry: Entry, what: bytes) -> Outcome:
+        name = entry[0]
+        try:
+            opened = self.openers[name].open(what, entry[1], self.clock.now_ms())
+        except RefusedError as error:
+            self._note_refused(error)
+            outcome = self.rule.on_refused(entry, error, self.now_ns)
+            outcome.done.append(entry)
+            if isinstance(error, UnsealedError):
+                del self.logs[name].entries[number(entry[1])]
+            return outcome
+        match opened.message:
             case pb.Heartbeat():
                 outcome = Outcome()
-                if at not in self.met:
-                    self._outbid(what.lease_token)
-                    outcome = self.rule.on_heartbeat(what, self.now_ns)
+                if not opened.redelivered:
+                    self._outbid(opened.message.lease_token)
+                    outcome = self.rule.on_heartbeat(opened.message, self.now_ns)
                 outcome.done.append(entry)
-                self.met.add(at)
+                return outcome
             case pb.BarrierVote():
-                outcome = self.rule.on_vote(what, entry, self.now_ns)
-            case Opened():
-                outcome = self.rule.on_command(name, what._replace(redelivered=at in self.met), self.now_ns)
-                self.met.add(at)
-            case _:
-                outcome = self.rule.on_refused(entry, OLD, self.now_ns)
-                outcome.done.append(entry)
-        self.settle(outcome)
-        if isinstance(what, Opened | pb.Heartbeat):
-            self._settle_what_was_met()
+                return self.rule.on_vote(opened.message, entry, self.now_ns)
+        return self.rule.on_command(name, opened, self.now_ns)
+
+    def _note_refused(self, error: RefusedError) -> None:
+        self.were_apart |= reason_name(error.reason) in OF_TIME and (self.clock.is_apart or self.clock.is_new)
 
     def _outbid(self, token: int) -> None:
         if token > self.token:
             self.token = token + 1
             self._announce()
             self._publish(self.rule.on_history_lost((), {}, self.now_ns, again=True))
-
-    def _settle_what_was_met(self) -> None:
-        if self.lost:
-            self.claim_again()
-        self.stored_met = set(self.met)
 
     # -- what Redis may lose -----------------------------------------------------------------------------------------
 
@@ -190,6 +240,7 @@ class Seat:
             self.destroy(name)
         self.began.clear()
         self.asked.clear()
+        self.stored.clear()
         self.forget()
 
     def destroy(self, name: str) -> None:
@@ -200,7 +251,8 @@ class Seat:
 
     def forget(self) -> None:
         """Of all keys that of the desk's windows alone."""
-        self.stored_met, self.lost = set(), "nothing"
+        self.stored.pop(GROUP, None)
+        self.lost = "nothing"
 
     def delete(self, name: str) -> None:
         """One stream alone."""
@@ -213,16 +265,12 @@ class Seat:
     def keep(self) -> None:
         """What a server falls back to that dies later."""
         logs = {name: log.kept() for name, log in self.logs.items()}
-        self.kept = logs, dict(self.began), set(self.stored_met), self.lost
+        self.kept = logs, dict(self.began), dict(self.stored), self.lost
 
     def fall_back(self) -> None:
-        logs, began, met, lost = self.kept
-        self.began, self.stored_met = dict(began), set(met)
+        logs, began, stored, lost = self.kept
+        self.began, self.stored = dict(began), dict(stored)
         self.logs, self.lost = {name: log.kept() for name, log in logs.items()}, lost or "older"
-        in_hand = {(name, _number(at)) for name, at in self.held}
+        in_hand = {(name, number(at)) for name, at in self.held}
         self.again = {name: [at for at in self.logs[name].left(GROUP) if (name, at) not in in_hand] for name in LOGS}
         self.asked.clear()
-
-
-def _number(entry_id: str) -> int:
-    return int(entry_id.partition("-")[0])

@@ -9,19 +9,21 @@ from typing import TypeAlias
 
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
-from esper.leyline.seal import Opened
-from tests.rounds import germinate, header, optimizer, rollback
-from tests.town.seat import LOGS, MS, STREAMS, S, Seat
+from esper.leyline.kinds import Role
+from esper.leyline.seal import Sealer
+from tests.rounds import germinate, optimizer, rollback
+from tests.town.knowing import MS, S, keyring
+from tests.town.seat import LOGS, STREAMS, Seat
 from tests.town.trainer import FOLLOWED, Trainer
 
 Command: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand
 
 NUM_EVENTS = 120
-TURN_MS = 250
+TURN_MS = 500
 TURNS = 40 * 1000 // TURN_MS  # twice as long as any round may last
 OFTEN = {"trains": 6, "beats": 4, "reads": 6, "leads": 8, "ticks": 3, "waits": 3, "publishes": 2, "misprints": 1}
 SELDOM = {"dies": 1, "destroys": 1, "hangs": 0.5, "wakes": 1, "leaves": 0.5, "joins": 1, "restarts": 0.5}
-OTHERS = {"rests": 0.2, "revives": 1, "sets_clock": 1, "looks": 1}
+OTHERS = {"rests": 0.2, "revives": 1, "sets_clock": 1, "looks": 1, "repeats": 1}
 LOSSES = {"loses": 0.3, "keeps": 1, "falls_back": 0.5, "deletes": 0.3, "forgets": 0.3}
 CLOCK_STEPS_S = (0.7, 4, 90, 7200)
 
@@ -37,12 +39,16 @@ class Town(Seat):
         self.num = 3 if group else 2
         self.kinds = OFTEN | SELDOM | OTHERS | (LOSSES if loses else {})
         self.num_published = 0
-        self.published: list[str] = []
-        self.excused: set[str] = set()  # whose group was destroyed behind a refusal: a later leader may answer again
+        self.published: dict[int, bytes] = {}  # by the number of the entry
+        self.excused: set[int] = set()  # whose group was destroyed behind a refusal: a later leader may answer again
         self.trainers: dict[int, Trainer] = {}
         self.num_begun = 0
         self.gave_up = Counter[str]()
         self.story: list[str] = []
+        roles = {"commands": Role.CONTROLLER, "optimizer": Role.OPTIMIZER}
+        self.sealers = {
+            log: Sealer(keyring(role), role, "client", clock_ns=self.server_ns) for log, role in roles.items()
+        }
         self.lead()
         for number in range(self.num):
             self.begin(number, 0)
@@ -77,10 +83,10 @@ class Town(Seat):
     def one_reads(self, trainer: Trainer) -> None:
         for _ in range(self.dice.choice((1, 3, 30))):
             if not trainer.hangs:
-                self.follow(self.trainers[trainer.number], self.dice.choice(FOLLOWED))
+                self.follow(self.trainers[trainer.number], self.dice.choice(list(FOLLOWED)))
 
     def one_leads(self, _: Trainer) -> None:
-        name = self.dice.choice(LOGS)
+        name = self.dice.choice(list(LOGS))
         for _turn in range(self.dice.choice((1, 1, 3, 20))):
             self.reads(name)
 
@@ -89,6 +95,9 @@ class Town(Seat):
 
     def one_waits(self, _: Trainer) -> None:
         self.pass_time(self.dice.choice((10, 100, 400)))
+        for trainer in self.trainers.values():
+            if trainer.clock.is_due:
+                trainer.clock.look_again()
 
     def one_publishes(self, _: Trainer) -> None:
         log, message = self.dice.choice((("commands", self.a_command()), ("optimizer", self.an_optimizer_command())))
@@ -98,9 +107,8 @@ class Town(Seat):
         """Its id."""
         self.num_published += 1
         message.command_id = f"{log}-{self.num_published}"
-        at = self.add(log, None)
-        self.logs[log].entries[at] = Opened(header(), message, message.command_id.encode(), f"{at}-0", False)
-        self.published.append(message.command_id)
+        sealed = self.sealers[log].seal(message)
+        self.published[self.add(log, sealed)] = sealed
         return message.command_id
 
     def a_command(self) -> pb.AdaptationCommand:
@@ -111,7 +119,8 @@ class Town(Seat):
         return optimizer(pb.OptimizerCommandType.OPTIMIZER_COMMAND_RESET_STATE)
 
     def one_misprints(self, _: Trainer) -> None:
-        self.add("commands", "what nobody can open")
+        """What nobody can open."""
+        self.add("commands", b"junk")
 
     def one_dies(self, _: Trainer) -> None:
         """The leader; the next one is there at once."""
@@ -123,11 +132,11 @@ class Town(Seat):
     def one_destroys(self, trainer: Trainer) -> None:
         """One of the leader's groups, or of a trainer's."""
         if self.dice.random() < 0.5:
-            name = self.dice.choice(LOGS)
+            name = self.dice.choice(list(LOGS))
             self.excuse()
             self.destroy(name)
         else:
-            name = self.dice.choice(FOLLOWED)
+            name = self.dice.choice(list(FOLLOWED))
             self.logs[name].begin_anew(trainer.name)
             trainer.begins_anew(name)
 
@@ -164,10 +173,21 @@ class Town(Seat):
     def one_sets_clock(self, _: Trainer) -> None:
         """The server's."""
         step_s = self.dice.choice(CLOCK_STEPS_S) * self.dice.uniform(0.7, 1.3) * self.dice.choice((1, -1))
+        self.highest_ns = max(self.highest_ns, self.server_ns())
         self.set_ns += int(step_s * S)
 
-    def one_looks(self, _: Trainer) -> None:
-        self.look_at_clock()
+    def one_looks(self, trainer: Trainer) -> None:
+        """As each process does every so often, at another time than the others."""
+        if self.dice.random() < 0.5:
+            self.look_at_clock()
+        else:
+            trainer.clock.look_again()
+
+    def one_repeats(self, _: Trainer) -> None:
+        """An entry is added once more: by who had no answer to it, or by somebody who has none of the keys."""
+        name = self.dice.choice(STREAMS)
+        if newest := list(self.logs[name].entries.values())[-20:]:
+            self.add(name, self.dice.choice(newest))
 
     def one_loses(self, _: Trainer) -> None:
         self.published.clear()
@@ -197,10 +217,13 @@ class Town(Seat):
                 trainer.begins_anew(name)
         self.forget_published()
 
-    def one_forgets(self, _: Trainer) -> None:
+    def one_forgets(self, trainer: Trainer) -> None:
         """One key that is no stream."""
-        if self.dice.random() < 0.5:
+        what = self.dice.choice(("of the leader", "of a trainer", "when they began"))
+        if what == "of the leader":
             self.forget()
+        elif what == "of a trainer":
+            self.stored.pop(trainer.name, None)
         else:
             self.began.clear()
 
@@ -218,10 +241,8 @@ class Town(Seat):
         self.excused.update(self.published)
 
     def forget_published(self) -> None:
-        logs = [self.logs[name].entries.values() for name in ("commands", "optimizer")]
-        opened = [each for log in logs for each in log if isinstance(each, Opened)]
-        there = {each.message.command_id for each in opened if isinstance(each.message, Command)}
-        self.published = [each for each in self.published if each in there]
+        there = self.logs["commands"].entries | self.logs["optimizer"].entries
+        self.published = {at: sealed for at, sealed in self.published.items() if there.get(at) is sealed}
 
     def follow(self, trainer: Trainer, log: str) -> bool:
         try:
@@ -255,6 +276,7 @@ class Town(Seat):
         self.passed_ns += TURN_MS * MS
         self.look_at_clock()
         for number in [trainer.number for trainer in self.training]:
+            self.trainers[number].clock.look_again()
             self.trainers[number].beat()
             for log in FOLLOWED:
                 while self.follow(self.trainers[number], log):
@@ -280,7 +302,7 @@ class Town(Seat):
         for _ in range(1000 // TURN_MS):
             self.all_goes_well()
         assert self.num_rounds - num_rounds <= 2, "rounds without end"
-        assert self.loses or not self.gave_up, "a trainer gives up, and nothing is lost"
+        assert self.loses or self.were_apart or not self.gave_up, "a trainer gives up, and nothing is lost"
         self.one_more_is_carried_out()
         assert all(self.answers[at] for at in self.published), "a command without an answer"
         twice = {at for at in self.published if self.answers[at] > 1} - self.excused

@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
+
+from google.protobuf.message import Message
 
 from esper.bus.connect import Redis
-from esper.bus.delivery import FIELD, Delivery
+from esper.bus.delivery import Delivery
+from esper.bus.names import key
+from esper.bus.settlement import Settlement
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
-from esper.leyline.seal import Opened, Opener
-from esper.runtime.orders import Orders, Step
+from esper.leyline.entries import entry_order
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.replay import ReplayGuard
+from esper.leyline.seal import Opener, Sealer
+from esper.runtime.dated import DatedOpener
+from esper.runtime.following import Following
+from esper.runtime.orders import Orders
 from esper.runtime.recall import Recaller
 from esper.tolaria.boundary import Boundary
-from tests.rounds import header, heartbeat, vote
-from tests.simulation.arrivals import Standing, at_once
-from tests.town.log import Log
-from tests.town.seat import OLD, S, Seat
+from tests.rounds import heartbeat, vote
+from tests.simulation.arrivals import at_once
+from tests.town.knowing import RUN, Clock, S, Windows, keyring
+from tests.town.log import Record, entry_id, number
+from tests.town.seat import OF_TIME, Seat
 
-FOLLOWED = ("commands", "optimizer", "decisions")
+FOLLOWED = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
 PATIENCE_NS = 30 * S
 """For a decision on what was voted for."""
-
-
-@dataclass
-class Record:
-    """What a runtime that starts reads of the decisions, beside its group."""
-
-    decisions: Log[Any]
-
-    async def ask(self, words: Sequence[Any]) -> list[Any]:
-        """XRANGE and XREVRANGE, with COUNT."""
-        verb, _, first, last = words[:4]
-        low, high = (first, last) if verb == "XRANGE" else (last, first)
-        least = 0 if low == "-" else _number(low.lstrip("(")) + low.startswith("(")
-        most = _number(high.lstrip("(")) - high.startswith("(")
-        rows = [(at, said) for at, said in self.decisions.entries.items() if least <= at <= most]
-        rows = rows if verb == "XRANGE" else rows[::-1]
-        return [(f"{at}-0".encode(), [FIELD, said]) for at, said in rows[: words[words.index("COUNT") + 1]]]
-
-
-class Unsealed:
-    """Takes a message as it is."""
-
-    def open(self, message: Any, entry_id: str, now_ms: int) -> Opened:
-        return Opened(header(), message, entry_id.encode(), entry_id, False)
 
 
 @dataclass
@@ -70,16 +56,32 @@ class Trainer:
     def start_runtime(self) -> None:
         """Anew: it knows what is on record, and gets again what is pending."""
         self.orders = Orders(
-            past=(self.seat.began.get(self.name, 0), 0), worker=self.name, incarnation=self.incarnation
+            past=entry_order(entry_id(self.seat.began.get(self.name, 0))),
+            worker=self.name,
+            incarnation=self.incarnation,
         )
         self.orders.round_applied = self.boundary.round_applied
-        log = self.seat.logs["decisions"]
-        oldest, read = min(log.pending.get(self.name, {}), default=0), log.read[self.name]
-        openers = {name: cast(Opener, Unsealed()) for name in FOLLOWED}
-        recaller = Recaller(cast(Redis, Record(log)), "town", self.name, openers, Standing())
-        at_once(recaller.take_up(self.orders, f"{oldest}-0" if oldest else "", f"{read}-0" if read else ""))
+        self.clock = Clock(self.seat)
+        self.windows = Windows(FOLLOWED, self.seat.stored.get(self.name, {}))
+        self.sealer = Sealer(keyring(Role.WORKER), Role.WORKER, self.name, clock_ns=self.clock.now_ns)
+        openers = self._openers(self.windows.guards)
+        self.following = Following(RUN, self.name, openers, self.sealer.seal, self.clock.now_ms, self.orders)
+        self._take_up()
         self.again = {name: list(self.seat.logs[name].left(self.name)) for name in FOLLOWED}
         self.held: dict[str, set[int]] = {name: set() for name in FOLLOWED}
+
+    def _take_up(self) -> None:
+        log = self.seat.logs["decisions"]
+        oldest, read = min(log.pending.get(self.name, {}), default=0), log.read[self.name]
+        recaller = Recaller(cast(Redis, Record(log)), RUN, self.name, self._openers({}), self.clock)
+        at_once(recaller.take_up(self.orders, entry_id(oldest) if oldest else "", entry_id(read) if read else ""))
+
+    def _openers(self, guards: Mapping[str, ReplayGuard]) -> dict[str, Opener]:
+        keys = keyring(Role.WORKER)
+        return {
+            log: DatedOpener(keys, self.clock, name=self.name, guard=guards.get(log), accept=[domain], carries_out=True)
+            for log, domain in FOLLOWED.items()
+        }
 
     @property
     def name(self) -> str:
@@ -103,7 +105,10 @@ class Trainer:
             said.report.CopyFrom(pb.WorkerReport(worker=self.name))
         said.round_met = self.boundary.round_met
         self.orders.stamp(said)
-        self.seat.add("heartbeats", said)
+        self.says("heartbeats", said)
+
+    def says(self, log: str, what: Message) -> None:
+        self.seat.add(log, self.sealer.seal(what))
 
     def reads(self, log: str) -> bool:
         """The next entry of a log, pending ones first; False: there is none."""
@@ -119,8 +124,18 @@ class Trainer:
 
     def _is_handed(self, log: str, at: int, attempts: int) -> None:
         self.held[log].add(at)
-        delivery = Delivery(log, self.name, f"{at}-0", b"", attempts, self.name)
-        self._take(self._answer(self.seat.logs[log].entries[at], delivery))
+        body, settlement = self.seat.logs[log].entries[at], Settlement()
+        delivery = Delivery(key(RUN, log), self.name, entry_id(at), body, attempts, self.name)
+        num_refused = self._num_refused
+        try:
+            self._take(self.following.read(log, delivery, settlement), settlement)
+        finally:
+            self.seat.were_apart |= self._num_refused > num_refused and (self.clock.is_apart or self.clock.is_new)
+
+    @property
+    def _num_refused(self) -> int:
+        """As it is, or was, by another clock."""
+        return sum(num for (_, reason), num in self.following.refusals.counts.items() if reason in OF_TIME)
 
     def begins_anew(self, log: str) -> None:
         """Its group was gone, and is there again."""
@@ -134,41 +149,30 @@ class Trainer:
     def looks_up(self) -> None:
         """Whether what a commit waits for is on its log. TrainingError: it is not."""
         for ref in self.orders.awaited():
-            found = self.seat.logs[ref.stream].entries.get(_number(ref.entry_id))
-            if found is None:
-                self._take(self.orders.on_missing(ref))
-            elif isinstance(found, Opened):
-                self._take(self.orders.on_found(ref.stream, found))
+            body, settlement = self.seat.logs[ref.stream].entries.get(number(ref.entry_id)), Settlement()
+            self._take(self.following.look_up(ref, body, settlement), settlement)
 
-    def _take(self, step: Step) -> None:
-        said, settled = step
-        for delivery in settled:
-            self._ack(delivery)
+    def _take(self, said: Sequence[pb.ToTrainer], settlement: Settlement) -> None:
         for message in said:
             self._hear(message)
+        self._settle(settlement)
 
-    def _answer(self, what: object, delivery: Delivery) -> Step:
-        match what:
-            case Opened():
-                return self.orders.on_command(delivery.stream, what, delivery)
-            case pb.LeaderAnnouncement():
-                return self.orders.on_announcement(what, delivery)
-            case pb.BarrierProposal() | pb.BarrierCommit() | pb.BarrierAbort() if self.orders.is_past(what, delivery):
-                return [], [delivery]
-            case pb.BarrierProposal():
-                return self.orders.on_proposal(what, delivery)
-            case pb.BarrierCommit():
-                return self.orders.on_commit(what, delivery)
-            case pb.BarrierAbort():
-                return self.orders.on_abort(what, delivery)
-        said, settled = self.orders.on_refused(delivery.stream, delivery, OLD)
-        return said, [delivery, *settled]
+    def _settle(self, settlement: Settlement) -> None:
+        """All at once, with what was met."""
+        if settlement.empty:
+            return
+        for (stream, _, _), ids in settlement.acks.items():
+            log = stream.rpartition(":")[2]
+            for at in map(number, ids):
+                self.held[log].discard(at)
+                self.seat.logs[log].ack(self.name, at)
+        self.seat.stored[self.name] = self.windows.settle()
 
     def _hear(self, message: pb.ToTrainer) -> None:
         match message.WhichOneof("message"):
             case "proposal":
                 if (again := self.boundary.on_proposal(message.proposal)) is not None:
-                    self.seat.add("votes", again)
+                    self.says("votes", again)
             case "commit":
                 if (answer := self.boundary.on_commit(message.commit)) is not None:
                     self._answered(answer)
@@ -183,10 +187,10 @@ class Trainer:
             receipts = [pb.CommandReceipt(entry_id=each, status=pb.ReceiptStatus.RECEIPT_APPLIED) for each in ids]
             self._answered(self.boundary.applied(order, receipts))
         if (asked := self.boundary.vote_asked()) is not None:
-            generation, held = asked.roster_generation, {8: b"a"}
+            generation, held = asked.roster_generation, {8: b"a" * 32}
             given = vote(self.number, self.step, number=asked.round, generation=generation, snapshots=held)
             self.boundary.voted(given)
-            self.seat.add("votes", given)
+            self.says("votes", given)
         if not self.boundary.must_wait(self.step):
             self.step, self.waits_since_ns = self.step + 1, None
             return
@@ -196,14 +200,6 @@ class Trainer:
             raise TrainingError(self.boundary.overdue(self.step, 30.0))
 
     def _answered(self, answer: pb.RoundApplied) -> None:
-        for delivery in self.orders.on_applied(answer):
-            self._ack(delivery)
-
-    def _ack(self, delivery: Delivery) -> None:
-        at = _number(delivery.entry_id)
-        self.held[delivery.stream].discard(at)
-        self.seat.logs[delivery.stream].ack(self.name, at)
-
-
-def _number(entry_id: str) -> int:
-    return int(entry_id.partition("-")[0])
+        settlement = Settlement()
+        self.following.applied(answer, settlement)
+        self._settle(settlement)

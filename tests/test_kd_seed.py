@@ -8,6 +8,7 @@ import io
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from esper.errors import SettingError
 from esper.kasmina.kd import SeedDistillation, StaticKDLoss
@@ -108,6 +109,19 @@ def test_logits_of_another_shape_and_a_site_that_does_not_exist_are_refused() ->
         distillation.loss(torch.zeros(64, 5))
     with pytest.raises(SettingError, match="tail"):
         SeedDistillation(bench.host, bench.executor, "tail")
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_a_backward_computes_again_is_no_batch_of_the_next_loss(reentrant: bool) -> None:
+    bench, distillation, logits = taught("TRAINING")
+    inputs, targets = batch(bench.step + 1)
+    outputs = checkpoint(bench.host, inputs.requires_grad_(), use_reentrant=reentrant)
+    added = distillation.loss(logits)
+    torch.autograd.backward(loss_of(outputs, targets).mean() + added)
+
+    later = distillation.loss(torch.zeros(5, 3))
+
+    assert bool(added) is not reentrant and not later
 
 
 def test_the_model_is_copied_and_saved_as_without_it() -> None:

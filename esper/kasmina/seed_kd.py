@@ -28,7 +28,7 @@ class SeedDistillation:
 
     x and h are copies without a graph, so that the gradient reaches the seed's parameters alone, in every stage; it
     adds to what the seed learns by its stage. Costs another forward of the seed. Of a site that is called several times
-    in a forward the last call counts.
+    in a forward the last call counts; below a reentrant checkpoint, whose forward is one without gradients, none does.
     """
 
     def __init__(self, host: nn.Module, seeds: LearningSeeds, site: str, loss: StaticKDLoss | None = None) -> None:
@@ -70,8 +70,12 @@ class SeedDistillation:
         return next((seed for seed in self.seeds.learning().values() if seed.site == self.site), None)
 
     def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
-        """What the site was given in the newest forward, and what it gave."""
-        if not torch.is_grad_enabled() or self._seed() is None:
+        """What the site was given in the newest forward, and what it gave.
+
+        In a backward, which computes again what checkpointing has not kept, it is the batch of a loss that is over.
+        """
+        is_again = torch._C._current_graph_task_id() >= 0
+        if is_again or not torch.is_grad_enabled() or self._seed() is None:
             return
         x = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
         at = joinable(output)

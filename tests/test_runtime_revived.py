@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from esper.leyline import contracts as pb
-from esper.session.exchange import Exchange
+from esper.session.exchange import NUM_RECORDS, Exchange
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.rows import Rows
 from tests.link_kit import Unanswered
@@ -24,12 +24,14 @@ class Mortal(Unanswered):
     def __init__(self, num_deaths: int = 0) -> None:
         self.said: list[str] = []
         self.beats: list[pb.Heartbeat] = []
+        self.judged: list[int] = []
         self.num_deaths = num_deaths
         self.answers: list[pb.ToTrainer] = []
 
     def send(self, message: pb.ToRuntime, timeout_s: float = 1.0) -> None:
         self.said.append(message.WhichOneof("message") or "")
         self.beats += [message.heartbeat] * message.HasField("heartbeat")
+        self.judged += [message.record.judged.round] * message.record.HasField("judged")
         if message.HasField("recall"):
             self.answers = [pb.ToTrainer(recalled=pb.Recalled(orders=[ORDER]))]
             if self.num_deaths:
@@ -69,6 +71,20 @@ def test_it_knows_whom_it_reads_for_before_it_reads() -> None:
     joined.pump()
 
     assert link.said[:2] == ["record", "begin"]
+
+
+def test_what_became_of_requests_while_none_was_there_is_said_to_the_next_one() -> None:
+    link = Mortal()
+    joined = exchange(link)
+    link.alive = False
+    for number in range(1, NUM_RECORDS + 3):
+        judged = pb.RoundJudged(round=number)
+        joined.put_on_record(pb.ToRuntime(record=pb.RunRecord(judged=judged)))
+
+    link.judged.clear()
+    joined.pump()
+
+    assert link.judged == list(range(3, NUM_RECORDS + 3))
 
 
 def test_it_knows_how_far_the_trainer_has_come_before_it_reads() -> None:

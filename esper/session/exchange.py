@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -25,6 +26,8 @@ FULL = IN_FLIGHT // 2  # rows under way: it is time to hear which of them are st
 LONGEST_BACKOFF_S = 30.0
 RECALL_S = 30.0
 CLOSE_S = 5.0
+NUM_RECORDS = 32
+"""Of rounds that a dead runtime may not have stored: none is decided for a trainer that has no runtime."""
 NOTHING = b"\0"
 HURRY_S = 1.0
 """Each of the last waits gets no longer than this where a signal ends the process."""
@@ -82,6 +85,7 @@ class Exchange:
     chronicle: Retold | None = None
     is_hurried: bool = False  # a signal ends this process: no runtime is started any more, and no wait is long
     _introduction: pb.ToRuntime | None = None
+    _records: deque[pb.ToRuntime] = field(default_factory=lambda: deque(maxlen=NUM_RECORDS))
     _beat: pb.Heartbeat | None = None
     _revive_at: float = 0.0
     _backoff_s: float = field(default=FLUSH_S)
@@ -103,6 +107,11 @@ class Exchange:
             self._beat = message.heartbeat
         if self.link is not None and all(receipt.status for receipt in message.applied.receipts):
             self.link.send(message)
+
+    def put_on_record(self, message: pb.ToRuntime) -> None:
+        """Say what a replay needs; the newest again to each runtime that is started anew: readers take each once."""
+        self._records.append(message)
+        self.say(message)
 
     def introduce(self, message: pb.ToRuntime) -> None:
         """Say it, and again to each runtime that is started anew: the first may have died before it kept it."""
@@ -254,6 +263,8 @@ class Exchange:
         if self._introduction is not None:  # first: it is to know whom it reads for
             self.say(self._introduction)
         self.begin()
+        for record in self._records:
+            self.say(record)
         if self.chronicle is not None:
             self.chronicle.say_again()
         self.rows.send_again()

@@ -74,7 +74,7 @@ class Telling:
     def outcomes(self, round_: int, outcomes: Sequence[pb.CommandReceipt]) -> None:
         """What became of the requests of a round's commit, on the run's record, by rank 0: every rank has the same."""
         if outcomes and self.portrait.place.rank == 0:
-            self.exchange.say(pb.ToRuntime(record=records.judged(self.portrait, round_, outcomes)))
+            self.exchange.put_on_record(pb.ToRuntime(record=records.judged(self.portrait, round_, outcomes)))
 
     def importance(self, requests: Sequence[pb.StructuralPruningRequest], step: int, epoch: int) -> None:
         """In a heartbeat each, from rank 0: every rank has the same."""

@@ -8,6 +8,7 @@ from random import Random
 
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logbook
 from esper.runtime.audit import audit
 from esper.runtime.retrace import NotReplayableError, plans
@@ -60,9 +61,12 @@ def planned(town: Town) -> list[pb.ReplayPlan] | Outcome:
     path, keyring = town.folder / "run.jsonl", town.keys.of(Role.OBSERVER, lasts=False)
     logbook.write(town.streams.book(town.run_id), path)
     book = logbook.read_file(path)
-    found = audit(book, keyring)
+    public = RoleKeyring(town.run_id, (), keyring.validities, {}, {}, keyring.public_keys)
     if not town.streams.num_lost:
-        require(not found.findings, f"its log is not sound: {found.findings[:3]}")
+        for keys in (keyring, public, None):
+            found = audit(book, keys)
+            whose = ", ".join(keys.roles) or "public keys" if keys is not None else "nobody"
+            require(not found.findings, f"its log is not sound by the keys of {whose}: {found.findings[:3]}")
         found_out(path, keyring, Random(town.plan.seed))
     try:
         return plans(town.run_id, logbook.opened(book, keyring))

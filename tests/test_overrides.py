@@ -67,3 +67,20 @@ def test_between_steps_the_groups_hold_the_very_numbers_of_the_script() -> None:
     step_host(model, optimizer)
 
     assert repr({name: each for name, each in optimizer.param_groups[0].items() if name != "params"}) == before
+
+
+def test_a_closure_that_raises_leaves_the_scripts_values_in_the_groups() -> None:
+    model, optimizer = host(lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    governed = optimizers(optimizer)
+    governed.adjust(adjustment("host", lr=7.0))
+
+    def closure() -> float:
+        raise ValueError(optimizer.param_groups[0]["lr"])
+
+    with pytest.raises(ValueError, match="7"):
+        optimizer.step(closure)
+    scheduler.step()
+    step_host(model, optimizer)
+
+    assert optimizer.param_groups[0]["lr"] == 0.5

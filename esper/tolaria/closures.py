@@ -25,3 +25,19 @@ def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[
         return loss
 
     return args[:1], {**kwargs, "closure": prepared}
+
+
+def unless_it_raises(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[[], object]) -> Arguments | None:
+    """What a step's pre-hook returns so that `then` runs where its closure raises, as no post-hook does then."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if closure is None:
+        return None
+
+    def watched() -> object:
+        try:
+            return closure()
+        except BaseException:
+            then()
+            raise
+
+    return args[:1], {**kwargs, "closure": watched}

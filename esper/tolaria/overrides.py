@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils.hooks import RemovableHandle
+
+from esper.tolaria.closures import Arguments, unless_it_raises
 
 Group = dict[str, object]
 BETAS = ("beta1", "beta2")
@@ -92,13 +94,14 @@ class Overrides:
                 write(group, name, value)
         self._users = []
 
-    def _before_step(self, *_: object) -> None:
+    def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         self.put_back()
         for group in self._optimizer.param_groups:
             present = numbers(group)
             self._users.append({name: _own(group, name, present[name]) for name in self.values if name in present})
             for name in self._users[-1]:
                 write(group, name, self.values[name])
+        return unless_it_raises(args, kwargs, self.put_back)
 
     def _after_step(self, *_: object) -> None:
         self.put_back()

@@ -66,13 +66,16 @@ class Rules:
     @contextmanager
     def over(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
         """Its groups hold these values, and then the script's again."""
-        kept = [{name: group[name] for name in names} for group, names in _named(optimizer, self.values)]
+        kept = [{name: _held(group[name]) for name in names} for group, names in _named(optimizer, self.values)]
         for group, _ in _named(optimizer, self.values):
             for name, value in self.values.items():
                 _write(group, name, value)
-        yield
-        for group, own in zip(optimizer.param_groups, kept, strict=True):
-            group |= own
+        try:
+            yield
+        finally:
+            for group, own in zip(optimizer.param_groups, kept, strict=True):
+                for name, value in own.items():
+                    _write(group, name, value)
 
 
 def _named(optimizer: torch.optim.Optimizer, values: dict[str, float]) -> list[tuple[dict[str, Any], set[str]]]:
@@ -80,11 +83,17 @@ def _named(optimizer: torch.optim.Optimizer, values: dict[str, float]) -> list[t
     return [(group, names) for group in optimizer.param_groups]
 
 
-def _write(group: dict[str, Any], name: str, value: float) -> None:
+def _held(value: Any) -> Any:
+    return float(value) if isinstance(value, torch.Tensor) else value
+
+
+def _write(group: dict[str, Any], name: str, value: Any) -> None:
     match name:
         case "beta1":
             group["betas"] = (value, group["betas"][1])
         case "beta2":
             group["betas"] = (group["betas"][0], value)
+        case _ if isinstance(group[name], torch.Tensor):
+            group[name].fill_(value)
         case _:
             group[name] = value

@@ -297,7 +297,11 @@ class Loop:
 
 def _take_over(mine: torch.optim.Optimizer, other: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
     """Groups and moments, of the parameters' copies."""
-    groups = [{**group, "params": [memo[id(each)] for each in group["params"]]} for group in other.param_groups]
+    groups = [
+        {name: each.clone() if isinstance(each, Tensor) else each for name, each in group.items()}
+        | {"params": [memo[id(each)] for each in group["params"]]}
+        for group in other.param_groups
+    ]
     mine.param_groups[:] = groups
     if isinstance(mine, torch.optim.LBFGS):
         mine._params = groups[0]["params"]

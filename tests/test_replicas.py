@@ -121,6 +121,20 @@ def test_one_that_trains_on_though_it_was_evicted_is_told_again() -> None:
     assert [each.worker for each in coordinator._roster._members.values()] == ["worker-0"]
 
 
+def test_the_groups_of_one_that_is_told_again_go_again_unless_another_bears_its_name() -> None:
+    coordinator = replicas(0, 1)
+    coordinator.on_heartbeat(replica(0), 6 * S)
+    coordinator.tick(6 * S)
+    gone = []
+    for at_s in range(7, 30):
+        for beat in [replica(0), replica(1)] + [heartbeat(1, world_size=1, incarnation=99)] * (at_s > 15):
+            coordinator.on_heartbeat(beat, at_s * S)
+        ticked = coordinator.tick(at_s * S)
+        gone += [(at_s, ticked.evicted_alone)] * any(isinstance(each, pb.BarrierAbort) for each in ticked.decisions)
+
+    assert gone == [(12, ["worker-1"]), (22, [])]
+
+
 def test_one_that_cannot_read_its_eviction_is_told_less_and_less_often() -> None:
     """As one without the newest key: each time is a round, and one that leads anew reads the newest 512 decisions."""
     coordinator = replicas(0, 1)

@@ -50,13 +50,12 @@ class Coordinator:
         self._roster, self._silence_ns, self._mutes = Roster(), silence_ns, Mutes(mute_rounds)
         self._must_form = self._is_void = False
         self._on_record = 0, 0
-        self._docket = Docket()
+        self._docket, self._last_said = Docket(), LastSaid()
         self._votes: list[Entry] = []
         self._due_step: int | None = None
         self._effective_step = self._committed_round = self._next_snapshot = 0
         self._must_be_applied = self._was_applied = False
         self._carried: World | None = None
-        self._last_said = LastSaid()
 
     def resume(self, decisions: Iterable[Decision]) -> Outcome:
         """Go on from the newest decisions of the stream, in its order. A round found open is aborted."""
@@ -260,7 +259,8 @@ class Coordinator:
             outcome.decisions.append(self._proposal(self.barrier, now_ns))
         if hung:
             self._give_up(hung, f"said nothing for {self._silence_ns / 1e9:g} s", outcome)
-        elif ghosts:
+        elif ghosts:  # their runtimes may have made their groups again, which hold back what is trimmed
+            outcome.evicted_alone += [each.worker for each in ghosts if each.worker not in self._roster.names]
             self._abort(pb.ReasonCode.REASON_TIMEOUT, "evicted before, and heard of since", outcome, ghosts)
 
     def _give_up(self, workers: Sequence[str], why: str, outcome: Outcome) -> None:

@@ -13,6 +13,7 @@ from tests.mutants.planted import (
     restarting,
     resuming,
     settling,
+    timekeeping,
     watching,
 )
 
@@ -27,5 +28,6 @@ MUTANTS = (
     *resuming.MUTANTS,
     *replaying.MUTANTS,
     *restarting.MUTANTS,
+    *timekeeping.MUTANTS,
     *watching.MUTANTS,
 )

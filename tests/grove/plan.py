@@ -93,10 +93,11 @@ class More:
     world_size: int = WORLD_SIZE
     scheduler: str = ""
     compiles: bool = False
+    copies: bool = False  # rank 0 alone trains a copy of the host now and then, as for an average of it
 
     @classmethod
     def draw(cls, dice: Random) -> More:
-        return cls(dice.choice([2, 2, 2, 3]), dice.choice(["", *SCHEDULERS]), dice.random() < 0.06)
+        return cls(dice.choice([2, 2, 2, 3]), dice.choice(["", *SCHEDULERS]), dice.random() < 0.06, dice.random() < 0.2)
 
 
 TWO = More()

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
-from lightning.pytorch import Callback
-from transformers import TrainerCallback
 
 import esper
-from esper.examples import digits, hf_trainer, lightning_loop, plain_loop
+from esper.examples import digits, plain_loop
 from esper.leyline import contracts as pb
 from esper.session import Session
-from esper.session.lightning import SteeringCallback as ForLightning
-from esper.session.trainer import SteeringCallback as ForTrainer
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, order, own_optimizer
 from tests.site_kit import OPEN
@@ -30,6 +24,7 @@ pytestmark = [
 ]
 SETTINGS = replace(OPEN, rho=0.3, window=10)
 Script = Mapping[int, Sequence[Command]]
+# Tests import the libraries themselves: else each worker of a session would, as it collects, for four seconds.
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +45,11 @@ def script(site: str) -> Script:
     }
 
 
-def follow(run: Session | None, done: int, orders: Script) -> None:
-    """Hand in what is due before the next step."""
+def follow(run: Session | None, done: int, orders: Script) -> bool:
+    """Hand in what is due before the next step, as a controller would. Nothing ends the training before its time."""
     if run is not None and done in orders:
         order(run, *orders[done])
+    return False
 
 
 def told(run: Session | None) -> tuple[Session, pb.WorkerReport]:
@@ -69,21 +65,15 @@ def test_a_plain_loop_trains_steered_by_nobody() -> None:
     assert plain_loop.train(3) > 0.3
 
 
-class OrdersOfTrainer(TrainerCallback):
-    """Stands in for a controller."""
-
-    def __init__(self, steering: ForTrainer, orders: Script) -> None:
-        self.steering, self.orders = steering, orders
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        follow(self.steering.run, state.global_step, self.orders)
-
-
 def test_a_seed_grows_under_the_trainer_of_transformers() -> None:
+    from esper.examples import hf_trainer
+    from tests.system.frameworks import AfterStepsOfTrainer
+
     data = digits.Digits.load(torch.device("cpu"))
     steering = hf_trainer.steering(data, settings=SETTINGS)
+    orders = AfterStepsOfTrainer(lambda done: follow(steering.run, done, script("classifier")))
 
-    trainer = hf_trainer.train(56, [steering, OrdersOfTrainer(steering, script("classifier"))], data)
+    trainer = hf_trainer.train(56, [steering, orders], data)
 
     run, report = told(steering.run)
     assert (report.steps, trainer.state.global_step) == (56, 56)
@@ -94,22 +84,15 @@ def test_a_seed_grows_under_the_trainer_of_transformers() -> None:
     assert not [name for name in trainer.model.state_dict() if "seed_" in name]
 
 
-class OrdersOfLightning(Callback):
-    """Stands in for a controller."""
-
-    def __init__(self, steering: ForLightning, orders: Script) -> None:
-        self.steering, self.orders = steering, orders
-
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if (batch_idx + 1) % 2 == 0:
-            follow(self.steering.run, trainer.global_step, self.orders)
-
-
 def test_a_seed_grows_under_lightning() -> None:
+    from esper.examples import lightning_loop
+    from tests.system.frameworks import AfterStepsOfLightning
+
     data = digits.Digits.load(torch.device("cpu"))
     steering = lightning_loop.steering(data, settings=SETTINGS)
+    orders = AfterStepsOfLightning(lambda done: follow(steering.run, done, script("net.head")))
 
-    module = lightning_loop.train(2, [steering, OrdersOfLightning(steering, script("net.head"))], data)
+    module = lightning_loop.train(2, [steering, orders], data)
 
     run, report = told(steering.run)
     assert (report.steps, report.epochs) == (68, 2)  # 1,077 examples: 34 steps of two micro-batches of 16
@@ -120,6 +103,8 @@ def test_a_seed_grows_under_lightning() -> None:
 
 
 def test_a_loop_of_accelerate_attaches_what_it_prepared() -> None:
+    from accelerate import Accelerator
+
     accelerator = Accelerator(cpu=True)
     data = digits.Digits.load(torch.device("cpu"))
     host = digits.host()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback
-from transformers import Trainer, TrainerCallback
 
 import esper
 from esper.client import Controller
-from esper.examples import digits, hf_trainer, lightning_loop, plain_loop
+from esper.examples import digits, plain_loop
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.plan import plan
 from esper.leyline import contracts as pb
@@ -84,24 +81,18 @@ def told_by(run: Session | None) -> tuple[Session, pb.WorkerReport]:
     return run, run.close()
 
 
-class UntilOver(TrainerCallback):
-    """Ends the training once the controller's script has ended."""
-
-    def __init__(self, is_over: Callable[[], bool]) -> None:
-        self.is_over = is_over
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        control.should_training_stop = self.is_over()
-
-
 def test_a_controller_grows_and_prunes_under_the_trainer_of_transformers(steered: Steered) -> None:
+    from esper.examples import hf_trainer
+    from tests.system.frameworks import AfterStepsOfTrainer
+
     data = digits.Digits.load(torch.device("cpu"))
     callback = hf_trainer.steering(data, settings=SETTINGS, pruning=PRUNING, environment=steered.worker)
     pruned = "vit.layers.0.mlp.fc1.weight"
     story = partial(grown, site="classifier", elsewhere="vit.layernorm", pruned=pruned)
 
     with steered.controlled(story):
-        trainer: Trainer = hf_trainer.train(MOST_STEPS, [callback, UntilOver(lambda: steered.is_over)], data)
+        over = AfterStepsOfTrainer(lambda _: steered.is_over)
+        trainer = hf_trainer.train(MOST_STEPS, [callback, over], data)
 
     run, report = told_by(callback.run)
     check(steered.told, report)
@@ -110,23 +101,16 @@ def test_a_controller_grows_and_prunes_under_the_trainer_of_transformers(steered
     assert list(hooks(trainer.model, run.optimizer)) == []
 
 
-class UntilOverInLightning(Callback):
-    """Ends the training once the controller's script has ended."""
-
-    def __init__(self, is_over: Callable[[], bool]) -> None:
-        self.is_over = is_over
-
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        trainer.should_stop = batch_idx % 2 == 1 and self.is_over()  # not between a step's two micro-batches
-
-
 def test_a_controller_grows_and_prunes_under_lightning(steered: Steered) -> None:
+    from esper.examples import lightning_loop
+    from tests.system.frameworks import AfterStepsOfLightning
+
     data = digits.Digits.load(torch.device("cpu"))
     callback = lightning_loop.steering(data, settings=SETTINGS, pruning=PRUNING, environment=steered.worker)
     story = partial(grown, site="net.head", elsewhere="net.hidden", pruned="net.head.weight")
 
     with steered.controlled(story):
-        over = UntilOverInLightning(lambda: steered.is_over)
+        over = AfterStepsOfLightning(lambda _: steered.is_over)
         module = lightning_loop.train(MOST_STEPS // 34, [callback, over], data)
 
     run, report = told_by(callback.run)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as hf
 from torch import Tensor, nn
 
 import esper
@@ -54,45 +53,60 @@ class Case:
     sites: tuple[str, str, str]
 
 
+def hf(name: str, **config: Any) -> nn.Module:
+    """A model of transformers, which is imported where a test needs it: by what it collects each worker would."""
+    import transformers
+
+    kind = name.partition("For")[0].removesuffix("LMHeadModel")
+    model: nn.Module = getattr(transformers, name)(getattr(transformers, f"{kind}Config")(**config))
+    return model
+
+
 CASES = {
     "gpt2": Case(
-        lambda: hf.GPT2LMHeadModel(
-            hf.GPT2Config(
-                n_embd=16,
-                n_layer=2,
-                n_head=2,
-                vocab_size=32,
-                n_positions=8,
-                resid_pdrop=0.0,
-                embd_pdrop=0.0,
-                attn_pdrop=0.0,
-            )
+        lambda: hf(
+            "GPT2LMHeadModel",
+            n_embd=16,
+            n_layer=2,
+            n_head=2,
+            vocab_size=32,
+            n_positions=8,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
         ),
         TOKENS,
         ("lm_head", "transformer.h.0.mlp", "transformer.h.1.attn"),
     ),
     "bert": Case(
-        lambda: hf.BertForSequenceClassification(hf.BertConfig(vocab_size=32, **SIZES)),
+        lambda: hf("BertForSequenceClassification", vocab_size=32, **SIZES),
         TOKENS,
         ("bert.encoder", "bert.encoder.layer.1.attention", "bert.encoder.layer.0.output.dense"),
     ),
     "vit": Case(
-        lambda: hf.ViTForImageClassification(hf.ViTConfig(image_size=16, patch_size=8, **SIZES)),
+        lambda: hf("ViTForImageClassification", image_size=16, patch_size=8, **SIZES),
         IMAGES,
         ("classifier", "vit.layernorm", "vit.embeddings"),
     ),
     "llama": Case(
-        lambda: hf.LlamaForCausalLM(
-            hf.LlamaConfig(
-                hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=32
-            )
+        lambda: hf(
+            "LlamaForCausalLM",
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            vocab_size=32,
         ),
         TOKENS,
         ("model.layers.1", "model.layers.1.mlp.down_proj", "model.layers.0.self_attn"),
     ),
     "resnet": Case(
-        lambda: hf.ResNetForImageClassification(
-            hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+        lambda: hf(
+            "ResNetForImageClassification",
+            embedding_size=8,
+            hidden_sizes=[8, 16],
+            depths=[1, 1],
+            layer_type="basic",
         ),
         IMAGES,
         ("resnet.encoder.stages.1", "classifier.1", "resnet.encoder.stages.0"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import cast
 
@@ -13,6 +12,7 @@ from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from tests.garden.hosts import KINDS
 from tests.garden.orders import Orders, prunable
+from tests.replayed.plan import Plan
 from tests.replayed.streams import Streams
 from tests.replayed.view import View
 from tests.session_kit import Command
@@ -21,18 +21,17 @@ from tests.session_kit import Command
 class Author:
     """A controller, and whoever else puts something on its streams."""
 
-    def __init__(
-        self, dice: Random, streams: Streams, keyring: RoleKeyring, kind: str, blueprints: Sequence[str]
-    ) -> None:
-        self.dice, self.streams = dice, streams
+    def __init__(self, dice: Random, streams: Streams, keyring: RoleKeyring, plan: Plan) -> None:
+        self.dice, self.streams, self._prunes = dice, streams, plan.pruning is not None
         self._sealers = {
             role: Sealer(keyring, role, "gardener", clock_ns=streams.now_ns)
             for role in (Role.CONTROLLER, Role.OPTIMIZER)
         }
         self._published: list[tuple[str, bytes]] = []
         self._num_commands = 0
-        weights = prunable(KINDS[kind].host()) if dice.random() < 0.2 else []
-        self._orders = Orders(dice, KINDS[kind].sites, blueprints, weights)
+        kind = KINDS[plan.kind]
+        weights = prunable(kind.host()) if dice.random() < 0.2 or self._prunes else []
+        self._orders = Orders(dice, kind.sites, plan.blueprints, weights)
 
     def publish(self, view: View) -> None:
         """What fits a run that stands so, as a rule."""
@@ -46,6 +45,8 @@ class Author:
             self._send(self._rollback(view), view)
         elif kind < 0.18:
             self._send(self._of_run(), view)
+        elif self._prunes and kind < 0.34:
+            self._send(self._of_pruning(), view)
         else:
             self._send(self._orders.draw(view.stages), view)
 
@@ -57,6 +58,13 @@ class Author:
         step = self.dice.choice([0, 0, *view.held, *view.held, 9999])
         back = pb.RollbackCommand(target_step=step, emergency=self.dice.random() < 0.3, reason="drawn")
         return pb.AdaptationCommand(version=1, rollback_command=back)
+
+    def _of_pruning(self) -> Command:
+        if self.dice.random() < 0.7:
+            return self._orders._prune({})
+        phase = cast("pb.PruningPhase", self.dice.choice(pb.PruningPhase.values()))
+        asked = pb.StructuralPruningRequest(request_id=f"p{self._num_commands}", phase=phase)
+        return pb.AdaptationCommand(version=1, structural_pruning=asked)
 
     def _of_run(self) -> Command:
         if self.dice.random() < 0.3:

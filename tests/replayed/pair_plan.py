@@ -20,7 +20,7 @@ DEADLY = {"trainer", "hang", "flush", "fall back"}
 class PairPlan(Plan):
     """Of one run. `shared`: of a process group; None: they are replicas."""
 
-    shared: grove.Plan | None
+    shared: grove.Plan | None = None
 
     @classmethod
     def draw(cls, seed: int) -> PairPlan:
@@ -35,7 +35,8 @@ class PairPlan(Plan):
             sharing = Sharing.draw(dice, base.kind, shared.manner.num_micro)
             shared = replace(shared, kind=base.kind, sharing=sharing)
             shared = replace(shared, manner=replace(shared.manner, eventful=0.0)) if dies else shared
-        return cls(**vars(drawn), shared=shared)
+        made = cls(**vars(drawn) | {"shared": shared})
+        return made.pruned(dice) if dice.random() < 0.4 else made
 
     @property
     def world_size(self) -> int:

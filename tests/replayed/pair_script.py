@@ -111,6 +111,8 @@ class Trainee:
             return join(plan, script, link, checkpoints, self.keyring, self.run_id, self.name)  # type: ignore[arg-type]
         holdout = [(script.kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
         options: dict[str, Any] = {"settings": plan.settings, "scaler": script.scaler}
+        if plan.pruning is not None:
+            options["pruning"] = plan.pruning
         if plan.checkpoints:
             options |= {"checkpoints": checkpoints, "checkpoint_every": plan.checkpoints}
         options["environment"] = {"ESPER_KEYRING": str(self.keyring)}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Self
 
 from esper.kasmina.config import KasminaConfig
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from tests.garden.hosts import KINDS
 from tests.garden.loops import Manner
 from tests.garden.odd import ALL, HARMFUL
@@ -13,6 +15,8 @@ from tests.garden.plan import varied
 
 ROTATES_FROM = 100_000
 """Keys are rotated in lives of these seeds and later ones."""
+PRUNES_FROM = 200_000
+"""And there is pruning in those of these."""
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
 
 
@@ -33,6 +37,23 @@ class Plan:
     own_host: bool
     eager: float  # commands a step
     troubles: dict[int, str]  # by how often somebody has looked
+    pruning: KasminaCheckpointPruningConfig | None = None  # None: it is disabled
+
+    def pruned(self, dice: Random) -> Self:
+        """The same with masks applied, watched and taken back, as a rule."""
+        pruning = KasminaCheckpointPruningConfig(
+            safety_margin=dice.choice([0.3, 0.9]),
+            schedule=dice.choice(["one_shot", "cubic"]),
+            ramp_steps=dice.choice([2, 7]),
+            ramp_every=dice.choice([1, 3]),
+            importance_every=dice.choice([0, 1, 2]),
+            max_gradient_ratio=dice.choice([1.05, 2.0, 50.0]),
+            median_steps=dice.choice([3, 10]),
+            watch_steps=dice.choice([4, 30]),
+            check_every=dice.choice([1, 4]),
+        )
+        settings = replace(self.settings, checkpoint_pruning_enabled=dice.random() < 0.7)
+        return replace(self, settings=settings, pruning=pruning)
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -52,7 +73,7 @@ class Plan:
             troubles |= {rare.randrange(3, 2 * num_steps): "rotate" for _ in range(rare.choice([0, 1, 1, 2]))}
         if "trainer" in troubles.values():  # what resumes counts its batches by steps, and one that raised is none
             manner = replace(manner, eventful=0.0)
-        return cls(
+        drawn = cls(
             seed,
             kind,
             manner,
@@ -67,6 +88,7 @@ class Plan:
             dice.choice([0.1, 0.3, 0.7]),
             troubles,
         )
+        return drawn.pruned(Random(f"pruning {seed}")) if seed >= PRUNES_FROM else drawn
 
     @property
     def by_the_clock(self) -> bool:

@@ -58,6 +58,8 @@ def join(
     kind = KINDS[plan.kind]
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "own_host": plan.own_host}
+    if plan.pruning is not None:
+        options["pruning"] = plan.pruning
     if loop.scheduler is not None:
         options["scheduler"] = loop.scheduler
     options |= {

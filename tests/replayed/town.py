@@ -30,7 +30,7 @@ class Town:
         self.streams.keep()
         self.dice = Random(-1 - plan.seed)
         keyring = self.keys.of(Role.CONTROLLER, Role.OPTIMIZER)
-        self.author = Author(self.dice, self.streams, keyring, plan.kind, plan.blueprints)
+        self.author = Author(self.dice, self.streams, keyring, plan)
         self.ranks = dict[str, Rank]()  # by name: the newest process of each
         self.told = list[str]()
         self._guards = dict[str, Mapping[str, ReplayGuard]]()

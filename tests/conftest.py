@@ -76,6 +76,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)  # a fixture thaws as well
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """A benchmark thaws everything at its end. Freezing takes no time, where counting what is frozen takes 70 ms."""
     if item.path.name.startswith("test_bench"):

@@ -9,7 +9,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
-from esper.kasmina.pruning.units import WEIGHT
+from esper.kasmina.pruning.units import HEAD, WEIGHT
 from tests.pruning_kit import APPLIED, mask, response
 
 
@@ -77,3 +77,15 @@ def test_single_weights_of_a_frozen_parameter_are_pruned_and_have_no_gradient_on
     assert outcome.status == APPLIED and not layer.weight.flatten()[[0, 5]].any()
     assert layer.weight.grad is not None and not layer.weight.grad.flatten()[[0, 5]].any()
     assert layer.weight.grad.flatten()[1:5].all()
+
+
+def test_a_pruned_attention_is_called_as_a_function_of_other_weights() -> None:
+    attention = nn.MultiheadAttention(4, 2)
+    pruning = Pruning(attention, KasminaCheckpointPruningConfig(importance_every=0))
+    outcome = pruning.apply(response(mask("out_proj.weight", [1], 2, HEAD, 1)), 1)
+    given = {name: each.detach().clone() for name, each in attention.named_parameters()}
+    x = torch.ones(3, 1, 4)
+
+    found = torch.func.functional_call(attention, given, (x, x, x))[0]
+
+    assert outcome.status == APPLIED and torch.equal(found, attention(x, x, x)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -68,8 +69,9 @@ class WeightGate:
         if torch.compiler.is_exporting():  # weights are constants there, and zero already
             return
         for name, where in self.pruned:
-            weights = module.get_parameter(name).data
-            weights.masked_fill_(where.to(weights.device), 0)
+            weights = attrgetter(name)(module)
+            if isinstance(weights, nn.Parameter):  # else functional_call() has put a tensor of the caller's there
+                weights.data.masked_fill_(where.to(weights.device), 0)
 
 
 class Gate:

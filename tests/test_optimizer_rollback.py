@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.optim import lr_scheduler
 
+from esper.tolaria import moments
 from esper.tolaria.bank import Bank
 from tests.optimizer_kit import Host, Sprout, governed
 from tests.test_optimizers import Seedling, optimizers
@@ -73,3 +74,26 @@ def test_a_rollback_remembers_nothing_of_parameters_that_the_script_has_replaced
     host.train_step(optimizer, 1)
 
     assert optimizer.state.keys() == {*host.parameters()}
+
+
+def test_moments_are_put_back_in_the_precision_that_their_parameter_was_cast_to_since() -> None:
+    layer = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
+    parameters = [*layer.parameters()]
+
+    def descend() -> None:
+        optimizer.zero_grad()
+        torch.autograd.backward(layer(torch.ones(4, 3, dtype=layer.weight.dtype)).square().sum())
+        optimizer.step()
+
+    descend()
+    kept = moments.keep(optimizer, parameters, Bank())
+    before = optimizer.state[layer.weight]["exp_avg"].clone()
+    layer.double()
+    optimizer.load_state_dict(optimizer.state_dict())  # as torch casts them
+    descend()
+
+    moments.put_back(optimizer, parameters, kept)
+
+    assert torch.equal(optimizer.state[layer.weight]["exp_avg"], before.double())
+    descend()

@@ -41,7 +41,7 @@ def put_back(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor
         present = optimizer.state.pop(parameter, {})
         for name, value in kept.items():
             if isinstance(value, torch.Tensor):
-                present[name] = _same_shape(present.get(name), value)
+                present[name] = _same_shape(present.get(name), value, parameter.dtype)
                 into += _parts(present[name])
                 source += _parts(value)
             else:
@@ -117,8 +117,12 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _same_shape(present: object, kept: torch.Tensor) -> torch.Tensor:
+def _same_shape(present: object, kept: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`dtype` is the parameter's: a moment that was cast with it since takes what is kept in its new precision."""
     if isinstance(present, torch.Tensor) and _layout(present) == _layout(kept):
+        return present
+    plain = type(present) is torch.Tensor and type(kept) is torch.Tensor and kept.is_floating_point()
+    if plain and isinstance(present, torch.Tensor) and (present.dtype, present.shape) == (dtype, kept.shape):
         return present
     return _joined(kept, [torch.empty_like(part) for part in _parts(kept)])
 

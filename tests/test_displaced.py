@@ -89,7 +89,7 @@ def test_a_module_that_is_only_wrapped_or_moved_is_where_it_was(wrapped: str) ->
     assert bench.germinate("head").status == APPLIED
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's
 def test_a_block_in_whose_place_is_a_scripted_one_has_its_sites_no_more() -> None:
     host, displaced = nn.Sequential(nn.Sequential(nn.Linear(8, 6))), list[str]()
     executor = Executor(host, ["0.0"], run_id="test-00000000")

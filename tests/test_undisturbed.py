@@ -184,7 +184,7 @@ def attached(host: nn.Module, x: Tensor, lr: float = 0.05) -> Session:
 
 
 @pytest.mark.parametrize("kind", [*LEARNS, *ONLY_LOOKS_ON])
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's
 def test_the_host_trains_to_the_same_bits_with_a_seed_in_training(kind: str) -> None:
     build, x, loss = {**LEARNS, **ONLY_LOOKS_ON}[kind]
     host, alone = build(), build()
@@ -218,7 +218,7 @@ def blended() -> tuple[Session, Net]:
 
 
 @pytest.mark.parametrize("kind", ONLY_LOOKS_ON)
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_blended_seed_takes_part_as_a_constant_however_gradients_are_taken(kind: str) -> None:
     run, host = blended()
     seed, loss = run.executor.seeds["s0"].module, ONLY_LOOKS_ON[kind][2]
@@ -269,9 +269,9 @@ def test_a_host_that_is_saved_whole_while_it_is_steered_is_saved_without_us(num_
     assert len(file.getvalue()) > 0
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_site_that_is_a_script_is_refused_before_anything_is_started() -> None:
-    with pytest.warns(DeprecationWarning, match="deprecated"):
-        script = torch.jit.script(nn.Linear(6, 6))
+    script = torch.jit.script(nn.Linear(6, 6))
     host = nn.Sequential(nn.Linear(6, 6))
     host.add_module("site", script)
 
@@ -279,7 +279,7 @@ def test_a_site_that_is_a_script_is_refused_before_anything_is_started() -> None
         attached(host, ROWS)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.* is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.* is deprecated")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_trace_of_a_host_is_of_the_host_alone() -> None:
     run, host = blended()

@@ -16,6 +16,7 @@ from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
+from esper.runtime.dated import DatedOpener
 from esper.runtime.following import Following
 from esper.runtime.orders import Orders
 from esper.runtime.pulse import repeated
@@ -40,10 +41,13 @@ class Clock(ServerClock):
 
     def __init__(self, streams: Streams) -> None:
         super().__init__()
-        self._streams = streams
+        self._streams, self._num_set = streams, len(streams.was_ms)
 
     def now_ms(self) -> int:
         return self._streams.now_ms()
+
+    def has_been_at(self, at_ms: int) -> bool:
+        return at_ms <= max([self.now_ms(), *self._streams.was_ms[self._num_set :]])
 
 
 class Rank:
@@ -78,13 +82,13 @@ class Rank:
         """A runtime, which finds what the one before it has left."""
         self.num_starts += 1
         self.alive, self._said, self._has_begun, self._held = True, list[pb.ToTrainer](), False, dict[str, set[int]]()
-        log = self.streams.logs["decisions"]
+        self._clock, log = Clock(self.streams), self.streams.logs["decisions"]
         if self.num_starts == 1:
             self.streams.began[self.name] = self.streams.newest("decisions")
         self.decided = self.streams.began.get(self.name, "0-0")
         oldest, read = min(log.pending.get(self.name, {}), default=0), log.read[self.name]
         again = {name: self._opener(domain, None) for name, domain in FOLLOWED.items()}
-        self._recaller = Recaller(cast(Redis, self.streams), self.run_id, self.name, again, Clock(self.streams))
+        self._recaller = Recaller(cast(Redis, self.streams), self.run_id, self.name, again, self._clock)
         orders = Orders(past=entry_order(self.decided), worker=self.name)
         at_once(self._recaller.take_up(orders, entry_id(oldest) if oldest else "", entry_id(read) if read else ""))
         openers = {name: self._opener(domain, self._guards[name]) for name, domain in FOLLOWED.items()}
@@ -97,7 +101,7 @@ class Rank:
         self._said.append(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
 
     def _opener(self, domain: Domain, guard: ReplayGuard | None) -> Opener:
-        return Opener(self._keyring, name=self.name, guard=guard, accept=[domain], carries_out=True)
+        return DatedOpener(self._keyring, self._clock, name=self.name, guard=guard, accept=[domain], carries_out=True)
 
     def connect_anew(self) -> None:
         """To a server that may know less."""

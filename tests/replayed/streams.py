@@ -22,6 +22,7 @@ class Streams:
     def __init__(self) -> None:
         self.passed_ns = 0
         self.set_ns = time.time_ns()  # what the clock of everybody is ahead of that
+        self.was_ms = list[int]()  # what it showed each time that it was set
         self.logs: dict[str, Log[bytes]] = {name: Log() for name in STREAMS}
         self.began: dict[str, str] = {}  # the newest decision when each trainer began
         self.archived: dict[str, dict[int, bytes]] = {name: {} for name in STREAMS}
@@ -32,6 +33,10 @@ class Streams:
 
     def now_ms(self) -> int:
         return self.now_ns() // MS_NS
+
+    def set_by(self, ns: int) -> None:
+        self.was_ms.append(self.now_ms())
+        self.set_ns += ns
 
     def pass_ms(self, ms: int) -> None:
         self.passed_ns += ms * MS_NS

@@ -77,7 +77,7 @@ class Town:
                 self._trim(view)
             case "clock":
                 by_ns = self.dice.choice([-3_600, -90, 90, 3_600]) * 10**9
-                self.streams.set_ns += by_ns
+                self.streams.set_by(by_ns)
                 self.leader.rule.on_clock_step(by_ns)
             case "rotate":
                 is_set = "clock" in self.plan.troubles.values()

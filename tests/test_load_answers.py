@@ -102,16 +102,13 @@ def test_a_round_that_was_aborted_is_counted_apart() -> None:
 
 
 def test_the_commands_of_a_load_change_nothing_of_a_training(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    loaded = Training(tmp_path / "loaded")
-    loaded.germinate()
-    torch.manual_seed(0)
-    left_alone = Training(tmp_path / "left alone")
-    left_alone.germinate()
+    loaded, left_alone = (Training(tmp_path / name) for name in ("loaded", "left alone"))
     statuses = set()
 
     for training in (loaded, left_alone):
         torch.manual_seed(1)
+        training.train(1)
+        training.germinate()
         for _ in range(4):
             training.train(2)
             if training is loaded:

@@ -93,3 +93,22 @@ async def test_nor_does_one_that_is_set_while_a_step_waits_for_redis(run: Run) -
 
     assert looking.done()
     assert await run.decisions() == ["Proposal 1"]
+
+
+async def test_nor_does_one_that_is_set_while_a_step_looks_for_what_a_lost_connection_leaves_in_doubt(run: Run) -> None:
+    """As at a failover, where the clock is looked at as soon as another server answers."""
+    coordinating, rule = await begun(run)
+    assert rule.barrier is not None
+    proposed_ns, coordinating._is_in_doubt = rule.barrier.proposed_ns, True
+
+    async def look() -> None:
+        assert coordinating.clock.offset_ms is not None
+        coordinating.clock.offset_ms += 3_600_000
+
+    looking = asyncio.create_task(look())
+    await coordinating.step([])
+    await coordinating.step([])
+
+    assert looking.done()
+    assert await run.decisions() == ["Proposal 1"]
+    assert rule.barrier.proposed_ns == proposed_ns + 3_600_000 * 1_000_000

@@ -327,4 +327,5 @@ class Desk:
         return names.key(self.run_id, name)
 
     def _now_ns(self) -> int:
-        return self.clock.now_ms() * 1_000_000
+        """By the server's clock as the rule was told of it, which may be looked at while a step waits for Redis."""
+        return (self._offset_ms + time.monotonic_ns() // 1_000_000) * 1_000_000

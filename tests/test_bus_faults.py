@@ -164,7 +164,11 @@ async def test_a_wrong_password_is_an_error_and_not_waited_out(server: EmbeddedR
             "",
             "refuses us: Authentication required; expected a password, in ESPER_REDIS_PASSWORD or in",
         ),
-        ("right", "?password=wrong", "expected the password of a user that the server knows: in the file that ESPER_REDIS_PASSWORD_FILE"),
+        (
+            "right",
+            "?password=wrong",
+            "expected the password of a user that the server knows: in the file that ESPER_REDIS_PASSWORD_FILE",
+        ),
         ("right", "?username=nobody&password=right", "expected the password of a user that the server knows"),
         ("", "?password=right", "expected no password, neither in ESPER_REDIS_PASSWORD nor in the URL"),
     ],
@@ -198,6 +202,20 @@ async def test_the_clock_is_the_servers(server: EmbeddedRedis) -> None:
         after = await connect.server_ms(writer)
 
     assert before - 1 <= now <= after + 1
+
+
+async def test_a_look_that_takes_long_sets_no_clock_that_is_right(server: EmbeddedRedis) -> None:
+    """As where this process is stopped for minutes: what it seals until the next look would be refused."""
+    clock = connect.ServerClock()
+    async with connect.writer(server.url) as writer:
+        for _ in range(5):
+            await clock.look(writer)
+        known_ms = clock.offset_ms
+        await writer.client_pause(600, all=True)
+        await clock.look(writer)
+
+    assert clock.offset_ms is not None and known_ms is not None
+    assert abs(clock.offset_ms - known_ms) < 100
 
 
 def test_the_clock_is_not_guessed() -> None:

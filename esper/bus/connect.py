@@ -216,12 +216,18 @@ class ServerClock:
         self._newest_ms = 0
 
     async def look(self, redis: Redis) -> None:
-        """Read the server's clock; halfway through the round trip is when it was read."""
-        before = time.monotonic_ns()
-        there = await server_ms(redis)
-        if self.offset_ms is not None:
-            self._newest_ms = max(self._newest_ms, self.now_ms())
-        self.offset_ms = there - (before + time.monotonic_ns()) // 2_000_000
+        """Read the server's clock at some time in the round trip: the middle of it, where nothing else is known.
+
+        What is known is put right no further than that shows: where this process stood still meanwhile, by nothing.
+        """
+        before_ms = time.monotonic_ns() // 1_000_000
+        there_ms = await server_ms(redis)
+        least_ms, most_ms = there_ms - time.monotonic_ns() // 1_000_000, there_ms - before_ms
+        if self.offset_ms is None:
+            self.offset_ms = (least_ms + most_ms) // 2
+            return
+        self._newest_ms = max(self._newest_ms, self.now_ms())
+        self.offset_ms = min(max(self.offset_ms, least_ms), most_ms)
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, by the server."""

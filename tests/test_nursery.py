@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.faults.nursery import SHARED, Born, Nursery, nursed, shared
 from tests.faults.processes import ROOT, wait_until
+
+HANDED = ROOT / "tests" / "system" / "handed"
 
 ASKS = """
 import json, signal, sys
@@ -78,6 +83,50 @@ def test_what_was_asked_for_dies_with_whoever_asked_for_it(short_directory: Path
             wait_until(place.exists, "it has begun")
             asking.kill()
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it is gone too")
+
+
+@pytest.fixture
+def own_directory(short_directory: Path) -> Iterator[Path]:
+    """Of one test, where sockets of others don't lie."""
+    with TemporaryDirectory(dir=short_directory) as own:
+        yield Path(own)
+
+
+def handed(directory: Path, nursery: Nursery) -> subprocess.Popen[bytes]:
+    """Stands in, for as long as that lives, for a nursery that this one has forked."""
+    place, told = directory / "inner.sock", directory / "handed"
+    told.write_text(f"tests.faults.roles.nursery {nursery.socket}\n")
+    standing_in = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tests.faults.roles.nursery", json.dumps({"modules": [], "socket": str(place)})],
+        env={**os.environ, "HANDED_OVER": str(told), "PYTHONPATH": os.pathsep.join([str(HANDED), str(ROOT)])},
+    )
+    wait_until(place.exists, "it has begun")
+    return standing_in
+
+
+def refuses(place: Path) -> bool:
+    """Whether nobody listens there any more."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(place)) == errno.ECONNREFUSED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_stands_in_passes_a_signal_on_and_ends_by_it(own_directory: Path, number: signal.Signals) -> None:
+    with Nursery(own_directory, []) as nursery, handed(own_directory, nursery) as standing_in:
+        standing_in.send_signal(number)
+
+        assert standing_in.wait(60.0) == -number
+        wait_until(lambda: refuses(own_directory / "inner.sock"), "what was forked has ended")
+
+
+def test_who_stands_in_ends_with_the_nursery_and_begins_nothing_itself(own_directory: Path) -> None:
+    with Nursery(own_directory, []) as nursery, handed(own_directory, nursery) as standing_in:
+        nursery.kill()
+
+        try:
+            assert standing_in.wait(20.0) == -signal.SIGKILL
+        finally:
+            standing_in.kill()
 
 
 def test_a_nursery_of_the_session_that_could_not_import_says_so_at_once(

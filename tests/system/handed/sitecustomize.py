@@ -34,7 +34,10 @@ def stand_in(place: str, module: str, words: list[str]) -> None:
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
-    code = born.wait()
+    try:
+        code = born.wait()
+    except (AssertionError, OSError):  # the nursery is gone, and the other with it; raised, this would go on here
+        code = -signal.SIGKILL
     if code < 0:
         if -code in PASSED_ON:
             signal.signal(-code, signal.SIG_DFL)

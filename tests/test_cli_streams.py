@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 from prometheus_client import CollectorRegistry, Counter
 from typer.testing import CliRunner
@@ -14,9 +15,11 @@ from esper.bus.inbox import Inbox
 from esper.bus.names import key, region_key
 from esper.bus.trim import Retention
 from esper.cli.main import app
+from esper.leyline.kinds import Role
 from esper.runtime.figures import Repeats, StreamGauges, counts_of
 from esper.runtime.tidying import Charge
 from tests.bus_kit import drain, put
+from tests.rounds import heartbeat
 from tests.scripted import ScriptedRun
 
 
@@ -91,6 +94,19 @@ async def test_a_group_is_forgotten_only_once_nobody_reads_it(run: ScriptedRun, 
     assert done == (0, f"destroyed worker-9 of commands: read up to {entry}, 0 pending\n", "")
     assert [(status, err.count("\n")) for status, _, err in (again, shared, live)] == [(2, 1)] * 3
     assert "one that has not read" in live[2]
+
+
+async def test_a_worker_that_is_heard_keeps_its_groups_though_its_machines_clock_is_behind(run: ScriptedRun) -> None:
+    stream = key(run.run_id, "commands")
+    [entry] = await put(run.redis, stream, b"1")
+    await run.redis.xgroup_create(stream, "worker-1", id=entry)
+    beat = heartbeat(1)
+    beat.time_ns = time.time_ns() - 3_600_000_000_000
+    await run.say("heartbeats", Role.WORKER, "worker-1", beat)
+
+    heard = await said(run, "forget", "worker-1", "--run", run.name)
+
+    assert heard[0] == 2 and "gone quiet" in heard[2]
 
 
 def charge(run: ScriptedRun, registry: CollectorRegistry, *inboxes: Inbox, retained: tuple[str, ...] = ()) -> Charge:

@@ -70,12 +70,11 @@ async def _forget(run: str | None, group: str, dry_run: bool, as_json: bool) -> 
     from esper.client import Controller
 
     async with Controller.connect(run, name="forget") as controller:
-        beat = (await controller.status()).get(group)
+        heard = await controller.observer.heard(key(controller.run_id, "heartbeats"))
     found = await access.find(run)
     num = 0
     async with connect.writer(found.redis_url) as redis:
-        heard_ms = beat.time_ns // 1_000_000 if beat else 0
-        silent_ms = await connect.server_ms(redis) - heard_ms
+        silent_ms = await connect.server_ms(redis) - heard.at_ms.get(group, 0)
         if silent_ms < IDLE_MS:  # its groups alone don't tell: where nothing is to be read, nobody seems to read
             raise SettingError(
                 "group", group, f"that of a worker gone quiet; it was heard of {silent_ms / 1000:.1f} s ago"

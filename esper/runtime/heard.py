@@ -23,8 +23,9 @@ class Heard:
     """By worker name. A replayed heartbeat changes nothing."""
 
     beats: dict[str, pb.Heartbeat] = field(default_factory=dict)
+    at_ms: dict[str, int] = field(default_factory=dict)
+    """When each was heard, by the server's clock."""
     _sealed: dict[str, Sealed] = field(default_factory=dict)
-    _at_ms: dict[str, int] = field(default_factory=dict)  # of the newest entry, by the server's clock
 
     def note(self, opened: Opened) -> None:
         """Take a message, unless it is no heartbeat, or not the newest one."""
@@ -34,22 +35,22 @@ class Heard:
         known = self.beats.get(beat.worker)
         if known is None or not is_older(beat, sealed, known, self._sealed.get(beat.worker, UNKNOWN)):
             self.beats[beat.worker], self._sealed[beat.worker] = beat, sealed
-            self._at_ms[beat.worker] = entry_ms(opened.entry_id)
+            self.at_ms[beat.worker] = entry_ms(opened.entry_id)
 
     @property
     def present(self) -> Workers:
         """Without replicas that have left or fallen silent while others go on, and ranks of a group of another size."""
         if not self.beats:
             return {}
-        newest = max(self._at_ms, key=self._at_ms.__getitem__)
-        size, now_ms = self.beats[newest].world_size, self._at_ms[newest]
+        newest = max(self.at_ms, key=self.at_ms.__getitem__)
+        size, now_ms = self.beats[newest].world_size, self.at_ms[newest]
         same = {name: beat for name, beat in self.beats.items() if beat.world_size == size}
         return same if size > 1 else {name: same[name] for name in same if not self._is_gone(name, now_ms)} or same
 
     def _is_gone(self, name: str, now_ms: int) -> bool:
         beat = self.beats[name]
         most_ms = AWAY_MS if is_away(beat) else GONE_MS
-        return beat.HasField("report") or now_ms - self._at_ms[name] > most_ms
+        return beat.HasField("report") or now_ms - self.at_ms[name] > most_ms
 
 
 def complete(workers: Workers) -> bool:

@@ -6,6 +6,7 @@ was, and the same acts come to the same again; each command is answered once; no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import torch
 from structlog.testing import capture_logs
 
 from tests.garden.life import Life
+from tests.garden.loops import EIGHT_BITS, OPTIMIZERS, eight_bits
 from tests.garden.marks import differing
 from tests.garden.plan import Plan
+from tests.grove import plan as grove
 
 SEEDS = (58, 620, 3013, 7043)
 """Of those at which something was found once; `python -m tests.garden.run 0 300` tries others."""
@@ -36,6 +39,16 @@ def test_a_life_is_the_same_each_time(tmp_path: Path) -> None:
     one, other = lived(7, tmp_path / "one"), lived(7, tmp_path / "other")
 
     assert [stage.sums for stage in one.course.stages] == [stage.sums for stage in other.course.stages]
+
+
+def test_a_seed_is_the_same_life_whatever_else_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws: list[Callable[[int], object]] = [Plan.draw, grove.Plan.draw]
+    monkeypatch.delitem(OPTIMIZERS, EIGHT_BITS, raising=False)
+    without = [draw(seed) for draw in draws for seed in range(20)]
+
+    monkeypatch.setitem(OPTIMIZERS, EIGHT_BITS, eight_bits)
+
+    assert [draw(seed) for draw in draws for seed in range(20)] == without
 
 
 def test_what_is_no_number_is_told_from_a_number() -> None:

@@ -46,6 +46,8 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler
     "step": partial(lr_scheduler.StepLR, step_size=3, gamma=0.9),
     "cosine": partial(lr_scheduler.CosineAnnealingLR, T_max=20),
 }
+EVERYWHERE = tuple(OPTIMIZERS)
+"""Those that are drawn from: what else is installed makes no other life of a seed."""
 EIGHT_BITS = "adamw 8 bit"
 if importlib.util.find_spec("torchao") is not None:
     OPTIMIZERS[EIGHT_BITS] = eight_bits
@@ -72,7 +74,7 @@ class Manner:
 
     @classmethod
     def draw(cls, dice: Random) -> Manner:
-        optimizer = dice.choice([*OPTIMIZERS])
+        optimizer = dice.choice(EVERYWHERE)
         closure = optimizer == "lbfgs" or dice.random() < 0.15
         return cls(
             optimizer,

@@ -9,7 +9,7 @@ from typing import Any
 
 from esper.kasmina.config import KasminaConfig
 from tests.garden.hosts import KINDS
-from tests.garden.loops import OPTIMIZERS, SCHEDULERS
+from tests.garden.loops import EVERYWHERE, SCHEDULERS
 from tests.garden.odd import ALL
 from tests.garden.plan import Act, varied
 
@@ -67,7 +67,7 @@ class Manner:
     @classmethod
     def draw(cls, dice: Random) -> Manner:
         return cls(
-            dice.choice([each for each in OPTIMIZERS if each != "lbfgs"]),
+            dice.choice([each for each in EVERYWHERE if each != "lbfgs"]),
             dice.choice([1, 1, 2, 3]),
             dice.random() < 0.3,
             dice.random() < 0.2,

@@ -119,7 +119,7 @@ async def test_a_redis_that_is_away_makes_a_process_unready_and_lets_it_live() -
 @pytest.mark.parametrize(
     ("seen", "check", "status"),
     [
-        ({"skew_s": -31.0}, "clock", "fail"),
+        ({"skew_s": -3600.0}, "clock", "warn"),
         ({"skew_s": 1.5}, "clock", "warn"),
         ({"waiting": "outbox waits: Redis is out of memory"}, "redis", "fail"),
         ({"answered_s": 90.0}, "redis", "fail"),
@@ -160,6 +160,16 @@ def test_a_keyring_is_fit_while_some_key_is_valid_without_a_gap(
     [found] = [finding for finding in health.ready() if finding.check == "keyring"]
 
     assert (found.status, found.met) == (status, met)
+
+
+def test_a_key_is_valid_by_the_clock_of_redis_which_is_sealed_by() -> None:
+    health = Health(clock=lambda: 100.0)
+    health.keys, health.now_ns = (lambda: [Validity(1, 0, 12 * DAY_NS)]), (lambda: 30 * DAY_NS)
+    health.vitals = served(100.0, skew_s=20 * 86_400.0)
+
+    [found] = [finding for finding in health.ready() if finding.check == "keyring"]
+
+    assert (found.status, found.met) == ("warn", "valid for 2 days")
 
 
 def test_an_inbox_that_is_held_back_on_purpose_is_well(redis: Redis, redis_reader: Redis, run_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -66,7 +67,7 @@ ONE_OF_THREE = "import sys; from tests.test_reduce import reduce_with; reduce_wi
 
 def reduce_with(rank: str, folder: str) -> None:
     """Ranks reduce once. All but rank 1 do so once more, and then attach a session."""
-    joining.COLLECTIVE_TIMEOUT, absent.PATIENCE = SHORT, timedelta(seconds=1)
+    joining.COLLECTIVE_TIMEOUT, absent.PATIENCE = SHORT, timedelta(seconds=3)
     meet = f"file://{folder}/meet"
     dist.init_process_group("gloo", init_method=meet, rank=int(rank), world_size=THREE, timeout=PATIENCE)
     reducer = SeedReducer(dist.new_group(timeout=SHORT))
@@ -91,7 +92,8 @@ def test_ranks_that_wait_in_vain_name_the_one_that_does_not_come(torch_forge: Fo
     for rank in (0, 2):
         said, attaching = [(tmp_path / f"{rank}{at}").read_text() for at in ("", "-attach")]
         assert said.startswith(f"rank {rank} could not reduce 5 values with rank 1; every rank runs")
-        assert attaching.startswith(f"rank {rank} waited 3 s in attach() for rank 1; every rank of a process group")
+        whom = r"(rank 1|ranks (0, 1|1, 2))"  # with torch 2.7 ranks 0 and 2 give up 11 s apart
+        assert re.match(rf"rank {rank} could not meet {whom} in attach\(\); every rank .* within 3 s: ", attaching)
 
 
 def test_a_rank_alone_keeps_its_gradients_as_they_are() -> None:

@@ -177,7 +177,7 @@ def _own_group() -> dist.ProcessGroup:
         assert everyone is not None  # of which this is a rank
         limit_s = COLLECTIVE_TIMEOUT.total_seconds()
         raise TrainingError(
-            f"rank {everyone.rank()} waited {limit_s:g} s in attach() for {absent(everyone, 'attach')}; every rank of "
-            f"a process group calls it, within that time: {error}"
+            f"rank {everyone.rank()} could not meet {absent(everyone, 'attach')} in attach(); every rank of a process "
+            f"group calls it, within {limit_s:g} s: {error}"
         ) from error
     return group

@@ -124,6 +124,15 @@ def test_what_a_backward_computes_again_is_no_batch_of_the_next_loss(reentrant: 
     assert bool(added) is not reentrant and not later
 
 
+def test_where_no_seed_learns_a_whole_graph_is_made_of_the_model() -> None:
+    bench = Bench()
+    distillation, inputs = SeedDistillation(bench.host, bench.executor, "head"), batch(1)[0]
+
+    outputs = torch.compile(bench.host, backend="eager", fullgraph=True)(inputs)
+
+    assert torch.equal(outputs, bench.host(inputs)) and not distillation.loss(torch.zeros(5, 3))
+
+
 def test_the_model_is_copied_and_saved_as_without_it() -> None:
     bench, _, _ = taught("TRAINING")
     inputs, written = batch(1)[0], io.BytesIO()

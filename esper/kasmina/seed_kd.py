@@ -74,8 +74,9 @@ class SeedDistillation:
 
         In a backward, which computes again what checkpointing has not kept, it is the batch of a loss that is over.
         """
-        is_again = torch._C._current_graph_task_id() >= 0
-        if is_again or not torch.is_grad_enabled() or self._seed() is None:
+        if not torch.is_grad_enabled() or self._seed() is None:
+            return
+        if torch._C._current_graph_task_id() >= 0:  # asked for last: a compiled graph breaks here, as at any seed
             return
         x = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
         at = joinable(output)

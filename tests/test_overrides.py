@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -84,3 +86,23 @@ def test_a_closure_that_raises_leaves_the_scripts_values_in_the_groups() -> None
     step_host(model, optimizer)
 
     assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+class Scaled(torch.optim.SGD):
+    """One whose step takes its closure by another name, and more behind it."""
+
+    def step(self, compute: Callable[[], float], scale: float = 1.0) -> float:  # type: ignore[override]
+        loss = compute() * scale
+        super().step()
+        return loss
+
+
+def test_a_step_gets_all_that_it_was_given_besides_the_closure() -> None:
+    model, _ = host()
+    optimizer = Scaled(model.parameters(), lr=1.0)
+    governed = optimizers(optimizer)
+    governed.adjust(adjustment("host", lr=7.0))
+
+    loss = optimizer.step(lambda: float(optimizer.param_groups[0]["lr"]), 0.5)
+
+    assert loss == 3.5

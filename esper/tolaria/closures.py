@@ -14,7 +14,7 @@ def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[
     `args` are the hook's, the optimizer first. Without a closure the gradients are there: `then` runs at once. With one
     they are those of the last step, or none; `then` runs each time that the optimizer has called it.
     """
-    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    closure = _given(args, kwargs)
     if closure is None:
         then()
         return None
@@ -24,12 +24,12 @@ def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[
         then()
         return loss
 
-    return args[:1], {**kwargs, "closure": prepared}
+    return _with(prepared, args, kwargs)
 
 
 def unless_it_raises(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[[], object]) -> Arguments | None:
     """What a step's pre-hook returns so that `then` runs where its closure raises, as no post-hook does then."""
-    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    closure = _given(args, kwargs)
     if closure is None:
         return None
 
@@ -40,4 +40,16 @@ def unless_it_raises(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callab
             then()
             raise
 
-    return args[:1], {**kwargs, "closure": watched}
+    return _with(watched, args, kwargs)
+
+
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], object] | None:
+    closure: Callable[[], object] | None = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    return closure
+
+
+def _with(closure: Callable[[], object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """In its place: an optimizer's own step may name it otherwise, or take more behind it."""
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": closure}
+    return (args[0], closure, *args[2:]), kwargs

@@ -34,7 +34,7 @@ class Process:
 
     def __init__(self, body: Callable[[Connection], Ended], folder: Path, inherited: Sequence[Connection]) -> None:
         self.line, its = Pipe()
-        self._stacks = folder / f"stacks-{its.fileno()}"
+        self._stacks = folder / f"stacks-{self.line.fileno()}"
         given = body, its, self._stacks, [self.line, *inherited]
         self._process: Any = get_context("fork").Process(target=_run, args=given, daemon=True)
         self._process.start()

@@ -92,6 +92,16 @@ def own_directory(short_directory: Path) -> Iterator[Path]:
         yield Path(own)
 
 
+def test_what_was_forked_knows_by_which_words_it_would_have_been_started(own_directory: Path, tmp_path: Path) -> None:
+    log, text = tmp_path / "said.log", "import sys; print(sys.orig_argv[1:])"
+    with Nursery(own_directory, []) as nursery:
+        born = Born(nursery.socket, {"text": text, "words": ["one"], "environment": {}, "log": str(log)})
+
+        assert born.wait(60.0) == 0
+
+    assert log.read_text() == f"{['-c', text, 'one']}\n"
+
+
 def handed(directory: Path, nursery: Nursery) -> subprocess.Popen[bytes]:
     """Stands in, for as long as that lives, for a nursery that this one has forked."""
     place, told = directory / "inner.sock", directory / "handed"

@@ -152,9 +152,11 @@ def carry_out(order: dict[str, Any]) -> None:
     words = order["words"] if "words" in order else [json.dumps(order["arguments"])]
     if "text" in order:
         sys.argv = ["-c", *words]
+        sys.orig_argv = [sys.executable, "-c", order["text"], *words]  # a run's record has it, to be started again by
         exec(compile(order["text"], "<string>", "exec"), {"__name__": "__main__"})
     else:
         sys.argv = [order["module"], *words]
+        sys.orig_argv = [sys.executable, "-m", *sys.argv]
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from esper.kernels.teacher.divergence import DivergenceMonitor, relative_error
-from tests.teacher_kit import Told, answers, professor, questions, teacher_of
+from esper.kernels.teacher.settings import TeacherSettings
+from esper.tolaria.teachers import Teachers, TeacherSource
+from tests.teacher_kit import Professor, Told, answers, professor, questions, saved, teacher_of
 
 
 def test_it_computes_in_its_own_precision_whatever_the_students_is(tmp_path: Path) -> None:
@@ -57,3 +60,21 @@ def test_weights_may_be_held_in_half_the_bytes(tmp_path: Path) -> None:
     assert teacher.resident_bytes() == sum(p.nbytes for p in model.parameters()) // 2 + 4
     assert torch.equal(teacher.reference(questions()).isfinite(), torch.ones(12, 3, dtype=torch.bool))
     assert teacher(questions().bfloat16()).equal(logits)
+
+
+class Halved(Professor):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.bfloat16())
+
+
+def test_a_teacher_that_computes_in_one_precision_alone_is_taken_and_told_of(tmp_path: Path) -> None:
+    (_, digest), told = saved(professor(), tmp_path), Told()
+    settings = TeacherSettings(dtype=torch.bfloat16)
+    teachers = Teachers(TeacherSource(tmp_path, Halved, settings, sample=questions(4)), tell=told)
+
+    teachers.register(digest, 1)
+
+    answer = teachers.predict(questions())
+    assert answer is not None and torch.equal(answer, answers(professor().bfloat16(), questions().bfloat16()))
+    assert told.names == ["teacher.precision_unmeasured", "teacher.registered"]
+    assert "dtype" in told.events[0][2]["reason"] and "teacher_relative_error" not in teachers.take_measured()

@@ -68,8 +68,7 @@ class TeacherSource:
             raise SettingError("teacher's forward of the sample", type(error).__name__, f"logits: {error}") from error
         if not finite:
             raise SettingError("teacher's logits of the sample", "not finite", "finite numbers")
-        measured["teacher_relative_error"] = DivergenceMonitor(teacher, tell).measure(sample)
-        return measured | _checkpointing(teacher, sample, tell)
+        return measured | _precision(teacher, sample, tell) | _checkpointing(teacher, sample, tell)
 
     def _path(self, digest: str) -> Path:
         require_digest(digest)
@@ -80,6 +79,19 @@ class TeacherSource:
             listed = ", ".join(found[:NUM_LISTED]) + (", ..." if len(found) > NUM_LISTED else "")
             raise SettingError("teacher digest", digest, f"that of a file in {directory}; there: {listed or 'none'}")
         return path
+
+
+def _precision(teacher: CheckpointedTeacher, sample: Tensor, tell: Tell) -> dict[str, float]:
+    """How far it is from itself in float32.
+
+    Without it where the user's architecture computes in one precision alone, or there is no memory for another.
+    """
+    try:
+        return {"teacher_relative_error": DivergenceMonitor(teacher, tell).measure(sample)}
+    except FAULTS as error:
+        reason = _said(error)
+    tell(WARNING, "teacher.precision_unmeasured", digest=teacher.digest, reason=reason)
+    return {}
 
 
 def _checkpointing(teacher: CheckpointedTeacher, sample: Tensor, tell: Tell) -> dict[str, float]:
@@ -93,6 +105,10 @@ def _checkpointing(teacher: CheckpointedTeacher, sample: Tensor, tell: Tell) -> 
     try:
         return CheckpointTelemetry().record_checkpoint_stats(teacher, sample)
     except FAULTS as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        reason = _said(error)
     tell(WARNING, "teacher.checkpointing_unmeasured", digest=teacher.digest, reason=reason)
     return {}
+
+
+def _said(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Protocol
 
 import torch
@@ -36,9 +36,9 @@ class SeedDistillation:
         self.seeds, self.site, self.kd_loss = seeds, site, loss or StaticKDLoss()
         self._seen: tuple[Tensor, Tensor] | None = None
         # Before the slot's own hook: what it sees is the host's value.
-        self._handle: RemovableHandle = found(host, site).register_forward_hook(
-            _Look(self), prepend=True, with_kwargs=True
-        )
+        module = found(host, site)
+        self._handle: RemovableHandle = module.register_forward_hook(_Look(self), prepend=True, with_kwargs=True)
+        _in_order(module._forward_hooks)
 
     def loss(self, teacher_logits: Tensor | None, targets: Tensor | None = None) -> Tensor:
         """To be added to the host's loss before its backward; 0 where no seed learns here, or there is no teacher.
@@ -67,7 +67,8 @@ class SeedDistillation:
         self._handle.remove()
 
     def _seed(self) -> Seed | None:
-        return next((seed for seed in self.seeds.learning().values() if seed.site == self.site), None)
+        here = [seed for seed in self.seeds.learning().values() if seed.site == self.site]
+        return here[0] if here else None  # torch 2.7 compiles no next() with a default
 
     def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
         """What the site was given in the newest forward, and what it gave.
@@ -83,6 +84,13 @@ class SeedDistillation:
         if at is not None:
             h = at[1].detach().clone()  # the host may change its own in place
             self._seen = (h if x is None else x.detach().clone(), h)
+
+
+def _in_order(hooks: MutableMapping[int, Any]) -> None:
+    """Torch's compiler, until 2.9 at least, goes by the order in which they came, and takes one hook for another."""
+    ordered = [*hooks.items()]
+    hooks.clear()
+    hooks.update(ordered)
 
 
 class _Look:

@@ -31,6 +31,7 @@ from esper.tolaria.digest import parameter_digest
 from tests.garden.joined import RUN, Lenient, acted, keyring_at
 from tests.garden.odd import ALL
 from tests.garden.plan import Act
+from tests.grove.life import heard
 from tests.session_kit import on_seed
 from tests.site_kit import OPEN
 
@@ -224,7 +225,7 @@ def wrong(case: Callable[[Rank], None], expected: str, folder: Path) -> str:
     deadline, said = time.monotonic() + PATIENCE_S, dict[int, str]()
     while len(said) < WORLD_SIZE and (left := deadline - time.monotonic()) > 0:
         ready = wait([line for rank, line in enumerate(lines) if rank not in said], left)
-        said |= {rank: line.recv() for rank, line in enumerate(lines) if line in ready}
+        said |= {rank: str(heard(line)) for rank, line in enumerate(lines) if line in ready}
     for process in processes:
         process.kill()
         process.join()

@@ -124,7 +124,7 @@ async def fall_back(tiers: Tiers, before: dict[bytes, bytes]) -> None:
     """What a crash does to all that was not on disk yet."""
     await tiers.redis.delete(*await keys_of(tiers))
     for name, dump in before.items():
-        await tiers.redis.execute_command("RESTORE", name, 0, dump)
+        await tiers.redis.execute_command("RESTORE", name, 0, dump, "REPLACE")  # readers begin groups anew
 
 
 async def keys_of(tiers: Tiers) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from esper.errors import SettingError
 from esper.kasmina.guarded import delta_of
+from esper.kasmina.hooks import in_order
 from esper.kasmina.naming import found
 from esper.kasmina.outputs import joinable
 from esper.kasmina.seed import Seed
@@ -38,7 +39,7 @@ class SeedDistillation:
         # Before the slot's own hook: what it sees is the host's value.
         module = found(host, site)
         self._handle: RemovableHandle = module.register_forward_hook(_Look(self), prepend=True, with_kwargs=True)
-        _in_order(module._forward_hooks)
+        in_order(module._forward_hooks)
 
     def loss(self, teacher_logits: Tensor | None, targets: Tensor | None = None) -> Tensor:
         """To be added to the host's loss before its backward; 0 where no seed learns here, or there is no teacher.
@@ -84,13 +85,6 @@ class SeedDistillation:
         if at is not None:
             h = at[1].detach().clone()  # the host may change its own in place
             self._seen = (h if x is None else x.detach().clone(), h)
-
-
-def _in_order(hooks: MutableMapping[int, Any]) -> None:
-    """Torch's compiler, until 2.9 at least, goes by the order in which they came, and takes one hook for another."""
-    ordered = [*hooks.items()]
-    hooks.clear()
-    hooks.update(ordered)
 
 
 class _Look:

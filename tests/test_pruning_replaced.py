@@ -11,7 +11,6 @@ from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
 from esper.kasmina.pruning.units import HEAD, WEIGHT
 from tests.pruning_kit import APPLIED, mask, response
-from tests.seed_kit import Bench, batch
 
 
 def test_a_weight_that_is_normed_since_is_not_computed_once_more() -> None:
@@ -90,15 +89,3 @@ def test_a_pruned_attention_is_called_as_a_function_of_other_weights() -> None:
     found = torch.func.functional_call(attention, given, (x, x, x))[0]
 
     assert outcome.status == APPLIED and torch.equal(found, attention(x, x, x)[0])
-
-
-def test_channels_of_a_site_are_pruned_in_a_compiled_model_as_in_a_plain_one() -> None:
-    bench, x = Bench(), batch(1)[0]
-    pruning = Pruning(bench.host, KasminaCheckpointPruningConfig(importance_every=0))
-
-    outcome = pruning.apply(response(mask("body.weight", [1], len(bench.host.body.weight))), 1)
-
-    assert outcome.status == APPLIED and list(dict.keys(bench.host.body._forward_hooks)) == [
-        *bench.host.body._forward_hooks
-    ]
-    assert torch.equal(torch.compile(bench.host, backend="eager")(x), bench.host(x))

@@ -82,11 +82,3 @@ class Remains:
     def bytes_held(self) -> int:
         held: list[Tensor] = [tensor for each in self._tensors if (tensor := each()) is not None]
         return sum(tensor.numel() * tensor.element_size() for tensor in held)
-
-
-def in_order(hooks: MutableMapping[int, Any]) -> None:
-    """After a hook was put before others. Torch's compiler, until 2.9 at least, goes by the order in which they came,
-    and takes one for another."""
-    ordered = [*hooks.items()]
-    hooks.clear()
-    hooks.update(ordered)

@@ -11,7 +11,6 @@ from torch.utils.hooks import RemovableHandle
 
 from esper.errors import SettingError
 from esper.kasmina.guarded import delta_of
-from esper.kasmina.hooks import in_order
 from esper.kasmina.naming import found
 from esper.kasmina.outputs import joinable
 from esper.kasmina.seed import Seed
@@ -37,9 +36,9 @@ class SeedDistillation:
         self.seeds, self.site, self.kd_loss = seeds, site, loss or StaticKDLoss()
         self._seen: tuple[Tensor, Tensor] | None = None
         # Before the slot's own hook: what it sees is the host's value.
-        module = found(host, site)
-        self._handle: RemovableHandle = module.register_forward_hook(_Look(self), prepend=True, with_kwargs=True)
-        in_order(module._forward_hooks)
+        self._handle: RemovableHandle = found(host, site).register_forward_hook(
+            _Look(self), prepend=True, with_kwargs=True
+        )
 
     def loss(self, teacher_logits: Tensor | None, targets: Tensor | None = None) -> Tensor:
         """To be added to the host's loss before its backward; 0 where no seed learns here, or there is no teacher.
@@ -68,8 +67,7 @@ class SeedDistillation:
         self._handle.remove()
 
     def _seed(self) -> Seed | None:
-        here = [seed for seed in self.seeds.learning().values() if seed.site == self.site]
-        return here[0] if here else None  # torch 2.7 compiles no next() with a default
+        return next((seed for seed in self.seeds.learning().values() if seed.site == self.site), None)
 
     def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
         """What the site was given in the newest forward, and what it gave.

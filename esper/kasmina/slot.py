@@ -278,13 +278,6 @@ class Slot:
         return bool(seed.fault) and self.step != self._refused_at
 
 
-def never() -> bool:
-    return False
-
-
-exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", never)  # torch has it since 2.7
-
-
 class Hook:
     """What torch calls. A copy of it does nothing, deep or pickled: averaged and saved copies of the host stay its."""
 
@@ -302,7 +295,7 @@ class Hook:
         if slot.seed is not None:
             # In tracing the first of these is a constant; where no compiler looks on, leaving its sight takes time.
             compiled = torch.compiler.is_compiling() or get_eval_frame_callback() is not None
-            if exporting() if compiled else torch._C._is_tracing():
+            if torch.compiler.is_exporting() if compiled else torch._C._is_tracing():
                 return None  # what is written down is the host alone, as in a copy
             return (beside_the_graph if compiled else replaced)(output, args, kwargs, slot.joined)
         if slot.shape is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _get_process_group_store
 
 PATIENCE = timedelta(seconds=5)  # by then all have failed that waited in it, and entered it about when the others did
 
@@ -23,7 +22,7 @@ def absent(group: dist.ProcessGroup, collective: str) -> str:
 
 def _silent(group: dist.ProcessGroup, collective: str, peers: list[int]) -> list[int]:
     """Those of them that do not say that they failed in it too; none where nobody can be asked."""
-    store = _get_process_group_store(group)  # which torch of every version has; a group's own method came with 2.9
+    store = group.get_group_store()
     try:
         store.set(_key(collective, group.rank()), "failed")
         store.wait([_key(collective, rank) for rank in peers], PATIENCE)

@@ -13,8 +13,6 @@ from esper.tolaria.bank import Bank
 from esper.tolaria.moments import Moments
 from esper.tolaria.overrides import Group, Overrides
 
-MATRICES_ONLY = tuple(filter(None, [getattr(torch.optim, "Muon", None)]))  # torch has it since 2.9
-
 
 @dataclass(frozen=True, slots=True)
 class KeptHost:
@@ -53,7 +51,7 @@ class HostOptimizer:
         """Whether it can step one that joins: LBFGS has one group for good, and others want gradients of a kind."""
         if isinstance(self.torch, (torch.optim.LBFGS, torch.optim.SparseAdam)):
             return False
-        return not isinstance(self.torch, MATRICES_ONLY) or parameter.ndim == 2
+        return not isinstance(self.torch, torch.optim.Muon) or parameter.ndim == 2
 
     def add(self, named: Sequence[tuple[str, torch.nn.Parameter]]) -> None:
         """Train these too: in a group of their own, or in the last one where an unknown scheduler counts the groups.

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from esper.kasmina.hooks import in_order
 from esper.kasmina.outputs import joinable, with_tensor
 from esper.kasmina.pruning.units import CHANNEL, LAYER, WEIGHT, Unit
 
@@ -134,20 +133,15 @@ class Gate:
         self._hook: ChannelGate | HeadGate | LayerGate | WeightGate
         if unit.mask_type == CHANNEL:  # before a seed's slot, whose seed joins what the host still gives
             self._hook = ChannelGate(kept.to(device, copy=True), unit.trailing)
-            return self._first(self._hook)
+            return unit.module.register_forward_hook(self._hook, prepend=True)
         if unit.mask_type == LAYER:
             self._hook = LayerGate(kept.to(device, copy=True))
-            return self._first(self._hook)
+            return unit.module.register_forward_hook(self._hook, prepend=True)
         if unit.mask_type == WEIGHT or isinstance(unit.module, nn.MultiheadAttention):
             self._hook = WeightGate([(part.name, ~mask) for part, mask in self._masks])
         else:
             self._hook = HeadGate(unit.parts[0].spread(kept).to(device))
         return unit.module.register_forward_pre_hook(self._hook)
-
-    def _first(self, hook: ChannelGate | LayerGate) -> RemovableHandle:
-        handle = self._unit.module.register_forward_hook(hook, prepend=True)
-        in_order(self._unit.module._forward_hooks)
-        return handle
 
 
 def _kept_gradient(mask: Tensor, gradient: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.cli.main import app
+from esper.examples.hostile import ISSUED_AT_BYTE, SEAL_BYTES
 from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry, decode_line, encode_line
 from esper.leyline.keyring import MasterKeyring, RoleKeyring
-from esper.leyline.kinds import Role
+from esper.leyline.kinds import Domain, Role
 from esper.runtime.audit import Audit, audit
 from esper.runtime.logbook import read_file
 from tests.log_kit import ADOPT, GERMINATE, NOW_MS, WORKERS, Writer, commit, toy
@@ -181,10 +184,9 @@ def test_an_entry_that_is_there_twice_is_a_replay_unless_it_was_refused_as_one()
     assert [each.kind for each in result.notes] == ["replayed"]
 
 
-def refused_command(run: Writer, reason: pb.ReasonCode, sealed: bytes) -> Entry:
+def refused_command(run: Writer, reason: pb.ReasonCode, sealed: bytes, entry_id: str = "") -> Entry:
     """A command that came and was answered with this."""
-    at_ms = int(run.book.streams["receipts"][-1].entry_id.partition("-")[0])
-    entry = Entry("commands", f"{at_ms}-0", sealed)
+    entry = Entry("commands", entry_id or run.book.streams["receipts"][-1].entry_id, sealed)
     run.book.streams["commands"].append(entry)
     rejected = pb.CommandReceipt(
         version=1, entry_id=entry.entry_id, status=pb.ReceiptStatus.RECEIPT_REJECTED, reason=reason
@@ -225,6 +227,27 @@ def test_a_command_out_of_range_that_is_there_twice_was_refused_the_second_time_
     result = audit(run.book, run.keyring)
 
     assert (result.findings, [each.kind for each in result.notes]) == ([], ["out_of_range", "out_of_range"])
+
+
+def dated_back(run: Writer) -> bytes:
+    """By a holder of the sealing key who can't sign."""
+    keys = run.master.derive(run.book.run_id, [Role.CONTROLLER])
+    sealed = bytearray(run.sealer(Role.CONTROLLER, "hostile").seal(GERMINATE))
+    struct.pack_into(">Q", sealed, ISSUED_AT_BYTE, (NOW_MS - 600_000) * 1_000_000)
+    body = bytes(sealed[:-SEAL_BYTES])
+    return body + hmac.digest(keys.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_MS * 1_000_000)[1], body, "sha256")
+
+
+def test_a_signature_that_does_not_hold_is_found_unless_the_command_was_refused() -> None:
+    """The second entry of a millisecond may be as old as its seal says: clocks are set back."""
+    run, refused = toy(), toy()
+    entry_id = run.book.streams["commands"][-1].entry_id[:-1] + "1"
+    run.book.streams["commands"].append(Entry("commands", entry_id, dated_back(run)))
+    refused_command(refused, pb.ReasonCode.REASON_STALE, dated_back(refused), entry_id)
+
+    assert kinds(audit(run.book, run.keyring)) == {"signature"}
+    result = audit(refused.book, refused.keyring)
+    assert (result.findings, [each.kind for each in result.notes]) == ([], ["signature"])
 
 
 def test_a_log_is_sound_whose_ids_stood_still_while_the_clock_came_back() -> None:

@@ -25,6 +25,7 @@ from esper.runtime.logbook import DOMAINS, Logbook, Read, met_ms, opened
 from esper.runtime.sequences import Finding as Finding, Sequences
 
 COMMANDS = ("commands", "optimizer")
+SIGNATURE = "signature"
 _Reason = pb.ReasonCode
 SOONER = {
     reason_name(reason)
@@ -71,7 +72,7 @@ def audit(book: Logbook, keyring: RoleKeyring | None) -> Audit:
         result.take(misordered(name, entries))
         result.take(answers.excused(refused(name, entries)))
     if keyring is not None:
-        result.take(unsigned(reads["commands"], keyring))
+        result.take(answers.excused(unsigned(reads["commands"], keyring)))
         result.num_signatures = sum(read.opened is not None for read in reads["commands"])
     result.take(answers.excused(Sequences.of(reads).findings()))
     result.take(Decisions(reads, answers).findings())
@@ -120,7 +121,7 @@ def unsigned(reads: Iterable[Read], keyring: RoleKeyring) -> Iterator[Finding]:
         try:
             check_signature(read.entry.sealed, keyring)
         except RefusedError as error:
-            yield Finding("commands", read.entry.entry_id, "signature", error.detail)
+            yield Finding("commands", read.entry.entry_id, SIGNATURE, error.detail)
 
 
 @dataclass
@@ -149,6 +150,8 @@ class Answers:
         """A command that was refused for the very same reason when it came is part of a sound log."""
         for each in findings:
             reasons = {reason_name(reason) for reason in self.rejected.get(each.entry_id, ())}
+            if reasons:
+                reasons.add(SIGNATURE)  # at which nobody looked, nor needs to: it had no effect
             if reasons & SOONER:
                 reasons |= SOONER | LATER
             if each.stream in COMMANDS and each.kind in reasons:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
-import torch
 from torch import nn
 
 from esper.bus.delivery import Delivery
@@ -19,35 +17,20 @@ from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer
 from esper.runtime.orders import Orders
 from esper.tamiyo.coordinator import Coordinator
+from tests.rank_kit import Ranks
 from tests.rounds import heartbeat, vote
 from tests.sealed import ENTRY, MASTER, NOW_MS, NOW_NS, RUN, command, refusal
 from tests.seed_kit import APPLIED, Bench, Op
 
-PATIENCE_S = 120.0
 FAILED = pb.ReceiptStatus.RECEIPT_FAILED
 
 
-class Group:
-    """Means over two ranks that are threads."""
-
-    def __init__(self) -> None:
-        self._met, self._values = threading.Barrier(2, timeout=PATIENCE_S), [torch.zeros(0)] * 2
-
-    def of(self, rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
-        def mean(tensor: torch.Tensor) -> torch.Tensor:
-            self._values[rank] = tensor
-            self._met.wait()
-            reduced = (self._values[0] + self._values[1]) / 2
-            self._met.wait()
-            return reduced
-
-        return mean
-
-    def both(self, ranks: list[Bench], act: Callable[[Bench], Outcome]) -> list[Outcome]:
-        for number, rank in enumerate(ranks):
-            rank.executor._witness.reduce = self.of(number)
-        with ThreadPoolExecutor(2) as threads:
-            return list(threads.map(act, ranks))
+def both(ranks: list[Bench], act: Callable[[Bench], Outcome]) -> list[Outcome]:
+    """As ranks of one group, which agree by means."""
+    group = Ranks(len(ranks))
+    for number, rank in enumerate(ranks):
+        rank.executor._witness.reduce = group.agree(number)
+    return group.all([partial(act, rank) for rank in ranks])
 
 
 def two_ranks(stage: str) -> list[Bench]:
@@ -73,7 +56,7 @@ def test_a_gate_that_one_rank_would_pass_and_the_other_fail_is_failed_by_both() 
     offended(together[1])
 
     by_themselves = [graft(rank) for rank in alone]
-    outcomes = Group().both(together, graft)
+    outcomes = both(together, graft)
 
     assert [outcome.status for outcome in by_themselves] == [APPLIED, FAILED]
     assert [outcome.status for outcome in outcomes] == [FAILED, FAILED]
@@ -87,7 +70,7 @@ def test_a_site_that_one_rank_has_replaced_is_none_for_both() -> None:
         rank.train(1)
     ranks[1].host.head = nn.Linear(6, 3)
 
-    outcomes = Group().both(ranks, lambda rank: rank.germinate("head"))
+    outcomes = both(ranks, lambda rank: rank.germinate("head"))
 
     assert [outcome.status for outcome in outcomes] == [FAILED] * 2
     assert "on another rank" in outcomes[0].detail

@@ -108,9 +108,12 @@ class ReplayLink:
 
     def send_rows(self, message: pb.ToRuntime) -> None:
         """Measurements were counted when they were made; here they are only let go of."""
-        rows = message.rows
-        last = rows.first_sequence + len(rows.timestamp_ns) - 1
-        self._said.append(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
+        self._said.append(all_stored(message.rows))
 
     def close(self, timeout_s: float = 5.0) -> None:
         self.alive = False
+
+
+def all_stored(rows: pb.TelemetryRows) -> pb.ToTrainer:
+    """The answer of a runtime that has taken all of them."""
+    return pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=rows.first_sequence + len(rows.timestamp_ns) - 1))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from esper.leyline import contracts as pb
+from esper.session.replay_link import all_stored
 from tests.replayed.view import View
 
 HEARD = ("vote", "applied", "record", "recall", "begin", "statement", "farewell")
@@ -94,9 +95,7 @@ class FarLink:
         return True
 
     def send_rows(self, message: pb.ToRuntime) -> None:
-        rows = message.rows
-        last = rows.first_sequence + len(rows.timestamp_ns) - 1
-        self._said.append(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
+        self._said.append(all_stored(message.rows))
 
     def close(self, timeout_s: float = 5.0) -> None:
         self.alive = False

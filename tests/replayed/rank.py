@@ -21,6 +21,7 @@ from esper.runtime.following import Following
 from esper.runtime.orders import Orders
 from esper.runtime.pulse import repeated
 from esper.runtime.recall import Recaller
+from esper.session.replay_link import all_stored
 from tests.replayed.keys import Keys
 from tests.replayed.leader import Leader
 from tests.replayed.streams import Streams, entry_id, number
@@ -166,9 +167,7 @@ class Rank:
         return True
 
     def send_rows(self, message: pb.ToRuntime) -> None:
-        rows = message.rows
-        last = rows.first_sequence + len(rows.timestamp_ns) - 1
-        self._said.append(pb.ToTrainer(rows_stored=pb.RowsStored(through_sequence=last)))
+        self._said.append(all_stored(message.rows))
 
     def close(self, timeout_s: float = 5.0) -> None:
         self.alive = False

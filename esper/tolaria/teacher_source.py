@@ -15,7 +15,7 @@ from esper.kernels.teacher.building import FAULTS, outline
 from esper.kernels.teacher.divergence import DivergenceMonitor
 from esper.kernels.teacher.files import SUFFIX, require_digest
 from esper.kernels.teacher.settings import TeacherSettings
-from esper.kernels.teacher.teacher import WARNING, CheckpointedTeacher, Tell
+from esper.kernels.teacher.teacher import WARNING, CheckpointedTeacher, Tell, first_line
 from esper.kernels.teacher.telemetry import CheckpointTelemetry
 
 NUM_LISTED = 5
@@ -89,7 +89,7 @@ def _precision(teacher: CheckpointedTeacher, sample: Tensor, tell: Tell) -> dict
     try:
         return {"teacher_relative_error": DivergenceMonitor(teacher, tell).measure(sample)}
     except FAULTS as error:
-        reason = _said(error)
+        reason = first_line(error)
     tell(WARNING, "teacher.precision_unmeasured", digest=teacher.digest, reason=reason)
     return {}
 
@@ -105,10 +105,6 @@ def _checkpointing(teacher: CheckpointedTeacher, sample: Tensor, tell: Tell) -> 
     try:
         return CheckpointTelemetry().record_checkpoint_stats(teacher, sample)
     except FAULTS as error:
-        reason = _said(error)
+        reason = first_line(error)
     tell(WARNING, "teacher.checkpointing_unmeasured", digest=teacher.digest, reason=reason)
     return {}
-
-
-def _said(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

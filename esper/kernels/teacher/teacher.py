@@ -97,7 +97,7 @@ class CheckpointedTeacher(nn.Module):
                 except RuntimeError as error:
                     if not is_out_of_memory(error) or self.mode == MODES[-1]:
                         raise
-                    reason = _first_line(error)
+                    reason = first_line(error)
                 self._fall_back(self.mode, reason)
 
     def through(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -182,7 +182,7 @@ class CheckpointedTeacher(nn.Module):
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            return _first_line(error)
+            return first_line(error)
         return ""
 
 
@@ -209,5 +209,6 @@ def _device(settings: TeacherSettings, model: nn.Module) -> torch.device:
     return devices[0] if devices else torch.device("cpu")
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Of what it says; its name, where it says nothing."""
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -1,4 +1,5 @@
-# Sets up .venv on first use; afterwards each target starts at once. Override: make PYTHON=python3.12 TORCH=torch==2.14.0
+# Sets up .venv on first use; afterwards each target starts at once, whatever PYTHON and TORCH say.
+# Others go beside it: make VENV=.venv-3.12 PYTHON=python3.12 TORCH=torch==2.15.0 test
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv

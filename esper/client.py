@@ -304,7 +304,7 @@ class Controller:
 
 async def observing(keyring: RoleKeyring, name: str, reader: connect.Redis, writer: connect.Redis) -> Observer:
     """An observer that opens whatever the keyring can."""
-    clock = connect.ServerClock()
+    clock = connect.ServerClock(names.key(keyring.run_id, "heartbeats"))
     await clock.look(writer)
     opener = Opener(keyring, name=name, guard=None, accept=_SAID)  # what it reads changes nothing: repeats are harmless
     return Observer(

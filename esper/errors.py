@@ -56,7 +56,7 @@ class UnknownRunError(EsperError):
 
     def __init__(self, run: str, known: list[str]) -> None:
         self.run, self.known = run, known
-        super().__init__(f"no live run is called {run!r}; live runs: {', '.join(known) or 'none'}")
+        super().__init__(f"no live run is called {run!r}; live runs: {listed(known)}")
 
 
 class StaleLeaseError(EsperError):
@@ -89,6 +89,11 @@ class CheckpointError(EsperError):
     def at(self, path: object) -> CheckpointError:
         """The same, of this checkpoint."""
         return CheckpointError(self.why, str(path))
+
+
+def listed(names: Iterable[object]) -> str:
+    """How an error spells what there is."""
+    return ", ".join(map(str, names)) or "none"
 
 
 def near(name: str, known: Iterable[str]) -> str:

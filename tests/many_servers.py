@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import redis
 
 from esper.bus.embedded import EmbeddedRedis, find_server, launched
+from esper.cli.ports import free_port
 
 HOST = "127.0.0.1"
 NUM_SLOTS = 16_384
@@ -26,19 +27,13 @@ MEETING_S = 3.0  # twice a node's timeout
 
 def free_ports(num: int) -> list[int]:
     """Of which nobody listens on any, nor on the port of a node's bus."""
-    with ExitStack() as held:
-        found: list[int] = []
-        for port in range(21_000 + (time.monotonic_ns() // 1_000_000) % 10_000, 40_000):
-            probes = [held.enter_context(socket.socket()) for _ in range(2)]
-            try:
-                for probe, number in zip(probes, (port, port + BUS), strict=True):
-                    probe.bind((HOST, number))
-            except OSError:
-                continue
+    found: list[int] = []
+    while len(found) < num:
+        port = free_port()
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port + BUS))
             found.append(port)
-            if len(found) == num:
-                return found
-    raise AssertionError(f"fewer than {num} ports are free")
+    return found
 
 
 def on(port: int) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from esper.cli.ports import free_port
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime import access
@@ -62,12 +62,6 @@ async def serving(
         await cancelled(serving)
         structlog.configure(**before)
         structlog.contextvars.clear_contextvars()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def _until_stopped(main: Main, stopping: asyncio.Event) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.messages import bits_of
-from esper.kasmina.pruning.units import CHANNEL
+from esper.kasmina.pruning.pruner import Pruning
+from esper.kasmina.pruning.units import CHANNEL, HEAD
 from esper.leyline import contracts as pb
 
 torch.set_num_threads(1)
@@ -82,3 +84,61 @@ def response(*masks: pb.PruningMask) -> pb.StructuralPruningResponse:
 
 def lift(reason: str = "") -> pb.StructuralPruningResponse:
     return pb.StructuralPruningResponse(request_id="r1", rollback_required=True, rollback_reason=reason)
+
+
+SETTINGS = KasminaCheckpointPruningConfig(heads=HEADS, importance_every=0)
+EVERYTHING = response(
+    mask("image.weight", [1, 4], 6),
+    mask("line.weight", [0], 8),
+    mask("attention.out_proj.weight", [2], 4, HEAD, dim=1),
+    mask("backwards.weight", [3, 5], 12, dim=1),
+    mask("mix.weight", [0, 7], 8),
+    mask("mix.weight", [1], 3, HEAD, dim=1),
+)
+LR, DECAY = 0.05, 0.3
+OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, momentum=0.9, nesterov=True, lr=LR, weight_decay=DECAY),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=LR, weight_decay=DECAY),
+    "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, fused=True, lr=LR, weight_decay=DECAY),
+}
+
+
+def pruned_entries(model: nn.Module, of: Callable[[nn.Parameter], Tensor | None]) -> Tensor:
+    """Every weight, or gradient, that EVERYTHING has pruned, in one row."""
+    shares: list[tuple[str, object]] = [
+        ("image.weight", [1, 4]),
+        ("image.bias", [1, 4]),
+        ("line.weight", [0]),
+        ("attention.in_proj_weight", [4, 5, 12, 13, 20, 21]),
+        ("attention.in_proj_bias", [4, 5, 12, 13, 20, 21]),
+        ("attention.out_proj.weight", (slice(None), [4, 5])),
+        ("backwards.weight", (slice(None), [3, 5])),
+        ("backwards.bias", [3, 5]),
+        ("mix.weight", [0, 7]),
+        ("mix.bias", [0, 7]),
+        ("mix.weight", (slice(None), slice(4, 8))),
+    ]
+    found = []
+    for name, where in shares:
+        tensor = of(model.get_parameter(name))
+        assert tensor is not None
+        found.append(tensor[where].flatten())  # type: ignore[index]
+    return torch.cat(found)
+
+
+def train(model: nn.Module, pruning: Pruning, optimizer: torch.optim.Optimizer, first: int, num: int) -> None:
+    for step in range(first, first + num):
+        pruning.begin_step(step)
+        optimizer.zero_grad()
+        backward(model, step)
+        pruning.before_optimizer_step(optimizer)
+        optimizer.step()
+        pruning.after_optimizer_step()
+
+
+def pruned_zoo() -> tuple[Zoo, Pruning]:
+    """Of EVERYTHING, and not trained yet."""
+    model = new_zoo()
+    pruning = Pruning(model, SETTINGS)
+    assert pruning.apply(EVERYTHING, 1).status == APPLIED
+    return model, pruning

@@ -133,10 +133,13 @@ async def test_packets_under_their_own_seals_frames_and_tables_come_to_one_exact
 async def test_full_windows_reach_1024_packets_an_aggregate(tiers: Tiers) -> None:
     await tiers.say("north", framed(packets(2048)))
 
-    await tiers.regional("north").run(until_idle=True)
+    aggregator = tiers.regional("north")
+    await aggregator.run(until_idle=True)
     await tiers.global_(["north"]).run(until_idle=True)
 
     regional, global_ = await tiers.said_by("north"), await tiers.said_globally()
+    shown = aggregator.figures
+    assert (shown.num_full, shown.num_partial, shown.num_packets) == (64, 0, 2048)
     assert [(one.sequence, one.num_packets, one.partial) for one in regional] == [
         (number, 32, False) for number in range(1, 65)
     ]

@@ -51,8 +51,14 @@ def attach(**options: object) -> None:
         ({"model": torch.optim.SGD([nn.Parameter(torch.ones(1))])}, "model is 'a SGD'; expected a torch.nn.Module"),
         ({"optimizer": nn.Linear(2, 2)}, "optimizer is 'a Linear'; expected a torch.optim.Optimizer"),
         ({"sites": "head"}, "sites is 'head'; expected a list of names, as ['head']"),
+        (
+            {"model": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))},
+            "model is '1.weight: on the meta device'; expected a tensor with values: build the model on a real device, "
+            "or give it to_empty() and its weights before attach(); one that is offloaded between its calls is not "
+            "supported",
+        ),
     ],
-    ids=["model", "optimizer", "sites"],
+    ids=["model", "optimizer", "sites", "values"],
 )
 def test_what_is_of_another_kind_than_attach_takes_is_named(given: dict[str, object], line: str) -> None:
     with pytest.raises(SettingError) as refused:

@@ -17,6 +17,7 @@ from esper.bench.work.overheads import Slotted
 from esper.bench.work.teachers import listed
 from esper.bench.work.wire import Wire
 from esper.leyline.replay import ReplayGuard
+from tests.altered import altered
 
 
 def comparison(name: str) -> Comparison:
@@ -84,7 +85,7 @@ def test_a_forward_that_passes_a_seed_by_is_refused() -> None:
 def test_what_opens_a_forgery_or_a_repeat_is_refused() -> None:
     wire = Wire("adaptation command", ReplayGuard())
     sealed = wire.seal()
-    wire.refuses(bytes([*sealed[:-1], sealed[-1] ^ 1]), "a forgery")
+    wire.refuses(altered(sealed), "a forgery")
 
     with pytest.raises(RuntimeError, match="a forgery was opened"):
         wire.refuses(sealed, "a forgery")

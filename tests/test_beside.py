@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
-import socket
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from esper.bus import tail
-from esper.bus.connect import Redis, writer
+from esper.bus.connect import writer
 from esper.bus.faults import OutOfMemoryError
 from esper.bus.names import key
 from esper.errors import EvictedError, TrainingError
@@ -25,103 +22,33 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import unpack
 from esper.leyline.frames import FrameDecoder, encode
-from esper.leyline.keyring import MasterKeyring
-from esper.leyline.kinds import Role
-from esper.leyline.seal import Sealer
-from esper.runtime.access import Access
-from esper.runtime.assembly import assemble
-from esper.runtime.beside import Beside
-from esper.runtime.lanes import Lanes
+from esper.runtime.assembly import LOGS
 from esper.runtime.link import Link
-from esper.runtime.packets import Origin
 from esper.runtime.recall import Recaller
+from tests.beside_kit import ME, PATIENCE_S, Run, connected, num_looks, serves, steered
 from tests.bus_kit import own_server
 from tests.sealed import command
 
-ME = "worker-0"
-PATIENCE_S = 120.0
+__all__ = ["steered"]
 
 
-@dataclass
-class Trainer:
-    """The other end of the link."""
+@pytest.mark.parametrize("error", [None, ValueError("of who serves")])
+async def test_its_connections_to_redis_end_with_it(steered: Run, error: ValueError | None) -> None:
+    before = await connected(steered.redis)
 
-    control: socket.socket
-    rows: socket.socket
-
-    def hang_up(self) -> None:
-        self.control.close()
-        self.rows.close()
-
-    async def hears(self) -> pb.ToTrainer:
-        """The next commit that it is told."""
-        decoder = FrameDecoder(pb.ToTrainer)
-        while data := await asyncio.get_running_loop().sock_recv(self.control, 1 << 16):
-            for message in decoder.feed(data):
-                if message.HasField("commit"):
-                    return message
-        raise AssertionError("it was told of none")
-
-
-class Run:
-    """One run's keys, and what its controller and coordinator write."""
-
-    def __init__(self, redis: Redis, redis_url: str, run_id: str) -> None:
-        self.redis, self.url, self.run_id = redis, redis_url, run_id
-        master = MasterKeyring.new(time.time_ns())
-        self.keyring = master.derive(run_id, [Role.WORKER])
-        self.controller = Sealer(master.derive(run_id, [Role.CONTROLLER]), Role.CONTROLLER, "controller")
-        self.coordinator = Sealer(master.derive(run_id, [Role.COORDINATOR]), Role.COORDINATOR, "coordinator")
-
-    async def add(self, log: str, sealed: bytes) -> str:
-        at: bytes = await self.redis.execute_command("XADD", key(self.run_id, log), "*", "m", sealed)
-        return at.decode()
-
-    async def commit(self, number: int, entry_id: str, sealed: bytes) -> str:
-        digest = hashlib.sha256(sealed).digest()
-        refs = [
-            pb.CommittedCommand(stream="commands", entry_id=entry_id, command_id="c1", envelope_digest=digest),
-        ]
-        decision = pb.BarrierCommit(
-            version=1, round=number, effective_step=9, commands=refs, digest=barrier_digest(9, refs, []), lease_token=1
-        )
-        return await self.add("decisions", self.coordinator.seal(decision))
-
-    @asynccontextmanager
-    async def runtime(self, decided: str = "") -> AsyncIterator[tuple[Beside, Trainer]]:
-        (control, ours), (rows, our_rows) = socket.socketpair(), socket.socketpair()
-        ours.setblocking(False)
-        lanes = await Lanes.adopt(control.detach(), rows.detach())
-        beside = await assemble(
-            Access(self.run_id, self.url, self.keyring, Path()), Origin(ME, "r0"), lanes, decided=decided
-        )
-        beside.look_up_s = 0.05
-        trainer = Trainer(ours, our_rows)
-        try:
-            yield beside, trainer
-        finally:
+    with suppress(ValueError):
+        async with steered.runtime() as (beside, trainer):
+            serving = asyncio.create_task(serves(beside))
+            while len(await connected(steered.redis) - before) < 1 + len(LOGS):  # it writes, and follows each log
+                assert not serving.done()
             trainer.hang_up()
-            await lanes.close()
-            writers = lanes.to_trainer, lanes.rows_writer
-            await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
-            for client in (beside.outbox.redis, *(inbox.reader for inbox in beside.logs.values())):
-                await client.aclose()
+            await serving
+            if error is not None:
+                raise error
 
-
-@pytest.fixture
-def steered(redis: Redis, redis_url: str, run_id: str) -> Run:
-    return Run(redis, redis_url, run_id)
-
-
-async def num_looks(redis: Redis) -> int:
-    """How often the server was asked for entries by their ids."""
-    asked = (await redis.info("commandstats")).get("cmdstat_xrange", {"calls": 0})
-    return int(asked["calls"])
-
-
-async def serves(beside: Beside) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        await beside.serve(asyncio.Event())
+        while await connected(steered.redis) - before:
+            pass
 
 
 async def test_a_commit_does_not_wait_for_an_entry_that_is_on_no_log(steered: Run) -> None:
@@ -248,6 +175,22 @@ async def test_an_eviction_is_known_by_who_began_before_its_first_heartbeat(stee
             await serves(beside)
 
 
+async def test_what_was_said_before_its_eviction_is_told_its_trainer(steered: Run) -> None:
+    proposal = pb.BarrierProposal(version=1, round=1, lease_token=1, roster=[ME])
+    abort = pb.BarrierAbort(
+        version=1, round=1, lease_token=1, detail="given up", evicted=[pb.EvictedProcess(worker=ME)]
+    )
+    for decision in (proposal, abort):
+        await steered.add("decisions", steered.coordinator.seal(decision))
+
+    async with steered.runtime() as (beside, trainer):
+        with pytest.raises(EvictedError, match="given up"):
+            await serves(beside)
+
+        told = FrameDecoder(pb.ToTrainer).feed(trainer.control.recv(1 << 16))
+        assert [each.proposal for each in told if each.HasField("proposal")] == [proposal]
+
+
 async def test_what_its_trainer_resumes_is_known_to_a_runtime_that_is_started_anew(steered: Run) -> None:
     record = pb.RunRecord(version=1, worker=ME, incarnation=7, world_size=1, began=pb.RunBegan(resumed=True))
 
@@ -282,6 +225,25 @@ async def test_decisions_are_heard_from_a_log_that_began_anew_by_a_clock_behind(
         await serving
 
     assert (told.commit.commit.round, told.commit.entry_id) == (2, earlier)
+
+
+async def test_what_became_of_requests_is_on_record_once_though_the_next_runtime_is_told_too(steered: Run) -> None:
+    judged = pb.RunRecord(version=1, worker=ME, incarnation=7, world_size=1, judged=pb.RoundJudged(round=3))
+    state = pb.SystemStatePacket(version=1, packet_id="p", source_subsystem=ME, timestamp_ns=1, training_run_id="r")
+
+    for number in (1, 2):
+        async with steered.runtime() as (beside, trainer):
+            serving = asyncio.create_task(serves(beside))
+            for said in (
+                pb.ToRuntime(record=judged),
+                pb.ToRuntime(statement=pb.Statement(incarnation=7, number=number, state=state)),
+            ):
+                await asyncio.get_running_loop().sock_sendall(trainer.control, encode(said))
+            await trainer.hears("statement_stored")
+            serving.cancel()
+            await asyncio.wait([serving])
+
+    assert await steered.redis.xlen(key(steered.run_id, "receipts")) == 1
 
 
 async def test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met(steered: Run) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from esper.kasmina.breaker import CLOSED, OPEN
+from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.seed_kit import Host, Op, Reason, equal, new_host
@@ -140,3 +141,23 @@ def test_seeds_whose_steps_succeed_feed_nothing() -> None:
 
     assert requested(run) == [] and run.executor.breakers["optimizer"].state == CLOSED
     assert run.optimizers.left_out("s0") == {}
+
+
+def test_seeds_that_take_85_percent_of_their_memory_are_told_once() -> None:
+    # An mlp on `body` has 486 parameters, on `head` 323; with gradients and moments four times as many floats.
+    body, head = 486 * 4 * 4, 323 * 4 * 4
+    limit = round((body + head) / 0.87)
+    host = new_host()
+    settings = KasminaConfig(seeds_memory_bytes=limit)
+    run = unsteered(host, torch.optim.SGD(host.parameters(), lr=0.1), "body", "head", settings=settings)
+    train(run, host, 1)
+
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"))
+    run.begin_step()
+    before = _end(run)
+    order(run, on_seed(Op.SEED_OP_GERMINATE, "s1", site="head", blueprint_id="mlp"))
+    run.begin_step()
+
+    found = {"used_bytes": str(body + head), "limit_bytes": str(limit)}
+    assert [facts for name, facts in before if name == "memory.filling"] == []
+    assert [facts for name, facts in _end(run) if name == "memory.filling"] == [found]

@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import esper
 from esper.kasmina.breaker import BREAKERS, CLOSED, OPEN
+from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
@@ -19,6 +21,7 @@ from esper.session import Session
 from esper.tolaria.checkpoints.tree import pack, unpack
 from esper.tolaria.teachers import TeacherSource
 from tests.checkpoint_kit import Training
+from tests.pruning_kit import mask, response
 from tests.seed_kit import Host, Op, Reason, new_host, optimizer_of
 from tests.session_kit import on_seed, order, train
 from tests.teacher_kit import Professor, professor, questions, saved as saved_teacher
@@ -172,3 +175,30 @@ def test_a_rollback_to_disk_forgives_no_violation(tmp_path: Path) -> None:
     assert receipt.status == pb.ReceiptStatus.RECEIPT_APPLIED
     assert (seed.violations, seed.breaker.state) == (2, OPEN)
     assert BREAKERS["isolation"].threshold == 3
+
+
+def test_pruning_that_was_disabled_stays_so(tmp_path: Path) -> None:
+    host, before = attached(tmp_path)
+    disable = pb.StructuralPruningRequest(request_id="p", phase=pb.PruningPhase.PRUNING_PHASE_DISABLED)
+    order(before, pb.AdaptationCommand(version=1, structural_pruning=disable))
+    train(before, host, 1)
+    saved(before)
+    _, run = attached(tmp_path, resume=True)
+
+    outcome = run.pruning.apply(response(mask("body.weight", [0], 6)), run.step_number)
+
+    assert outcome.reason == Reason.REASON_BREAKER_OPEN
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_pruning_that_the_script_enables_or_disables_by_now_is_so_in_a_process_that_resumes(
+    enabled: bool, tmp_path: Path
+) -> None:
+    host, before = attached(tmp_path, settings=KasminaConfig(checkpoint_pruning_enabled=not enabled))
+    train(before, host, 1)
+    saved(before)
+    _, run = attached(tmp_path, resume=True, settings=KasminaConfig(checkpoint_pruning_enabled=enabled))
+
+    outcome = run.pruning.apply(response(mask("body.weight", [0], 6)), run.step_number)
+
+    assert (outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED) == enabled

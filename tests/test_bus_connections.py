@@ -44,7 +44,7 @@ async def test_one_that_the_server_closed_meanwhile_is_opened_anew(redis: Redis,
 
 async def test_the_answer_to_a_command_that_was_given_up_is_nobodys(redis: Redis, redis_reader: Redis) -> None:
     await redis.ask(("PING",))
-    blocked = asyncio.create_task(redis.ask(("BLPOP", "nothing-here", 0)))
+    blocked = asyncio.create_task(redis.ask(("BLPOP", "nothing-here", "0")))
     while not any(b"cmd=blpop" in each for each in (await redis_reader.ask(("CLIENT", "LIST"))).split(b"\n")):
         assert not blocked.done()
 
@@ -93,7 +93,7 @@ async def test_one_refusal_for_now_among_several_errors_costs_the_connection(
 ) -> None:
     with own_server(short_directory) as full:
         async with writer(f"{full.url}?protocol={protocol}") as client:
-            await client.ask(("CONFIG", "SET", "maxmemory", 1))
+            await client.ask(("CONFIG", "SET", "maxmemory", "1"))
             first = await client.ask(ID)
 
             with pytest.raises(NoGroupError):
@@ -118,7 +118,7 @@ async def test_whoever_waits_on_a_connection_that_is_closed_hears_so_at_once(
 ) -> None:
     async with asyncio.timeout(120), writer(f"{redis.url}?protocol={protocol}") as waiting:
         at = await waiting.ask(ID)
-        blocked = asyncio.create_task(waiting.ask(("BLPOP", "nothing-here", 0)))
+        blocked = asyncio.create_task(waiting.ask(("BLPOP", "nothing-here", "0")))
         while b"cmd=blpop" not in await redis_reader.ask(("CLIENT", "LIST", "ID", at)):
             assert not blocked.done()
 
@@ -142,7 +142,7 @@ async def test_a_client_that_nobody_closes_leaves_no_connection_behind(
         at = await dropped()
 
     async with asyncio.timeout(120):
-        while await redis_reader.ask(("CLIENT", "LIST", "ID", at)):
+        while await redis_reader.ask(("CLIENT", "LIST", "ID", str(at))):
             pass
 
 
@@ -197,4 +197,4 @@ async def test_what_a_url_asks_of_the_library_is_left_to_the_library(redis: Redi
 async def test_a_url_may_have_answers_in_less_time(redis: Redis) -> None:
     async with writer(f"{redis.url}?socket_timeout=0.1") as hasty:
         with pytest.raises(LostError, match="Timeout reading"):
-            await hasty.ask(("BLPOP", "nothing-here", 5))
+            await hasty.ask(("BLPOP", "nothing-here", "5"))

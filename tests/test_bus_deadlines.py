@@ -14,7 +14,9 @@ import pytest
 from esper.bus import deadline
 from esper.bus.connect import Redis, writer
 from esper.bus.deadline import Limit, Watch, in_time
+from esper.bus.drive import drive
 from esper.bus.faults import LostError
+from esper.bus.protocol import Ask, Steps
 
 ID = ("CLIENT", "ID")
 BRIEF_S = 0.4
@@ -43,15 +45,32 @@ async def test_a_command_that_is_not_answered_in_time_is_given_up(brief: Redis) 
     brief.deadline_s, began = BRIEF_S, time.monotonic()
 
     with pytest.raises(LostError, match="no answer in time"):
-        await brief.ask(("BLPOP", "nothing-here", 9))  # before the ten of the PING are over
+        await brief.ask(("BLPOP", "nothing-here", "9"))  # before the ten of the PING are over
 
     assert time.monotonic() - began >= BRIEF_S
     brief.deadline_s = None
     assert await brief.ask(ID) != before
 
 
+async def test_a_read_is_given_up_by_a_time_of_its_own_where_the_client_has_none(
+    brief: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("esper.bus.drive.MARGIN_S", BRIEF_S)
+    brief.deadline_s, began = None, time.monotonic()
+
+    with pytest.raises(LostError, match="no answer in time"):
+        await drive(one_read(), brief, brief, asyncio.Event())
+
+    assert time.monotonic() - began >= BRIEF_S
+
+
+def one_read() -> Steps[Any]:
+    """Which blocks for longer than it says."""
+    return (yield Ask(("BLPOP", "nothing-here", "9"), 1))
+
+
 async def test_each_command_has_the_whole_time_for_itself(brief: Redis) -> None:
-    for _ in range(3):  # each waits beyond the end of the time of the one before, and a last look behind that
+    for _ in range(5):  # each waits beyond the end of the time of the one before, and a last look behind that
         began = time.monotonic()
         try:
             assert await brief.ask(("BLPOP", "nothing-here", "0.3")) is None
@@ -64,7 +83,7 @@ async def test_one_that_began_before_the_time_of_another_was_over_is_given_up_to
         await brief.ask(("BLPOP", "nothing-here", "0.24"))
 
     with pytest.raises(LostError, match="no answer in time"):
-        await brief.ask(("BLPOP", "nothing-here", 9))  # before the ten of the PING are over
+        await brief.ask(("BLPOP", "nothing-here", "9"))  # before the ten of the PING are over
 
 
 @pytest.mark.usefixtures("last_look_is_long")
@@ -190,10 +209,10 @@ def test_many_commands_need_one_timer_which_a_closed_connection_takes_along(redi
     assert timer.cancelled()
 
 
-def test_over_the_librarys_way_a_command_needs_one_timer(redis_url: str) -> None:
+def test_over_the_librarys_way_a_command_needs_one_timer_and_so_does_the_goodbye(redis_url: str) -> None:
     limits = [timer for whose, timer in timers_of(f"{redis_url}?protocol=3") if isinstance(whose, Limit)]
 
-    assert len(limits) == 100
+    assert len(limits) == 100 + 1
 
 
 def timers_of(url: str) -> list[tuple[object, asyncio.TimerHandle]]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
 from pathlib import Path
-from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 
 from esper.bus import connect
 from esper.bus.connect import Redis
 from esper.bus.consumer import Pace
-from esper.bus.inbox import Inbox, ended
+from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
@@ -211,32 +208,3 @@ async def test_stop_ends_the_batches(redis: Redis, redis_reader: Redis, run_id: 
         inbox.stop()
 
     assert [delivery.body for delivery in handed] == [b"1"]
-
-
-async def test_a_wait_for_a_read_that_is_cut_short_leaves_nothing_behind() -> None:
-    reading = Noted(asyncio.Event().wait())
-
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await ended(reading)
-
-    assert (reading.num_woken, reading.num_left) == (3, 0)
-    reading.cancel()
-
-
-class Noted(asyncio.Task[Any]):
-    """Counts whom it would wake at its end."""
-
-    num_woken = num_left = 0
-
-    def add_done_callback(self, callback: Any, /, *, context: Context | None = None) -> None:
-        """As any task."""
-        self.num_woken, self.num_left = self.num_woken + 1, self.num_left + 1
-        super().add_done_callback(callback, context=context)
-
-    def remove_done_callback(self, callback: Any, /) -> int:
-        """As any task."""
-        num = super().remove_done_callback(callback)
-        self.num_left -= num
-        return num

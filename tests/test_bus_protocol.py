@@ -113,7 +113,8 @@ def test_a_read_that_is_cut_short_is_followed_by_a_sweep() -> None:
     run(reader.next_batch(), server, clock)
 
     reading = reader.next_batch()
-    assert next(reading) == Ask(("XREADGROUP", "GROUP", "g", "c", "COUNT", 256, "BLOCK", 500, "STREAMS", "s", ">"), 500)
+    words = ("XREADGROUP", "GROUP", "g", "c", "COUNT", "256", "BLOCK", "500", "STREAMS", "s", ">")
+    assert next(reading) == Ask(words, 500)
     reading.close()
     server.asked.clear()
     run(reader.next_batch(), server, clock)

@@ -248,7 +248,7 @@ async def test_what_is_settled_is_handed_over_again_by_a_server_that_falls_back(
     await outbox.settle(settlement)
 
     # As a replica has it that never heard of the acknowledgement, and a read that the failover cut short.
-    await redis.ask(("XCLAIM", stream, "group", "c", 0, deliveries[0].entry_id, "FORCE", "JUSTID"))
+    await redis.ask(("XCLAIM", stream, "group", "c", "0", deliveries[0].entry_id, "FORCE", "JUSTID"))
     read = inbox.consumer.next_batch()
     next(read)
     read.close()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from esper.cli.checkpoints import app
 from esper.errors import SettingError
 from esper.tolaria.checkpoints.undone import Rollback
+from tests.altered import altered
 from tests.checkpoint_kit import RUN, keyring, put, signer, store_at
 
 
@@ -22,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     store = store_at(tmp_path / "kept" / RUN / "rank-0")
     put(store, 100)
     tensors = put(store, 200).path / "tensors.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-1] + b"?")
+    tensors.write_bytes(altered(tensors.read_bytes()))
     return tmp_path
 
 
@@ -64,8 +65,17 @@ def test_one_that_a_rollback_undid_is_named_so(tmp_path: Path) -> None:
     assert [line.endswith("undone by a rollback") for line in lines] == [True, False]
 
 
-def test_a_folder_without_any_is_refused(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["list", str(tmp_path)])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_of_a_folder_without_any_none_is_listed(tmp_path: Path, options: list[str]) -> None:
+    result = CliRunner().invoke(app, ["list", str(tmp_path), *options])
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"no checkpoints in {tmp_path}\n"
+
+
+@pytest.mark.parametrize(("command", "folder"), [("verify", "."), ("list", "misspelt"), ("verify", "misspelt")])
+def test_nothing_to_verify_is_refused_and_so_is_no_folder(tmp_path: Path, command: str, folder: str) -> None:
+    result = CliRunner().invoke(app, [command, str(tmp_path / folder)])
 
     assert isinstance(result.exception, SettingError)
     assert "expected one with checkpoints in it" in str(result.exception)

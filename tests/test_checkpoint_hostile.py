@@ -46,7 +46,13 @@ def test_a_manifest_that_is_a_pickle_runs_no_code(tmp_path: Path) -> None:
 
 def test_a_signed_tree_that_names_classes_makes_none(tmp_path: Path) -> None:
     place = Place(RUN, 1, time.time_ns())
-    trees = [{"$wrapped": {"class": "Popen", "parts": {}, "rest": [], "shape": [1]}}, {"$tensor": "absent"}]
+    trees = [
+        {"$wrapped": {"class": "Popen", "parts": {}, "rest": [], "shape": [1]}},
+        {"$wrapped": {"class": "sparse", "parts": {}, "rest": [], "shape": [1]}},
+        {"$wrapped": {"class": "sparse", "parts": {"indices": [], "values": []}, "rest": [], "shape": [1]}},
+        {"$array": [1.0]},
+        {"$tensor": "absent"},
+    ]
     blob = safetensors(entry(), bytes(8))
     marks = Marks("0" * 64, {"w": TensorMark("F32", [2], "0" * 64)})
     made = store_at(tmp_path).save(Manifest(FULL, place, trees[0], marks), blob, signer())

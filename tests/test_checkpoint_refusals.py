@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from torch import nn
 
 from esper.errors import CheckpointError, SettingError
 from esper.kernels.blueprints import BLUEPRINTS
-from esper.tolaria.checkpoints.tree import pack
+from esper.tolaria.checkpoints.tree import pack, unpack
 from tests.checkpoint_kit import Training, Wider, equal, signer
+from tests.rank_kit import Ranks
 from tests.seed_kit import Host
 
 
@@ -33,8 +35,11 @@ class Unshaped(Host):
 
 
 def saved(folder: Path, host: Host | None = None) -> Training:
+    """With a seed that learns."""
     run = Training(folder, host)
-    run.raise_seed(fossilize=False)
+    run.train(1)
+    run.germinate()
+    run.train(3)
     run.checkpoints.save(run.step)
     return run
 
@@ -100,6 +105,43 @@ def test_ranks_that_have_changed_nodes_are_told_and_do_not_begin_anew(tmp_path: 
     )
 
 
+def begin_anew(*folders: Path) -> list[bool]:
+    """Whether the rank that each is of does, where all of them resume."""
+    ranks = Ranks(len(folders))
+
+    def resumed(rank: int, folder: Path) -> bool:
+        def mean(value: float) -> float:
+            return float(ranks.agree(rank)(torch.tensor(value)))
+
+        run = Training(folder, every=4, rank=rank, world_size=len(folders), mean=mean)
+        try:
+            return run.checkpoints.resume() is None and not run.checkpoints.store.standing()
+        except CheckpointError:
+            return False
+
+    return ranks.all([partial(resumed, rank, folder) for rank, folder in enumerate(folders)])
+
+
+@pytest.mark.parametrize(("num_steps", "begins"), [(4, True), (8, False)])
+def test_ranks_that_ended_while_their_first_was_made_begin_anew(num_steps: int, begins: bool, tmp_path: Path) -> None:
+    """Of any later one the others have an older one, unless that is lost: then nothing is begun anew."""
+    early = Training(tmp_path / "rank-0", every=4, rank=0, world_size=2)
+    early.train(num_steps + 1)
+
+    assert begin_anew(tmp_path / "rank-0", tmp_path / "rank-1") == [begins] * 2
+
+
+@pytest.mark.parametrize(("num_steps", "begins"), [(4, True), (8, False)])
+def test_nodes_that_have_changed_their_ranks_begin_nothing_anew_behind_the_first(
+    num_steps: int, begins: bool, tmp_path: Path
+) -> None:
+    """None of them has one of its own rank then, where each has one of the other's."""
+    for rank in range(2):
+        Training(tmp_path / f"node-{rank}" / f"rank-{rank}", every=4, rank=rank, world_size=2).train(num_steps + 1)
+
+    assert begin_anew(tmp_path / "node-1" / "rank-0", tmp_path / "node-0" / "rank-1") == [begins] * 2
+
+
 def test_who_is_in_no_process_group_begins_beside_others(tmp_path: Path) -> None:
     saved(tmp_path / "rank-0")
 
@@ -118,9 +160,22 @@ def test_what_is_no_data_can_not_be_kept(tmp_path: Path) -> None:
     assert (run.checkpoints.num_failed, run.step) == (1, 3)
 
 
-def test_only_dense_tensors_are_kept() -> None:
+def test_only_tensors_that_are_dense_or_coordinates_are_kept() -> None:
     with pytest.raises(SettingError, match="expected a dense tensor"):
-        pack({"w": torch.eye(3).to_sparse()})
+        pack({"w": torch.eye(3).to_mkldnn()})
+
+
+def test_the_momentum_of_sparse_gradients_comes_back_as_it_was() -> None:
+    embed = torch.nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SGD(embed.parameters(), lr=0.1, momentum=0.9)
+    torch.autograd.backward(embed(torch.tensor([1, 3, 1])).square().sum())
+    optimizer.step()
+    held = optimizer.state[embed.weight]["momentum_buffer"]
+
+    back = unpack(*pack({"momentum": held}))["momentum"]
+
+    assert not held.is_coalesced() and back.is_coalesced() == held.is_coalesced()
+    assert torch.equal(back._indices(), held._indices()) and torch.equal(back._values(), held._values())
 
 
 def test_a_run_signs_as_itself(tmp_path: Path) -> None:

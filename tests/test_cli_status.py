@@ -46,13 +46,16 @@ async def test_each_worker_and_each_seed_has_a_line(run: ScriptedRun) -> None:
     assert lines[3].startswith("worker-1  rank 1/2")
 
 
-async def test_a_replica_that_trains_alone_is_one_worker(run: ScriptedRun) -> None:
-    alone = pb.Heartbeat(version=1, worker="worker-0", world_size=1, step=300, time_ns=time.time_ns())
+async def test_a_replica_that_trains_alone_is_one_worker_heard_of_by_the_servers_clock(run: ScriptedRun) -> None:
+    hour_ago_ns = time.time_ns() - 3_600_000_000_000  # by the trainer's machine, whose clock is behind
+    alone = pb.Heartbeat(version=1, worker="worker-0", world_size=1, step=300, time_ns=hour_ago_ns)
     await run.say("heartbeats", Role.WORKER, "worker-0", alone)
 
     _, out, _ = await shown(run.name)
+    heard, line = out.splitlines()
 
-    assert out.splitlines()[0] == f"run {run.run_id}: 1 worker heard of"
+    assert heard == f"run {run.run_id}: 1 worker heard of"
+    assert 0.0 <= float(line.split()[-3]) < 60.0 and line.endswith(" s ago")
 
 
 async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:

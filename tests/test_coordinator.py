@@ -24,6 +24,7 @@ from esper.leyline.seal import Opener, Sealer
 from esper.leyline.succession import Decision
 from esper.runtime.coordinate import LOGS, Desk
 from esper.workers.coordinator import CoordinatorSettings, desk
+from tests.altered import altered
 from tests.bus_kit import drain, num_pending
 from tests.rounds import germinate, heartbeat, vote
 
@@ -115,6 +116,9 @@ async def test_a_command_is_answered_once_and_nothing_stays_pending(run: Run) ->
     assert await run.decisions() == ["Proposal 1", "Commit 1"]
     assert await run.receipts() == [("s0-1", good, "NONE"), ("s1-1", bad, "UNKNOWN_SITE")]
     assert [await num_pending(run.redis, names.key(run.run_id, log), "coordinator") for log in LOGS] == [0] * 4
+    shown = coordinating.figures
+    assert shown.rounds == {"committed": 1, "aborted": 0} and [*shown.heard_s] == ["worker-0", "worker-1"]
+    assert shown.verdicts == {("accepted", ""): 1, ("rejected", "unknown_site"): 1}
 
 
 async def test_a_command_is_answered_once_though_the_coordinator_died_before_it_settled(
@@ -158,7 +162,7 @@ async def test_a_coordinator_that_was_replaced_can_decide_nothing_more(run: Run)
 async def test_a_refused_envelope_gets_one_receipt_that_believes_nothing_of_it(run: Run) -> None:
     coordinating = await run.coordinator()
     sealed = run.sealers["commands"].seal(germinate())
-    forged = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    forged = altered(sealed)
 
     entries = [await run.put_bytes("commands", data) for data in (forged, sealed, sealed, b"junk")]
     await run.put_bytes("votes", b"junk")

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from esper.tolaria.digest import CHUNK_CPU, ROW, parameter_digest, strong_digest
+from tests.asked_of_torch import Operations
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -31,18 +32,18 @@ def test_any_single_element_changes_the_digest(dtype: torch.dtype) -> None:
     assert len(digests) == 13
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
 @given(
     values=st.lists(st.floats(-60000, 60000, width=16), min_size=2, max_size=40, unique=True),
     pick=st.data(),
 )
-def test_two_elements_exchanged_change_the_digest(dtype: torch.dtype, values: list[float], pick: st.DataObject) -> None:
-    tensor = torch.tensor(values, dtype=torch.float64).to(dtype)
+def test_two_elements_exchanged_change_the_digest(values: list[float], pick: st.DataObject) -> None:
     first, second = pick.draw(st.lists(st.integers(0, len(values) - 1), min_size=2, max_size=2, unique=True))
-    exchanged = tensor.clone()
-    exchanged[[first, second]] = tensor[[second, first]]
+    for dtype in FLOATS:
+        tensor = torch.tensor(values, dtype=torch.float64).to(dtype)
+        exchanged = tensor.clone()
+        exchanged[[first, second]] = tensor[[second, first]]
 
-    assert (one(exchanged) == one(tensor)) == bool(tensor[first] == tensor[second])
+        assert (one(exchanged) == one(tensor)) == bool(tensor[first] == tensor[second]), dtype
 
 
 def test_a_value_exchanged_with_its_negative_changes_the_digest_of_doubles() -> None:
@@ -105,18 +106,27 @@ def test_what_is_taken_from_one_element_and_given_to_another_changes_the_digest(
 def test_the_digest_is_the_one_that_numpy_finds(dtype: torch.dtype) -> None:
     large, small = torch.randn(100_000).to(dtype), torch.randn(77).to(dtype)
     large[3] = -0.0
-    counted = large.clone()
-    counted[3] = 0.0
-    whole = len(large.view(torch.uint8)) // (8 * ROW) * 8 * ROW
-    rest = counted.view(torch.uint8)[whole:].numpy().tobytes() + small.view(torch.uint8).numpy().tobytes()
-    laid = counted.view(torch.uint8)[:whole].numpy().tobytes() + rest + bytes(-len(rest) % (8 * ROW))
-    rows = numpy.frombuffer(laid, numpy.int64).reshape(-1, ROW)
-    folded = rows.sum(0).reshape(64, -1)
 
-    expected = hashlib.sha256(f"a\0(100000,)\0{dtype}\nb\0(77,)\0{dtype}\n".encode())
-    expected.update(numpy.concatenate([folded.sum(0), folded.sum(1), rows.sum(1)]).tobytes())
+    assert parameter_digest([("b", small), ("a", large)]) == found_by_numpy({"a": large, "b": small})
 
-    assert parameter_digest([("b", small), ("a", large)]) == expected.digest()
+
+def test_many_small_tensors_of_several_kinds_have_the_digest_that_numpy_finds() -> None:
+    sizes = [2 * ROW, 5, 2 * ROW + 5, 4 * ROW, 0, 16 * ROW, 6 * ROW + 1]
+    kinds = [torch.float32, torch.float32, torch.float16, torch.int32, torch.bfloat16, torch.bool, torch.float64]
+    named = {f"{at:03}": (torch.randn(sizes[at % 7]) * 9).to(kinds[at // 3 % 7]) for at in range(80)}
+    named["003"][1], named["001"][4] = -0.0, -0.0
+
+    assert parameter_digest(named.items()) == found_by_numpy(named)
+
+
+def test_a_small_tensor_costs_few_operations() -> None:
+    num = {}
+    for many in (10, 110):
+        with Operations() as counting:
+            parameter_digest([(f"{at}.{kind}", torch.ones(2 * ROW)) for at in range(many // 2) for kind in "ab"])
+        num[many] = len(counting.calls)
+
+    assert (num[110] - num[10]) / 100 <= 5  # one of them made it
 
 
 def test_the_lowest_integer_is_not_taken_for_a_negative_zero() -> None:
@@ -149,6 +159,38 @@ def test_layout_in_memory_does_not_count() -> None:
     assert one(tensor.t().contiguous().t()) == one(tensor)
 
 
+def test_the_lowest_integer_beside_halves_of_two_types_is_not_taken_for_a_negative_zero() -> None:
+    lowest = torch.zeros(4 * ROW, dtype=torch.int16)
+    lowest[7] = -(1 << 15)
+    halves = [("g", torch.ones(5, dtype=torch.float16)), ("h", torch.ones(5, dtype=torch.bfloat16))]
+
+    assert parameter_digest([("w", lowest), *halves]) != parameter_digest([("w", torch.zeros_like(lowest)), *halves])
+
+
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="this torch has no such type")
+def test_a_type_of_four_bits_has_a_digest_by_each_byte() -> None:
+    digests = {one(torch.arange(first, first + 40, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)) for first in (0, 1)}
+
+    assert len(digests) == 2
+
+
 @pytest.mark.parametrize("tensor", [torch.tensor(3.0), torch.empty(0), torch.tensor([True, False])])
 def test_scalars_nothing_and_booleans_have_digests(tensor: torch.Tensor) -> None:
     assert len(one(tensor)) == len(strong_digest([("w", tensor)])) == 32
+
+
+def found_by_numpy(named: dict[str, torch.Tensor]) -> bytes:
+    """Of named tensors in order, over all their bytes at once."""
+    heads = [f"{name}\0{tuple(tensor.shape)}\0{tensor.dtype}\n".encode() for name, tensor in named.items()]
+    whole, rests = b"", dict[tuple[int, bool], bytes]()
+    for tensor in named.values():
+        kind = tensor.element_size(), tensor.is_floating_point()
+        counted = tensor.masked_fill(tensor == 0, 0) if tensor.is_floating_point() else tensor
+        held = counted.view(torch.uint8).numpy().tobytes()
+        size = len(held) // (8 * ROW) * 8 * ROW
+        whole, rests[kind] = whole + held[:size], rests.get(kind, b"") + held[size:]
+    laid = whole + b"".join(rest + bytes(-len(rest) % (8 * ROW)) for _, rest in sorted(rests.items()))
+    rows = numpy.frombuffer(laid, numpy.int64).reshape(-1, ROW)
+    folded = rows.sum(0).reshape(64, -1)
+    sums = numpy.concatenate([folded.sum(0), folded.sum(1), rows.sum(1)])
+    return hashlib.sha256(b"".join(heads) + sums.tobytes()).digest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from esper.bus.connect import Redis
 from esper.bus.floors import workers_of
@@ -46,6 +47,25 @@ async def test_those_of_one_that_is_asked_again_stay(dissolving: Dissolving, red
     await dissolving.proceed()
 
     assert await workers_of(redis, run_id) == BOTH
+
+
+def eviction(incarnation: int) -> Outcome:
+    evicted = [pb.EvictedProcess(worker="worker-1", incarnation=incarnation)]
+    return Outcome(decisions=[pb.BarrierAbort(version=1, round=1, evicted=evicted)], evicted_alone=["worker-1"])
+
+
+async def test_each_process_that_is_evicted_is_told_of_once_however_often_it_is_told_to_end(
+    dissolving: Dissolving, redis: Redis, run_id: str
+) -> None:
+    next_leader = Dissolving(redis, run_id)
+    next_leader.resume(eviction(12).decisions)
+
+    with capture_logs() as logs:
+        for incarnation in (11, 11, 12, 12):
+            await dissolving.record(eviction(incarnation))
+        await next_leader.record(eviction(12))
+
+    assert [line["event"] for line in logs] == ["worker.evicted"] * 2
 
 
 @pytest.mark.parametrize(

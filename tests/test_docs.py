@@ -140,6 +140,14 @@ def test_every_decision_is_a_bold_sentence_with_its_date_and_short() -> None:
     assert {entry[:80]: len(entry) for entry in entries if len(entry) > 1_500} == {}
 
 
+def test_decisions_of_an_area_stand_newest_first() -> None:
+    areas = DECISIONS.read_text().split("\n## ")[2:]
+    dated = {area.partition("\n")[0]: re.findall(r"^\*\*[^*]+\*\* \(([\d-]+)\)", area, re.MULTILINE) for area in areas}
+
+    assert sum(map(len, dated.values())) > 100
+    assert {area: dates for area, dates in dated.items() if dates != sorted(dates, reverse=True)} == {}
+
+
 def test_every_promise_names_a_test_that_exists() -> None:
     promises = "\n".join(between(PROMISES, "<!-- promises", "<!-- end -->")).split("\n- ")[1:]
     named = [re.findall(r"`(tests/\S+?::\w+)`", promise) for promise in promises]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,9 @@ from esper.doctor.run_checks import rights_finding, role_of, stream_findings
 from esper.doctor.server import server_facts
 from esper.doctor.server_checks import arrival, server_findings, shut_out, unreachable
 from esper.leyline.kinds import Role
+from esper.leyline.seal import Sealer
 from esper.runtime.findings import Finding
+from tests.pages import ROOT
 from tests.scripted import ScriptedRun
 
 MACHINE = MachineFacts((3, 12), "2.13.0+cpu", 8, None, "1", 1 << 30, 4096, True)
@@ -67,7 +71,7 @@ def test_nothing_is_to_be_done_where_all_is_well() -> None:
     [
         ({"python": (3, 10)}, "python", "fail"),
         ({"torch": ""}, "torch", "warn"),
-        ({"torch": "2.5.1"}, "torch", "fail"),
+        ({"torch": "2.12.1"}, "torch", "fail"),
         ({"threads": ""}, "", ""),
         ({"threads": "", "quota": 2.5}, "threads", "warn"),
         ({"threads": "3", "quota": 2.5}, "", ""),
@@ -84,6 +88,17 @@ def test_nothing_is_to_be_done_where_all_is_well() -> None:
 )
 def test_a_machine_is_judged_by_each_of_its_facts(facts: dict[str, Any], check: str, status: str) -> None:
     assert ill(machine_findings(replace(MACHINE, **facts))) == ({check: status} if check else {})
+
+
+def test_python_and_torch_are_wanted_as_new_as_the_package_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [torch] = [wanted for wanted in project["dependencies"] if wanted.startswith("torch>=")]
+
+    of_python, of_torch, *_ = machine_findings(replace(MACHINE, torch="1.0", python=(3, 0)))
+
+    assert of_python.expected == f"{project['requires-python'].removeprefix('>=')} or newer"
+    assert of_torch.expected == f"{torch.removeprefix('torch>=')} or newer where models are trained"
+    assert of_torch.todo == f"pip install '{torch}'"
 
 
 @pytest.mark.parametrize(
@@ -230,6 +245,17 @@ async def test_a_message_really_goes_all_the_way_and_leaves_nothing_behind(
     assert [key async for key in redis.scan_iter(match="esper:{doctor-*")] == []
     assert (facts.policy, facts.role, facts.user) == ("noeviction", "master", "default")
     assert facts.window_s == 2.0 and len(facts.round_trips_s) == 20 and abs(facts.skew_s) < 1.0
+
+
+async def test_a_message_arrives_also_from_a_machine_whose_clock_is_off(
+    redis: connect.Redis, redis_reader: connect.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_hour_ahead = {"incarnation": None, "clock_ns": lambda: time.time_ns() + 3_600_000_000_000}
+    monkeypatch.setattr(Sealer.__init__, "__kwdefaults__", an_hour_ahead)
+
+    found = await first_message(redis_reader, redis)
+
+    assert (found.why, found.may_not) == ("", False)
 
 
 async def test_a_server_tells_of_itself_by_either_protocol(redis_url: str) -> None:

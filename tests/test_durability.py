@@ -30,10 +30,11 @@ from esper.bus.durability import (
 )
 from esper.bus.faults import NoReplicasError
 from esper.bus.publisher import Publisher
+from esper.cli.ports import free_port
 from esper.errors import BusError
 from tests.bus_kit import bodies
 from tests.faults.processes import wait_until
-from tests.faults.server import HOST, Server, free_port
+from tests.faults.server import HOST, Server
 
 EVERYSEC = Facts((7, 0), aof=True, fsync="everysec", fsync_on_rewrite=True, snapshots=False, replicas=0, min_replicas=0)
 ALWAYS = replace(EVERYSEC, fsync="always")

@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
-from esper.runtime.ending import orphaned
+from esper.runtime.ending import meanwhile, orphaned
 from esper.runtime.process import until_stopped
 
 PARENT = """
@@ -66,3 +67,24 @@ async def test_a_child_whose_parent_lives_waits_on() -> None:
     done, _ = await asyncio.wait([waiting], timeout=0.6)
     waiting.cancel()
     assert not done
+
+
+async def fails() -> None:
+    raise ValueError("it had a fault")
+
+
+async def test_what_failed_in_the_background_is_logged_where_the_block_knows_nothing_of_it() -> None:
+    with capture_logs() as logged:
+        async with meanwhile(fails(), asyncio.Event().wait()) as tasks:
+            await asyncio.wait(tasks[:1])
+
+    [error] = [each for each in logged if each["log_level"] == "error"]
+    assert (error["event"], error["why"]) == ("background.failed", "ValueError('it had a fault')")
+
+
+async def test_a_block_that_raises_what_failed_has_said_it_already() -> None:
+    with capture_logs() as logged, pytest.raises(ValueError, match="it had a fault"):
+        async with meanwhile(fails()) as [task]:
+            await task
+
+    assert not [each for each in logged if each["log_level"] == "error"]

@@ -16,6 +16,7 @@ from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Opener, Sealer, check_signature
+from tests.altered import altered
 from tests.sealed import (
     CONTROLLER,
     COORDINATOR,
@@ -295,7 +296,7 @@ def test_derived_keys_differ_by_run_domain_and_role() -> None:
         (SEALED[:-1], False),
         (b"junk", False),
         (bytes(1 << 21), False),
-        (SEALED[:-1] + bytes([SEALED[-1] ^ 1]), False),
+        (altered(SEALED), False),
         (controller().seal(pb.AdaptationCommand(version=2)), True),
         (controller(NOW_NS - 3_600_000_000_000).seal(command()), True),
         (sealed_by_hand(header(), b"\xff\xff\xff"), True),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from esper.leyline import contracts as pb
+from tests.asked_of_torch import Operations
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, batch, equal, held_out, new_host
 
 HAPPY = ["GERMINATED", "TRAINING", "BLENDING", "SHADOWING", "PROBATIONARY", "FOSSILIZED"]
@@ -255,16 +254,6 @@ def test_evidence_is_the_mean_over_ranks() -> None:
     assert outcome.detail.startswith("steps is unmeasured; fit_first is unmeasured")
 
 
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.num = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.num += 1
-        return func(*args, **(kwargs or {}))
-
-
 def test_a_rank_alone_has_the_evidence_of_one_among_equals_and_asks_torch_for_none_of_it() -> None:
     witness = Bench().executor._witness
     values = [0.1, None, 7, 1e300, 5e-324, -0.0, math.inf]
@@ -274,7 +263,7 @@ def test_a_rank_alone_has_the_evidence_of_one_among_equals_and_asks_torch_for_no
     witness.reduce = lambda tensor: (tensor + tensor) / 2
 
     assert alone == witness.mean(values) == values
-    assert asked.num == 0
+    assert asked.calls == []
     assert witness.mean([torch.tensor(0.5), None]) == [0.5, None]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from dataclasses import replace
 
 import torch
@@ -148,6 +150,22 @@ def test_one_that_germinated_since_and_was_terminated_leaves_the_host() -> None:
     rolled_back(bench, kept, weights)
 
     assert (bench.stage(), set(bench.host.state_dict())) == ("DORMANT", set(weights))
+
+
+def test_a_fossil_that_a_rollback_takes_out_is_freed() -> None:
+    bench = Bench()
+    kept, weights = bench.executor.snapshot(), copy.deepcopy(bench.host.state_dict())
+    bench.raise_seed("PROBATIONARY")
+    bench.train(40)
+    module = weakref.ref(bench.executor.seeds["s0"].module)
+    assert bench.do(Op.SEED_OP_FOSSILIZE).status == APPLIED
+    assert bench.germinate("head", "lora", "s1").status == APPLIED  # the host is looked at with the fossil in it
+
+    rolled_back(bench, kept, weights)
+    bench.optimizer = torch.optim.SGD(bench.host.parameters(), lr=0.1)
+    gc.collect()
+
+    assert module() is None
 
 
 def test_a_fossil_of_then_stays_and_one_that_failed_and_was_terminated_since_is_not_brought_back() -> None:

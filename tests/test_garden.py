@@ -14,7 +14,7 @@ import torch
 from structlog.testing import capture_logs
 
 from tests.garden.life import Life
-from tests.garden.loops import EIGHT_BITS, OPTIMIZERS, eight_bits
+from tests.garden.manners import EIGHT_BITS, OPTIMIZERS, eight_bits
 from tests.garden.marks import differing
 from tests.garden.plan import Plan
 from tests.grove import plan as grove

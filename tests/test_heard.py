@@ -7,7 +7,7 @@ from esper.leyline.seal import Opened
 from esper.runtime.heard import AWAY_MS, GONE_MS, Heard, complete
 from tests.rounds import header, heartbeat
 
-HOUR_NS = 3_600_000_000_000
+HOUR_MS, HOUR_NS = 3_600_000, 3_600_000_000_000
 NOW_NS = 1_700_000_000 * 1_000_000_000
 
 
@@ -59,6 +59,15 @@ def test_a_process_that_begins_on_a_machine_whose_clock_is_behind_is_seen_at_onc
     old.time_ns, new.time_ns = NOW_NS, NOW_NS - HOUR_NS
 
     found = heard(said(old, 1, incarnation=1), said(new, 2, incarnation=2))
+
+    assert found.beats["worker-0"].step == 1
+
+
+def test_a_process_that_begins_behind_a_clock_that_was_set_back_is_seen_at_once() -> None:
+    old, new = heartbeat(0, 50), heartbeat(0, 1)
+    behind = said(new, HOUR_MS + 1, incarnation=2, sealed_ms=1)  # numbers of entries go on where they were
+
+    found = heard(said(old, HOUR_MS, incarnation=1), behind._replace(clock_suspect=True))
 
     assert found.beats["worker-0"].step == 1
 

@@ -101,6 +101,32 @@ def test_positions_where_the_teacher_is_not_finite_count_nothing() -> None:
     assert all(gradient.isfinite().all() for gradient in seed_gradients(bench).values())
 
 
+class Writes(nn.Module):
+    """To what it was given, once its delta has been computed from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        delta = self.up * h
+        h.mul_(2.0)
+        return delta
+
+
+def test_a_seed_that_writes_to_what_it_was_given_ends_no_backward_of_the_script() -> None:
+    bench, distillation, logits = taught("TRAINING")
+    bench.executor.seeds["s0"].module = Writes()
+    inputs, targets = batch(bench.step + 1)
+    torch.autograd.backward(loss_of(bench.host(inputs), targets).mean())
+    alone = host_gradients(bench)
+
+    loss = loss_of(bench.host(inputs), targets).mean() + distillation.loss(logits)
+    torch.autograd.backward(loss)
+
+    assert equal(host_gradients(bench), alone)
+
+
 def test_logits_of_another_shape_and_a_site_that_does_not_exist_are_refused() -> None:
     bench, distillation, _ = taught("TRAINING")
     bench.host(batch(1)[0])

@@ -94,7 +94,7 @@ async def test_a_redis_outside_that_does_not_answer_is_asked_once_at_the_end(
     short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet, "AWAY_S", 0.0)
-    place, notes = short_directory / "silent", Said()
+    place, notes = short_directory / "outside", Said()
     record = RunRecord("run-00c0ffee", "run", f"unix://{place}", tmp_path)
     draining = Draining(Fleet(example_file(), Place(record, tmp_path), None), notes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -83,13 +84,19 @@ def loaded_by(node: ast.AST, package: str) -> list[str]:
 
 @cache
 def imports() -> list[Import]:
-    found = []
-    for path, module in sources():
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        for node in ast.walk(ast.parse(path.read_text())):
-            for target in loaded_by(node, package):
-                found.append(Import(str(path.relative_to(ROOT)), getattr(node, "lineno", 0), module, target))
-    return found
+    """Without the collector, which takes half the time: trees hold no garbage."""
+    gc.disable()
+    try:
+        return [one for path, module in sources() for one in imported_by(path, module)]
+    finally:
+        gc.enable()
+
+
+def imported_by(path: Path, module: str) -> Iterator[Import]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        for target in loaded_by(node, package):
+            yield Import(str(path.relative_to(ROOT)), getattr(node, "lineno", 0), module, target)
 
 
 def said(statements: Iterator[Import]) -> list[str]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.ledger import MOST_CALLS, STEPS, Blended, Call, Fitted, Ledger
+from esper.kasmina.ledger import STEPS, Blended, Call, Fitted, Ledger
 from esper.kasmina.meter import Meter, Meters
 from esper.kasmina.states import rows_of
 
@@ -118,15 +118,18 @@ def test_when_it_is_written_changes_no_bit() -> None:
     assert [ring.total for ring in late.rings[0]] == [3 * STEPS + 1] * 3
 
 
-def test_calls_that_no_step_takes_are_counted_and_do_not_pile_up() -> None:
+def test_calls_that_no_step_takes_are_counted_and_enter_no_window() -> None:
     meter = Meter(Ledger(CONFIG, CPU))
-    for number in range(2 * MOST_CALLS + 2):
+    for number in range(5):
         meter.ledger.calls.append(Blended(call(meter, 9.0, 9.0), torch.tensor(2.0), shadowing=False))
-        if number % 512 == 0:
-            assert float(meter.strikes) == number + 1.0
+        assert float(meter.strikes) == number + 1.0
+        if number == 2:
+            meter.ledger.leave_out()
+            assert meter.ledger.calls == []
+    meter.ledger.leave_out()
+    close(meter, 1.0, 1.0)
 
-    assert (float(meter.num_batches), meter.sizes.total) == (2 * MOST_CALLS + 2, 0)
-    assert len(meter.ledger.calls) <= MOST_CALLS
+    assert (float(meter.num_batches), float(meter.strikes), meter.sizes.total) == (5, 5, 0)
 
 
 def test_a_meter_gives_its_row_back_empty() -> None:
@@ -158,3 +161,19 @@ def test_a_copy_keeps_what_was_and_fills_it_back() -> None:
     meter.fill(kept)
 
     assert (meter.fits.total, float(meter.num_batches), float(meter.gradient_norm)) == (1, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("way", ["copy", "row"])
+def test_what_is_kept_between_two_steps_counts_the_calls_that_no_step_took(way: str) -> None:
+    meter, again = Meter(Ledger(CONFIG, CPU)), Meter(Ledger(CONFIG, CPU))
+    meter.ledger.calls.append(Blended(call(meter, 9.0, 9.0), torch.tensor(2.0), shadowing=False))
+
+    if way == "copy":
+        again.fill(copy.deepcopy(meter))
+    else:
+        again.fill_from(meter.as_row())
+    meter.ledger.leave_out()  # as the step does that is begun now
+
+    for each in (meter, again):
+        found = float(each.num_batches), float(each.strikes), float(each.drift)
+        assert found == pytest.approx((1.0, 1.0, 2.0 / math.sqrt(2.0) - 1.0))  # two samples of norm 1

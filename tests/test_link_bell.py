@@ -95,6 +95,41 @@ def test_a_link_that_is_let_go_keeps_no_descriptor() -> None:
     assert bell.st_ino not in inodes(bell.st_dev)
 
 
+def test_links_that_are_let_go_leave_nothing_behind() -> None:
+    """A notebook attaches as often as its cells are run."""
+    Link({})
+    gc.collect()
+    before = len(gc.get_objects())
+
+    for _ in range(100):
+        Link({})
+    gc.collect()
+
+    assert len(gc.get_objects()) < before + 100
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
+def test_a_forked_child_holds_no_link_open() -> None:
+    """A loader's worker lives on for a while: the runtime is to hear at once that its trainer has hung up."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    links, (stays, goes) = [linked(control) for control, _ in pairs], os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(goes)
+        os.read(stays, 1)  # until the parent has looked
+        os._exit(0)
+
+    for link in links:
+        link.close()
+
+    for _, peer in pairs:
+        peer.settimeout(60.0)
+        assert peer.recv(1) == b""
+        peer.close()
+    os.close(stays)
+    os.close(goes)
+    os.waitpid(child, 0)
+
+
 def refused(name: str) -> int:
     raise PermissionError(name)
 

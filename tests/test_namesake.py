@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from esper.leyline.entries import entry_ms
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
+from esper.runtime import namesake
 from esper.runtime.namesake import RECENT_MS, Newcomer, require_alone
 from tests.rounds import heartbeat
 
@@ -113,6 +116,20 @@ async def test_words_that_its_runtime_repeats_between_its_own_hide_no_rank(first
         await first.beat_twice(world_size=2)
 
     with pytest.raises(SettingError, match=r"worker-0, one of 2, stands"):
+        await looking
+
+
+async def test_a_machine_that_stood_still_lets_nobody_in(first: First, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look seems to have taken 10 s, in which neither of the two could say anything."""
+    monkeypatch.setattr(namesake, "time", SimpleNamespace(monotonic=count(step=10.0).__next__))
+    await first.beat()
+    looking = asyncio.create_task(first.look())
+    await asyncio.sleep(1.5 * namesake.LOOK_S)
+
+    while not looking.done():
+        await first.beat()
+
+    with pytest.raises(SettingError, match="stands at step 41"):
         await looking
 
 

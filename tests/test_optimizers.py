@@ -311,6 +311,7 @@ def test_gradients_are_unscaled_by_the_scale_of_their_backward_and_dropped_on_a_
     model, optimizer = host()
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
     governed, seed = Optimizers(optimizer, reduce=SeedReducer(), scaler=scaler), Seedling()
+    governed.create(seed)
     seen: list[torch.Tensor | None] = []
 
     def after_step(*_: object) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
+from esper.leyline import contracts as pb
+from tests.session_kit import unsteered
 from tests.test_optimizers import APPLIED, Seedling, adjustment, host, optimizers, step_host
 
 
@@ -106,3 +109,33 @@ def test_a_step_gets_all_that_it_was_given_besides_the_closure() -> None:
     loss = optimizer.step(lambda: float(optimizer.param_groups[0]["lr"]), 0.5)
 
     assert loss == 3.5
+
+
+class Words(nn.Module):
+    """Its table has sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(8, 4, sparse=True), nn.Linear(4, 2)
+
+
+def test_a_decay_is_refused_where_the_optimizer_steps_sparse_gradients() -> None:
+    words = Words()
+    optimizer = torch.optim.SGD(words.parameters(), lr=0.1)
+    run = unsteered(words, optimizer, "head")
+    commands = (adjustment("host", weight_decay=0.5, lr=0.2), adjustment("host", weight_decay=0.0, lr=0.2))
+
+    with_decay, without = [run.optimizers.adjust(each) for each in commands]
+
+    why = "gradients of table.weight are sparse"
+    assert (with_decay.reason, why in with_decay.detail) == (pb.ReasonCode.REASON_OUT_OF_RANGE, True)
+    assert without.status == APPLIED
+    torch.autograd.backward(words.head(words.table(torch.tensor([1, 3]))).square().mean())
+    optimizer.step()  # torch would raise
+
+
+def test_a_decay_is_taken_where_another_optimizer_steps_sparse_gradients() -> None:
+    words = Words()
+    run = unsteered(words, torch.optim.SGD(words.head.parameters(), lr=0.1), "head")
+
+    assert run.optimizers.adjust(adjustment("host", weight_decay=0.5)).status == APPLIED

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
+import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from subprocess import PIPE
+
+import pytest
 
 from esper.bus.credentials import PASSWORD, USERNAME
 from esper.bus.runs import RunRecord
 from esper.cli.demo import demo_file
 from esper.cli.fleet import example, groups
 from esper.cli.plan import Place, planned
+from esper.cli.ports import free_port
 from esper.runtime.runfile import parse
 from esper.runtime.unit import Plan
 
 RECORD = RunRecord("digits-0a1b2c3d", "digits", "redis://there:1", Path("/run/esper/digits-0a1b2c3d"))
 PLACE = Place(RECORD, Path("/runs/digits-0a1b2c3d"))
+CONTAINED = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
 
 
 def plans(*lines: str) -> list[list[Plan]]:
@@ -98,6 +108,37 @@ def test_ranks_of_a_group_meet_at_one_port_and_replicas_know_of_no_group() -> No
     assert [each["ESPER_NAME"] for each in told] == ["worker-0", "worker-1"]
     assert set(group.fresh()) == {"MASTER_PORT"} and not first.fresh()
     assert "RANK" not in environment(first) and environment(second)["ESPER_NAME"] == "worker-1"
+
+
+def test_nobody_else_gets_a_port_between_its_choice_and_the_ranks_meeting_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("esper.cli.ports._choices", count())
+    chosen = [free_port() for _ in range(100)]
+
+    monkeypatch.setattr("esper.cli.ports._choices", count())
+    with socket.create_server(("127.0.0.1", chosen[0])):
+        other = free_port()
+
+    assert len(set(chosen)) == 100 and other != chosen[0]
+    assert max(chosen) < 32_768  # from there on Linux gives ports to whoever names none
+
+
+def test_processes_of_one_number_in_two_containers_choose_different_ports() -> None:
+    if shutil.which("unshare") is None or subprocess.run([*CONTAINED, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no container can be made here")
+    choosing = "import os; from esper.cli.ports import free_port; print(os.getpid(), free_port(), flush=True); input()"
+    command = [*CONTAINED, sys.executable, "-c", choosing]
+
+    with ExitStack() as both:  # at once: numbers of containers that have ended are given out again
+        ran = [both.enter_context(subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True)) for _ in range(2)]
+        chosen = [process.stdout.readline().split() for process in ran if process.stdout]
+        for process in ran:
+            process.communicate("\n")
+
+    (number, port), (other_number, other_port) = chosen
+    assert number == other_number
+    assert port != other_port
 
 
 def test_trainers_that_look_at_a_file_are_told_which() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from esper.errors import RefusedError, SettingError
-from esper.kernels.budget import Budget, Level
+from esper.kernels.budget import Budget
 from esper.kernels.pools import Pool, PoolStats
 
 
@@ -86,7 +86,8 @@ def test_clearing_frees_all_bytes() -> None:
     shelf.give("a", "aaaa")
     shelf.give("b", "bb")
 
-    assert (shelf.clear(), shelf.num_bytes, shelf.take("a"), shelf.stats.evicted) == (6, 0, None, 2)
+    shelf.clear()
+    assert (shelf.num_bytes, shelf.take("a"), shelf.stats.evicted) == (0, None, 2)
 
 
 @given(
@@ -119,26 +120,34 @@ def test_a_pool_without_room_or_time_is_refused(sizes: tuple[int, float]) -> Non
         Pool[str, str](sizes[0], sizes[1], len)
 
 
-def test_a_budget_warns_at_85_percent_and_cleans_up_at_90() -> None:
+def test_a_budget_that_fills_is_told_at_85_percent_and_again_after_it_was_less() -> None:
     budget = Budget(1000)
+    told: list[int] = []
+    budget.filling = lambda: told.append(budget.used_bytes)
 
-    levels = [budget.reserve(name, num_bytes) for name, num_bytes in (("a", 849), ("b", 1), ("c", 50))]
+    for living, name, num_bytes in (
+        ({}, "a", 849),
+        ({"a": 849}, "b", 1),
+        ({"a": 849, "b": 1}, "c", 49),
+        ({"a": 849}, "d", 11),  # two of them are gone
+    ):
+        budget.hold(living)
+        budget.reserve(name, num_bytes)
 
-    assert levels == [Level.FINE, Level.WARN, Level.EMERGENCY]
-    assert (budget.used_bytes, budget.num_cleanups) == (900, 1)
+    assert told == [850, 860]
 
 
-def test_an_emergency_empties_the_pools_and_what_was_set_aside_stays() -> None:
+def test_pools_are_emptied_from_90_percent_on_and_what_was_set_aside_stays() -> None:
     budget, kept = Budget(1000), pool(1000, Clock())
     budget.watch(lambda: kept.num_bytes, kept.clear)
     kept.give("a", "a" * 400)
 
-    before = budget.reserve("a", 400)
-    used = budget.used_bytes
-    after = budget.reserve("b", 200)
+    used = []
+    for name, num_bytes in (("a", 499), ("b", 1)):
+        budget.reserve(name, num_bytes)
+        used.append(budget.used_bytes)
 
-    assert (before, used) == (Level.FINE, 800)
-    assert (after, budget.used_bytes, kept.num_bytes) == (Level.FINE, 600, 0)
+    assert (used, kept.num_bytes, budget.is_short) == ([899, 500], 0, False)
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers_and_changes_nothing() -> None:
@@ -148,9 +157,9 @@ def test_what_does_not_fit_is_refused_with_both_numbers_and_changes_nothing() ->
     with pytest.raises(RefusedError, match="s0 needs 701 bytes; 700 of 1000 are free"):
         budget.reserve("s0", 701)
 
-    assert budget.used_bytes == 300
-    assert budget.reserve("a", 1000) == Level.EMERGENCY  # in place of its 300
-    assert (budget.release("a"), budget.release("a"), budget.used_bytes) == (1000, 0, 0)
+    assert (budget.used_bytes, budget.is_short) == (300, False)
+    budget.reserve("a", 1000)  # in place of its 300
+    assert (budget.used_bytes, budget.is_short) == (1000, True)
 
 
 def test_holding_anew_frees_what_is_gone() -> None:
@@ -162,7 +171,6 @@ def test_holding_anew_frees_what_is_gone() -> None:
     assert budget.used_bytes == 100
 
 
-@pytest.mark.parametrize(("limit", "shares"), [(0, {}), (10, {"warn": 0.95}), (10, {"emergency": 1.5})])
-def test_a_budget_that_makes_no_sense_is_refused(limit: int, shares: dict[str, float]) -> None:
-    with pytest.raises(SettingError, match="budget"):
-        Budget(limit, **shares)
+def test_a_budget_without_room_is_refused() -> None:
+    with pytest.raises(SettingError, match="budget limit_bytes is 0; expected a number above 0"):
+        Budget(0)

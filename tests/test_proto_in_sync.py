@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
@@ -39,6 +41,15 @@ def test_the_committed_code_is_what_make_proto_writes(tmp_path: Path) -> None:
     compile_protos(f"--python_out={tmp_path}", f"--pyi_out={tmp_path}")
 
     assert generated(ROOT) == generated(tmp_path), "run `make proto` and commit what it writes"
+
+
+def test_no_protobuf_is_asked_for_that_refuses_the_committed_code() -> None:
+    code = "\n".join(path.read_text() for path in sorted((ROOT / PACKAGE).glob("*_pb2.py")))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    asked = {wanted for wanted in project["dependencies"] if wanted.startswith("protobuf")}
+
+    assert asked == {f"protobuf>={version}" for version in re.findall(r"^# Protobuf Python Version: (.+)$", code, re.M)}
 
 
 def test_contracts_names_every_message_and_enumeration(tmp_path: Path) -> None:

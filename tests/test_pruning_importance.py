@@ -132,6 +132,35 @@ def test_a_parameter_without_a_gradient_contributes_nothing() -> None:
     assert tracker.get_stats()["weight", CHANNEL].fisher.tolist() == [12.0, 12.0]
 
 
+def test_sparse_gradients_are_measured_as_the_dense_ones_are() -> None:
+    found = []
+    for sparse in (True, False):
+        torch.manual_seed(1)
+        host = nn.Sequential(nn.Embedding(6, 4, sparse=sparse), nn.Linear(4, 3))
+        pruning = Pruning(host, KasminaCheckpointPruningConfig(importance_every=1, weights=["0.weight"], layers=["0"]))
+        for ids in ([1, 1, 3], [1, 5, 0]):  # micro-batches: their rows are not added up yet
+            torch.autograd.backward(host(torch.tensor(ids)).square().sum())
+        pruning.importance.update()
+        found.append(pruning.importance.get_stats())
+
+    assert len(found[0]) == 3
+    for key, each in found[0].items():
+        for name in ("gradient_norm", "taylor", "fisher"):
+            torch.testing.assert_close(getattr(each, name), getattr(found[1][key], name))
+
+
+def test_a_complex_weight_is_worth_what_its_moduli_are() -> None:
+    host = nn.Linear(2, 1, bias=False, dtype=torch.cfloat)
+    tracker = ImportanceTracker(units_of(host, {}))
+    host.weight.data.fill_(3 + 4j)
+    host.weight.grad = torch.tensor([[2j, 1.0 + 0j]])
+
+    tracker.update()
+
+    found = tracker.get_stats()["weight", CHANNEL]
+    assert [float(each) for each in (found.taylor, found.fisher)] == pytest.approx([15.0, 5.0])
+
+
 def test_ranks_are_averaged() -> None:
     """The mean of two ranks, one of which measured three times as much, is twice this rank's."""
     model = nn.Linear(3, 2)
@@ -143,13 +172,8 @@ def test_ranks_are_averaged() -> None:
     assert tracker.get_stats()["weight", CHANNEL].fisher.tolist() == [6.0, 6.0]
 
 
-def test_nothing_measured_is_not_a_number_and_a_new_epoch_forgets() -> None:
-    model = nn.Linear(3, 2)
-    tracker = ImportanceTracker(units_of(model, {}))
-    model.weight.grad = torch.ones(2, 3)
-    tracker.update()
-
-    tracker.reset_for_new_epoch()
+def test_nothing_measured_is_not_a_number() -> None:
+    tracker = ImportanceTracker(units_of(nn.Linear(3, 2), {}))
 
     assert tracker.get_stats()["weight", CHANNEL].taylor.isnan().all()
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from esper.kasmina.meter import norm_of
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
-from esper.kasmina.pruning.units import HEAD
+from esper.kasmina.pruning.units import HEAD, WEIGHT
 from esper.leyline import contracts as pb
 from tests.pruning_kit import APPLIED, FAILED, HEADS, lift, mask, new_zoo, response
 
@@ -177,6 +178,18 @@ def test_a_ramp_is_undone_whole() -> None:
     assert run.pruning.masks.num_pruned() == 0
 
 
+def test_a_change_is_lifted_in_the_precision_that_the_model_has_by_then() -> None:
+    run = Run(replace(SETTINGS, weights=["mix.bias"]))
+    before = run.weights()
+    run.prune(response(mask("image.weight", [1, 4], 6), mask("mix.bias", [0, 7], 8, WEIGHT)))
+
+    run.model.double()
+    lifted = run.pruning.apply(lift("cast since"), 2)
+
+    assert lifted.status == APPLIED
+    assert all(torch.equal(each, before[name].double()) for name, each in run.weights().items())
+
+
 def test_copies_are_counted_and_given_up_when_the_watch_ends() -> None:
     run = Run()
     run.prune(response(mask("mix.weight", [0, 7], 8)))
@@ -229,3 +242,61 @@ def test_a_rollback_puts_back_the_masks_of_its_snapshot() -> None:
 
     assert run.pruning.masks.num_pruned() == 0
     assert same(run.weights(), weights)
+
+
+@pytest.mark.parametrize("harm", ["gradient", "accuracy"])
+def test_masks_that_a_rollback_puts_back_are_not_lifted_for_what_came_after_its_snapshot(harm: str) -> None:
+    run = Run(replace(SETTINGS, check_every=2))
+    run.pruning.note_accuracy(0.9)
+    run.prune()
+    run.step(num=4)
+    kept = run.pruning.snapshot()
+
+    run.step(50.0 if harm == "gradient" else 1.0)
+    run.pruning.note_accuracy(0.2 if harm == "accuracy" else 0.9)
+    run.pruning.restore(kept)
+    run.step(num=4)
+
+    assert run.pruning.masks.num_pruned() == 6
+    run.step(50.0)  # it is watched from here on as it was
+    run.step(num=2)
+    assert run.pruning.masks.num_pruned() == 0
+
+
+def test_a_ramp_that_two_rollbacks_took_up_is_undone_with_the_weights_of_the_last_one() -> None:
+    run = Run(replace(SETTINGS, schedule="cubic", ramp_steps=8, ramp_every=2))
+    run.prune()
+    run.step(num=2)
+    kept = run.pruning.snapshot()
+    for factor in (2.0, 3.0):
+        run.pruning.restore(kept)
+        weight = run.model.get_parameter("image.weight")
+        with torch.no_grad():
+            weight[4] = new_zoo().image.weight[4] * factor
+        before = run.weights()
+        run.step(num=6)
+    assert run.pruning.masks.num_pruned() == 6
+
+    run.pruning.apply(lift(), run.number + 1)
+
+    assert torch.equal(run.weights()["image.weight"][4], before["image.weight"][4])
+
+
+def test_a_host_with_sparse_gradients_is_watched_by_the_norm_of_all_of_them() -> None:
+    words, linear = torch.nn.Embedding(5, 4, sparse=True), torch.nn.Linear(4, 3)
+    model = torch.nn.Sequential(words, linear)
+    pruning = Pruning(model, replace(SETTINGS, heads={}))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    assert pruning.apply(response(mask("1.weight", [1], 3)), 1).status == APPLIED
+
+    for number in (1, 2):
+        pruning.begin_step(number)
+        torch.autograd.backward(model(torch.tensor([0, 0, 2])).square().sum())
+        pruning.before_optimizer_step(optimizer)
+        optimizer.step()
+        pruning.after_optimizer_step()
+
+    found = [each.grad for each in model.parameters() if each.grad is not None]
+    assert found[0].is_sparse
+    expected = torch.stack([each.to_dense().norm() for each in found]).norm()
+    torch.testing.assert_close(norm_of(found), expected)

@@ -23,9 +23,8 @@ from esper.leyline import commands, contracts as pb
 from esper.leyline.envelope import BODY_CAP_BYTES, COMMAND_CAP_BYTES
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.validate import rule_of
-from tests.pruning_kit import APPLIED, FAILED, Zoo, backward, images, lift, mask, new_zoo, response
+from tests.pruning_kit import APPLIED, FAILED, OPTIMIZERS, Zoo, backward, images, lift, mask, new_zoo, response, train
 from tests.rounds import heartbeat
-from tests.test_pruning_masks import OPTIMIZERS, train
 
 SETTINGS = KasminaCheckpointPruningConfig(
     layers=("attention", "backwards"), weights=("mix.weight", "head.bias", "attention.out_proj.weight")
@@ -58,6 +57,27 @@ def test_single_weights_stay_at_zero_and_have_no_gradient(name: str) -> None:
         assert model.attention.out_proj.weight.detach().flatten()[[1, 63]].tolist() == [0.0, 0.0]
 
     assert int((model.mix.weight == 0).sum()) == len(GONE)
+
+
+def test_single_weights_of_a_table_with_sparse_gradients_are_pruned_as_of_a_dense_one() -> None:
+    tables, gone = [], [5, 6, 13]
+    for sparse in (True, False):
+        torch.manual_seed(1)
+        table = nn.Embedding(6, 4, sparse=sparse)
+        pruning = Pruning(table, KasminaCheckpointPruningConfig(weights=("weight",)))
+        assert pruning.apply(response(mask("weight", gone, 24, WEIGHT)), 1).status == APPLIED
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.1, momentum=0.9)
+        for step in range(1, 5):
+            optimizer.zero_grad()
+            torch.autograd.backward((table(torch.tensor([1, 3, 1, step])) - 1.0).square().sum())
+            gradient = table.weight.grad
+            assert gradient is not None and not gradient.to_dense().flatten()[gone].any()
+            optimizer.step()
+            pruning.after_optimizer_step()
+        tables.append(table.weight.detach())
+
+    assert not tables[0].flatten()[gone].any()
+    torch.testing.assert_close(*tables)
 
 
 def test_the_other_weights_learn_as_under_masks_kept_by_hand() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import uvloop
-from torch import nn
 
 import esper
 from esper.leyline import contracts as pb
@@ -208,7 +207,7 @@ class Ringing(Unanswered):
         self.said.append(message.WhichOneof("message"))
 
 
-def linked(link: Ringing) -> tuple[nn.Module, Session]:
+def linked(link: Ringing) -> tuple[Host, Session]:
     host, run = at_rest()
     run.exchange.link, run._step.bell = link, link.bell
     run._beat_at = run._step.look_at = run.exchange.flush_at = float("inf")
@@ -225,8 +224,36 @@ def test_the_link_is_looked_at_where_it_has_rung_and_not_in_other_quiet_steps() 
     train(run, host, 1)
 
     assert link.said == ["vote"]
-    train(run, host, 2)
-    assert link.num_looks >= 3  # promised: each step looks
+
+
+def test_steps_between_a_vote_and_what_is_decided_on_it_are_quiet() -> None:
+    link = Ringing()
+    host, run = linked(link)
+    link.come(pb.ToTrainer(proposal=pb.BarrierProposal(round=1, roster_generation=1, roster=["worker-0"])))
+    turn(run, host)
+    promised = calls_in(lambda: turn(run, host))
+    began = pb.BarrierCommit(version=1, round=1, effective_step=run.step_number + 5)
+    link.come(pb.ToTrainer(commit=pb.CommitOrder(commit=began)))
+    heard = calls_in(lambda: turn(run, host))
+    until = [calls_in(lambda: turn(run, host)) for _ in range(4)]
+    at_last = calls_in(lambda: turn(run, host))
+
+    assert "Boundary.on_commit" in heard and "Boundary.applied" in at_last
+    assert [promised, *until] == [QUIET_CALLS] * 5
+    assert link.said == ["vote", "applied"]
+
+
+def test_a_promise_is_kept_where_no_bell_rings() -> None:
+    link = Ringing()
+    host, run = linked(link)
+    link.come(pb.ToTrainer(proposal=pb.BarrierProposal(round=1, roster_generation=1, roster=["worker-0"])))
+    train(run, host, 8)
+    looked = link.num_looks
+    link.waiting.append(pb.ToTrainer(abort=pb.BarrierAbort(round=1)))
+    train(run, host, 1)
+
+    assert (looked, link.num_looks) == (1, 2)
+    assert run.exchange.boundary.is_idle
 
 
 def test_a_germination_heard_of_at_a_heartbeat_is_prepared_for_before_the_next_step() -> None:

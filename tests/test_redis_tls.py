@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,6 +86,12 @@ def nodes(place: Place, short_directory: Path) -> Iterator[str]:
         yield f"rediss+cluster://{HOST}:{port}"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that stands still for more than a second is not away."""
+    monkeypatch.setattr(connect, "LOOK_S", 60.0)
+
+
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
@@ -104,6 +112,23 @@ async def refusal(url: str) -> str:
 
 async def test_a_server_is_reached_with_the_files_that_the_variables_name(place: Place) -> None:
     assert await answer(completed(place.url(), place.variables())) is True
+
+
+@pytest.mark.parametrize("kind", ["server", "sentinels", "nodes"])
+async def test_a_server_that_says_no_goodbye_is_not_waited_for(
+    place: Place, kind: str, request: pytest.FixtureRequest
+) -> None:
+    url = place.url() if kind == "server" else request.getfixturevalue(kind)
+    redis = connect.writer(completed(f"{url}?socket_connect_timeout=600", place.variables()))
+    await redis.execute_command("PING")
+    process_id = (await redis.info("server"))["process_id"]
+
+    os.kill(process_id, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(45.0):
+            await redis.aclose()
+    finally:
+        os.kill(process_id, signal.SIGCONT)
 
 
 async def test_what_the_url_says_wins_over_the_variables(place: Place) -> None:

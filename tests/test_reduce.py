@@ -66,7 +66,7 @@ ONE_OF_THREE = "import sys; from tests.test_reduce import reduce_with; reduce_wi
 
 
 def reduce_with(rank: str, folder: str) -> None:
-    """Ranks reduce once. All but rank 1 do so once more, and then attach a session."""
+    """Ranks reduce once. All but rank 1 do so once more, and then attach a session; rank 0 alone tries that again."""
     joining.COLLECTIVE_TIMEOUT, absent.PATIENCE = SHORT, timedelta(seconds=3)
     meet = f"file://{folder}/meet"
     dist.init_process_group("gloo", init_method=meet, rank=int(rank), world_size=THREE, timeout=PATIENCE)
@@ -77,10 +77,11 @@ def reduce_with(rank: str, folder: str) -> None:
             reducer.mean(torch.ones(5))
         except TrainingError as error:
             Path(f"{folder}/{rank}").write_text(str(error))
-        try:
-            joining._own_group()
-        except TrainingError as error:
-            Path(f"{folder}/{rank}-attach").write_text(str(error))
+        for at in ("attach", "again") if rank == "0" else ("attach",):
+            try:
+                joining._own_group()
+            except TrainingError as error:
+                Path(f"{folder}/{rank}-{at}").write_text(str(error))
     dist.barrier()
 
 
@@ -94,6 +95,7 @@ def test_ranks_that_wait_in_vain_name_the_one_that_does_not_come(torch_forge: Fo
         assert said.startswith(f"rank {rank} could not reduce 5 values with rank 1; every rank runs")
         whom = r"(rank 1|ranks (0, 1|1, 2))"  # with torch 2.7 ranks 0 and 2 give up 11 s apart
         assert re.match(rf"rank {rank} could not meet {whom} in attach\(\); every rank .* within 3 s: ", attaching)
+    assert (tmp_path / "0-again").read_text().startswith("rank 0 could not meet ranks 1, 2 in attach(); every rank")
 
 
 def test_a_rank_alone_keeps_its_gradients_as_they_are() -> None:

@@ -11,7 +11,7 @@ from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
-from esper.leyline.window import NUM_SLOTS, SPAN, STRIDE
+from esper.leyline.window import CHUNK, NUM_SLOTS, SPAN, STRIDE
 from tests.sealed import CONTROLLER, ENTRY, NOW_MS, NOW_NS, command, controller, refusal, worker_opener
 
 ANOTHER_ENTRY = f"{NOW_MS}-1"
@@ -162,6 +162,19 @@ def test_a_window_stays_bounded_in_memory_and_in_what_it_persists() -> None:
     assert fresh.note(header(20_000), "20000-0", bytes(32))
     assert fresh.note(header(20_000 - SPAN + 64), f"{20_000 - SPAN + 64}-0", bytes(32))
     assert reason(fresh, header(12_000), "12000-0", bytes(32)) == pb.ReasonCode.REASON_REPLAYED
+
+
+def test_a_slot_that_is_used_anew_at_once_holds_nothing_of_before() -> None:
+    guard, stored, later = ReplayGuard(), dict[str, bytes](), CHUNK * NUM_SLOTS + 2
+    for sequence in (1, later):
+        guard.note(header(sequence), f"{sequence}-0", bytes(32))
+        persist(stored, guard)
+
+    fresh = ReplayGuard()
+    fresh.load(stored)
+
+    assert fresh.note(header(later), f"{later}-0", bytes(32))
+    assert not fresh.note(header(later - 1), f"{later - 1}-0", bytes(32))
 
 
 def test_more_than_a_window_noted_backwards_before_it_is_persisted_is_all_known_after_a_restart() -> None:

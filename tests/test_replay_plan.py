@@ -251,6 +251,17 @@ def of_replicas() -> Writer:
     return writer
 
 
+def of_a_replica_beside_another() -> Writer:
+    """Redis has lost that south began, and kept what it carried out."""
+    writer = of_replicas()
+    [_, south] = writer.book.streams["receipts"]
+    writer.book.streams["receipts"].remove(south)
+    applied = pb.ReceiptStatus.RECEIPT_APPLIED
+    receipt = pb.CommandReceipt(version=1, command_id="c", entry_id="1-0", worker="south", status=applied)
+    writer.say("receipts", Role.WORKER, "south", receipt)
+    return writer
+
+
 @pytest.mark.parametrize(
     ("writer", "why"),
     [
@@ -264,6 +275,7 @@ def of_replicas() -> Writer:
         (of_three(2), "worker-0 carried out 3 orders, and its log tells of 2: Redis has lost part"),
         (of_two_lives(15, 25), "a snapshot of step 10 was gone back to, and later a checkpoint of it"),
         (of_replicas(), "north, south were no process group"),
+        (of_a_replica_beside_another(), "north, south were no process group"),
     ],
 )
 def test_a_run_that_can_not_be_replayed_says_why(writer: Writer, why: str) -> None:

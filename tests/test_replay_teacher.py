@@ -111,19 +111,32 @@ def distil(run: Session, host: Host) -> None:
             run.optimizer.zero_grad()
 
 
+def replayed(host: Host, digest: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, pb.ReplayReport]:
+    (folder / "plan-0.bin").write_bytes(plan(digest).SerializeToString())
+    MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(folder / "keyring.json")
+    monkeypatch.setenv("ESPER_REPLAY", str(folder))
+    run = attached(host, folder)
+    with pytest.raises(SystemExit):
+        distil(run, host)
+    return run, pb.ReplayReport.FromString((folder / "report-0.bin").read_bytes())
+
+
+def test_a_teacher_whose_file_is_gone_is_told_of_as_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, report = replayed(new_host(), "f" * 64, tmp_path, monkeypatch)
+
+    [difference] = report.differences
+    assert difference.startswith(f"round 1, step {TAKEN_AT}, t0: applied at step {TAKEN_AT} in the run, failed (")
+
+
 def test_it_is_taken_before_the_same_step_however_long_its_file_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, digest = saved(professor(), tmp_path)
-    (tmp_path / "plan-0.bin").write_bytes(plan(digest).SerializeToString())
-    MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(tmp_path / "keyring.json")
-    monkeypatch.setenv("ESPER_REPLAY", str(tmp_path))
     host, alone = new_host(), new_host()
-    run = attached(host, tmp_path)
-    with pytest.raises(SystemExit):
-        distil(run, host)
+    run, report = replayed(host, digest, tmp_path, monkeypatch)
 
-    report = pb.ReplayReport.FromString((tmp_path / "report-0.bin").read_bytes())
     optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
     for number in range(1, LAST_STEP + 1):
         inputs, targets = batch(number)

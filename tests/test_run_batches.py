@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from esper.leyline import contracts as pb
 from esper.session.batches import LoopPosition
 from tests.seed_kit import Op, new_host, optimizer_of
@@ -50,6 +52,58 @@ def test_a_resumed_run_goes_on_behind_what_it_has_trained_on() -> None:
     run.position.load_state_dict({"epoch_began": 31, "loader": None})
 
     assert list(run.batches(numbers)) == [36, 37, 38, 39]
+
+
+def test_one_that_takes_several_batches_a_step_or_went_on_from_an_error_does_too() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    batches = run.batches(numbers)
+    for num in (2, 1, 2):  # the second step fails, and the one after it is the second then
+        taken = [next(batches) for _ in range(num)]
+        if num == 1:
+            with pytest.raises(KeyError), run.step():
+                raise KeyError(taken)
+        else:
+            train(run, host, 1)
+    behind = run.position.state_dict()
+    next(batches)  # before the step is begun, at which a checkpoint is made
+    at_its_beginning = run.position.state_dict()
+
+    for kept in (behind, at_its_beginning):
+        again = unsteered(new_host(), optimizer_of("sgd", list(host.parameters())), "body")
+        again.step_number = run.step_number
+        again.position.load_state_dict(kept)
+        assert list(again.batches(numbers)) == [5, 6, 7, 8, 9]
+
+
+def test_two_streams_side_by_side_each_go_on_behind_what_was_trained_on() -> None:
+    """As where some examples have labels and others have none."""
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    taken = []
+    for pair in zip(run.batches(numbers), run.batches(numbers), strict=True):
+        taken.append(pair)
+        if len(taken) == 4:  # before the step is begun, at which a checkpoint is made
+            break
+        train(run, host, 1)
+    kept = run.position.state_dict()
+
+    again = unsteered(new_host(), optimizer_of("sgd", list(host.parameters())), "body")
+    again.step_number = run.step_number
+    again.position.load_state_dict(kept)
+
+    assert next(zip(again.batches(numbers), again.batches(numbers), strict=True)) == taken[-1] == (3, 3)
+
+
+def test_batches_that_go_on_into_the_next_epoch_count_for_that_one() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body", steps_per_epoch=3)
+
+    for _ in run.batches(numbers):
+        train(run, host, 1)
+
+    assert (run.epoch, run.step_number) == (3, 11)
+    assert list(run.batches(numbers)) == [*numbers(3)][1:]
 
 
 def test_the_orders_that_led_to_a_state_go_with_the_position_and_one_of_old_does_not_know_them() -> None:

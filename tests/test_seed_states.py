@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from esper.kasmina.blend import AlphaSchedule
 from esper.kasmina.config import KasminaConfig
@@ -20,6 +19,7 @@ from esper.kasmina.state_tensor import Column
 from esper.kernels.blueprints import BLUEPRINTS
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, EMBARGOED, GERMINATED, PROBATIONARY, SHADOWING, TRAINING
+from tests.asked_of_torch import Operations
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, batch, new_host
 
 STAGES = (GERMINATED, TRAINING, BLENDING, SHADOWING, PROBATIONARY, EMBARGOED)
@@ -96,26 +96,15 @@ class Waits(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class Scalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts values that leave a device one by one, whoever asks for them."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
-            self.calls.append(str(func))
-        return func(*args, **(kwargs or {}))
+ONE_BY_ONE = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+"""Values leave a device so."""
 
 
 def waited(call: Callable[[], object]) -> tuple[list[str], list[str]]:
     """In Python, and below."""
-    with Waits() as waits, Scalars() as scalars:
+    with Waits() as waits, Operations() as asked:
         call()
-    return waits.calls, scalars.calls
+    return waits.calls, [str(each) for each in asked.calls if each in ONE_BY_ONE]
 
 
 def test_64_seeds_show_their_ten_columns() -> None:

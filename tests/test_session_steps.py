@@ -95,6 +95,20 @@ def test_a_step_that_raised_leaves_the_seeds_no_gradients_for_the_next() -> None
     assert all(torch.equal(a, b) for a, b in zip(*seeds, strict=True))
 
 
+def test_a_loss_that_goes_back_outside_of_a_step_teaches_the_seeds_nothing() -> None:
+    host, run = with_training_seed()
+    other, undisturbed = with_training_seed()
+
+    for _ in range(2):  # as a generator's does, through its critic: the critic's gradients are cleared before its step
+        torch.autograd.backward(-10.0 * host(torch.randn(8, 8)).square().mean())
+        run.optimizer.zero_grad()
+        train(run, host, 1)
+    train(undisturbed, other, 2)
+
+    assert same(seed_parameters(run), seed_parameters(undisturbed))
+    assert same(*(list(each.executor.seeds["s0"].meter.fits.values) for each in (run, undisturbed)))
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_the_scaler_skips_is_skipped_by_the_seeds_too(fused: bool) -> None:
     host = new_host()
@@ -260,3 +274,13 @@ def test_examples_that_a_loop_tells_of_are_summed_up_in_heartbeats() -> None:
     assert run.portrait.heartbeat(3, 0).examples == 40
     with pytest.raises(SettingError, match="examples is -1"), run.step() as step:
         step.loss(backward(host, 1), examples=-1)
+
+
+def test_an_optimizer_that_goes_up_is_refused_and_left_as_it_was() -> None:
+    host = Host()
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1, maximize=True)
+
+    with pytest.raises(SettingError, match=r"^optimizer's maximize is True; expected False, with the negated loss"):
+        unsteered(host, optimizer, "body")
+
+    assert not optimizer._optimizer_step_post_hooks

@@ -1,4 +1,4 @@
-"""What FSDP or ZeRO has split is refused in one sentence; the sites of such a model can be listed all the same."""
+"""What FSDP or ZeRO has split, or some ranks share, is refused; the sites of such a model can be listed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from esper.errors import SettingError
 from esper.kasmina.survey import as_inputs, survey
@@ -79,3 +81,16 @@ def test_an_optimizer_of_which_each_rank_steps_a_share_is_refused_and_left_as_it
         attached(host, "body", optimizer=optimizer)
 
     assert not optimizer._optimizer_step_post_hooks
+
+
+def test_a_model_that_some_ranks_share_alone_is_refused_before_it_trains() -> None:
+    """Two of them in one world would be steered as one, and their seeds' gradients averaged."""
+    dist.destroy_process_group()
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    host = new_host()
+    model = DistributedDataParallel(host, process_group=dist.new_group([0, 1]))
+
+    with pytest.raises(SettingError, match=r"DistributedDataParallel among 2 of 4 ranks'; expected one that all ranks"):
+        attached(model)
+
+    assert not any(each._forward_hooks for each in host.modules())

@@ -69,6 +69,41 @@ def test_training_on_from_a_restored_snapshot_is_bit_identical(kind: str) -> Non
     assert equal(rank.everything(), expected)
 
 
+def test_the_momentum_of_sparse_gradients_is_kept_beside_a_weight_of_its_shape() -> None:
+    host = torch.nn.Embedding(6, 4, sparse=True)
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9)
+    snapshots = Snapshots(host, Optimizers(optimizer, reduce=SeedReducer()))
+
+    def train(first: int, last: int) -> torch.Tensor:
+        for step in range(first, last):
+            snapshots.take(step)  # the third one copies into what the first one has given up
+            optimizer.zero_grad()
+            torch.autograd.backward(host(torch.tensor([1, 3, 1, step % 6])).square().sum())
+            optimizer.step()
+        return host.weight.detach().clone()
+
+    expected = train(0, 6)
+    snapshots.restore(4)
+
+    assert torch.equal(train(4, 6), expected)
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_buffer_that_its_module_makes_anew_is_put_back(cast: bool) -> None:
+    rank = Rank()
+    rank.model.register_buffer("mean", torch.zeros(2))
+    rank.snapshots.take(1)
+
+    rank.model.mean = rank.model.get_buffer("mean") + 1.0  # as a moving average, or a codebook, is kept
+    if cast:
+        rank.model.double()
+    rank.snapshots.restore(1)
+
+    dtype = torch.float64 if cast else torch.float32
+    assert torch.equal(rank.model.get_buffer("mean"), torch.zeros(2, dtype=dtype))
+    assert {each.dtype for each in rank.model.buffers() if each.is_floating_point()} == {dtype}
+
+
 def test_a_seed_built_anew_gets_its_moments_back_by_name() -> None:
     rank = Rank()
     rank.train(0, 5)

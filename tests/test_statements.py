@@ -159,6 +159,14 @@ class Stored:
         sealer = Sealer(self.master.derive(self.run_id, [Role.WORKER]), Role.WORKER, "worker-0")
         return Statements(self.run_id, "worker-0", Outbox(self.redis), sealer)
 
+    async def judged(self) -> list[tuple[int, int]]:
+        """Rounds whose outcomes are on record, by process."""
+        keys = self.master.derive(self.run_id, [Role.OBSERVER])
+        opener, now_ms = Opener(keys, guard=None, accept={Domain.RECEIPT}), await connect.server_ms(self.redis)
+        entries = await tail.last(self.redis, names.key(self.run_id, "receipts"), 100)
+        found = [opener.open(sealed, entry_id, now_ms).message for entry_id, sealed in entries]
+        return [(each.incarnation, each.judged.round) for each in found if isinstance(each, pb.RunRecord)]
+
     async def read(self) -> list[str]:
         """Ids, in the order of the stream."""
         keys = self.master.derive(self.run_id, [Role.OBSERVER])
@@ -184,11 +192,25 @@ async def test_said_again_to_another_runtime_it_is_stored_once(stored: Stored) -
     assert await stored.read() == ["worker-0/1", "s0/1-9", "worker-0/3", "worker-0/4"]
 
 
+async def test_a_rounds_outcomes_are_on_record_once_though_each_runtime_is_told_of_the_newest(stored: Stored) -> None:
+    told = [
+        pb.RunRecord(version=1, worker="worker-0", incarnation=process, world_size=1, judged=pb.RoundJudged(round=each))
+        for process, each in ((7, 1), (7, 3), (8, 2))
+    ]
+
+    for num in (1, 2, 3):
+        for each in told[:num] if num < 3 else told[2:]:
+            await stored.runtime().store_judged(each)
+
+    assert await stored.judged() == [(7, 1), (7, 3), (8, 2)]
+
+
 async def test_a_resumed_trainer_that_comes_to_the_same_end_adds_no_second_report(stored: Stored) -> None:
     await stored.runtime().store(statement(1, report="s0/1-9"))
 
-    for number, report in enumerate(["s0/1-9", "s0/20-30"], 1):
-        await stored.runtime().store(statement(number, incarnation=8, report=report))
+    async with asyncio.timeout(10):  # told twice, it would be refused and asked again for ever
+        for number, report in enumerate(["s0/1-9", "s0/20-30"], 1):
+            await stored.runtime().store(statement(number, incarnation=8, report=report))
 
     assert await stored.read() == ["s0/1-9", "s0/20-30"]
 

@@ -58,18 +58,19 @@ def test_without_a_seed_no_step_looks_for_the_hosts_tensors() -> None:
     run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
     train(run, host, 2)
     every, watched = run.executor.settings.walk_every, run.executor._watched
-    before = watched.tensors
 
+    host.register_buffer("first", torch.ones(1))
     train(run, host, 2 * every)
-    dormant = watched.tensors
+    dormant = [*watched.names]
     order(run, on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING))
     train(run, host, 1)
-    germinated = watched.tensors
+    germinated = [*watched.names]
+    host.register_buffer("second", torch.ones(1))
     train(run, host, every)
 
-    assert dormant is before
-    assert germinated is not before
-    assert watched.tensors is not germinated
+    assert "first" not in dormant
+    assert "first" in germinated
+    assert "second" in watched.names and "second" not in germinated
 
 
 def test_a_weight_that_was_exchanged_while_nobody_looked_is_watched() -> None:

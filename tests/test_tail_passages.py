@@ -6,15 +6,20 @@ import asyncio
 import json
 import struct
 import time
+from contextlib import aclosing
+from functools import partial
+from itertools import chain, repeat
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from esper.bus import names
+from esper.bus import names, tail
 from esper.cli.main import app
 from esper.cli.moments import after, up_to
-from esper.cli.passages import Passage
+from esper.cli.passages import ON_ITS_WAY_S, Passage, Reading
 from esper.cli.tail import folded
+from esper.client import Controller
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
@@ -211,6 +216,43 @@ async def test_followed_up_to_a_moment_it_ends_when_that_has_passed(run: Scripte
     status, out, _ = await tailed(run, "--since", "0", "--until", f"{end_ms}-0", "--follow")
 
     assert (status, out.count("\n")) == (0, 1)
+
+
+async def test_what_lies_there_is_shown_though_reading_it_takes_beyond_the_end(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_s = time.time()
+    ids = await say(run, aggregate(1, loss=[1.0]), aggregate(2, loss=[1.0]))
+    moments = chain([began_s], repeat(began_s + 600.0))
+    for module in ("tail", "passages"):
+        monkeypatch.setattr(f"esper.cli.{module}.time", SimpleNamespace(time=partial(next, moments)))
+
+    _, out, _ = await tailed(run, "--since", "0", "--until", f"{int(began_s * 1000) + 300_000}-0", "--follow")
+
+    assert [line.split()[0] for line in out.splitlines()] == ids
+
+
+async def test_what_has_come_is_shown_though_printing_it_takes_beyond_the_end(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_s = time.time()
+    monkeypatch.setattr("esper.cli.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
+    expected = await say(run, aggregate(1, loss=[1.0]))
+    passage, shown = Passage("0", f"{int(began_s * 1000) + 300_000}-0", None, True), list[str]()
+    async with Controller.connect(run.name, name="tail") as follower:
+        reading = Reading(run.redis, follower.observer, await follower.streams("global"), lambda opened: opened)
+
+        async with aclosing(reading.messages(passage)) as messages:
+            async for opened in messages:
+                shown.append(opened.entry_id)
+                if len(shown) == 1:  # what comes while the first is shown is more than one read brings
+                    expected += await say(run, *(aggregate(number, loss=[1.0]) for number in range(2, tail.COUNT + 9)))
+                if len(shown) == 2:
+                    until = time.monotonic() + 1.5 * ON_ITS_WAY_S
+                    while time.monotonic() < until:  # nobody reads what is printed, as behind a pager
+                        pass
+
+    assert shown == expected
 
 
 @pytest.mark.parametrize(

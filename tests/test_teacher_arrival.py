@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,7 @@ from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
 from esper.session.lessons import Lessons
 from esper.tolaria.optimizers import PENDING, OptimizerOutcome
-from esper.tolaria.teachers import ELSEWHERE, Teachers, TeacherSource
-from tests.rank_kit import Ranks
+from esper.tolaria.teachers import Teachers, TeacherSource
 from tests.seed_kit import equal, new_host
 from tests.session_kit import order, train, train_bare
 from tests.teacher_kit import Professor, Told, answers, professor, questions, saved
@@ -152,6 +150,20 @@ def test_on_a_replay_a_teacher_is_waited_for_and_taken_at_the_step_of_then(tmp_p
     assert [(each.status, each.step) for each in then.receipts] == [(APPLIED, 24)]
 
 
+def test_on_a_replay_what_was_refused_is_refused_though_its_file_has_been_brought_since(tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+    of, refused = teachers(tmp_path), pb.CommandReceipt(status=FAILED, detail="no file then", step=24)
+    lessons = Lessons(of, lambda receipt: None, {"optimizer/7-0": refused})
+    of.begin(digest, 5)
+    receipts = [pb.CommandReceipt(command_id="t", status=PENDING, entry_id="7-0")]
+
+    lessons.after(pb.RoundApplied(round=1, receipts=receipts), receipts, 5)
+    then = lessons.after(pb.RoundApplied(round=3), [], 24)
+
+    assert [(each.status, each.detail) for each in then.receipts] == [(FAILED, "no file then")]
+    assert of.current is None
+
+
 def test_the_present_teacher_answers_until_the_next_one_is_taken(tmp_path: Path) -> None:
     (_, first), (_, second) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
     told = Told()
@@ -266,83 +278,3 @@ def test_a_checkpoint_goes_on_with_the_teacher_that_was_on_its_way(tmp_path: Pat
 
     assert state == {"digest": first, "pending": [second], "chance": ""}
     assert resumed.current is not None and resumed.current.digest == second
-
-
-def ranks_of(directories: list[Path], told: list[Told], **fields: object) -> tuple[Ranks, list[Teachers]]:
-    ranks = Ranks(len(directories))
-    held = []
-    for rank, directory in enumerate(directories):
-        source = TeacherSource(**{"directory": directory, "factory": Professor, **fields})  # type: ignore[arg-type]
-        held.append(Teachers(source, tell=told[rank], agree=ranks.agree(rank)))
-    return ranks, held
-
-
-def test_two_ranks_take_a_teacher_before_the_same_step_though_one_has_it_earlier(tmp_path: Path) -> None:
-    Slow.may_answer.clear()
-    _, digest = saved(professor(), tmp_path)
-    told = [Told(), Told()]
-    ranks, (quick, slow) = ranks_of([tmp_path, tmp_path], told)
-    slow.source = TeacherSource(tmp_path, Slow, sample=questions(4))
-    for each in (quick, slow):
-        each.begin(digest, 8)
-    quick.wait()
-
-    early = ranks.all([partial(each.settle, 9) for each in (quick, slow)])
-    waiting = quick.has_news, quick.current, slow.current
-    Slow.may_answer.set()
-    slow.wait()
-    late = ranks.all([partial(each.settle, 17) for each in (quick, slow)])
-
-    assert early == [None, None] and waiting == (False, None, None)
-    assert [None if each is None else each.status for each in late] == [APPLIED, APPLIED]
-    assert [each.events[-1][2]["step"] for each in told] == ["17", "17"]
-    assert all(each.current is not None and each.current.digest == digest for each in (quick, slow))
-
-
-def test_where_one_rank_has_no_such_file_none_takes_it_and_each_says_why(tmp_path: Path) -> None:
-    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-    here.mkdir()
-    elsewhere.mkdir()
-    _, digest = saved(professor(), here)
-    told = [Told(), Told()]
-    ranks, held = ranks_of([here, elsewhere], told)
-    for each in held:
-        each.begin(digest, 8)
-        each.wait()
-
-    found = ranks.all([partial(each.settle, 9) for each in held])
-
-    assert [None if each is None else each.status for each in found] == [FAILED, FAILED]
-    assert found[0] is not None and found[0].detail == ELSEWHERE
-    assert found[1] is not None and "there: none" in found[1].detail
-    assert [each.current for each in held] == [None, None] and [each.names for each in told] == [
-        ["teacher.refused"]
-    ] * 2
-
-
-class Starved(Professor):
-    """Tried with four questions it fits; more are too many for the memory in any mode."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if len(x) <= 4 else torch.empty(2**60, dtype=torch.uint8)
-
-
-def test_what_one_rank_drops_all_go_on_without_from_the_same_step(tmp_path: Path) -> None:
-    _, digest = saved(professor(), tmp_path)
-    told = [Told(), Told()]
-    ranks, held = ranks_of([tmp_path, tmp_path], told)
-    held[1].source = TeacherSource(tmp_path, Starved)
-    for each in held:
-        each.register(digest, 1)
-    logits = [each.predict(questions()) for each in held]
-    between = held[0].current
-    news = [each.has_news for each in held]
-
-    ranks.all([partial(each.settle, 9) for each in held])
-
-    assert logits[0] is not None and logits[1] is None and between is not None and news[1]
-    assert [each.current for each in held] == [None, None]
-    assert told[0].events[-1][1:] == (
-        "teacher.dropped",
-        {"digest": digest, "reason": "another rank has dropped it"},
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from esper.kernels.teacher.divergence import DivergenceMonitor, relative_error
+from esper.kernels.teacher.divergence import divergence, relative_error
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.tolaria.teachers import Teachers, TeacherSource
 from tests.teacher_kit import Professor, Told, answers, professor, questions, saved, teacher_of
@@ -31,7 +31,7 @@ def test_lower_precision_is_compared_with_float32_and_told_of_past_its_bound(tmp
         teacher_of(model, tmp_path, told, amp_dtype=torch.bfloat16, max_relative_error=bound) for bound in (0.05, 1e-6)
     )
 
-    errors = [DivergenceMonitor(teacher, told).measure(inputs) for teacher in (exact, fine, coarse)]
+    errors = [divergence(teacher, told, inputs) for teacher in (exact, fine, coarse)]
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         low = answers(model, inputs)
@@ -44,7 +44,7 @@ def test_a_teacher_that_is_in_half_precision_itself_is_compared_on_such_inputs(t
     inputs = questions().bfloat16()
     teacher = teacher_of(professor(), tmp_path, dtype=torch.bfloat16)
 
-    error = DivergenceMonitor(teacher).measure(inputs)
+    error = divergence(teacher, Told(), inputs)
 
     low = answers(professor().bfloat16(), inputs)
     assert error == relative_error(low, answers(professor(), inputs.float())) > 0

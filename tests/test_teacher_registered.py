@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from esper.errors import RefusedError
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.tolaria.teachers import ELSEWHERE, Teachers, TeacherSource
+from tests.altered import altered
 from tests.teacher_kit import Professor, Told, answers, professor, questions, saved
 
 REFUSED = pb.ReasonCode.REASON_TEACHER_REFUSED
@@ -98,7 +99,7 @@ def test_a_teacher_that_was_prepared_is_loaded_though_its_file_is_gone_by_then(t
 
 def test_a_wrong_digest_is_refused_and_the_present_teacher_stays(tmp_path: Path) -> None:
     (_, good), (path, bad) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
-    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    path.write_bytes(altered(path.read_bytes()))
     of = teachers(tmp_path)
     of.register(good, 1)
 
@@ -292,3 +293,33 @@ def test_a_checkpoint_goes_on_with_the_teacher_of_its_time(tmp_path: Path) -> No
     assert logits is not None and torch.equal(logits, answers(professor(0), questions()))
     assert gone is None and told.names.count("teacher.dropped") == 1
     assert of.current is None
+
+
+def test_one_that_was_in_use_when_it_was_asked_for_is_loaded_where_that_was_gone_back_behind(tmp_path: Path) -> None:
+    (_, first), (_, second) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
+    of = teachers(tmp_path)
+    of.register(first, 1)
+    state = of.state_dict()
+    of.register(second, 2)
+    of.begin(second, 3)
+
+    of.load_state_dict(state)
+    of.wait()
+    outcome = of.settle(9)
+    logits = of.predict(questions())
+
+    assert outcome is not None and outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED
+    assert logits is not None and torch.equal(logits, answers(professor(1), questions()))
+
+
+def test_one_in_use_stays_where_another_rank_cannot_have_it_when_it_is_asked_for_again(tmp_path: Path) -> None:
+    _, digest = saved(professor(), tmp_path)
+    of = Teachers(TeacherSource(tmp_path, Professor), agree=lambda flags: torch.tensor([0.5, 0.5, 0.0, 0.0]))
+    of.register(digest, 1)
+    of.begin(digest, 2)
+
+    outcome = of.settle(9)
+    logits = of.predict(questions())
+
+    assert outcome is not None and outcome.detail == ELSEWHERE
+    assert logits is not None and torch.equal(logits, answers(professor(), questions()))

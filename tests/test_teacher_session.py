@@ -18,6 +18,7 @@ from esper.session.teaching import open_teachers
 from esper.tolaria.rows import Rows
 from esper.tolaria.teacher_faults import Unbreakable
 from esper.tolaria.teachers import TeacherSource
+from tests.altered import altered
 from tests.seed_kit import Host, batch, equal, loss_of, new_host
 from tests.session_kit import order, train, train_bare
 from tests.teacher_kit import Professor, answers, professor, questions, saved
@@ -100,7 +101,7 @@ def test_what_was_measured_travels_with_the_next_row_and_the_registration_with_i
 
 def test_a_refused_teacher_fails_its_command_and_leaves_the_training_bit_identical(tmp_path: Path) -> None:
     path, digest = saved(professor(), tmp_path)
-    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    path.write_bytes(altered(path.read_bytes()))
     host = new_host()
     twin = copy.deepcopy(host)
     with attached(tmp_path, host) as run:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from esper.bus.connect import Redis
-from esper.bus.turns import LASTS_MS, Turns
+from esper.bus.turns import Turns
+
+LASTS_MS = 120_000
+
+
+@pytest.fixture(autouse=True)
+def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that stands still for seconds, in a turn or after one was met, has lost nothing by that."""
+    monkeypatch.setattr("esper.bus.turns.LASTS_MS", LASTS_MS)
+    monkeypatch.setattr("esper.bus.turns.SHARED_FOR_S", 120.0)
 
 
 async def test_alone_nothing_is_asked(redis: Redis, run_id: str) -> None:
@@ -48,8 +59,9 @@ async def test_a_turn_of_one_that_died_ends_by_itself(redis: Redis, run_id: str)
     await redis.set(turns.key, "another", px=60)
 
     async with asyncio.timeout(120.0), turns.mine():
-        left_ms = await redis.pttl(turns.key)
+        held, left_ms = await redis.get(turns.key), await redis.pttl(turns.key)
 
+    assert held != b"another"
     assert 0 < left_ms <= LASTS_MS
 
 

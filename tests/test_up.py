@@ -145,10 +145,26 @@ def test_a_run_that_nobody_keeps_going_is_refused(short_directory: Path, monkeyp
     monkeypatch.delenv("ESPER_RUN", raising=False)
     with runs.register("lone", started_ns=1):
         named, unnamed = invoked("ps", "lone"), invoked("down")
+        monkeypatch.setenv("ESPER_RUN", "another")
+        elsewhere = invoked("ps")
 
-    assert (named.exit_code, unnamed.exit_code) == (2, 2)
+    assert (named.exit_code, unnamed.exit_code, elsewhere.exit_code) == (2, 2, 2)
     assert "nobody answers at" in named.stderr
     assert "expected one of those that are kept going here (none" in unnamed.stderr
+    assert "another" in elsewhere.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_where_no_run_is_kept_going_none_is_listed(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    monkeypatch.delenv("ESPER_RUN", raising=False)
+
+    listed = invoked("ps", *options)
+
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert listed.stderr == "no run is kept going here: `esper up -f run.toml` starts one\n"
 
 
 def test_a_second_run_of_a_name_knows_whom_the_name_meant(

@@ -19,6 +19,7 @@ from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.runtime.audit import Audit, audit
 from esper.runtime.logbook import read_file
+from tests.altered import altered
 from tests.log_kit import ADOPT, GERMINATE, NOW_MS, WORKERS, Writer, commit, toy
 
 
@@ -196,6 +197,22 @@ def refused_command(run: Writer, reason: pb.ReasonCode, sealed: bytes, entry_id:
     return entry
 
 
+def test_a_refused_repeat_does_not_stand_in_for_the_entry_that_it_repeats() -> None:
+    """Nothing else names it: it was refused as well, behind its deadline."""
+    run = toy()
+    sealed = run.sealer(Role.CONTROLLER, "controller").seal(GERMINATE)
+    late = refused_command(run, pb.ReasonCode.REASON_PAST_DEADLINE, sealed)
+    run.pass_ms(100)
+    again = [refused_command(run, pb.ReasonCode.REASON_REPLAYED, sealed) for _ in range(2)]
+    before = audit(run.book, run.keyring)
+
+    run.book.streams["commands"].remove(late)
+    after = audit(run.book, run.keyring)
+
+    assert before.findings == []
+    assert [(each.entry_id, each.kind) for each in after.findings] == [(each.entry_id, "gap") for each in again]
+
+
 def test_a_command_that_was_refused_for_what_it_says_is_no_gap_in_what_its_producer_sealed() -> None:
     run = toy()
     sealer = run.sealer(Role.CONTROLLER, "controller")
@@ -227,6 +244,26 @@ def test_a_command_out_of_range_that_is_there_twice_was_refused_the_second_time_
     result = audit(run.book, run.keyring)
 
     assert (result.findings, [each.kind for each in result.notes]) == ([], ["out_of_range", "out_of_range"])
+
+
+def test_a_command_out_of_range_of_a_retired_key_is_a_note_also_for_who_has_no_key() -> None:
+    run = toy()
+    sealed = run.sealer(Role.CONTROLLER, "controller").seal(pb.AdaptationCommand(version=1))
+    refused_command(run, pb.ReasonCode.REASON_UNKNOWN_KEY, sealed)
+
+    result = audit(run.book, None)
+
+    assert (result.findings, {each.kind for each in result.notes}) == ([], {"out_of_range"})
+
+
+def test_a_refused_command_whose_bytes_were_changed_since_is_found_unless_its_seal_was_what_was_refused() -> None:
+    found = {}
+    for reason in (pb.ReasonCode.REASON_STALE, pb.ReasonCode.REASON_UNKNOWN_KEY):
+        run = toy()
+        refused_command(run, reason, altered(run.sealer(Role.CONTROLLER, "controller").seal(GERMINATE)))
+        found[reason] = kinds(audit(run.book, run.keyring))
+
+    assert found == {pb.ReasonCode.REASON_STALE: {"bad_seal"}, pb.ReasonCode.REASON_UNKNOWN_KEY: set()}
 
 
 def dated_back(run: Writer) -> bytes:

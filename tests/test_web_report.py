@@ -18,6 +18,7 @@ from esper.leyline.kinds import Role
 from esper.runtime import said
 from esper.view.curves import Curves
 from esper.web.report import plots
+from tests.altered import altered
 from tests.log_kit import GERMINATE, REPORT, WORKERS, Writer, began, toy
 from tests.rounds import seed_command
 from tests.scripted import ScriptedRun
@@ -134,7 +135,7 @@ def test_parameters_are_equal_where_every_rank_said_so(tmp_path: Path) -> None:
 def test_a_log_that_was_changed_is_said_with_status_one(tmp_path: Path, which: str) -> None:
     writer = toy()
     entry = writer.book.streams[which][0]
-    writer.book.streams[which][0] = entry._replace(sealed=entry.sealed[:-1] + bytes([entry.sealed[-1] ^ 1]))
+    writer.book.streams[which][0] = entry._replace(sealed=altered(entry.sealed))
     log = writer.save(tmp_path / "run.jsonl")
 
     status, page = reported(log, tmp_path / "report.html")

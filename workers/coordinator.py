@@ -16,7 +16,6 @@ with collecting.loading(*collecting.OPTIONAL):
     from esper.runtime.figures import MissingMetrics
     from esper.runtime.leading import CoordinatorSettings as CoordinatorSettings, seated
     from esper.runtime.lease import Standby
-    from esper.runtime.round_figures import CountedRule
     from esper.runtime.trimming import trimmer
     from esper.runtime.upkeep import Duties, Post, kept_up
     from esper.tamiyo.coordinator import Coordinator
@@ -42,12 +41,11 @@ async def main(stopping: asyncio.Event) -> None:
     async with reader(found.redis_url) as redis_reader, writer(found.redis_url) as redis_writer:
         await wait_ready(redis_writer)
         coordinating = desk(found.keyring, chosen, redis_reader, redis_writer)
-        coordinating.rule = counted = CountedRule(coordinating.rule)
         standby = Standby(redis_writer, coordinating.windows.hash_key, chosen.lease_s)
         inboxes, refusals = list(coordinating.inboxes.values()), coordinating.refusals
         retained = [names.key(found.run_id, name) for name in ("dead", "state")]
         logs = trimmer(chosen.archive, redis_writer, found.run_id, coordinating.decision)
-        shows = [counted, MissingMetrics(coordinating.missing)]
+        shows = [coordinating.figures, MissingMetrics(coordinating.missing)]
         duties = Duties(retained=retained, surveys=True, logs=logs, shows=shows)
         async with found.kept_current(), (post := Post("coordinator", chosen, found)).answering(redis_writer.outage):
             if not await standby.until_free(stopping):

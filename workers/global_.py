@@ -18,7 +18,6 @@ with collecting.loading(*collecting.OPTIONAL):
     from esper.narset.global_ import Global
     from esper.runtime import access, logging, process, settings
     from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
-    from esper.runtime.tier_figures import CountedTier
     from esper.runtime.timekeeping import kept_right
     from esper.runtime.upkeep import Duties, Post, kept_up
 
@@ -37,20 +36,19 @@ async def main(stopping: asyncio.Event) -> None:
     found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.GLOBAL)
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await connect.wait_ready(writer)
-        clock = connect.ServerClock()
         sources = [names.region_key(found.run_id, region, "regional") for region in regions]
         consumer = f"{chosen.name}-{token_hex(4)}"
         pace = Pace(reclaim_after_ms=RECLAIM_AFTER_MS)
         inboxes = [Inbox(reader, writer, source, "global", consumer, pace) for source in sources]
         tier = Global(regions)
+        place = Place(names.key(found.run_id, "global"), names.key(found.run_id, "totals"))
+        clock = connect.ServerClock(place.stream)
         opener = Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})  # regions number what they say
         sealer = Sealer(found.keyring, Role.GLOBAL, chosen.name, clock_ns=clock.now_ns)
         seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
-        place = Place(names.key(found.run_id, "global"), names.key(found.run_id, "totals"))
-        counted = CountedTier(tier)
-        aggregator = Aggregator(counted, seam, inboxes, Outbox(writer), place)
+        aggregator = Aggregator(tier, seam, inboxes, Outbox(writer), place)
         repeats = {sources[0]: lambda: tier.num_repeats}
-        duties = Duties(retained=[place.stream], repeats=repeats, shows=[counted])
+        duties = Duties(retained=[place.stream], repeats=repeats, shows=[aggregator.figures])
         upkeep = kept_up(Post("global", chosen, found), inboxes, aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)

@@ -21,7 +21,6 @@ with collecting.loading(*collecting.OPTIONAL):
     from esper.runtime import access, logging, process, settings
     from esper.runtime.aggregate import RECLAIM_AFTER_MS, Aggregator, Place, Seam, opening
     from esper.runtime.record import Counted
-    from esper.runtime.tier_figures import CountedTier
     from esper.runtime.timekeeping import kept_right
     from esper.runtime.upkeep import Duties, Post, kept_up
 
@@ -33,10 +32,10 @@ async def main(stopping: asyncio.Event) -> None:
     found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.REGIONAL)
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await connect.wait_ready(writer)
-        clock = connect.ServerClock()
         telemetry, regional, windows = (
             names.region_key(found.run_id, chosen.region, name) for name in ("telemetry", "regional", "windows")
         )
+        clock = connect.ServerClock(telemetry)
         counted_in = Counted(names.key(found.run_id, "totals"), met_of(chosen.region))
         consumer = f"{chosen.name}-{token_hex(4)}"
         inbox = Inbox(reader, writer, telemetry, "regional", consumer, Pace(reclaim_after_ms=RECLAIM_AFTER_MS))
@@ -47,9 +46,8 @@ async def main(stopping: asyncio.Event) -> None:
         seam = Seam(
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
         )
-        counted = CountedTier(tier)
-        aggregator = Aggregator(counted, seam, [inbox], Outbox(writer), Place(regional, windows, counted_in))
-        duties = Duties(repeats={telemetry: lambda: tier.num_repeats}, shows=[counted])
+        aggregator = Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows, counted_in))
+        duties = Duties(repeats={telemetry: lambda: tier.num_repeats}, shows=[aggregator.figures])
         upkeep = kept_up(Post("regional", chosen, found), [inbox], aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)

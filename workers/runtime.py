@@ -30,16 +30,17 @@ async def main(stopping: asyncio.Event) -> None:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
         told, durability = chosen.link_decided, chosen.durability
-        beside = await assembly.assemble(
+        async with assembly.assembled(
             found, origin, lanes, newcomer=new, decided=told, waits=True, durability=durability
-        )
-        beside.is_replica, beside.pulse = chosen.link_world_size == 1, (beats := pulse.Pulse(chosen.step_timeout_s))
-        right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
-        duties = Duties(shows=[TrainerMetrics(beats)])
-        upkeep = kept_up(Post("runtime", chosen, found), list(beside.logs.values()), beside.following.refusals, duties)
-        async with rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid), right, found.kept_current(), upkeep:
-            new = None
-            await while_launched(beside.serve(stopping), chosen.link_trainer_pid, chosen.link_launcher_pid)
+        ) as beside:
+            beside.is_replica, beside.pulse = chosen.link_world_size == 1, (beats := pulse.Pulse(chosen.step_timeout_s))
+            right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
+            post, inboxes = Post("runtime", chosen, found), list(beside.logs.values())
+            upkeep = kept_up(post, inboxes, beside.following.refusals, Duties(shows=[TrainerMetrics(beats)]))
+            alarm = rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid)
+            async with alarm, right, found.kept_current(), upkeep:
+                new = None
+                await while_launched(beside.serve(stopping), chosen.link_trainer_pid, chosen.link_launcher_pid)
     except EsperError as error:
         if new or not isinstance(error, BusError):  # later a Redis that is away ends no training
             lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))

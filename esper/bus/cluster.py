@@ -11,6 +11,7 @@ from redis import exceptions
 from redis.asyncio.cluster import RedisCluster
 
 from esper.bus.faults import ElsewhereError, LostError, UnavailableError, turned_away, without_password
+from esper.bus.packing import in_words
 from esper.bus.protocol import Argument
 from esper.bus.server import Redis
 from esper.bus.urls import Node
@@ -57,24 +58,30 @@ class ClusterRedis(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run one command; the reply as the library parses it."""
-        words = (*str(args[0]).split(), *args[1:])
+        words = (*str(args[0]).split(), *in_words(args[1:]))
         reply = await self.ask(words)
         callback = self.response_callbacks.get(args[0])
         options.pop("keys", None)
         return callback(reply, **options) if callback else reply
 
-    async def ask_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    async def ask_all(self, commands: Sequence[Sequence[Argument]], within_s: float | None = None) -> list[Any]:
         """Run these in one round trip; all must be of one key, or of none, so that a node refuses all or none of them.
 
         LostError: nobody is found who holds it. Any other UnavailableError has us look anew at who holds what.
         """
-        if not commands:
-            return []
-        slot = self._slot_of(commands)
+        return await self._routed(commands, self._slot_of(commands), within_s) if commands else []
+
+    async def time_at(self, key: str) -> Any:
+        """By the clock of the node that holds this key."""
+        return (await self._routed([("TIME",)], self._topology.keyslot(key)))[0]
+
+    async def _routed(
+        self, commands: Sequence[Sequence[Argument]], slot: int | None, within_s: float | None = None
+    ) -> list[Any]:
         node, asking = await self._node(slot), False
         for _ in range(MOST_REDIRECTIONS):
             try:
-                return await self._sent(node, commands, asking)
+                return await self._sent(node, commands, asking, within_s)
             except ElsewhereError as error:
                 node, asking = (error.host or node[0], error.port), error.once
                 if not asking and slot is not None:
@@ -96,20 +103,22 @@ class ClusterRedis(Redis):
             async for key in server.scan_iter(*args, **options):
                 yield key
 
-    async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Close the connections to every node."""
-        for client in self._clients.values():
-            await client.aclose()
-        await self._topology.aclose()
-        self._clients.clear()
-        self._stale = True
-        await super().aclose(close_connection_pool)
+    async def _hung_up(self, close_connection_pool: bool | None) -> None:
+        """Close the connections to every node, all at once: one may be silent."""
+        clients, self._clients, self._stale = self._clients, {}, True
+        own, asked = super()._hung_up(close_connection_pool), self._topology
+        # Those that were asked first are closed by it too, but after the others.
+        topology = [asked.nodes_manager.aclose("startup_nodes"), asked.aclose()]
+        parts = [own, *topology, *(client.aclose() for client in clients.values())]
+        await asyncio.gather(*parts, return_exceptions=True)
 
-    async def _sent(self, node: Node, commands: Sequence[Sequence[Argument]], asking: bool) -> list[Any]:
+    async def _sent(
+        self, node: Node, commands: Sequence[Sequence[Argument]], asking: bool, within_s: float | None
+    ) -> list[Any]:
         client = self._client(node)
         if not asking:
-            return await client.ask_all(commands)
-        return (await client.ask_all([words for each in commands for words in (("ASKING",), each)]))[1::2]
+            return await client.ask_all(commands, within_s)
+        return (await client.ask_all([words for each in commands for words in (("ASKING",), each)], within_s))[1::2]
 
     def _slot_of(self, commands: Sequence[Sequence[Argument]]) -> int | None:
         keys = {key for key in map(key_of, commands) if key is not None}
@@ -120,7 +129,7 @@ class ClusterRedis(Redis):
         return self._topology.keyslot(keys.pop()) if keys else None
 
     async def _node(self, slot: int | None) -> Node:
-        """Who holds a slot, as far as is known; without one always the same primary, whose clock is then the one."""
+        """Who holds a slot, as far as is known; without one always the same primary."""
         await self._look()
         if slot is None:
             return self._primaries()[0]
@@ -158,20 +167,16 @@ class ClusterRedis(Redis):
         return client
 
 
-def key_of(words: Sequence[Argument]) -> str | bytes | None:
+def key_of(words: Sequence[Argument]) -> Argument | None:
     """The first key of a command, which says where it goes; None: it has none."""
     name = str(words[0]).upper()
     if name in KEYLESS:
         return None
     if name in SCRIPTS:
-        return _text(words[3]) if int(words[2]) else None
+        return words[3] if int(words[2]) else None
     if name in READS:
-        return _text(words[words.index("STREAMS", READS[name]) + 1])
-    return _text(words[2 if name in SECOND else 1])
-
-
-def _text(word: Argument) -> str | bytes:
-    return str(word) if isinstance(word, int) else word
+        return words[words.index("STREAMS", READS[name]) + 1]
+    return words[2 if name in SECOND else 1]
 
 
 def _unknown(error: Exception, url: str) -> BusError:

@@ -202,16 +202,18 @@ def check_facts(redis: Redis, facts: Mapping[str, Any]) -> None:
         raise BusError(f"Redis at {at} is a read-only replica; expected the primary's URL")
 
 
-async def server_ms(redis: Redis) -> int:
-    """The server's clock, in milliseconds since the epoch."""
-    seconds, microseconds = await redis.time()
+async def server_ms(redis: Redis, key: str = "") -> int:
+    """The server's clock, in milliseconds since the epoch; of several that of who holds the key, or any one's."""
+    seconds, microseconds = await (redis.time_at(key) if key else redis.time())
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 class ServerClock:
     """The server's clock as of the last look, carried on by our monotonic one."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: str = "") -> None:
+        """`key`: of several servers the one that holds it is looked at, whose clock numbers its entries."""
+        self._key = key
         self.offset_ms: int | None = None
         self._newest_ms = 0
 
@@ -221,7 +223,7 @@ class ServerClock:
         What is known is put right no further than that shows: where this process stood still meanwhile, by nothing.
         """
         before_ms = time.monotonic_ns() // 1_000_000
-        there_ms = await server_ms(redis)
+        there_ms = await server_ms(redis, self._key)
         least_ms, most_ms = there_ms - time.monotonic_ns() // 1_000_000, there_ms - before_ms
         if self.offset_ms is None:
             self.offset_ms = (least_ms + most_ms) // 2

@@ -186,7 +186,7 @@ class Consumer:
         ids = [delivery.entry_id for delivery in unread if self.pending.is_counted(delivery)]
         total, left = 0, 1
         while left:
-            reply: list[int] = yield from call(RELEASE, [stream], [group, consumer, NUM_RELEASED, *ids])
+            reply: list[int] = yield from call(RELEASE, [stream], [group, consumer, str(NUM_RELEASED), *ids])
             total, left = total + reply[0], reply[1]
         return total
 
@@ -228,8 +228,8 @@ class Consumer:
     def _new(self, block_ms: int) -> Steps[list[Delivery]]:
         """Entries that nobody of the group was handed yet."""
         stream, group, consumer = self.source
-        block: tuple[str | int, ...] = ("BLOCK", block_ms) if block_ms else ()
-        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", self._count, *block, "STREAMS", stream, ">")
+        block = ("BLOCK", str(block_ms)) if block_ms else ()
+        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", str(self._count), *block, "STREAMS", stream, ">")
         reply: Any = yield Ask(words, block_ms)
         rows = entries_of(reply)
         self.full = len(rows) >= self._count

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from esper.bus.connect import Redis
-from esper.bus.deadline import in_time
-from esper.bus.faults import LostError
-from esper.bus.protocol import Ask, Pause, Steps
+from esper.bus.protocol import Pause, Steps
 from esper.errors import BusError
 
 MARGIN_S = 5.0  # a reader waits this much longer than its BLOCK, which the server may overrun
@@ -22,7 +20,12 @@ async def drive(steps: Steps[T], reader: Redis, writer: Redis, stopping: asyncio
         step = next(steps)
         while True:
             try:
-                reply = await _reply(step, reader, writer, stopping)
+                if isinstance(step, Pause):
+                    reply = await _paused(step.seconds, stopping)
+                elif step.block_ms is None:
+                    [reply] = await writer.ask_all((step.words,))
+                else:
+                    [reply] = await reader.ask_all((step.words,), step.block_ms / 1000 + MARGIN_S)
             except BusError as error:
                 step = steps.throw(error)
             else:
@@ -32,17 +35,6 @@ async def drive(steps: Steps[T], reader: Redis, writer: Redis, stopping: asyncio
         return result
     finally:
         steps.close()
-
-
-async def _reply(step: Ask | Pause, reader: Redis, writer: Redis, stopping: asyncio.Event) -> Any:
-    if isinstance(step, Pause):
-        return await _paused(step.seconds, stopping)
-    if step.block_ms is None:
-        return await writer.ask(step.words)
-    try:
-        return await in_time(step.block_ms / 1000 + MARGIN_S, reader.ask(step.words))
-    except TimeoutError as error:
-        raise LostError("no answer to a read") from error
 
 
 async def _paused(seconds: float, stopping: asyncio.Event) -> bool:

@@ -232,6 +232,6 @@ class DurablePublisher:
 
     async def _both(self, stream_key: str, sealed: bytes) -> tuple[str, Any]:
         """On one connection: WAIT speaks of the writes of its own connection only."""
-        confirm = (*self.durability.confirm, self.confirm_ms)
+        confirm = (*map(str, self.durability.confirm), str(self.confirm_ms))
         entry_id, reached = await self.redis.ask_all([("XADD", stream_key, "*", FIELD, sealed), confirm])
         return entry_id.decode(), reached

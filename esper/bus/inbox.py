@@ -47,6 +47,7 @@ class Inbox:
         """Whether its reader deliberately asks for nothing more: enough is in hand."""
         self._stopping = asyncio.Event()
         self._reading: asyncio.Task[list[Delivery]] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._out: list[Delivery] = []
 
     @property
@@ -128,7 +129,7 @@ class Inbox:
             self._out = await self._next(wait=not until_idle)
             if self._out:
                 if self.consumer.may_read_ahead and self._out[-1].attempts == 1:
-                    self._reading = asyncio.create_task(self._drive(self.consumer.ahead()))
+                    self._reading = asyncio.create_task(self._read(self.consumer.ahead()))
                     await sent()
                 yield self._out
                 self._out = []
@@ -155,11 +156,20 @@ class Inbox:
 
     async def _next(self, *, wait: bool) -> list[Delivery]:
         if self._reading is None:
-            self._reading = asyncio.create_task(self._drive(self.consumer.next_batch(wait=wait)))
+            self._reading = asyncio.create_task(self._read(self.consumer.next_batch(wait=wait)))
         if not self._reading.done():
-            await ended(self._reading)
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         reading, self._reading = self._reading, None
         return reading.result()
+
+    async def _read(self, steps: Steps[list[Delivery]]) -> list[Delivery]:
+        """A read under way; at its end whoever waits for it is woken, a turn of the loop sooner than by its task."""
+        try:
+            return await self._drive(steps)
+        finally:
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
 
     def _read_ahead(self) -> list[Delivery]:
         """What was read, and not handed over yet."""
@@ -170,22 +180,6 @@ class Inbox:
 
     async def _drive(self, steps: Steps[T]) -> T:
         return await drive(steps, self.reader, self.writer, self._stopping)
-
-
-async def ended(reading: asyncio.Task[list[Delivery]]) -> None:
-    """Wait for its end, whatever that is; cancelled, leave it be. As asyncio.wait for one, in a third of the time."""
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def wake(_: object) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    reading.add_done_callback(wake)
-    try:
-        await waiter
-    except asyncio.CancelledError:
-        reading.remove_done_callback(wake)  # else all that were cut short stay until a read ends that waits for long
-        raise
 
 
 async def sent() -> None:

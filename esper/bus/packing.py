@@ -24,6 +24,15 @@ def in_c() -> Pack | None:
 _pack = in_c()
 
 
+def in_words(args: Iterable[Any]) -> tuple[Any, ...]:
+    """The same with ints as text.
+
+    Of an int hiredis 3.5.0 asks the repr(), which runs signal handlers, and crashes the process where one raises, as
+    Ctrl-C does: it goes on with the null pointer.
+    """
+    return tuple(str(arg) if type(arg) is int else arg for arg in args)
+
+
 def packed(commands: Iterable[Sequence[Argument]], connection: Any) -> list[bytes]:
     """These commands in a row, each word of them one argument; `connection` packs where hiredis is not there."""
     if _pack is None:

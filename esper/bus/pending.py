@@ -83,7 +83,7 @@ class Pending:
     def begin(self, delivery: Delivery) -> Steps[bool]:
         """Count one that came alone as tried from now on; False: it is not ours any more, or it is gone."""
         stream, group, consumer = self.source
-        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", 1, "STREAMS", stream, before(delivery.entry_id))
+        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", "1", "STREAMS", stream, before(delivery.entry_id))
         rows = entries_of((yield Ask(words)))
         if rows and rows[0][0].decode() == delivery.entry_id:
             return bool((yield from self._taken(rows, {delivery.entry_id: delivery.attempts})))
@@ -104,7 +104,7 @@ class Pending:
     def _take_off(self, ids: Sequence[str], most: int) -> Steps[None]:
         stream, group, _ = self.source
         for start in range(0, len(ids), NUM_ABSOLVED):
-            yield from call(ABSOLVE, [stream], [group, most, *ids[start : start + NUM_ABSOLVED]])
+            yield from call(ABSOLVE, [stream], [group, str(most), *ids[start : start + NUM_ABSOLVED]])
 
     def is_counted(self, delivery: Delivery) -> bool:
         """Whether the server's count of deliveries has this one from when it was handed over."""
@@ -113,7 +113,17 @@ class Pending:
     def reclaim(self, min_idle_ms: int) -> Steps[bool]:
         """Take over entries idle for so long, a bounded number; whether there is more to look at."""
         stream, group, consumer = self.source
-        words = ("XAUTOCLAIM", stream, group, consumer, min_idle_ms, self._claim_cursor, "COUNT", self.count, "JUSTID")
+        words = (
+            "XAUTOCLAIM",
+            stream,
+            group,
+            consumer,
+            str(min_idle_ms),
+            self._claim_cursor,
+            "COUNT",
+            str(self.count),
+            "JUSTID",
+        )
         reply = yield Ask(words)
         self._claim_cursor = reply[0].decode()
         ids = [entry_id.decode() for entry_id in reply[1]]
@@ -151,7 +161,7 @@ class Pending:
         """Own pending ids after one, with how often each was delivered."""
         stream, group, consumer = self.source
         start = "-" if after == BEGIN else f"({after}"
-        rows: Any = yield Ask(("XPENDING", stream, group, start, last, self.count, consumer))
+        rows: Any = yield Ask(("XPENDING", stream, group, start, last, str(self.count), consumer))
         return [(row[0].decode(), row[3]) for row in rows]
 
     def _next_run(self, rows: Sequence[tuple[str, int]]) -> Attempts:
@@ -177,7 +187,7 @@ class Pending:
     def _again(self, count: int) -> Steps[list[Row]]:
         """Read own entries again from the cursor; this counts as a delivery."""
         stream, group, consumer = self.source
-        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", stream, self._cursor)
+        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", str(count), "STREAMS", stream, self._cursor)
         return entries_of((yield Ask(words)))
 
     def _bury(self, vanished: Sequence[str]) -> Steps[None]:

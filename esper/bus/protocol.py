@@ -18,7 +18,7 @@ Time is an injected clock (monotonic seconds), jitter an injected random.Random:
         .rewind(ahead), .abandon(batch)             no steps: they say what became of batches
     settle(settlement, memory, token, patience)     Steps[list[str]]        esper/bus/settling.py
     recall(hash_key, patience)                      Steps[dict[bytes, bytes]]
-    publish(stream, sealed, patience)               Steps[str]              esper/bus/publishing.py
+    publish(stream, sealed, patience)               Steps[str]              esper/bus/publishing.py; once it has failed
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from esper.bus.backoff import Backoff
 from esper.bus.faults import UnavailableError
 from esper.bus.outage import Outage
 
-Argument: TypeAlias = bytes | str | int
+Argument: TypeAlias = bytes | str  # an int may crash hiredis: see packing.in_words
 Clock: TypeAlias = Callable[[], float]
 T = TypeVar("T")
 

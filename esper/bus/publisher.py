@@ -24,16 +24,17 @@ class Publisher:
     async def add(self, stream_key: str, sealed: bytes, *, patience_s: float = 0.0) -> str:
         """Id of the entry. After LostError the same bytes may be added again: the replay window tells them apart.
 
-        With patience they are, for so long.
+        With patience they are, for so long from now on.
         """
-        if patience_s:
-            patience = Patience(self._surroundings, _who(stream_key), patience_s)
-            return await drive(publish(stream_key, sealed, patience), self.redis, self.redis, self._never)
-        try:  # not by add_many: a tenth of an exchange more
+        deadline_s = time.monotonic() + patience_s
+        try:  # not by add_many: a tenth of an exchange more; nor by the protocol, while nothing is to be repeated
             [entry_id] = await self.redis.ask_all((("XADD", stream_key, "*", FIELD, sealed),))
         except UnavailableError as error:
             self.redis.outage.begins(_who(stream_key), error)
-            raise
+            if (left_s := deadline_s - time.monotonic()) <= 0:
+                raise
+            patience = Patience(self._surroundings, _who(stream_key), left_s)
+            return await drive(publish(stream_key, sealed, patience), self.redis, self.redis, self._never)
         self.redis.outage.ends(_who(stream_key))
         added: str = entry_id.decode()
         return added

@@ -39,7 +39,7 @@ SETTLE, RELEASE, ABSOLVE = load("settle.lua"), load("release.lua"), load("absolv
 
 def call(script: Script, keys: Sequence[str], argv: Sequence[Argument]) -> Steps[Any]:
     """The script's reply; its source is sent only to a server that does not know it."""
-    rest = (len(keys), *keys, *argv)
+    rest = (str(len(keys)), *keys, *argv)
     try:
         reply = yield Ask(("EVALSHA", script.sha, *rest))
     except NoScriptError:
@@ -53,15 +53,15 @@ class Keys:
 
     names: list[str]
     types: dict[str, str] = field(default_factory=dict)
-    numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, str] = field(default_factory=dict)
 
-    def number(self, name: str, kind: str) -> int:
+    def number(self, name: str, kind: str) -> str:
         """The key's place in KEYS, from 1."""
         number = self.numbers.get(name)
         if number is None:
             self.types[name] = kind
             self.names.append(name)
-            number = self.numbers[name] = len(self.names)
+            number = self.numbers[name] = str(len(self.names))
         return number
 
 
@@ -76,27 +76,28 @@ def arguments(settlement: Settlement, memory: str, token: str) -> tuple[list[str
         puts(settlement, keys),
         drops(settlement, keys),
     ]
-    types = [(number, kind) for number, kind in enumerate(keys.types.values(), start=2)]
+    types = [(str(number), kind) for number, kind in enumerate(keys.types.values(), start=2)]
     counted_parts = chain.from_iterable(counted(part) for part in parts)
-    return keys.names, [token, REMEMBERED_S, SEEN_S, *counted(types), *counted_parts]
+    return keys.names, [token, str(REMEMBERED_S), str(SEEN_S), *counted(types), *counted_parts]
 
 
 def counted(records: Sequence[Record]) -> list[Argument]:
     """The number of records, then all of them in a row."""
-    return [len(records), *chain.from_iterable(records)]
+    return [str(len(records)), *chain.from_iterable(records)]
 
 
 def expectations(settlement: Settlement, keys: Keys) -> list[Record]:
     """key field present value."""
     return [
-        (keys.number(e.key, "hash"), e.field, int(e.value is not None), e.value or b"") for e in settlement.expectations
+        (keys.number(e.key, "hash"), e.field, "0" if e.value is None else "1", e.value or b"")
+        for e in settlement.expectations
     ]
 
 
 def acks(settlement: Settlement, keys: Keys) -> list[Record]:
     """key group consumer m id*m; fastest where ids are in order, as they were handed over."""
     return [
-        (keys.number(stream, "stream"), group, consumer, len(chunk), *chunk)
+        (keys.number(stream, "stream"), group, consumer, str(len(chunk)), *chunk)
         for (stream, group, consumer), ids in settlement.acks.items()
         for chunk in chunks(ids)
     ]
@@ -110,13 +111,13 @@ def onces(settlement: Settlement, keys: Keys) -> list[Record]:
     ]
 
 
-def mask(offsets: set[int]) -> tuple[int, bytes]:
+def mask(offsets: set[int]) -> tuple[str, bytes]:
     """The first byte that holds one of these bits, and all from there to the last one."""
     first = min(offsets) >> 3
     packed = bytearray((max(offsets) >> 3) - first + 1)
     for offset in offsets:
         packed[(offset >> 3) - first] |= 1 << (offset & 7)
-    return first, bytes(packed)
+    return str(first), bytes(packed)
 
 
 def repeated(settlement: Settlement, hits: Sequence[bytes]) -> set[tuple[str, int]]:
@@ -147,7 +148,7 @@ def puts(settlement: Settlement, keys: Keys) -> list[Record]:
 def drops(settlement: Settlement, keys: Keys) -> list[Record]:
     """key m id*m."""
     return [
-        (keys.number(stream, "stream"), len(chunk), *chunk)
+        (keys.number(stream, "stream"), str(len(chunk)), *chunk)
         for stream, ids in settlement.drops.items()
         for chunk in chunks(ids)
     ]
@@ -155,7 +156,7 @@ def drops(settlement: Settlement, keys: Keys) -> list[Record]:
 
 def pairs(fields: Mapping[str, bytes] | Mapping[bytes, bytes]) -> list[Argument]:
     """Their number, then each field before its value."""
-    flat: list[Argument] = [len(fields)]
+    flat: list[Argument] = [str(len(fields))]
     for name, value in fields.items():
         flat += (name, value)
     return flat

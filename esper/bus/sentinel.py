@@ -72,8 +72,8 @@ class WatchedRedis(Redis):
         made._sentinels = told
         return made
 
-    async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Close the connections to the primary and to every Sentinel."""
-        for sentinel in self._sentinels.sentinels:
-            await sentinel.aclose()
-        await super().aclose(close_connection_pool)
+    async def _hung_up(self, close_connection_pool: bool | None) -> None:
+        """Close the connections to the primary and to every Sentinel, all at once: one may be silent."""
+        own = super()._hung_up(close_connection_pool)
+        parts = [own, *(sentinel.aclose() for sentinel in self._sentinels.sentinels)]
+        await asyncio.gather(*parts, return_exceptions=True)

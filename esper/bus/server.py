@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -14,8 +15,13 @@ from esper.bus.diagnosis import diagnosed
 from esper.bus.faults import FAILURES, ElsewhereError, LostError, UnavailableError, translated
 from esper.bus.line import Line, Streamed, line_of
 from esper.bus.outage import Outage
+from esper.bus.packing import in_words
 from esper.bus.protocol import Argument
 from esper.errors import BusError
+
+GOODBYE_S = 0.5
+"""For a server to take what was sent and, over TLS, to answer the goodbye. The library waits five seconds for each
+connection and then raises: a runtime has four clients, and a trainer that waits to hear what became of it."""
 
 
 def as_it_came(reply: Any, **_: Any) -> Any:
@@ -58,21 +64,36 @@ class Redis(library.Redis):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run one command, once."""
         try:
-            answer = await in_time(self.deadline_s, super().execute_command(*args, **options))  # type: ignore[no-untyped-call]
+            answer = await in_time(self.deadline_s, super().execute_command(*in_words(args), **options))  # type: ignore[no-untyped-call]
         except FAILURES as error:
             raise await self._said(error) from error
         self.known = True
         return answer
 
-    async def ask(self, words: Sequence[Argument]) -> Any:
+    async def ask(self, words: Sequence[Argument], within_s: float | None = None) -> Any:
         """Run one command, once; the reply as it came."""
-        return (await self.ask_all([words]))[0]
+        return (await self.ask_all([words], within_s))[0]
 
-    async def ask_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Run these in one round trip, once; the replies as they came. After an error any of them may have run."""
+    async def time_at(self, key: str) -> Any:
+        """By the clock that numbers the entries of this key, as TIME tells it."""
+        return await self.ask(("TIME",))
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        """Hang up, whatever is under way; a server that is silent is not waited for, and no error of this one's."""
+        with suppress(*FAILURES):
+            await in_time(GOODBYE_S, self._hung_up(close_connection_pool))
+
+    async def _hung_up(self, close_connection_pool: bool | None) -> None:
+        await super().aclose(close_connection_pool)
+
+    async def ask_all(self, commands: Sequence[Sequence[Argument]], within_s: float | None = None) -> list[Any]:
+        """Run these in one round trip, once; the replies as they came. After an error any of them may have run.
+
+        `within_s`: for whoever asks for longer than the client's own deadline, or has none.
+        """
         if not commands:
             return []
-        idle, end = self._idle, ends_in(self.deadline_s)
+        idle, end = self._idle, ends_in(self.deadline_s if within_s is None else within_s)
         try:
             if idle and idle[-1].is_ready():
                 replies = await self._over(idle.pop(), commands, end)

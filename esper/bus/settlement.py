@@ -11,6 +11,7 @@ from esper.bus.delivery import FIELD, Delivery
 from esper.bus.names import beside, dead_of
 from esper.errors import EsperError, RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
+from esper.leyline.lifecycle import reason_name
 
 HEAD_BYTES = 64
 NUM_SEEN = 8192
@@ -162,7 +163,7 @@ def obituary(delivery: Delivery, error: EsperError, dead: bytes | None) -> dict[
     """Fields of a dead letter. Junk is not copied: its hash and first 64 bytes tell enough."""
     reason = error.reason if isinstance(error, RefusedError) else pb.ReasonCode.REASON_POISON
     fields = {
-        b"reason": pb.ReasonCode.Name(pb.ReasonCode.ValueType(reason)).removeprefix("REASON_").lower().encode(),
+        b"reason": reason_name(reason).encode(),
         b"detail": str(error).encode(),
         b"stream": delivery.stream.encode(),
         b"group": delivery.group.encode(),

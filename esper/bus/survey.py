@@ -40,7 +40,7 @@ class StreamView:
 
 async def survey(redis: Redis, run_id: str) -> list[StreamView]:
     """Every stream of the run that exists, in the order of the table of streams."""
-    now_ms = await server_ms(redis)
+    now_ms = await server_ms(redis, key(run_id, "heartbeats"))
     regions = await regions_of(redis, run_id)
     keys = {
         key_: name

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 async def last(redis: Redis, stream: str, n: int) -> list[tuple[str, bytes]]:
     """The newest n entries, oldest first: id and sealed message."""
-    rows = await redis.ask(("XREVRANGE", stream, "+", "-", "COUNT", n))
+    rows = await redis.ask(("XREVRANGE", stream, "+", "-", "COUNT", str(n)))
     return [message(row) for row in reversed(rows)]
 
 
@@ -65,7 +65,7 @@ async def tell_missed(redis: Redis, stream: str, position: str, first: str) -> N
 
     No server says whether anything stood between the two.
     """
-    oldest = await answered(redis, stream, ("XRANGE", stream, "-", "+", "COUNT", 1), MARGIN_S)
+    oldest = await answered(redis, stream, ("XRANGE", stream, "-", "+", "COUNT", "1"), MARGIN_S)
     if position not in ("0", NOTHING) and oldest and message(oldest[0])[0] == first:
         log.warning("entries.missed", stream=stream, after=position, before=first)
 
@@ -84,7 +84,7 @@ async def newest_id(redis: Redis, stream: str) -> str:
 
 async def backwards(redis: Redis, stream: str, end: str = "+") -> AsyncGenerator[tuple[str, bytes], None]:
     """What the stream holds up to an entry id, newest first."""
-    while rows := await redis.ask(("XREVRANGE", stream, end, "-", "COUNT", COUNT)):
+    while rows := await redis.ask(("XREVRANGE", stream, end, "-", "COUNT", str(COUNT))):
         for row in rows:
             yield message(row)
         end = f"({message(rows[-1])[0]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from esper.cli.quiet import log_to
 from esper.errors import EsperError
 from esper.leyline.kinds import Role
 from esper.runtime.crew import Crew
-from esper.runtime.ending import along, end
+from esper.runtime.ending import along, meanwhile
 from esper.runtime.runfile import Process, Restart, RunFile
 from esper.runtime.unit import Plan
 
@@ -46,16 +45,14 @@ class Cast:
 
     async def guard(self, work: Coroutine[object, object, T]) -> T:
         """Do this work; the death of any process ends it with ProcessDiedError."""
-        keeping = asyncio.create_task(self._kept())
-        try:
-            return await along(work, [keeping])
-        except EsperError as error:
-            redis = self.crew.server
-            if redis is not None and (death := redis.death()) is not None:
-                raise death from error  # whoever met it first
-            raise
-        finally:
-            await end([keeping])
+        async with meanwhile(self._kept()) as keeping:
+            try:
+                return await along(work, keeping)
+            except EsperError as error:
+                redis = self.crew.server
+                if redis is not None and (death := redis.death()) is not None:
+                    raise death from error  # whoever met it first
+                raise
 
     def ask_trainers_to_end(self) -> None:
         """They come to the end of their epoch first. NotAskedError: one of them can't be asked."""

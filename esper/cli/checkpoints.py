@@ -62,14 +62,18 @@ class Found:
 @app.command("list")
 def list_checkpoints(folder: Folder, keyring: Keyring = None, json: AsJson = False) -> None:
     """Show each, newest first, by its manifest alone: kind, step, time, rank, size; or why it does not verify."""
-    for found in _found(folder, keyring, whole=False):
+    if not (paths := _paths(folder)):
+        typer.echo(f"no checkpoints in {printable(str(folder))}", err=True)
+    for found in _found(paths, keyring, whole=False):
         _show(found, json)
 
 
 @app.command()
 def verify(folder: Folder, keyring: Keyring = None, json: AsJson = False) -> None:
     """Read every byte of each. Status 1 where one does not verify."""
-    num_refused, every = 0, _found(folder, keyring, whole=True)
+    if not (paths := _paths(folder)):
+        raise SettingError("folder", str(folder), "one with checkpoints in it")
+    num_refused, every = 0, _found(paths, keyring, whole=True)
     try:
         for found in every:
             num_refused += bool(found.why)
@@ -80,10 +84,14 @@ def verify(folder: Folder, keyring: Keyring = None, json: AsJson = False) -> Non
         raise typer.Exit(NONE_VERIFIES)
 
 
-def _found(folder: Path, keyring: Path | None, *, whole: bool) -> Iterator[Found]:
-    paths = [path for path in (folder, *folder.rglob("*")) if NAME.fullmatch(path.name) and path.is_dir()]
-    if not paths:
+def _paths(folder: Path) -> list[Path]:
+    """Of the checkpoints in a folder and below it. SettingError where there is no such folder."""
+    if not folder.is_dir():
         raise SettingError("folder", str(folder), "one with checkpoints in it")
+    return [path for path in (folder, *folder.rglob("*")) if NAME.fullmatch(path.name) and path.is_dir()]
+
+
+def _found(paths: list[Path], keyring: Path | None, *, whole: bool) -> Iterator[Found]:
     for path in sorted(paths, key=lambda path: (path.parent, path.name.rpartition("-")[2]), reverse=True):
         yield _looked_at(path, keyring, whole=whole)
 

@@ -14,7 +14,7 @@ import typer
 
 from esper.bus import connect, dead
 from esper.bus.dead import ENTRY_ID, Choice, Letter
-from esper.bus.names import row_of
+from esper.bus.names import key, row_of
 from esper.cli.letters import content, envelope, line, page, summary
 from esper.cli.moments import after, up_to
 from esper.cli.options import AsJson, LiveRun, Since, Until
@@ -164,7 +164,7 @@ def named(ids: Sequence[str] | None, choice: Choice) -> Sequence[str]:
 async def desk(run: str | None) -> AsyncIterator[Desk]:
     found = await access.find(run)
     async with connect.writer(found.redis_url) as redis:
-        yield Desk(redis, found.keyring, await connect.server_ms(redis))
+        yield Desk(redis, found.keyring, await connect.server_ms(redis, key(found.run_id, "dead")))
 
 
 async def _list(run: str | None, choice: Choice, as_json: bool) -> None:

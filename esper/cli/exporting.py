@@ -32,13 +32,14 @@ FileKind: TypeAlias = Literal["tensorboard", "jsonl"]
 @asynccontextmanager
 async def exporting(found: Access, sink: Sink) -> AsyncIterator[Export]:
     """An exporter of the run's global tier, ready to run; its keys follow their file."""
-    clock, opener = connect.ServerClock(), Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})
+    stream, opener = names.key(found.run_id, "global"), Opener(found.keyring, guard=None, accept={Domain.AGGREGATE})
+    clock = connect.ServerClock(stream)
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await clock.look(writer)
         async with kept_right(clock, writer), found.kept_current():
             yield Export(
                 reader,
-                names.key(found.run_id, "global"),
+                stream,
                 lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()),
                 sink,
             )

@@ -12,17 +12,11 @@ from google.protobuf.message import Message
 
 from esper.cli.printed import printable
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import EMBARGOED, reason_name, short
+from esper.leyline.lifecycle import EMBARGOED, outcome_name, reason_name, short, status_name
 from esper.leyline.seal import Opened
 from esper.view.wording import counted
 
 _MOST_METRICS = 8
-_STATUS = {
-    pb.ReceiptStatus.RECEIPT_ACCEPTED: "accepted",
-    pb.ReceiptStatus.RECEIPT_REJECTED: "rejected",
-    pb.ReceiptStatus.RECEIPT_APPLIED: "applied",
-    pb.ReceiptStatus.RECEIPT_FAILED: "failed",
-}
 
 
 def as_dict(message: Message) -> dict[str, object]:
@@ -43,7 +37,7 @@ def line(opened: Opened) -> str:
 
 def receipt_line(receipt: pb.CommandReceipt) -> str:
     """What one process answered to one command."""
-    words = [_STATUS.get(receipt.status, "unknown"), f"by {receipt.worker}"]
+    words = [status_name(receipt.status), f"by {receipt.worker}"]
     if receipt.status == pb.ReceiptStatus.RECEIPT_ACCEPTED:
         words.append(f"to take effect at step {receipt.step} on {counted(receipt.world_size, 'worker')}")
     elif receipt.step:
@@ -55,12 +49,11 @@ def receipt_line(receipt: pb.CommandReceipt) -> str:
     return printable(" ".join(words) + (f": {receipt.detail}" if receipt.detail else ""))
 
 
-def heartbeat_line(beat: pb.Heartbeat, now_ns: int) -> str:
+def heartbeat_line(beat: pb.Heartbeat, age_s: float) -> str:
     """Where one worker stands."""
     busy = (
         "" if beat.busy == pb.BusyWith.BUSY_NONE else "  " + pb.BusyWith.Name(beat.busy).removeprefix("BUSY_").lower()
     )
-    age_s = max(0.0, (now_ns - beat.time_ns) / 1e9)
     return printable(
         f"{beat.worker}  rank {beat.rank}/{beat.world_size}  {beat.region}  step {beat.step}  epoch {beat.epoch}"
         f"  loss {number(beat.loss)}{busy}  {age_s:.1f} s ago"
@@ -115,7 +108,7 @@ def _state(state: pb.SystemStatePacket) -> str:
 
 def _field_report(report: pb.FieldReport) -> str:
     """Outcome first; of the metrics those that say what it was worth, and what it cost."""
-    outcome = pb.FieldReportOutcome.Name(report.outcome).removeprefix("FIELD_REPORT_").lower()
+    outcome = outcome_name(report.outcome)
     told = {name: report.metrics[name] for name in ("gain_mean", "lifetime_steps", "bytes") if name in report.metrics}
     steps = f"steps {report.observed_from_step}-{report.observed_to_step}"
     return f"{outcome} ({report.blueprint_id})  {short(report.stage)}  {steps}  {_values(told)}"

@@ -22,7 +22,7 @@ from esper.errors import BusError, EsperError, SettingError
 from esper.runtime import control, logfiles, notify
 from esper.runtime.crew import Crew, Notes
 from esper.runtime.died import ProcessDiedError, last_lines
-from esper.runtime.ending import end
+from esper.runtime.ending import meanwhile
 from esper.runtime.procs import rss_bytes
 from esper.runtime.restarts import Restarts
 from esper.runtime.runfile import Restart
@@ -112,14 +112,12 @@ async def kept(run: Fleet, plans: Sequence[Sequence[Plan]] = ()) -> AsyncIterato
     ]
     crew = Crew(tiers, until_settled, notes, run.read.ready_s, own)
     logs = run.read.logs
-    watches = logfiles.kept_short(run.place.logs, int(logs.megabytes * (1 << 20)), logs.kept)
-    beside = [asyncio.create_task(watches)]
     with notify.Notices(path, crew.on_ready):
-        async with control.answering(run.record.directory / control.NAME, lambda asked: answer(crew, asked)):
-            try:
-                yield crew
-            finally:
-                await end(beside)
+        async with (
+            control.answering(run.record.directory / control.NAME, lambda asked: answer(crew, asked)),
+            meanwhile(logfiles.kept_short(run.place.logs, int(logs.megabytes * (1 << 20)), logs.kept)),
+        ):
+            yield crew
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from esper.runtime import control
 KILLED = 1
 LOOK_S = 0.05
 GONE_S = 30.0
+STARTS = "`esper up -f run.toml` starts one"
 
 Run = Annotated[
     str | None,
@@ -27,7 +28,11 @@ Run = Annotated[
 
 def ps(named: Run = None, run: SameRun = None, json: AsJson = False) -> None:
     """List the processes of a run: what each is at, how often it was started again, and its memory."""
-    rows = list(control.ask(path_of(live(either(named, run))), {"do": "ps"}, 10.0))
+    wanted = either(named, run)
+    if not (wanted or os.environ.get("ESPER_RUN") or kept_here()):
+        typer.echo(f"no run is kept going here: {STARTS}", err=True)
+        return
+    rows = list(control.ask(path_of(live(wanted)), {"do": "ps"}, 10.0))
     if json:
         for row in rows:
             typer.echo(notation.dumps(row))
@@ -63,11 +68,15 @@ def live(run: str | None) -> runs.RunRecord:
     """The run that is meant; without a name the only one that is kept going here."""
     if run or (run := os.environ.get("ESPER_RUN", "")):
         return runs.resolve(run)
-    kept = [record for record in runs.list_live() if path_of(record).exists()]
-    if len(kept) != 1:
-        names = ", ".join(record.run_id for record in kept) or "none: `esper up -f run.toml` starts one"
+    if len(kept := kept_here()) != 1:
+        names = ", ".join(record.run_id for record in kept) or f"none: {STARTS}"
         raise SettingError("run", "", f"one of those that are kept going here ({names})")
     return kept[0]
+
+
+def kept_here() -> list[runs.RunRecord]:
+    """Whatever `esper up` keeps going on this machine."""
+    return [record for record in runs.list_live() if path_of(record).exists()]
 
 
 def path_of(record: runs.RunRecord) -> Any:

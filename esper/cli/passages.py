@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from esper.bus import tail
 from esper.bus.connect import Redis
+from esper.bus.deadline import by, ends_in
 from esper.cli.moments import NOW, START, after, up_to
 from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.seal import Opened
+
+ON_ITS_WAY_S = 1.0
 
 
 class Observer(Protocol):
@@ -42,6 +46,10 @@ class Passage:
         """Whether this lies behind the end."""
         return bool(self.until) and entry_order(entry_id) > entry_order(self.until)
 
+    def patience_s(self, now_s: float) -> float | None:
+        """How long what comes is followed from now on: to the end, and a second for what is on its way."""
+        return max(0.0, entry_ms(self.until) / 1000 - now_s) + ON_ITS_WAY_S if self.until else None
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -71,14 +79,18 @@ class Reading:
                     yield opened
 
     async def _coming(self, passage: Passage, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
-        """Of several streams one may lie behind the end before another: they end with whoever asks."""
+        """Of several streams one may lie behind the end before another: they end once its moment has passed, and
+        nothing from before it comes any more. How long it takes to print what has come is nothing to what follows.
+        """
+        ends = ends_in(passage.patience_s(time.time()))
         async with aclosing(self.observer.merged(positions)) as messages:
-            async for opened in messages:
-                is_over = passage.is_over(opened.entry_id)
-                if is_over and len(positions) == 1:
+            while (opened := await _next(messages, ends)) is not None:
+                if not passage.is_over(opened.entry_id):
+                    if (wanted := self.left(opened)) is not None:
+                        yield wanted
+                    ends = ends_in(passage.patience_s(time.time()))
+                elif len(positions) == 1:
                     return
-                if not is_over and (wanted := self.left(opened)) is not None:
-                    yield wanted
 
     async def _newest(self, passage: Passage, ends: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
         found: list[Opened] = []
@@ -118,3 +130,10 @@ class Reading:
     def _wanted(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None:
         opened = self.observer.opened(stream, entry_id, sealed)
         return None if opened is None else self.left(opened)
+
+
+async def _next(messages: AsyncGenerator[Opened, None], end: float) -> Opened | None:
+    """None: nothing came until then, by the clock of the loop."""
+    with suppress(TimeoutError):
+        return await by(end, anext(messages))
+    return None

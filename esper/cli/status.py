@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json as notation
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,13 +31,17 @@ def status(
 
 
 async def _status(run: str | None, as_json: bool) -> None:
+    from esper.bus import connect, names
     from esper.cli import format as form
     from esper.client import Controller
+    from esper.runtime import access
     from esper.runtime.heard import complete, world_size
     from esper.view.wording import counted
 
     async with Controller.connect(run, name="status") as controller:
-        workers = await controller.status()
+        heartbeats = names.key(controller.run_id, "heartbeats")
+        heard = await controller.observer.heard(heartbeats)
+        workers = heard.beats
         seeds = [state for beat in workers.values() for state in beat.seeds]
         culled = {state.seed_id: state.stage_since_step for state in seeds if state.stage in GONE}
         why = reasons(await _picture(controller), culled) if culled else {}
@@ -46,11 +49,13 @@ async def _status(run: str | None, as_json: bool) -> None:
         beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
         print(notation.dumps({"run": controller.run_id, "workers": beats, "culled": why}))
         return
+    async with connect.writer((await access.find(run)).redis_url) as redis:
+        now_ms = await connect.server_ms(redis, heartbeats)
     known = complete(workers) or not workers
-    heard = counted(len(workers), "worker") if known else f"{len(workers)} of {world_size(workers)} workers"
-    print(f"run {controller.run_id}: {heard} heard of")
-    for _, beat in sorted(workers.items()):
-        print(form.heartbeat_line(beat, time.time_ns()))
+    size = counted(len(workers), "worker") if known else f"{len(workers)} of {world_size(workers)} workers"
+    print(f"run {controller.run_id}: {size} heard of")
+    for name, beat in sorted(workers.items()):
+        print(form.heartbeat_line(beat, heard.age_s(name, now_ms)))
         for state in beat.seeds:
             print(form.seed_line(state, why.get(state.seed_id, "")))
 

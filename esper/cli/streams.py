@@ -58,7 +58,9 @@ async def _show(run: str | None, as_json: bool, watch_s: float) -> None:
     async with connect.writer(found.redis_url) as redis:
         while True:
             views = await survey(redis, found.run_id)
-            said = await counters.read(redis, found.run_id, await connect.server_ms(redis))
+            said = await counters.read(
+                redis, found.run_id, await connect.server_ms(redis, key(found.run_id, "counters"))
+            )
             rows = [row(view, said.values()) for view in views]
             print(notation.dumps({"run": found.run_id, "streams": rows}) if as_json else table(rows), flush=True)
             if not watch_s:
@@ -74,7 +76,7 @@ async def _forget(run: str | None, group: str, dry_run: bool, as_json: bool) -> 
     found = await access.find(run)
     num = 0
     async with connect.writer(found.redis_url) as redis:
-        silent_ms = await connect.server_ms(redis) - heard.at_ms.get(group, 0)
+        silent_ms = await connect.server_ms(redis, key(found.run_id, "heartbeats")) - heard.at_ms.get(group, 0)
         if silent_ms < IDLE_MS:  # its groups alone don't tell: where nothing is to be read, nobody seems to read
             raise SettingError(
                 "group", group, f"that of a worker gone quiet; it was heard of {silent_ms / 1000:.1f} s ago"

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import BLENDED_STAGES, reason_name, short
+from esper.leyline.lifecycle import BLENDED_STAGES, gate_name, reason_name, short
 from esper.leyline.succession import Succession, in_force
 from esper.narset.totals import Totals, decode
 from esper.view.rounds import percentile
@@ -183,11 +183,10 @@ def _seed(seed: pb.SeedReport) -> dict[str, Any]:
 
 
 def _record(record: pb.StageRecord) -> dict[str, Any]:
-    gate = pb.SeedLifecycleGate.Name(record.gate).removeprefix("SEED_GATE_") if record.gate else None
     return {
         "stage": short(record.stage),
         "step": record.step,
-        "gate": gate,
+        "gate": gate_name(record.gate) if record.gate else None,
         "passed": record.passed,
         "evidence": dict(sorted(record.evidence.items())),
     }

@@ -6,14 +6,13 @@ import asyncio
 import shutil
 import sys
 import time
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from esper.cli.options import AsJson, NamedRun, SameRun, Since, Until, either
-from esper.leyline.entries import entry_ms
 
 if TYPE_CHECKING:
     from esper.cli.passages import Passage
@@ -83,17 +82,9 @@ async def _tail(run: str | None, tier: str, passage: Passage, sieve: Sieve, prin
         redis = await stack.enter_async_context(connect.reader(found.redis_url))
         reading = Reading(redis, follower.observer, await follower.streams(tier), sieve.left)
         messages = await stack.enter_async_context(aclosing(reading.messages(passage)))
-        with suppress(TimeoutError):  # nothing came behind the end that would show it
-            async with asyncio.timeout(patience_s(passage, time.time())):
-                async for opened in messages:
-                    if not printing.show(opened):
-                        return
-
-
-def patience_s(passage: Passage, now_s: float) -> float | None:
-    """Where it is followed: until the moment of its end has passed, and a second for what is on its way."""
-    ends = passage.follows and passage.until
-    return entry_ms(passage.until) / 1000 - now_s + 1.0 if ends else None
+        async for opened in messages:
+            if not printing.show(opened):
+                return
 
 
 def fitting(line: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from esper.bus.connect import Redis, server_ms
+from esper.bus.connect import Redis, ServerClock
 from esper.bus.inbox import Inbox
 from esper.bus.names import key, new_run_id
 from esper.bus.outbox import Outbox
@@ -42,18 +42,20 @@ async def first_message(reader: Redis, writer: Redis) -> FirstMessage:
 
 async def carried(reader: Redis, outbox: Outbox, run_id: str, stream: str) -> FirstMessage:
     """One message all the way, under keys that nobody else has."""
-    writer, master = outbox.redis, MasterKeyring.new(time.time_ns())
-    sealer = Sealer(master.derive(run_id, [Role.WORKER]), Role.WORKER, "doctor")
+    writer, clock = outbox.redis, ServerClock(stream)
+    await clock.look(writer)
+    master = MasterKeyring.new(clock.now_ns())
+    sealer = Sealer(master.derive(run_id, [Role.WORKER]), Role.WORKER, "doctor", clock_ns=clock.now_ns)
     keys = master.derive(run_id, [Role.COORDINATOR])
     opener = Opener(keys, name=GROUP, guard=ReplayGuard(), accept=[Domain.HEARTBEAT])
     inbox, began_s = Inbox(reader, writer, stream, GROUP, GROUP), time.monotonic()
     await inbox.open()
-    beat = pb.Heartbeat(version=1, worker="doctor", world_size=1, region="local", time_ns=time.time_ns(), loss=0.0)
+    beat = pb.Heartbeat(version=1, worker="doctor", world_size=1, region="local", time_ns=clock.now_ns(), loss=0.0)
     await Publisher(writer).add(stream, sealer.seal(beat))
     settlement = Settlement()
     async for batch in inbox.batches(until_idle=True):
         for delivery in batch:
-            opener.open(delivery.body, delivery.entry_id, await server_ms(writer))
+            opener.open(delivery.body, delivery.entry_id, clock.now_ms())
             settlement.ack(delivery)
         await outbox.settle(settlement)
     seconds = time.monotonic() - began_s

@@ -8,8 +8,8 @@ from esper.doctor.facts import MachineFacts
 from esper.runtime.findings import Finding, Status, judged
 
 MIB = 1 << 20
-TORCH = (2, 6)
-PYTHON = (3, 11)
+TORCH, PYTHON = (2, 13), (3, 11)
+"""The oldest that pyproject.toml takes."""
 SHM_BYTES = 256 * MIB
 FILES_WARN, FILES_FAIL = 1024, 256
 
@@ -29,8 +29,8 @@ def torch(facts: MachineFacts) -> Finding:
     """Only processes that train need it."""
     numbers = [int(part) if part.isdigit() else 0 for part in facts.torch.split(".")[:2]]
     status: Status = "warn" if not facts.torch else "fail" if tuple(numbers) < TORCH else "ok"
-    met, expected = facts.torch or "not installed", "2.6 or newer where models are trained"
-    return judged("torch", met, expected, "pip install 'torch>=2.6'", status)
+    met, expected = facts.torch or "not installed", "2.13 or newer where models are trained"
+    return judged("torch", met, expected, "pip install 'torch>=2.13'", status)
 
 
 def threads(facts: MachineFacts) -> Finding:

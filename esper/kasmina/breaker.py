@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
@@ -124,16 +124,23 @@ def breakers_of(
     return {name: Breaker(settings, clock, partial(opened, name)) for name, settings in BREAKERS.items()}
 
 
+class Lasts(Protocol):
+    """What a process that resumes takes up, and no rollback does."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """Breakers by name, as a process that resumes takes them up."""
+    """Breakers, and what else lasts, by name."""
 
-    breakers: Mapping[str, Breaker]
+    parts: Mapping[str, Lasts]
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: breaker.state_dict() for name, breaker in self.breakers.items()}
+        return {name: dict(part.state_dict()) for name, part in self.parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, kept in state.items():
-            if name in self.breakers:
-                self.breakers[name].load_state_dict(kept)
+            if name in self.parts:
+                self.parts[name].load_state_dict(kept)

@@ -35,7 +35,7 @@ class KasminaConfig:
     error_rate: float = 0.05  # one-sided, shared equally among the looks
     embargo_epochs: int = 100
     seed_memory_bytes: int = 256 * 2**20  # parameters of one seed
-    seeds_memory_bytes: int = 4 * 2**30  # of all seeds together, with gradients and moments
+    seeds_memory_bytes: int = 4 * 2**30  # of all seeds, gradients and moments too; at 85 % `memory.filling` is told
     # Blending.
     blend_steps: int = 30
     alpha_hysteresis: float = 0.02

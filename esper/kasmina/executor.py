@@ -32,6 +32,7 @@ from esper.kasmina.sites import slots_at
 from esper.kasmina.state_tensor import GPUStateTensor
 from esper.kasmina.states import States
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
+from esper.kernels.budget import Budget
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, DORMANT, target_stage
 
@@ -145,6 +146,11 @@ class Executor:
         """Have it called with the name of a breaker of this rank that opens."""
         self._moves.guards.opened = opened
 
+    def on_filling(self, told: Callable[[Budget], object]) -> None:
+        """Have it called with the budget of seeds when it comes to 85 % of its limit."""
+        budget = self._moves.guards.budget
+        budget.filling = lambda: told(budget)
+
     # -- what a step brings ------------------------------------------------------------------------------------------
 
     def begin_step(self, step: int, epoch: int) -> None:
@@ -164,6 +170,7 @@ class Executor:
         self.is_dormant = False
         self._bypasses.begin_step()
         self._watched.refresh()
+        self._moves.meters.leave_out()
         awake = [slot for slot in self._slots.values() if not slot.resting]
         living = [slot.seed for slot in awake if slot.seed is not None]
         for seed in living if walks else ():

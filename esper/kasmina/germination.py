@@ -86,6 +86,9 @@ def _built(
     parameters: Mapping[str, float],
     rng_seed: int,
 ) -> tuple[nn.Module | None, Findings]:
+    if slot.unbroken:
+        why = "its host is compiled with fullgraph=True, and a seed is a break in the graph"
+        return None, Findings(FAULTY, misfit=f"{why}; site {slot.name!r}")
     misfit = guarded(blueprint.fits, slot.module, shape.input, shape.output, parameters)
     if isinstance(misfit, BlueprintFault):
         return None, Findings(FAULTY, fault=misfit.detail)

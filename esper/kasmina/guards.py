@@ -78,8 +78,7 @@ class Guards:
         self.note("memory", failed=False)
 
 
-def _hand_back_to_device() -> int:
+def _hand_back_to_device() -> None:
     """What torch's own allocator holds unused, given back; it isn't ours to count."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
-    return 0

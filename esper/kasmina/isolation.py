@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
+from torch._C._functorch import TransformType, get_interpreter_stack, is_batchedtensor, is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 from esper.kasmina.ledger import INF, TINY, Blended, Call, Fitted, Ledger, Note
@@ -80,6 +80,11 @@ def transformed() -> bool:
     They know no autograd function that saves or notes anything, nor a tensor's memory, and give no seed a gradient.
     """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def mapped() -> bool:
+    """Whether this runs below torch.func.vmap, where a tensor's shape lacks what is mapped over."""
+    return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
 
 def batched(g: Tensor) -> bool:

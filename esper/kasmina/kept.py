@@ -85,6 +85,7 @@ def withdraw(seed: Seed, slot: Slot, fossils: Fossils, now: Moment) -> None:
     fossils.part(seed.seed_id)
     if slot.seed is seed:
         slot.settle(None)
+    slot.watched.look()  # else a fossil that it was would be kept from being freed
     seed.module = None
     seed.record(DORMANT, now, detail="rolled back to before it germinated")
 

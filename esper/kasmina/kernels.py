@@ -137,6 +137,6 @@ def module_of(kernel: Kernel) -> nn.Module:
     """Raises RefusedError, with what went wrong, where it could not be built."""
     if kernel.module is None:
         assert isinstance(kernel.findings, Findings)  # of all that are made here
-        detail = kernel.findings.misfit or kernel.findings.fault or "the site has carried no batch yet"
+        detail = kernel.findings.misfit or kernel.findings.fault or "the site has carried no batch that takes a seed"
         raise RefusedError(pb.ReasonCode.REASON_NOT_SUPPORTED, detail)
     return kernel.module

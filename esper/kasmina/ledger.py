@@ -17,7 +17,6 @@ TINY = 1e-30
 INF = float("inf")
 NUM_ROWS = 64
 STEPS = 8  # that wait at most
-MOST_CALLS = 256  # that wait for their step to end
 
 # Sums over calls: relative fit, calls that have one, norm(delta) / norm(h), calls, calls in which the seed was gated
 # away, samples that were not finite, calls while SHADOWING.
@@ -116,7 +115,8 @@ class Ledger:
         self.calls[:] = [note for note in self.calls if note.call.row != row]
 
     def copy(self, row: int, source: Ledger, at: int) -> None:
-        """Let `row` be what row `at` of `source` is."""
+        """Let `row` be what row `at` of `source` is; between two steps."""
+        source.leave_out()
         source.write()
         self.clear(row)
         for ours, theirs in ((self.sums, source.sums), (self.levels, source.levels), (self.values, source.values)):
@@ -141,10 +141,13 @@ class Ledger:
     def totals(self) -> Tensor:
         """Sums over all calls, those of the step under way too, [rows, NUM_FIGURES]."""
         self.write()
-        if len(self.calls) > MOST_CALLS:  # of an optimizer that does not step: they enter no window
+        return self.sums + self._by_row(self.calls) if self.calls else self.sums
+
+    def leave_out(self) -> None:
+        """Calls that no optimizer step has taken enter no window; their sums count."""
+        if self.calls:
             self.sums += self._by_row(self.calls)
             self.calls.clear()
-        return self.sums + self._by_row(self.calls) if self.calls else self.sums
 
     def _by_row(self, notes: Sequence[Note]) -> Tensor:
         with torch.no_grad():

@@ -129,6 +129,7 @@ class Meter:
 
     def as_row(self) -> dict[str, Any]:
         """Tensors, the live ones, and counts; between two steps."""
+        self.ledger.leave_out()
         self.ledger.write()
         tensors = {name: getattr(self.ledger, name)[self.row] for name in ("sums", "levels", "values")}
         return tensors | {
@@ -162,7 +163,13 @@ class Meters:
             self.ledgers.append(ledger)
         return Meter(ledger)
 
+    def leave_out(self) -> None:
+        """A step begins: what was measured since the last one ended is of none."""
+        for ledger in self.ledgers:
+            ledger.leave_out()
+
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:
-    """L2 norm over all of them, without waiting for the device."""
-    return norm(torch.stack([each.float() for each in torch._foreach_norm(list(gradients))]))
+    """L2 norm over all of them, without waiting for the device; of a sparse one, of its rows added up."""
+    dense = [each.coalesce().values() if each.is_sparse else each for each in gradients]
+    return norm(torch.stack([each.float() for each in torch._foreach_norm(dense)]))

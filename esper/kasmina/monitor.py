@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from functools import cache, partial
+from operator import attrgetter, is_
 from typing import Any, TypeVar
 
 import torch
@@ -40,7 +41,8 @@ class HostTensors:
     def __init__(self, host: nn.Module) -> None:
         self._host = host
         self._cursor = 0
-        self.look()
+        self._lapsed = False
+        self._find()
 
     def lapse(self) -> None:
         """They may be others by now: have them found anew before the next use."""
@@ -52,15 +54,31 @@ class HostTensors:
             self.look()
 
     def look(self) -> None:
-        """Find them anew: fossils join, and modules may be given other tensors."""
-        found: dict[int, tuple[str, Tensor]] = {}
-        for prefix, module in walked(self._host):
+        """Find them anew where one has come, gone or been exchanged: fossils join, a script gives modules others."""
+        if not self._are_known():
+            self._find()
+        self._lapsed = False
+
+    def _are_known(self) -> bool:
+        """Whether each module has the very children and tensors that it had: a walk takes four times as long."""
+        held = _held_by(self._modules)
+        return len(held) == len(self._held) and all(map(is_, held, self._held)) and not self._may_become_known
+
+    def _find(self) -> None:
+        walk, found = walked(self._host), dict[int, tuple[str, Tensor]]()
+        self._modules = [module for _, module in walk]
+        self._held = _held_by(self._modules)
+        self._may_become_known = False
+        for prefix, module in walk:
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-                if tensor is not None and not (is_lazy(tensor) or tensor.is_inference()):
+                if tensor is None:
+                    continue
+                if is_lazy(tensor) or tensor.is_inference():
+                    self._may_become_known = True
+                else:
                     found.setdefault(id(tensor), (prefix + name, tensor))
         self.ids = found.keys()
         self.names, self.tensors = [name for name, _ in found.values()], [tensor for _, tensor in found.values()]
-        self._lapsed = False
 
     def watched(self) -> tuple[int, Sequence[Tensor]]:
         """Those to read this time, and where they begin: all of them, or of many a stretch that moves on each time."""
@@ -82,6 +100,16 @@ class HostTensors:
         return found
 
 
+def _held_by(modules: Sequence[nn.Module]) -> list[object]:
+    """Children, parameters and buffers, None for one that was taken away."""
+    held = list[object]()
+    for module in modules:
+        for table in (module._modules, module._parameters, module._buffers):
+            if table:
+                held += table.values()
+    return held
+
+
 class GradientIsolationMonitor:
     """Watches the calls of one seed. Counts nothing and opens no breaker: it says what it found.
 
@@ -95,7 +123,7 @@ class GradientIsolationMonitor:
         self.module, self._host = module, host
         host.refresh()
         # A seed that registers a tensor of the host as its own does not own it.
-        self._own = {id(p) for p in module.parameters()} - host.ids
+        self._own = {own for p in module.parameters() if (own := id(p)) not in host.ids}
         self._num_nodes = 0
 
     def run(
@@ -122,14 +150,14 @@ class GradientIsolationMonitor:
         return result, self._strayed(result, closely) if isinstance(result, Tensor) else ""
 
     def _stopped(self, call: Callable[[nn.Module, Tensor, Tensor], Result], x: Tensor, h: Tensor) -> tuple[Result, str]:
-        guard = self._guard(x, h)
+        guard = WriteGuard(partial(self._protected, x, h))
         # A function that torch.compile first meets below a dispatch mode would run in eager mode for ever.
         with torch.compiler.set_stance("force_eager"), guard:
             return call(self.module, x, h), guard.refused
 
-    def _guard(self, x: Tensor, h: Tensor) -> WriteGuard:
+    def _protected(self, x: Tensor, h: Tensor) -> dict[int, str]:
         given = {address: name for name, tensor in zip(GIVEN, (x, h), strict=True) for address in addresses(tensor)}
-        return WriteGuard(self._host.by_address() | given)
+        return self._host.by_address() | given
 
     def _strayed(self, delta: Tensor, closely: bool) -> str:
         if not torch.is_grad_enabled() or (self._num_nodes > WALKED_ALWAYS and not closely):
@@ -139,18 +167,22 @@ class GradientIsolationMonitor:
 
 
 class WriteGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises IsolationError instead of running an operation that writes to protected memory."""
+    """Raises IsolationError instead of running an operation that writes to protected memory.
 
-    def __init__(self, protected: Mapping[int, str]) -> None:
+    Asks what that is at the first write to anything: most seeds write to nothing.
+    """
+
+    def __init__(self, protected: Callable[[], Mapping[int, str]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._protected = protected
+        self._protected = cache(protected)
         self.refused = ""  # the seed's code may catch what is raised
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
+            protected = self._protected()
             for tensor in _written(func._schema, args, kwargs or {}):
-                for address in self._protected.keys() & addresses(tensor):
-                    error = IsolationError(str(func), self._protected[address])
+                for address in protected.keys() & addresses(tensor):
+                    error = IsolationError(str(func), protected[address])
                     self.refused = str(error)
                     raise error
         return func(*args, **(kwargs or {}))

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, listed
 from esper.kasmina.advance import ADVANCING
 from esper.kasmina.blend import AlphaSchedule, Phase
 from esper.kasmina.breaker import BREAKERS, Breaker, BreakerSettings
@@ -149,8 +149,8 @@ class Moves:
 
     def seed(self, seed_id: str) -> Seed:
         if seed_id not in self.known:
-            names = ", ".join(self.known) or "none"
-            raise RefusedError(Reason.REASON_UNKNOWN_SEED, f"no seed is called {seed_id!r}; known seeds: {names}")
+            detail = f"no seed is called {seed_id!r}; known seeds: {listed(self.known)}"
+            raise RefusedError(Reason.REASON_UNKNOWN_SEED, detail)
         return self.known[seed_id]
 
     def cull(self, seed: Seed, now: Moment, *, detail: str) -> Outcome:

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
+
+JOINABLE = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 
 Path = tuple[Any, ...]  # keys, indexes and field names, outermost first
 
 
 def joinable(value: object) -> tuple[Path, Tensor] | None:
-    """The first floating tensor with dimensions, depth first, and where it stands; None where there is none.
+    """The first dense floating tensor with dimensions, depth first, and where it stands; None where there is none.
 
     A scalar is passed over: in the output of a model that was given labels it is the loss, and no activation. Looked
     into are tuples, lists, mappings and dataclasses, and what derives from them: NamedTuple, ModelOutput.
@@ -36,7 +39,9 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def is_joinable(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.ndim > 0
+    """Whether a delta can be added to it: neither nested nor sparse, and no float8, which torch adds to nothing."""
+    is_dense = tensor.layout is torch.strided and not tensor.is_nested
+    return tensor.dtype in JOINABLE and is_dense and tensor.ndim > 0
 
 
 def with_tensor(output: Any, path: Path, tensor: Tensor) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from esper.errors import RefusedError
 from esper.kasmina.kernels import Kernels
 from esper.kasmina.moves import Op, without_auto
-from esper.kernels.budget import Budget, Level
+from esper.kernels.budget import Budget
 from esper.leyline import contracts as pb
 
 WHENEVER = math.inf
@@ -104,7 +104,7 @@ class Prefetch:
             self.kernels.prepare(*wanted.kernel)
             if kernel_id not in self.kernels.pool:
                 return "the pool has no room for it"
-        if self.budget.level == Level.EMERGENCY:
+        if self.budget.is_short:
             detail = f"seeds and pools take {self.budget.used_bytes} of {self.budget.limit_bytes} bytes with it"
             self.kernels.evict_kernel(kernel_id)
             return detail

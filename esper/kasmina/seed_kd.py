@@ -51,8 +51,10 @@ class SeedDistillation:
         if seed is None or seed.module is None or seen is None or teacher_logits is None:
             return torch.zeros(())
         x, h = seen
+        versions = x._version, h._version
         delta = delta_of(seed.module, x, h)
-        if not isinstance(delta, Tensor) or delta.shape != h.shape:
+        writes = (x._version, h._version) != versions  # then the script's own backward may raise
+        if writes or not isinstance(delta, Tensor) or delta.shape != h.shape:
             return torch.zeros((), device=h.device)  # the slot has met the same, and asks for a cull
         if h.shape != teacher_logits.shape:
             raise SettingError("shape of teacher_logits", tuple(teacher_logits.shape), f"the site's, {tuple(h.shape)}")

@@ -15,11 +15,11 @@ from torch.utils.hooks import RemovableHandle
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.guarded import BlueprintFault, delta_of, regional_delta
 from esper.kasmina.handed import Handed
-from esper.kasmina.isolation import add, blend, measured, shadow, transformed, weighed_apart
+from esper.kasmina.isolation import add, blend, mapped, measured, shadow, transformed, weighed_apart
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, shared
 from esper.kasmina.outputs import is_joinable, joinable, with_tensor
 from esper.kasmina.seed import Seed
-from esper.kernels.regional import Forward, Regions
+from esper.kernels.regional import Forward, Regions, in_one_graph
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDED_STAGES, SHADOWING, TRAINING
 
@@ -74,6 +74,7 @@ class Slot:
         self.fired = False  # only ever set by the hook: a count would be a value that compiled code guards on
         self.reused: bool | None = None  # the host changes the site's input in place, later in the same forward; None:
         # that is not known, as in a process that resumes, or that has only seen what inference_mode made
+        self.unbroken = False  # the host is compiled with fullgraph=True: it would raise over a seed
         self._first_input: tuple[Tensor, int] | None = None
         self.forced: float | None = None  # measuring: delta counts this much, and nothing is noted
         self.resting = False  # no hook hangs on the module; there is nothing to do at a step
@@ -149,11 +150,13 @@ class Slot:
 
     def look_at_first(self, x: Tensor, h: Tensor) -> None:
         """Note what flows through the site; this alone, and the look that finds nothing to do, is ever compiled."""
-        if 0 in h.shape:
-            return  # an empty batch says nothing of what can be grafted
+        compiles = torch.compiler.is_compiling()
+        if 0 in h.shape or h.is_meta or (torch.compiler.is_exporting() if compiles else mapped()):
+            return  # what is empty, or only looked through, says nothing of what can be grafted
         self.shape = SiteShape(x.shape, h.shape, x.dtype, h.dtype, h.device)
-        if torch.compiler.is_compiling():
+        if compiles:
             self.reused = True  # it may be: what compiled code does later isn't seen
+            self.unbroken = in_one_graph()
         else:
             self._look_at_input(x)
 

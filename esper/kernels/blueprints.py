@@ -11,10 +11,10 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from esper.errors import RefusedError, near
+from esper.errors import RefusedError, listed, near
 from esper.kernels import attention, conv, folding, layout, lora, mlp, noop, norm, residual, squeeze
 from esper.kernels.misfits import Misfit, fits_anywhere, needs_channels, needs_places, needs_tokens
-from esper.kernels.schema import BlueprintRange as BlueprintRange, listed, resolved
+from esper.kernels.schema import BlueprintRange as BlueprintRange, resolved
 from esper.leyline import contracts as pb
 
 Builder = Callable[[nn.Module, torch.Size, torch.Size, Mapping[str, float]], nn.Module]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from esper.errors import SettingError
@@ -25,13 +24,13 @@ BROKEN = (
 )
 
 
-def installed_blueprints(known: Mapping[str, Blueprint] = BLUEPRINTS) -> dict[str, Blueprint]:
-    """`known`, and every Blueprint that an entry point of the group `esper.blueprints` on sys.path names.
+def installed_blueprints() -> dict[str, Blueprint]:
+    """Ours, and every Blueprint that an entry point of the group `esper.blueprints` on sys.path names.
 
     Imports what it finds. Raises SettingError, with the distribution's name, where one is broken, is no Blueprint, has
     an id that is taken or a parameter whose name is reserved. The order is that of distributions and names.
     """
-    blueprints, origins = dict(known), dict.fromkeys(known, "esper itself")
+    blueprints, origins = dict(BLUEPRINTS), dict.fromkeys(BLUEPRINTS, "esper itself")
     for entry in sorted(entry_points(group=GROUP), key=lambda each: (_origin(each), each.name)):
         new, origin = _loaded(entry), _origin(entry)
         register(blueprints, new, origin, taken_by=origins.get(new.blueprint_id, ""))

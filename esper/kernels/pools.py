@@ -90,14 +90,13 @@ class Pool(Generic[Key, Item]):
         """Let go of what has been here for too long; also done by every other call."""
         self.stats.expired += len(self._shelf.expire())
 
-    def clear(self) -> int:
-        """Let go of everything; the bytes freed."""
+    def clear(self) -> None:
+        """Let go of everything."""
         with self._shelf.timer:
-            freed = self.num_bytes
+            self.expire()
             self.stats.evicted += len(self._shelf)
             while len(self._shelf):
                 self._shelf.popitem()
-        return freed
 
 
 class _Shelf(TTLCache[int, Any], Generic[Key, Item]):

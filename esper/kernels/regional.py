@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.symbolic_convert import InstructionTranslator
 
 from esper.errors import SettingError
 
@@ -73,3 +74,10 @@ class Regions:
 def _forward(module: nn.Module, x: Tensor, h: Tensor) -> Tensor:
     delta: Tensor = module(x, h)
     return delta
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def in_one_graph() -> bool:
+    """Whether what is being compiled may have no break. Asked while it is traced, where it becomes a constant."""
+    # assume_constant_result has it called while the frame is traced, outside of which there is no translator.
+    return bool(InstructionTranslator.current_tx().one_graph)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from esper.errors import RefusedError, near
+from esper.errors import RefusedError, listed, near
 from esper.leyline import contracts as pb
 
 
@@ -47,7 +47,3 @@ def resolved(blueprint_id: str, parameters: Sequence[BlueprintRange], given: Map
             detail = f"blueprint {blueprint_id} has no parameter {name!r}{near(name, table)}; it has {listed(table)}"
             raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_PARAMETER, detail)
     return {name: row.checked(float(given.get(name, row.default))) for name, row in table.items()}
-
-
-def listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from esper.leyline import contracts as pb
-from esper.leyline.envelope import Header
+from esper.leyline.checks import FRESH_MS, MS_NS
+from esper.leyline.seal import Opened
 
 
 class Sealed(NamedTuple):
@@ -14,10 +15,13 @@ class Sealed(NamedTuple):
     incarnation: int
     sequence: int
     at_ns: int
+    is_behind: bool = False
+    """Whether that clock was then behind the entry's time: it had been set back."""
 
     @classmethod
-    def by(cls, header: Header) -> Sealed:
-        return cls(header.incarnation, header.sequence, header.issued_at_ns)
+    def of(cls, opened: Opened) -> Sealed:
+        header = opened.header
+        return cls(header.incarnation, header.sequence, header.issued_at_ns, opened.clock_suspect)
 
 
 UNKNOWN = Sealed(0, 0, 0)
@@ -33,10 +37,12 @@ def is_away(beat: pb.Heartbeat) -> bool:
 def is_older(beat: pb.Heartbeat, sealed: Sealed, known: pb.Heartbeat, known_sealed: Sealed) -> bool:
     """One process numbers what it seals, whatever clocks do meanwhile. Of two the clock says that they sealed by.
 
-    That is the server's. Trainers date by their machines', which may be minutes apart where one begins anew elsewhere.
+    That is the server's; what is read late behind one that was set back would be stale, so one that is a minute ahead
+    was sealed before that. Trainers date by their machines', which may be minutes apart where one begins elsewhere.
     """
     if sealed.incarnation == known_sealed.incarnation != 0:
         return sealed.sequence < known_sealed.sequence
     if sealed.at_ns and known_sealed.at_ns:
-        return sealed.at_ns < known_sealed.at_ns
+        ahead_ns = known_sealed.at_ns - sealed.at_ns
+        return ahead_ns > 0 and not (sealed.is_behind and ahead_ns > FRESH_MS * MS_NS)
     return beat.time_ns < known.time_ns

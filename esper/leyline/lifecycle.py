@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from esper.errors import RefusedError
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+
+from esper.errors import RefusedError, listed
 from esper.leyline import contracts as pb
 
 DORMANT: Final = pb.SeedLifecycleStage.SEED_STAGE_DORMANT
@@ -79,7 +81,7 @@ def target_stage(stage: pb.SeedLifecycleStage, operation: pb.SeedOperation) -> p
     """The stage that an operation lands in, before what FOLLOWS; refused where it isn't legal."""
     target = TRANSITIONS.get((stage, operation))
     if target is None:
-        legal = ", ".join(operation_name(op) for origin, op in TRANSITIONS if origin == stage) or "none"
+        legal = listed(operation_name(op) for origin, op in TRANSITIONS if origin == stage)
         raise RefusedError(
             pb.ReasonCode.REASON_ILLEGAL_TRANSITION,
             f"{operation_name(operation)} from {short(stage)}; legal from there: {legal}",
@@ -113,11 +115,18 @@ def reason_name(code: int) -> str:
     return _name(pb.ReasonCode, code, "REASON_").lower()
 
 
-_Enumeration = type[pb.SeedLifecycleStage] | type[pb.SeedOperation] | type[pb.SeedLifecycleGate] | type[pb.ReasonCode]
+def status_name(status: int) -> str:
+    """applied for RECEIPT_APPLIED."""
+    return _name(pb.ReceiptStatus, status, "RECEIPT_").lower()
+
+
+def outcome_name(outcome: pb.FieldReportOutcome) -> str:
+    """success for FIELD_REPORT_SUCCESS."""
+    return _name(pb.FieldReportOutcome, outcome, "FIELD_REPORT_").lower()
 
 
 @lru_cache(maxsize=512)
-def _name(enumeration: _Enumeration, number: int, prefix: str) -> str:
+def _name(enumeration: EnumTypeWrapper, number: int, prefix: str) -> str:
     if number not in enumeration.values():
         return str(int(number))
     return enumeration.Name(number).removeprefix(prefix)

@@ -60,8 +60,9 @@ class ReplayGuard:
         for window in self._dirty:
             name = self._names.get(id(window))
             if name is not None:
-                slots = dict(window.changes())
-                fields.update((field_name(name, slot), value) for slot, value in slots.items())
+                slots = window.changes()
+                for slot, value in slots.items():
+                    fields[field_name(name, slot)] = value
                 window.settle(slots)
         self._dirty.clear()
         return fields
@@ -72,7 +73,7 @@ class ReplayGuard:
         for window in self._dirty:
             name = self._names.get(id(window))
             if name is not None:
-                fields.update((field_name(name, slot), value) for slot, value in window.changes())
+                fields.update((field_name(name, slot), value) for slot, value in window.changes().items())
         return fields
 
     def load(self, fields: Mapping[str, bytes]) -> None:

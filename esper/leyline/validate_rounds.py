@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from esper.leyline import bounds, contracts as pb
 from esper.leyline.validate_pruning import pruning_request
@@ -29,10 +29,8 @@ def heartbeat(message: pb.Heartbeat) -> None:
     bounds.at_most("roster_generation", message.roster_generation, MOST_GENERATION)
     bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
     seed_states(message.seeds)
-    bounds.count("sites", message.sites, bounds.NUM_SEEDS)
-    bounds.names("sites", message.sites, bounds.NAME_BYTES)
-    bounds.count("blueprints", message.blueprints, bounds.NUM_SEEDS)
-    for blueprint in message.blueprints:
+    bounds.names("sites", bounds.few("sites", message.sites, bounds.NUM_SEEDS), bounds.NAME_BYTES)
+    for blueprint in bounds.few("blueprints", message.blueprints, bounds.NUM_SEEDS):
         _manifest(blueprint)
     bounds.measurements("hyperparameters", message.hyperparameters)
     if message.HasField("report"):
@@ -50,8 +48,7 @@ def barrier_vote(message: pb.BarrierVote) -> None:
     bounds.digest("parameter_digest", message.parameter_digest, optional=True)
     bounds.digest("gradient_digest", message.gradient_digest, optional=True)
     seed_states(message.seeds)
-    bounds.count("snapshots", message.snapshots, bounds.NUM_SEEDS)
-    for snapshot in message.snapshots:
+    for snapshot in bounds.few("snapshots", message.snapshots, bounds.NUM_SEEDS):
         bounds.digest("snapshot digest", snapshot.digest, optional=True)
     _requests(message.requests)
     bounds.count("optimizers", message.optimizers, bounds.NUM_SEEDS)
@@ -61,27 +58,25 @@ def barrier_vote(message: pb.BarrierVote) -> None:
 def barrier_proposal(message: pb.BarrierProposal) -> None:
     """The coordinator's call for votes."""
     _round(message.round)
-    bounds.count("roster", message.roster, NUM_WORKERS)
-    bounds.names("roster", message.roster)
-    if not message.roster or len(set(message.roster)) != len(message.roster):
-        raise bounds.refuse("roster", list(message.roster), "at least one worker, each named once")
-    if len(message.incarnations) not in (0, len(message.roster)):
-        raise bounds.refuse("number of incarnations", len(message.incarnations), f"{len(message.roster)}, or none")
+    roster, num_incarnations = bounds.few("roster", message.roster, NUM_WORKERS), len(message.incarnations)
+    bounds.names("roster", roster)
+    if not roster or len(set(roster)) != len(roster):
+        raise bounds.refuse("roster", list(roster), "at least one worker, each named once")
+    if num_incarnations not in (0, len(roster)):
+        raise bounds.refuse("number of incarnations", num_incarnations, f"{len(roster)}, or none")
 
 
 def barrier_commit(message: pb.BarrierCommit) -> None:
     """A decision to carry out."""
     _round(message.round)
-    bounds.count("commands", message.commands, NUM_COMMANDS)
-    for command in message.commands:
+    for command in bounds.few("commands", message.commands, NUM_COMMANDS):
         _committed(command)
     bounds.digest("digest", message.digest)
     bounds.text("commands_position", message.commands_position)
     bounds.text("optimizer_position", message.optimizer_position)
     _requests(message.requests)
     for name in ("deviating", "deviating_gradients", "quarantined"):
-        bounds.count(name, getattr(message, name), NUM_WORKERS)
-        bounds.names(name, getattr(message, name))
+        bounds.names(name, bounds.few(name, getattr(message, name), NUM_WORKERS))
     bounds.finite("latency_ms", message.latency_ms)
 
 
@@ -119,11 +114,9 @@ def receipt(message: pb.CommandReceipt) -> None:
     bounds.measurements("evidence", message.evidence)
 
 
-def seed_states(seeds: Iterable[pb.SeedState]) -> None:
+def seed_states(seeds: Sequence[pb.SeedState]) -> None:
     """Where seeds stand. Norms and risks are as measured."""
-    for position, seed in enumerate(seeds):
-        if position >= bounds.NUM_SEEDS:
-            raise bounds.refuse("number of seeds", f"over {bounds.NUM_SEEDS}", f"at most {bounds.NUM_SEEDS}")
+    for seed in bounds.few("seeds", seeds, bounds.NUM_SEEDS):
         bounds.name("seed_id", seed.seed_id)
         bounds.known("stage", seed.stage, pb.SeedLifecycleStage.DESCRIPTOR, unknown=True)
         bounds.text("site", seed.site, bounds.NAME_BYTES)
@@ -144,10 +137,8 @@ def _committed(command: pb.CommittedCommand) -> None:
     bounds.digest("envelope_digest", command.envelope_digest)
 
 
-def _requests(requests: Iterable[pb.SeedRequest]) -> None:
-    for position, request in enumerate(requests):
-        if position >= bounds.NUM_SEEDS:
-            raise bounds.refuse("number of requests", f"over {bounds.NUM_SEEDS}", f"at most {bounds.NUM_SEEDS}")
+def _requests(requests: Sequence[pb.SeedRequest]) -> None:
+    for request in bounds.few("requests", requests, bounds.NUM_SEEDS):
         bounds.name("seed_id", request.seed_id)
         bounds.known("operation", request.operation, pb.SeedOperation.DESCRIPTOR)
         bounds.known("reason", request.reason, pb.ReasonCode.DESCRIPTOR, unknown=True)

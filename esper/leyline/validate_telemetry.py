@@ -153,8 +153,7 @@ def system_state(message: pb.SystemStatePacket) -> None:
     if len(message.experiment_name) > bounds.SHORT_NAME:
         bounds.text("experiment_name", message.experiment_name, bounds.NAME_BYTES)
     bounds.measurements("training_metrics", message.training_metrics, NUM_METRICS)
-    if states := message.seed_states:
-        seed_states(states)
+    seed_states(message.seed_states)
 
 
 def field_report(message: pb.FieldReport) -> None:

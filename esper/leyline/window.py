@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
 
 CHUNK = 64
 SPAN = 4096
@@ -120,16 +119,24 @@ class Window:
         """The time of the newest entry met."""
         return int(RECORD.unpack(max(self.records.values(), default=_NOTHING))[0])
 
-    def changes(self) -> Iterator[tuple[int, bytes]]:
+    def changes(self) -> dict[int, bytes]:
         """Slots to be persisted, with values; empty: to be deleted."""
-        numbers = {sequence // CHUNK for sequence in self.fresh}
-        lowest = self.floor // CHUNK
+        slots, lowest = dict[int, bytes](), self.floor // CHUNK
         if self.slid:
             used = {_NUMBER.unpack_from(value)[0] for slot, value in self.persisted.items() if slot != _SUMMARY_SLOT}
-            yield from ((number % NUM_SLOTS, b"") for number in used if number < lowest)
+            slots = {number % NUM_SLOTS: b"" for number in used if number < lowest}
         if self.summary_changed:
-            yield _SUMMARY_SLOT, self._summary()
-        yield from ((number % NUM_SLOTS, self._chunk(number)) for number in numbers if number >= lowest)
+            slots[_SUMMARY_SLOT] = self._summary()
+        if self.fresh:
+            start, last = min(self.fresh), max(self.fresh)
+            if (number := start // CHUNK) == last // CHUNK >= lowest:  # mostly: a message or two
+                slots[number % NUM_SLOTS] = self._chunk(number, start, last + 1)
+                return slots
+            for number in {sequence // CHUNK for sequence in self.fresh}:
+                if number >= lowest:
+                    first = number * CHUNK
+                    slots[number % NUM_SLOTS] = self._chunk(number, max(start, first), min(last + 1, first + CHUNK))
+        return slots
 
     def settle(self, slots: dict[int, bytes]) -> None:
         """What was handed out is persisted now."""
@@ -154,10 +161,15 @@ class Window:
             if record != _NOTHING:
                 self.records[first + at // RECORD.size] = record
 
-    def _chunk(self, number: int) -> bytes:
-        first = number * CHUNK
-        rows = map(self.records.get, range(first, first + CHUNK), _NOTHINGS)
-        return _NUMBER.pack(number) + b"".join(rows).rstrip(b"\0")
+    def _chunk(self, number: int, start: int, end: int) -> bytes:
+        """What was handed out of it last, and over that its records from `start` on: packed anew is what is fresh."""
+        head = _NUMBER.pack(number)
+        before = self.persisted.get(number % NUM_SLOTS, head)
+        if not before.startswith(head):
+            before = head  # of the slot's chunk before
+        at = _NUMBER.size + (start - number * CHUNK) * RECORD.size
+        rows = map(self.records.get, range(start, end), _NOTHINGS)
+        return b"".join((before[:at].ljust(at, b"\0"), *rows, before[at + (end - start) * RECORD.size :]))
 
     def _summary(self) -> bytes:
         kept = sorted((sequence, record) for sequence, record in self.records.items() if sequence < self.floor)

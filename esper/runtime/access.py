@@ -10,7 +10,7 @@ from pathlib import Path
 from esper.bus import runs
 from esper.bus.credentials import completed
 from esper.bus.faults import without_password
-from esper.errors import SettingError
+from esper.errors import SettingError, listed
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.keys import kept_current
@@ -44,7 +44,7 @@ async def find(
     redis_url = redis_url or os.environ.get("ESPER_REDIS_URL") or ""
     keyring = keyring or os.environ.get("ESPER_KEYRING") or ""
     if not run:
-        live = ", ".join(record.run_id for record in runs.list_live()) or "none"
+        live = listed(record.run_id for record in runs.list_live())
         raise SettingError("run", run, f"the name of a live run, by --run, run= or ESPER_RUN; live runs: {live}")
     if not redis_url:
         record = runs.resolve(run)

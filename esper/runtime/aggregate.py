@@ -23,8 +23,10 @@ from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import kind_of, type_of
 from esper.leyline.seal import Opened, Opener
+from esper.runtime.ending import meanwhile
 from esper.runtime.record import VERSION, Counted, Record
 from esper.runtime.refusals import Refusals
+from esper.runtime.tier_figures import TierFigures
 
 MOST_IN_HAND = 2048  # deliveries; then they are settled early
 NUM_QUEUED = 4  # batches read ahead
@@ -86,7 +88,7 @@ class Aggregator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tier, self.seam, self.inboxes, self.outbox, self.place = tier, seam, inboxes, outbox, place
-        self.clock, self.refusals = clock, Refusals()
+        self.clock, self.refusals, self.figures = clock, Refusals(), TierFigures()
         self._hand: list[tuple[Delivery, Opened]] = []
         self._refused: list[tuple[Delivery, RefusedError | None, bool]] = []  # the last: whether :dead is told
         self._queue: asyncio.Queue[tuple[int, list[Delivery]]] = asyncio.Queue(NUM_QUEUED)
@@ -103,17 +105,12 @@ class Aggregator:
 
         What is in hand then is settled, as a partial window; what was read ahead is handed back to the group.
         """
-        watch = asyncio.create_task(self._stop_on(stopping or asyncio.Event()))
-        try:
+        async with meanwhile(self._stop_on(stopping or asyncio.Event())):
             await self._load()
             while not await self._pass(until_idle):
                 log.info("pending.read_again")
             for inbox in self.inboxes:
                 await inbox.release()
-        finally:
-            watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await watch
 
     async def _pass(self, until_idle: bool) -> bool:
         """Read until the inboxes end, then settle what is in hand; whether every settlement was accepted."""
@@ -240,6 +237,7 @@ class Aggregator:
     def _with_aggregates(self, acks: Settlement) -> Settlement:
         expected = self.tier.state.expected
         aggregates = self.tier.take(self.clock())
+        self.figures.note(aggregates)
         settlement = replace(acks, writes=[], puts={}, expectations=[])
         for aggregate in aggregates:
             settlement.write(self.place.stream, self.seam.seal(aggregate))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
 from esper.bus import names, tail
 from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
 from esper.bus.durability import Wanted, admit
@@ -30,7 +33,8 @@ PATIENCE_S = 5.0
 """For a Redis that is not there yet: less than a trainer waits for its runtime, which is to say what is missing."""
 
 
-async def assemble(
+@asynccontextmanager
+async def assembled(
     access: Access,
     origin: Origin,
     lanes: Lanes,
@@ -39,45 +43,48 @@ async def assemble(
     decided: str = "",
     waits: bool = False,
     durability: Wanted = "fast",
-) -> Beside:
-    """Connect, check the server, load what this worker had seen of each log. `newcomer`: its trainer, where that has
-    just begun. SettingError where a worker is in the run beside which it can't be.
+) -> AsyncIterator[Beside]:
+    """Connect, check the server, load what this worker had seen of each log; hang up after the block. `newcomer`: its
+    trainer, where that has just begun. SettingError where a worker is in the run beside which it can't be.
 
     `decided`: the newest decision when its trainer began, where that was told; else what Redis says. `waits`: the logs
     are read once the trainer says that it begins.
     """
-    name, clock, redis = origin.source, ServerClock(), writer(access.redis_url)
-    await wait_ready(redis, PATIENCE_S)
-    await admit(redis, durability)
-    await clock.look(redis)
-    if newcomer is not None:
-        beats = _opener(access, clock, name, Domain.HEARTBEAT, None)
-        await require_alone(redis, access.run_id, newcomer, beats, clock.now_ms())
-    guards = {log: ReplayGuard() for log in LOGS}
-    outbox = Outbox(redis)
-    windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
-    await windows.take_over()
-    decided = decided or await _past(redis, access.run_id, name, fresh=newcomer is not None)
-    again = {log: _opener(access, clock, name, domain, None) for log, domain in LOGS.items()}
-    recaller = Recaller(redis, access.run_id, name, again, clock)
-    orders = Orders(past=entry_order(decided), worker=name)
-    await recaller.take_up(orders, *await _read_before(redis, names.key(access.run_id, "decisions"), name))
-    sealer = Sealer(access.keyring, Role.WORKER, name, clock_ns=clock.now_ns)
-    openers = {log: _opener(access, clock, name, domain, guards[log]) for log, domain in LOGS.items()}
-    return Beside(
-        run_id=access.run_id,
-        origin=origin,
-        lanes=lanes,
-        logs={log: Inbox(reader(access.redis_url), redis, names.key(access.run_id, log), name, name) for log in LOGS},
-        following=Following(access.run_id, name, openers, sealer.seal, clock.now_ms, orders),
-        windows=windows,
-        outbox=outbox,
-        publisher=Publisher(redis),
-        sealer=sealer,
-        clock=clock,
-        recaller=recaller if waits else None,
-        decided=decided,
-    )
+    async with AsyncExitStack() as clients:
+        name, redis = origin.source, await clients.enter_async_context(writer(access.redis_url))
+        readers = {log: await clients.enter_async_context(reader(access.redis_url)) for log in LOGS}
+        clock = ServerClock(names.key(access.run_id, "decisions"))
+        await wait_ready(redis, PATIENCE_S)
+        await admit(redis, durability)
+        await clock.look(redis)
+        if newcomer is not None:
+            beats = _opener(access, clock, name, Domain.HEARTBEAT, None)
+            await require_alone(redis, access.run_id, newcomer, beats, clock.now_ms())
+        guards = {log: ReplayGuard() for log in LOGS}
+        outbox = Outbox(redis)
+        windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
+        await windows.take_over()
+        decided = decided or await _past(redis, access.run_id, name, fresh=newcomer is not None)
+        again = {log: _opener(access, clock, name, domain, None) for log, domain in LOGS.items()}
+        recaller = Recaller(redis, access.run_id, name, again, clock)
+        orders = Orders(past=entry_order(decided), worker=name)
+        await recaller.take_up(orders, *await _read_before(redis, names.key(access.run_id, "decisions"), name))
+        sealer = Sealer(access.keyring, Role.WORKER, name, clock_ns=clock.now_ns)
+        openers = {log: _opener(access, clock, name, domain, guards[log]) for log, domain in LOGS.items()}
+        yield Beside(
+            run_id=access.run_id,
+            origin=origin,
+            lanes=lanes,
+            logs={log: Inbox(readers[log], redis, names.key(access.run_id, log), name, name) for log in LOGS},
+            following=Following(access.run_id, name, openers, sealer.seal, clock.now_ms, orders),
+            windows=windows,
+            outbox=outbox,
+            publisher=Publisher(redis),
+            sealer=sealer,
+            clock=clock,
+            recaller=recaller if waits else None,
+            decided=decided,
+        )
 
 
 def _opener(access: Access, clock: ServerClock, name: str, domain: Domain, guard: ReplayGuard | None) -> Opener:
@@ -89,7 +96,7 @@ async def _read_before(redis: Redis, stream: str, group: str) -> tuple[str, str]
     facts = await group_of(redis, stream, group)
     if facts is None:
         return "", ""
-    rows = await redis.ask(("XPENDING", stream, group, "-", "+", 1))
+    rows = await redis.ask(("XPENDING", stream, group, "-", "+", "1"))
     return rows[0][0].decode() if rows else "", facts["last-delivered-id"].decode()
 
 

@@ -22,11 +22,13 @@ from esper.leyline.seal import Opened, check_signature
 from esper.leyline.succession import Decision, Said, Succession
 from esper.leyline.validate import validate
 from esper.runtime.logbook import DOMAINS, Logbook, Read, met_ms, opened
-from esper.runtime.sequences import Finding as Finding, Sequences
+from esper.runtime.sequences import Finding as Finding, Sequences, unfounded
 
 COMMANDS = ("commands", "optimizer")
 SIGNATURE = "signature"
 _Reason = pb.ReasonCode
+UNSEALED = {reason_name(reason) for reason in (_Reason.REASON_UNKNOWN_KEY, _Reason.REASON_BAD_SEAL)}
+"""Who has refused a command for one of these has looked at nothing below; for one of those has found its seal good."""
 SOONER = {
     reason_name(reason)
     for reason in (
@@ -75,6 +77,7 @@ def audit(book: Logbook, keyring: RoleKeyring | None) -> Audit:
         result.take(answers.excused(unsigned(reads["commands"], keyring)))
         result.num_signatures = sum(read.opened is not None for read in reads["commands"])
     result.take(answers.excused(Sequences.of(reads).findings()))
+    result.take(unfounded([read for name in COMMANDS for read in reads[name]], answers.repeats()))
     result.take(Decisions(reads, answers).findings())
     return result
 
@@ -146,12 +149,22 @@ class Answers:
                     answers.rejected.setdefault(message.entry_id, set()).add(message.reason)
         return answers
 
+    def repeats(self) -> set[str]:
+        """Entries that were refused for nothing but that they had been met before."""
+        return {
+            entry_id
+            for entry_id, reasons in self.rejected.items()
+            if reasons <= {_Reason.REASON_REPLAYED, _Reason.REASON_DUPLICATE} and entry_id not in self.accepted
+        }
+
     def excused(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """A command that was refused for the very same reason when it came is part of a sound log."""
         for each in findings:
             reasons = {reason_name(reason) for reason in self.rejected.get(each.entry_id, ())}
             if reasons:
                 reasons.add(SIGNATURE)  # at which nobody looked, nor needs to: it had no effect
+            if reasons & UNSEALED:
+                reasons |= UNSEALED | SOONER
             if reasons & SOONER:
                 reasons |= SOONER | LATER
             if each.stream in COMMANDS and each.kind in reasons:

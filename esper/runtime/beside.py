@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +16,6 @@ from google.protobuf.message import Message
 from esper.bus import names, tail
 from esper.bus.backlog import Backlog
 from esper.bus.connect import ServerClock
-from esper.bus.delivery import Delivery
 from esper.bus.faults import UnavailableError
 from esper.bus.floors import encoded, kept_key
 from esper.bus.inbox import Inbox
@@ -119,9 +119,12 @@ class Beside:
         await self._begun.wait()
         self.logs[name].held_back = False
         async for batch in self.logs[name].batches():
-            settlement = Settlement()
-            for delivery in batch:
-                self._read(name, delivery, settlement)
+            settlement, said = Settlement(), list[pb.ToTrainer]()
+            try:
+                for delivery in batch:
+                    said += self._with_windows(self.following.read(name, delivery, settlement))
+            finally:  # also what was said before the one that ends this process
+                self.lanes.tell(*said)
             await self._settle(settlement)
             self._moved.set()
             while not (self.following.orders.has_room(name) or self._is_ending):
@@ -129,10 +132,6 @@ class Beside:
                 self._moved.clear()
                 await self._moved.wait()
             self.logs[name].held_back = False
-
-    def _read(self, name: str, delivery: Delivery, settlement: Settlement) -> None:
-        """Tell the trainer what it needs to hear of one entry."""
-        self._tell(self.following.read(name, delivery, settlement))
 
     async def _look_up_awaited(self) -> None:
         """Look on the logs for what a commit waits for and nobody hands over."""
@@ -154,17 +153,17 @@ class Beside:
         if body is None and misses[ref.stream, ref.entry_id] < NUM_LOOKS:
             return
         settlement = Settlement()
-        self._tell(self.following.look_up(ref, body, settlement))
+        self.lanes.tell(*self._with_windows(self.following.look_up(ref, body, settlement)))
         await self._settle(settlement)
         self._moved.set()
 
-    def _tell(self, messages: list[pb.ToTrainer]) -> None:
+    def _with_windows(self, messages: list[pb.ToTrainer]) -> Iterator[pb.ToTrainer]:
         for message in messages:
             if message.WhichOneof("message") in ("commit", "recalled"):
                 # first: whoever keeps the state that it leads to keeps this with it
                 for fields in in_parts(self.windows.tell()):
-                    self.lanes.tell(pb.ToTrainer(windows=pb.WindowsChanged(fields=fields)))
-            self.lanes.tell(message)
+                    yield pb.ToTrainer(windows=pb.WindowsChanged(fields=fields))
+            yield message
 
     # -- from the trainer to Redis -----------------------------------------------------------------------------------
 
@@ -184,7 +183,7 @@ class Beside:
                 case "record":
                     self.following.orders.incarnation = message.record.incarnation
                     self.following.inherits |= self.is_replica and message.record.began.resumed
-                    await self._publish("receipts", self._placed(message.record))
+                    await self._put_on_record(message.record)
                 case "recall":
                     await self._recall(message.recall)
                 case "begin":
@@ -192,7 +191,7 @@ class Beside:
                 case "kept":
                     await self._note_kept(message.kept)
                 case "statement":
-                    await Statements(self.run_id, self.origin.source, self.outbox, self.sealer).store(message.statement)
+                    await self._statements.store(message.statement)
                     stored = pb.StatementStored(number=message.statement.number)
                     self.lanes.tell(pb.ToTrainer(statement_stored=stored))
                 case "farewell":
@@ -237,11 +236,17 @@ class Beside:
         settlement, self._applied, self._num_applied = self._applied, Settlement(), 0
         await self._settle(settlement)
 
-    def _placed(self, record: pb.RunRecord) -> pb.RunRecord:
-        """With what the trainer does not know: after which decision it began."""
+    @property
+    def _statements(self) -> Statements:
+        return Statements(self.run_id, self.origin.source, self.outbox, self.sealer)
+
+    async def _put_on_record(self, record: pb.RunRecord) -> None:
+        """With what the trainer does not know: after which decision it began, and what is stored already."""
+        if record.HasField("judged"):
+            return await self._statements.store_judged(record)
         if record.HasField("began"):
             record.began.decisions_after = "{}-{}".format(*self.following.orders.past)
-        return record
+        await self._publish("receipts", record)
 
     async def _carry_rows(self) -> None:
         stream = names.region_key(self.run_id, self.origin.region, "telemetry")

@@ -6,12 +6,12 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from esper.errors import EsperError
-from esper.runtime.ending import end
+from esper.runtime.ending import end, meanwhile, raise_first
 
 LONGEST_REQUEST_BYTES = 4096
 LONGEST_ANSWER_BYTES = 1 << 20
@@ -58,13 +58,9 @@ async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answe
     try:
         async with asyncio.timeout(REQUEST_S):
             line = await reader.readuntil(b"\n")
-        answered, gone = asyncio.create_task(exchange(writer, line, answer)), asyncio.create_task(hung_up(reader))
-        try:
-            await asyncio.wait([answered, gone], return_when=asyncio.FIRST_COMPLETED)
-            if answered.done():
-                answered.result()
-        finally:
-            await end([answered, gone])
+        async with meanwhile(exchange(writer, line, answer), hung_up(reader)) as either:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            raise_first(either[:1])
     except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return
     finally:
@@ -84,8 +80,9 @@ async def exchange(writer: asyncio.StreamWriter, line: bytes, answer: Answer) ->
 
 async def hung_up(reader: asyncio.StreamReader) -> None:
     """Until the caller is gone; what it says further is left unheard."""
-    while await reader.read(LONGEST_REQUEST_BYTES):
-        pass
+    with suppress(ConnectionError):
+        while await reader.read(LONGEST_REQUEST_BYTES):
+            pass
 
 
 def request_of(line: bytes) -> Request:

@@ -31,6 +31,7 @@ from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.lookback import newest_said
 from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
+from esper.runtime.round_figures import RoundFigures
 from esper.runtime.round_lines import tell
 from esper.runtime.suspects import Suspects
 from esper.runtime.timekeeping import kept_right
@@ -80,6 +81,7 @@ class Desk:
     lease_s: float = LEASE_S
     refusals: Refusals = field(default_factory=Refusals)
     missing: Missing = field(default_factory=Missing)
+    figures: RoundFigures = field(default_factory=RoundFigures)
     _held: dict[Entry, Delivery] = field(default_factory=dict)
     _logs: dict[str, str] = field(default_factory=dict)
     _token: int = 0
@@ -274,6 +276,7 @@ class Desk:
         match opened.message:
             case pb.Heartbeat():
                 self._outbid(opened.message.lease_token, settlement)
+                self.figures.hear(opened.message)
                 outcome = self.rule.on_heartbeat(opened.message, now_ns)
                 outcome.done.append((name, opened.entry_id))
                 return outcome
@@ -297,6 +300,7 @@ class Desk:
             self._publish(self.rule.on_history_lost((), {}, self._now_ns(), again=True), settlement)
 
     def _publish(self, outcome: Outcome, settlement: Settlement) -> None:
+        self.figures.note(outcome)
         for decision in outcome.decisions:
             tell(decision)
             decision.lease_token = self._token

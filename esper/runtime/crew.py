@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import structlog
 
 from esper.errors import EsperError, SettingError, near
-from esper.runtime.ending import end
+from esper.runtime.ending import end, meanwhile
 from esper.runtime.procs import ancestor, rss_bytes
 from esper.runtime.unit import ENDED, Plan, State, Unit
 
@@ -124,19 +124,13 @@ class Crew:
 
         ProcessDiedError: one that all need is given up.
         """
-        stop = asyncio.create_task(self.stopping.wait())
-        try:
+        async with meanwhile(self.stopping.wait()) as [stop]:
             while not (stop.done() or (self._is_done() and not past_training)):
                 self._changed.clear()
-                change = asyncio.create_task(self._changed.wait())
-                tasks = [*self._serving, *self._tasks.values()]
-                try:
-                    await asyncio.wait([stop, change, *tasks], return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    change.cancel()
+                async with meanwhile(self._changed.wait()) as change:
+                    tasks = [stop, *change, *self._serving, *self._tasks.values()]
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 self._look_after()
-        finally:
-            stop.cancel()
 
     async def drain(self) -> bool:
         """End one tier after the other; whether none had to be killed. What goes wrong is raised after the last."""
@@ -223,15 +217,9 @@ class Crew:
         else:
             unit.ready.clear()
             unit.tell(again=True)
-        ready = asyncio.create_task(unit.ready.wait())
-        stop = asyncio.create_task(self.stopping.wait())
-        try:
-            await asyncio.wait(
-                [ready, stop, self._tasks[unit]], timeout=self.ready_s, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            ready.cancel()
-            stop.cancel()
+        async with meanwhile(unit.ready.wait(), self.stopping.wait()) as either:
+            tasks = [*either, self._tasks[unit]]
+            await asyncio.wait(tasks, timeout=self.ready_s, return_when=asyncio.FIRST_COMPLETED)
         if not unit.ready.is_set():
             first = unit.plan.programs[0].name
             raise NotReadyError(unit.plan.name, str(unit.state), str(unit.log_of(first)))

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from esper.bus.connect import ServerClock
 from esper.errors import RefusedError
+from esper.leyline.checks import CLOCK_SLACK_MS
 from esper.leyline.entries import entry_ms
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain
@@ -16,7 +17,8 @@ from esper.leyline.seal import EVERYONE, Opened, Opener
 class DatedOpener(Opener):
     """Takes an entry ahead of the server's clock by its own time, if the clock has been there.
 
-    This process must have seen it there; or reads the record (no guard), of which an earlier one has met each entry.
+    This process must have seen it there, a second less at most; or reads the record (no guard), of which an earlier
+    one has met each entry.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class DatedOpener(Opener):
             return super().open(data, entry_id, now_ms)
         except RefusedError:
             at_ms = entry_ms(entry_id)
-            if at_ms <= now_ms or not (self._is_of_record or self._clock.has_been_at(at_ms)):
+            seen_ms = at_ms - CLOCK_SLACK_MS
+            if at_ms <= now_ms or not (self._is_of_record or self._clock.has_been_at(seen_ms)):
                 raise
             return super().open(data, entry_id, at_ms)

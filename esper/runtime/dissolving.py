@@ -40,6 +40,8 @@ class Dissolving:
     def __init__(self, redis: Redis, run_id: str, unread_s: float = UNREAD_S) -> None:
         self._redis, self._run_id, self._unread_s = redis, run_id, unread_s
         self._since_s: dict[str, float] = {}
+        self._evicted: dict[str, int] = {}
+        """The newest process of each name: one that does not hear of it is told again."""
 
     async def record(self, outcome: Parting) -> None:
         """Put into each abort that evicts a worker alone where its groups stand, before they go; tell the operator."""
@@ -50,7 +52,9 @@ class Dissolving:
             if process.worker in outcome.evicted_alone:
                 process.positions.update(await self._positions(process.worker))
                 self.begin([process.worker])
-                log.error("worker.evicted", evicted=process.worker, positions=dict(process.positions))
+                if self._evicted.get(process.worker) != process.incarnation:
+                    log.error("worker.evicted", evicted=process.worker, positions=dict(process.positions))
+                self._evicted[process.worker] = process.incarnation
 
     def begin(self, workers: Iterable[str]) -> None:
         """From now on nobody needs the groups of these."""
@@ -73,6 +77,7 @@ class Dissolving:
                 self._forget(decision.roster)
                 roster = set(decision.roster)
             self.begin(process.worker for process in evicted_by(decision) if process.positions)
+            self._evicted |= {process.worker: process.incarnation for process in evicted_by(decision)}
 
     async def proceed(self) -> None:
         """Destroy whatever nobody reads by any more. A Redis that is away is asked again with the next call."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import structlog
@@ -35,6 +36,19 @@ async def end(tasks: Iterable[asyncio.Task[Any]], again_s: float = AGAIN_S) -> N
             log.debug("task.failed", task=task.get_name(), why=str(error))
 
 
+@asynccontextmanager
+async def meanwhile(*works: Coroutine[Any, Any, object]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """These go on while the block runs, and end with it. Logs what one of them failed of, unless the block fails."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield tasks
+        for task in tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                log.error("background.failed", task=task.get_name(), why=repr(error))
+    finally:
+        await end(tasks)
+
+
 def raise_first(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Raise what ended one of them, if any has ended."""
     for task in tasks:
@@ -55,12 +69,9 @@ async def along(work: Coroutine[object, object, T], beside: Collection[asyncio.T
 
 async def first_of(*works: Coroutine[object, object, object]) -> None:
     """Until one of them ends; then the others do. Raises what that one raised."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
+    async with meanwhile(*works) as tasks:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         raise_first(tasks)
-    finally:
-        await end(tasks)
 
 
 async def orphaned(grace_s: float = ORPHAN_S) -> None:

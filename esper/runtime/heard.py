@@ -29,13 +29,17 @@ class Heard:
 
     def note(self, opened: Opened) -> None:
         """Take a message, unless it is no heartbeat, or not the newest one."""
-        beat, sealed = opened.message, Sealed.by(opened.header)
+        beat, sealed = opened.message, Sealed.of(opened)
         if not isinstance(beat, pb.Heartbeat):
             return
         known = self.beats.get(beat.worker)
         if known is None or not is_older(beat, sealed, known, self._sealed.get(beat.worker, UNKNOWN)):
             self.beats[beat.worker], self._sealed[beat.worker] = beat, sealed
             self.at_ms[beat.worker] = entry_ms(opened.entry_id)
+
+    def age_s(self, worker: str, now_ms: int) -> float:
+        """Since its newest heartbeat was sealed: both by the server's clock, also where that was set back."""
+        return max(0.0, now_ms - self._sealed[worker].at_ns // 1_000_000) / 1000
 
     @property
     def present(self) -> Workers:

@@ -14,7 +14,7 @@ import structlog
 
 from esper.errors import SettingError
 from esper.leyline.keyring import RoleKeyring
-from esper.runtime.ending import end
+from esper.runtime.ending import meanwhile
 
 LOOK_EVERY_S, SOONEST_S = 1.0, 0.1
 """A file is there for longer than this before its new key is met."""
@@ -77,11 +77,8 @@ async def kept_current(keyring: RoleKeyring, path: Path, every_s: float = LOOK_E
     file = KeyFile(keyring, path)
     file.look()
     keyring.follow(file.look_soon)
-    looking = asyncio.create_task(look_again(file, every_s))
-    try:
+    async with meanwhile(look_again(file, every_s)):
         yield
-    finally:
-        await end([looking])
 
 
 async def look_again(file: KeyFile, every_s: float) -> None:

@@ -32,11 +32,11 @@ class Lanes:
         rows, rows_writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=rows_fd))
         return cls(control, to_trainer, rows, rows_writer, None if bell_fd is None else mapped(bell_fd))
 
-    def tell(self, message: pb.ToTrainer) -> None:
-        """Send to the trainer, which reads at its next boundary."""
-        if not self.to_trainer.is_closing():
-            self.to_trainer.write(encode(message))
-            if self.bell is not None and not message.HasField("rows_stored"):  # which is in no hurry
+    def tell(self, *messages: pb.ToTrainer) -> None:
+        """Send to the trainer, all at once; it reads at its next boundary."""
+        if messages and not self.to_trainer.is_closing():
+            self.to_trainer.write(b"".join(map(encode, messages)))
+            if self.bell is not None and not messages[-1].HasField("rows_stored"):  # which is in no hurry, and alone
                 asyncio.get_running_loop().call_soon(ring, self.bell)  # uvloop up to 0.22 writes after this turn
 
     async def close(self) -> None:

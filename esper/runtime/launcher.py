@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TypeVar
 
 from esper.errors import EvictedError
-from esper.runtime.ending import along, end
+from esper.runtime.ending import along, meanwhile
 from esper.runtime.procs import look
 
 T = TypeVar("T")
@@ -34,8 +34,5 @@ async def launcher_gone(trainer: int, launcher: int, look_s: float = LOOK_S) -> 
 
 async def while_launched(work: Coroutine[object, object, T], trainer: int, launcher: int) -> T:
     """Do this work for a trainer; EvictedError, and the work is cancelled, once its launcher is gone."""
-    watch = asyncio.create_task(launcher_gone(trainer, launcher))
-    try:
-        return await along(work, [watch])
-    finally:
-        await end([watch])
+    async with meanwhile(launcher_gone(trainer, launcher)) as watch:
+        return await along(work, watch)

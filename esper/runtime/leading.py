@@ -44,7 +44,7 @@ def seated(
     name: str, rule: Coordinates, keys: RoleKeyring, redis_reader: Redis, redis_writer: Redis, lease_s: float = LEASE_S
 ) -> Desk:
     """A desk for this rule, on the streams of the keys' run. It connects to nothing before it resumes."""
-    guards, clock = {log: ReplayGuard() for log in LOGS}, ServerClock()
+    guards, clock = {log: ReplayGuard() for log in LOGS}, ServerClock(names.key(keys.run_id, "decisions"))
     inboxes = {
         log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, Pace(sweep_every_s=SWEEP_S))
         for log in LOGS

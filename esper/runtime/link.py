@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
-from weakref import finalize, ref
+from functools import cache, partial
+from weakref import WeakSet, finalize
 
 from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
@@ -51,7 +51,7 @@ class Link:
         self.alive = False
         self.decided = ""
         self.num_starts = 0
-        os.register_at_fork(after_in_child=partial(_close_in_child, ref(self)))  # which is kept for good
+        _of_this_process().add(self)
 
     @property
     def pid(self) -> int | None:
@@ -179,9 +179,17 @@ class Link:
         self._process = None
 
 
-def _close_in_child(link: ref[Link]) -> None:
-    if (held := link()) is not None:
-        held._close_sockets()
+@cache
+def _of_this_process() -> WeakSet[Link]:
+    """Those that a forked child closes. One set for all: what is registered is never let go of."""
+    links = WeakSet[Link]()
+    os.register_at_fork(after_in_child=partial(_close_in_child, links))
+    return links
+
+
+def _close_in_child(links: WeakSet[Link]) -> None:
+    for link in links:
+        link._close_sockets()
 
 
 def await_ready(link: Link, timeout_s: float) -> str:

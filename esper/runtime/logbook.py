@@ -118,7 +118,7 @@ async def read_live(redis: connect.Redis, run_id: str, archive: Path | None = No
     book.run_id = run_id
     for name in STREAMS:
         since = "-"
-        while rows := await redis.ask(("XRANGE", names.key(run_id, name), since, "+", "COUNT", PAGE)):
+        while rows := await redis.ask(("XRANGE", names.key(run_id, name), since, "+", "COUNT", str(PAGE))):
             book.streams[name] += [Entry(name, row[0].decode(), body_of(row[1])) for row in rows if row[1]]
             since = f"({rows[-1][0].decode()}"
     book.sort()

@@ -24,6 +24,8 @@ RECENT_MS = 1_500
 WATCH_S = 2.2
 """A worker beats twice a second, or at its next boundary: where steps take up to a second it is heard twice in that."""
 LOOK_S = 0.1
+LONGEST_LOOK_S = 2 * LOOK_S
+"""No look counts for more: where the machine stood still, whoever is beside said nothing either."""
 NUM_BEATS = 2
 """One may have been on its way when its trainer died."""
 
@@ -62,10 +64,11 @@ async def require_alone(
     stream = names.key(run_id, "heartbeats")
     position = await tail.newest_id(redis, stream)
     heard_ms = _last_heard_ms(newcomer, await _recent(redis, stream, opener, position, now_ms))
-    num, began_s, waited_s = Counter[int](), time.monotonic(), 0.0
+    num, looked_s, waited_s = Counter[int](), time.monotonic(), 0.0
     while waited_s < watch_s and now_ms + waited_s * 1000 - heard_ms <= RECENT_MS:
         await asyncio.sleep(LOOK_S)
-        waited_s = time.monotonic() - began_s
+        before_s, looked_s = looked_s, time.monotonic()
+        waited_s += min(looked_s - before_s, LONGEST_LOOK_S)
         for row in await tail.read_after(redis, stream, position, waits=False):
             position, sealed = tail.message(row)
             met = _beat(opener, position, sealed, now_ms)

@@ -13,6 +13,7 @@ from esper.errors import EsperError, RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened
+from esper.runtime.ending import meanwhile, raise_first
 from esper.runtime.heard import Heard, Workers
 
 Follow: TypeAlias = Callable[[str, str], AsyncGenerator[tuple[str, bytes], None]]
@@ -63,14 +64,9 @@ class Observer:
     async def merged(self, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
         """Entries of several streams as they come, each behind a position of its own; in order within each only."""
         queue: asyncio.Queue[Opened] = asyncio.Queue(maxsize=1_024)
-        readers = [asyncio.create_task(self._pour(stream, since, queue)) for stream, since in positions.items()]
-        try:
+        async with meanwhile(*(self._pour(stream, since, queue) for stream, since in positions.items())) as readers:
             while True:
                 yield await _next(queue, readers)
-        finally:
-            for reader in readers:
-                reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
 
     async def heard(self, heartbeats: str) -> Heard:
         """The newest heartbeat of each worker heard of lately."""
@@ -111,12 +107,8 @@ class Observer:
 async def _next(queue: asyncio.Queue[Opened], readers: Sequence[asyncio.Task[None]]) -> Opened:
     if not queue.empty():
         return queue.get_nowait()
-    item = asyncio.create_task(queue.get())
-    try:
+    async with meanwhile(queue.get()) as [item]:
         await asyncio.wait([item, *readers], return_when=asyncio.FIRST_COMPLETED)
-        for reader in readers:
-            if reader.done():
-                reader.result()  # raises what ended it: a reader never ends by itself
-        return await item
-    finally:
-        item.cancel()
+        raise_first(readers)  # one never ends by itself
+        found: Opened = await item
+        return found

@@ -114,7 +114,7 @@ class Recaller:
         """What was said; junk is passed over, and told of in one line."""
         num_refused, why = 0, ""
         while entry_order(after) < entry_order(through):
-            words = ("XRANGE", self._key("decisions"), f"({after}", through, "COUNT", NUM_READ)
+            words = ("XRANGE", self._key("decisions"), f"({after}", through, "COUNT", str(NUM_READ))
             rows = [tail.message(row) for row in await self.redis.ask(words)]
             for at, sealed in rows:
                 try:

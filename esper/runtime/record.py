@@ -73,7 +73,7 @@ class Record:
     async def _counted_ms(self) -> int:
         if self._counted_in is None or self._counted_in.field not in await self.outbox.recall(self._counted_in.key):
             return 0
-        return await server_ms(self.outbox.redis)
+        return await server_ms(self.outbox.redis, self.stream)
 
     async def _written_ms(self) -> int:
         """When the stream was last written to; 0: never."""

@@ -13,6 +13,7 @@ from esper.bus.backlog import Backlog
 from esper.errors import BusError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Sealer
+from esper.runtime.ending import meanwhile
 from esper.runtime.packets import Origin, signals, telemetry
 
 LOOK_EVERY_S, SOONEST_S = 1.0, 0.25
@@ -39,12 +40,8 @@ class Reporting:
 
     async def serve(self, lane: AsyncIterator[pb.ToRuntime]) -> None:
         """Until the trainer hangs up and all it has said is stored."""
-        watch = asyncio.create_task(self._watch())
-        try:
+        async with meanwhile(self._watch()):
             await asyncio.gather(self._hear(lane), self._carry())
-        finally:
-            watch.cancel()
-            await asyncio.wait([watch])
 
     async def _hear(self, lane: AsyncIterator[pb.ToRuntime]) -> None:
         async for message in lane:

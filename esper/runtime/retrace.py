@@ -45,6 +45,7 @@ class Story:
     lives: dict[int, list[Life]] = field(default_factory=dict)
     judged: dict[int, pb.RoundJudged] = field(default_factory=dict)
     receipts: dict[str, list[pb.CommandReceipt]] = field(default_factory=dict)
+    heard: set[str] = field(default_factory=set)  # whose receipts they are
 
     def note(self, opened: Opened) -> None:
         """Of the receipts stream, in its order."""
@@ -55,6 +56,7 @@ class Story:
             known = message.status in CARRIED_OUT and message.reason != pb.ReasonCode.REASON_ROSTER_CHANGED
             if known:
                 self.receipts.setdefault(message.entry_id, []).append(message)
+                self.heard.add(message.worker)
 
     def _note_record(self, record: pb.RunRecord) -> None:
         lives = self.lives.get(record.rank, [])
@@ -76,6 +78,8 @@ def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPla
     if not story.lives:
         raise NotReplayableError("its log does not say that a trainer began")
     names = {life.record.worker for life in story.lives.get(0, []) if life.record.world_size == 1}
+    if names and len(story.lives) == 1:  # Redis may have lost that another began, and kept what it carried out
+        names |= story.heard
     if len(names) > 1:
         raise NotReplayableError(f"{', '.join(sorted(names))} were no process group: each went its own way")
     world_size = max(lives[-1].record.world_size for lives in story.lives.values())

@@ -1,23 +1,20 @@
-"""What a coordinator decides, counted as it is decided: a rule around the rule, which changes none of its answers."""
+"""What a coordinator decides, counted as it is told."""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import accumulate
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import reason_name
-from esper.leyline.seal import Opened
-from esper.leyline.succession import Decision
+from esper.leyline.lifecycle import reason_name, status_name
 from esper.runtime.catalogue import counter, gauge, histogram
-from esper.runtime.coordinates import Coordinates, Entry, Outcome
+from esper.runtime.coordinates import Outcome
 from esper.runtime.figures import counted
 from esper.runtime.health import Clock
 
@@ -26,54 +23,23 @@ FORGET_AFTER_S = 600.0
 """A worker of which nothing was heard for so long is shown no more, so that names of many runs don't pile up."""
 
 
-class CountedRule(Collector):
-    """Answers as the rule within does, and counts rounds, verdicts and the workers heard of."""
+class RoundFigures(Collector):
+    """Counts rounds, verdicts and the workers heard of."""
 
-    def __init__(self, rule: Coordinates, clock: Clock = time.monotonic) -> None:
-        self.rule, self.clock = rule, clock
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self.clock = clock
         self.rounds, self.verdicts = Counter[str](committed=0, aborted=0), Counter[tuple[str, str]]()
         self.num_deviating = 0
         self.latencies_s, self.latency_sum_s = [0] * (len(BOUNDS_S) + 1), 0.0
         self.heard_s: dict[str, float] = {}
 
-    def resume(self, decisions: Iterable[Decision]) -> Outcome:
-        return self._counted(self.rule.resume(decisions))
-
-    def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome:
+    def hear(self, heartbeat: pb.Heartbeat) -> None:
         if heartbeat.HasField("report"):  # its farewell
             self.heard_s.pop(heartbeat.worker, None)
         else:
             self.heard_s[heartbeat.worker] = self.clock()
-        return self._counted(self.rule.on_heartbeat(heartbeat, now_ns))
 
-    def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome:
-        return self._counted(self.rule.on_vote(vote, entry, now_ns))
-
-    def on_command(self, stream: str, opened: Opened, now_ns: int) -> Outcome:
-        return self._counted(self.rule.on_command(stream, opened, now_ns))
-
-    def on_refused(self, entry: Entry, error: RefusedError, now_ns: int) -> Outcome:
-        return self._counted(self.rule.on_refused(entry, error, now_ns))
-
-    def pass_over(self, entry: Entry) -> None:
-        self.rule.pass_over(entry)
-
-    def has_room(self, stream: str) -> bool:
-        return self.rule.has_room(stream)
-
-    def on_history_lost(self, gone: Collection[Entry], newest: Mapping[str, str], now_ns: int, again: bool) -> Outcome:
-        return self._counted(self.rule.on_history_lost(gone, newest, now_ns, again=again))
-
-    def on_deaf(self, now_ns: int) -> None:
-        self.rule.on_deaf(now_ns)
-
-    def on_clock_step(self, by_ns: int) -> None:
-        self.rule.on_clock_step(by_ns)
-
-    def tick(self, now_ns: int) -> Outcome:
-        return self._counted(self.rule.tick(now_ns))
-
-    def _counted(self, outcome: Outcome) -> Outcome:
+    def note(self, outcome: Outcome) -> None:
         for decision in outcome.decisions:
             match decision:
                 case pb.BarrierCommit():
@@ -81,9 +47,7 @@ class CountedRule(Collector):
                 case pb.BarrierAbort():
                     self.rounds["aborted"] += 1
         for receipt in outcome.receipts:
-            status = pb.ReceiptStatus.Name(receipt.status).removeprefix("RECEIPT_").lower()
-            self.verdicts[status, reason_name(receipt.reason) if receipt.reason else ""] += 1
-        return outcome
+            self.verdicts[status_name(receipt.status), reason_name(receipt.reason) if receipt.reason else ""] += 1
 
     def _note_commit(self, commit: pb.BarrierCommit) -> None:
         latency_s = commit.latency_ms / 1000

@@ -34,15 +34,15 @@ async def spread(redis: connect.Redis, run_id: str, name: str, most: int = MOST)
     """Of one stream; its ends are among them, where it holds more than that."""
     stream = names.key(run_id, name)
     length, oldest, newest = await redis.ask_all(
-        [("XLEN", stream), ("XRANGE", stream, "-", "+", "COUNT", 1), ("XREVRANGE", stream, "+", "-", "COUNT", 1)]
+        [("XLEN", stream), ("XRANGE", stream, "-", "+", "COUNT", "1"), ("XREVRANGE", stream, "+", "-", "COUNT", "1")]
     )
     if int(length) <= most or not oldest or not newest:
-        return _entries(name, await redis.ask(("XRANGE", stream, "-", "+", "COUNT", most)))
+        return _entries(name, await redis.ask(("XRANGE", stream, "-", "+", "COUNT", str(most))))
     first, last = (int(rows[0][0].partition(b"-")[0]) for rows in (oldest, newest))
     places = [first + (last - first) * number // (most - 1) for number in range(most - 1)]
     found: dict[str, Entry] = {}
     for start in range(0, len(places), AT_ONCE):
-        asked = [("XRANGE", stream, since, "+", "COUNT", 1) for since in places[start : start + AT_ONCE]]
+        asked = [("XRANGE", stream, str(since), "+", "COUNT", "1") for since in places[start : start + AT_ONCE]]
         rows = chain.from_iterable(await redis.ask_all(asked))
         found |= {entry.entry_id: entry for entry in _entries(name, rows)}
     found |= {entry.entry_id: entry for entry in _entries(name, newest)}

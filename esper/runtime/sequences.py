@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -68,6 +69,19 @@ class Sequences:
         for producer, met in self.met.items():
             if Role(producer[0]) in WHOLE:
                 yield from _gaps(producer, met)
+
+
+def unfounded(reads: Sequence[Read], repeats: Iterable[str]) -> Iterator[Finding]:
+    """Entries that were refused as repeats of one that is not there; `repeats`: their ids, of all these streams."""
+    num = Counter(read.entry.entry_id for read in reads)
+    again = {entry_id for entry_id in repeats if num[entry_id] == 1}  # else it is not known which: streams number apart
+    found = [(read, read.opened.header) for read in reads if read.opened is not None]
+    found += refused_though_sealed(reads)
+    firsts = {(producer_of(header), header.sequence) for read, header in found if read.entry.entry_id not in again}
+    for read, header in found:
+        if read.entry.entry_id in again and (producer_of(header), header.sequence) not in firsts:
+            detail = f"refused as a repeat of sequence {header.sequence} of {header.producer}, which is nowhere else"
+            yield Finding(read.entry.stream, read.entry.entry_id, "gap", detail)
 
 
 def refused_though_sealed(reads: Iterable[Read]) -> Iterator[tuple[Read, Header]]:

@@ -14,10 +14,11 @@ from esper.leyline.seal import Sealer
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Beside the stream lies a hash: of each worker the newest number stored, and each report's id.
+    """Beside the streams lies a hash: of each worker the newest number and round stored, and each report's id.
 
     Entry and hash are written in one call, which stands only if the hash is as it was read: a statement that is said
-    again is known by its number, and a report that a resumed trainer comes to again by its id.
+    again is known by its number, a round's outcomes by the round, and a report that a resumed trainer comes to again by
+    its id.
     """
 
     run_id: str
@@ -27,16 +28,26 @@ class Statements:
 
     async def store(self, statement: pb.Statement) -> None:
         """Return once it is stored, by this call or an earlier one."""
-        record, mine = names.key(self.run_id, "stated"), f"worker/{self.worker}"
+        await self._once(f"worker/{self.worker}", statement.incarnation, statement.number, statement)
+
+    async def store_judged(self, record: pb.RunRecord) -> None:
+        """The same of what became of a round's requests, in the order of rounds."""
+        await self._once(f"judged/{self.worker}", record.incarnation, record.judged.round, record)
+
+    async def _once(self, mine: str, incarnation: int, number: int, said: pb.Statement | pb.RunRecord) -> None:
+        record = names.key(self.run_id, "stated")
         while True:
             found = await self.outbox.recall(record)
             before = found.get(mine.encode())
-            if _covers(before, statement):
+            if _covers(before, incarnation, number):
                 return
             settlement = Settlement()
             settlement.expect(record, mine, before)
-            settlement.put(record, {mine: f"{statement.incarnation}:{statement.number}".encode()})
-            self._write(settlement, record, statement, found)
+            settlement.put(record, {mine: f"{incarnation}:{number}".encode()})
+            if isinstance(said, pb.RunRecord):
+                settlement.write(names.key(self.run_id, "receipts"), self.sealer.seal(said))
+            else:
+                self._write(settlement, record, said, found)
             try:
                 await self.outbox.settle(settlement)
                 return
@@ -53,6 +64,6 @@ class Statements:
             settlement.write(stream, self.sealer.seal(statement.report))
 
 
-def _covers(before: bytes | None, statement: pb.Statement) -> bool:
-    incarnation, _, number = (before or b"0:0").decode().partition(":")
-    return int(incarnation) == statement.incarnation and int(number) >= statement.number
+def _covers(before: bytes | None, incarnation: int, number: int) -> bool:
+    process, _, newest = (before or b"0:0").decode().partition(":")
+    return int(process) == incarnation and int(newest) >= number

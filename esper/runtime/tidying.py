@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,7 +17,6 @@ from esper.bus.survey import survey
 from esper.bus.tidy import IDLE_MS, drop_idle_consumers
 from esper.bus.trim import Retention, retain, trim
 from esper.errors import BusError
-from esper.runtime.ending import end
 from esper.runtime.figures import StreamGauges, counts_of
 from esper.runtime.trimming import Trimmer
 
@@ -76,7 +74,7 @@ class Charge:
 
     async def trim(self) -> None:
         """Free what is settled, or too old where nobody settles."""
-        now_ms = await server_ms(self.redis)
+        now_ms = await self._now_ms()
         for stream, group in self._settled():
             await trim(self.redis, stream, [group], before_ms=now_ms - self.settled_ms)
         for stream in self.retained:
@@ -90,7 +88,7 @@ class Charge:
             stream, group, consumer = inbox.source
             if dropped := await drop_idle_consumers(self.redis, stream, group, consumer, self.idle_ms):
                 log.info("consumers.dropped", stream=stream, group=group, consumers=dropped)
-        await counters.forget_gone(self.redis, self.run_id, await server_ms(self.redis))
+        await counters.forget_gone(self.redis, self.run_id, await self._now_ms())
 
     def _settled(self) -> Iterator[tuple[str, str]]:
         """Streams that are trimmed below what is settled, and their groups."""
@@ -103,9 +101,12 @@ class Charge:
         """At most once a second, and only when something has changed, or to be seen alive."""
         counts = counts_of(self.registry)
         if counts != self._said or self._is_due("say", SAY_AT_LEAST_EVERY_S):
-            now_ms = await server_ms(self.redis)
+            now_ms = await self._now_ms()
             await counters.publish(self.redis, self.run_id, self.process, counts, now_ms)
             self._said = counts
+
+    async def _now_ms(self) -> int:
+        return await server_ms(self.redis, names.key(self.run_id, "counters"))
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now_s = time.monotonic()
@@ -115,21 +116,11 @@ class Charge:
         return True
 
 
-@asynccontextmanager
-async def kept_tidy(charge: Charge, every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
-    """Look every so often while the block runs."""
-    looking = asyncio.create_task(look_again(charge, every_s))
-    try:
-        yield
-    finally:
-        await end([looking])
-
-
-async def look_again(charge: Charge, every_s: float) -> None:
+async def look_again(charge: Charge) -> None:
     """Without end. Where Redis does not answer, its turn comes again: who needs it for more says that it is gone."""
     while True:
         try:
             await charge.look()
         except BusError as error:
             log.debug("tidying.failed", why=str(error))
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(LOOK_EVERY_S)

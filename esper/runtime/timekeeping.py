@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from esper.bus.connect import Redis, ServerClock
 from esper.errors import BusError
+from esper.runtime.ending import meanwhile
 
 LOOK_EVERY_S = 1.0
 """Much less than a coordinator waits for a rank that it does not hear: what is sealed by a clock that is over a minute
@@ -18,13 +19,8 @@ from that of who opens it is refused."""
 async def kept_right(clock: ServerClock, redis: Redis, every_s: float = LOOK_EVERY_S) -> AsyncIterator[None]:
     """Look at the server's clock now, and again every so often while the block runs."""
     await clock.look(redis)
-    looking = asyncio.create_task(look_again(clock, redis, every_s))
-    try:
+    async with meanwhile(look_again(clock, redis, every_s)):
         yield
-    finally:
-        while not looking.done():  # Python 3.11's wait_for, in the Redis client, may swallow a cancellation
-            looking.cancel()
-            await asyncio.wait([looking], timeout=0.1)
 
 
 async def look_again(clock: ServerClock, redis: Redis, every_s: float) -> None:

@@ -102,7 +102,7 @@ class Trimmer:
         """Have all that lies below the floor in the archive, in order."""
         after = await asyncio.to_thread(self._archive.through, name)
         while entry_order(after) < entry_order(floor):
-            words = ("XRANGE", key(self._run_id, name), f"({after}", f"({floor}", "COUNT", PAGE)
+            words = ("XRANGE", key(self._run_id, name), f"({after}", f"({floor}", "COUNT", str(PAGE))
             rows = await self._redis.ask(words)
             if not rows:
                 return

@@ -15,11 +15,12 @@ from esper.bus.inbox import Inbox
 from esper.bus.outage import Outage
 from esper.runtime import metrics, notify
 from esper.runtime.access import Access
+from esper.runtime.ending import meanwhile
 from esper.runtime.figures import HealthMetrics, RefusalMetrics, Repeats, StreamGauges, watch_inboxes
 from esper.runtime.health import Health
 from esper.runtime.refusals import Refusals
 from esper.runtime.settings import Settings
-from esper.runtime.tidying import Charge, kept_tidy
+from esper.runtime.tidying import Charge, look_again
 from esper.runtime.trimming import Trimmer
 from esper.runtime.vitals import seen
 
@@ -92,5 +93,5 @@ async def kept_up(
     )
     async with post.answering(writer.outage):
         await announce(charge.redis, post.chosen.durability)  # once bound: a start that fails says so in one line
-        async with kept_tidy(charge):
+        async with meanwhile(look_again(charge)):
             yield

@@ -14,7 +14,7 @@ from esper.bus.faults import UnavailableError
 from esper.bus.groups import group_of
 from esper.bus.outage import Outage
 from esper.errors import BusError
-from esper.runtime.ending import end
+from esper.runtime.ending import meanwhile
 from esper.runtime.health import Health, Source
 
 LOOK_EVERY_S = 1.0
@@ -64,9 +64,10 @@ class Look:
         return lags
 
     async def _compare_clocks(self) -> None:
-        """Halfway through the round trip is when the server read its clock."""
+        """Halfway through the round trip is when the server read its clock; of several who dates what is read here."""
+        stream = next((stream for stream, _ in self.health.sources), "")
         before_ns, began_s = time.time_ns(), time.monotonic()
-        there_ms = await server_ms(self.redis)
+        there_ms = await server_ms(self.redis, stream)
         vitals = self.health.vitals
         vitals.round_trip_s = time.monotonic() - began_s
         vitals.skew_s = (before_ns / 1e6 + vitals.round_trip_s * 500 - there_ms) / 1000
@@ -78,10 +79,10 @@ async def lag_s(redis: Redis, stream: str, group: str) -> float:
     if facts is None:
         return 0.0
     last = facts["last-delivered-id"]
-    rows = await redis.ask(("XRANGE", stream, b"(" + last, "+", "COUNT", 1))
+    rows = await redis.ask(("XRANGE", stream, b"(" + last, "+", "COUNT", "1"))
     if not rows:
         return 0.0
-    return max(0, await server_ms(redis) - int(rows[0][0].partition(b"-")[0])) / 1000
+    return max(0, await server_ms(redis, stream) - int(rows[0][0].partition(b"-")[0])) / 1000
 
 
 @asynccontextmanager
@@ -90,11 +91,8 @@ async def seen(url: str, health: Health, outage: Outage | None = None) -> AsyncI
     async with client(url, ANSWER_S) as redis:
         look = Look(redis, health, outage)
         await look.look()
-        looking = asyncio.create_task(look_again(look))
-        try:
+        async with meanwhile(look_again(look)):
             yield
-        finally:
-            await end([looking])
 
 
 async def look_again(look: Look) -> None:

@@ -195,7 +195,7 @@ async def watching(
         reader = await stack.enter_async_context(connect.reader(found.redis_url))
         asker = await stack.enter_async_context(connect.client(found.redis_url, ANSWER_S))
         await stack.enter_async_context(found.kept_current())
-        clock = connect.ServerClock()
+        clock = connect.ServerClock(names.key(found.run_id, "heartbeats"))
         await clock.look(asker)
         watch = Watch(found.run_id, observer_of(found, name, reader, clock, on_refusal), asker, clock, sink)
         readable = {stream: count for stream, count in backlog.items() if opens(found.keyring.roles, stream)}

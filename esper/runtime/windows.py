@@ -50,7 +50,6 @@ class Windows:
     def __init__(self, hash_key: str, outbox: Outbox, guards: Mapping[str, ReplayGuard], missing: Missing) -> None:
         self.hash_key, self.guards, self.missing = hash_key, guards, missing
         self.holder = token_hex(8)
-        self.num_fallen_back = self.num_restored = 0
         self.outbox, self._turn = outbox, asyncio.Lock()
         self._settled: dict[str, bytes] = {}
         self._untold: dict[str, bytes] = {}
@@ -169,10 +168,7 @@ class Windows:
         self._adopt({**self._settled, VERSION: self._version} if lost and self._version is not None else stored)
 
     def _note_loss(self, version: bytes | None) -> None:
-        if version is None:
-            self.num_restored += 1  # the inbox has said that history is lost
-        else:
-            self.num_fallen_back += 1
+        if version is not None:  # else the inbox has said that history is lost
             known = (self._version or b"").decode()
             log.warning("windows.fell_back", key=self.hash_key, known=known, found=version.decode())
 

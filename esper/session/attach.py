@@ -22,7 +22,7 @@ from esper.session.joining import Batches, Joining, Loss
 from esper.session.options import Place, SessionOptions
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.session import Session
-from esper.session.whole import require_whole, require_whole_state
+from esper.session.whole import require_every_rank, require_values, require_whole, require_whole_state
 
 log = structlog.get_logger()
 
@@ -43,16 +43,21 @@ def attach(
     `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
     and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
-    for a site or an option that does not exist, a model split by FSDP, an optimizer split by ZeRO, one whose session is
-    not closed or a broken blueprint, RuntimeLostError where the runtime is not ready within 30 s; with `required=False`
-    it trains unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
+    for a site or an option that does not exist, a model split by FSDP, shared by some ranks alone or on the meta
+    device, an optimizer that is split by ZeRO or maximizes, one whose session is not closed or a broken blueprint,
+    TrainingError where another rank does not call it within 60 s, CheckpointError where there are some and none can be
+    resumed from, RuntimeLostError where the runtime is not ready within 30 s; with `required=False` it trains unsteered
+    then, and at once where no run is named. Where it raises, model and optimizer are as they were.
     """
     require_kinds(model, optimizer, sites)
     printing.outlive_a_full_disk()
     chosen, blueprints = SessionOptions.of(options), installed_blueprints()
     modules_at(undistributed(model), sites)  # raises before a process is started for nothing
+    require_values(model)
+    require_every_rank(model)
     require_whole(model)
     require_whole_state(bare(optimizer))
+    require_descent(bare(optimizer))
     require_unsteered(bare(optimizer))
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place = Place.of(chosen, rank, world_size)
@@ -73,6 +78,12 @@ def require_kinds(model: object, optimizer: Any, sites: object) -> None:
         raise SettingError("optimizer", f"a {type(optimizer).__name__}", "a torch.optim.Optimizer")
     if isinstance(sites, str):
         raise SettingError("sites", sites, f"a list of names, as [{sites!r}]")
+
+
+def require_descent(optimizer: torch.optim.Optimizer) -> None:
+    """Raises SettingError where what is trained goes up: seeds go down, and a gate takes a lower loss for a gain."""
+    if all(group.get("maximize") for group in optimizer.param_groups):
+        raise SettingError("optimizer's maximize", True, "False, with the negated loss")
 
 
 def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
 
 from esper.session.carried_out import Orders
 from esper.tolaria.checkpoints.rank import Stateful
 
-EPOCH_BEGAN, LOADER, NUM_ORDERS, ORDERS = "epoch_began", "loader", "num_orders", "orders"
+T = TypeVar("T")
+EPOCH_BEGAN, NUM_BATCHES = "epoch_began", "num_batches"
+LOADER, NUM_ORDERS, ORDERS = "loader", "num_orders", "orders"
 
 
 class LoopPosition:
-    """The first step of this epoch, the orders that led here, and the loader's state if attach() was given one.
-
-    Goes with checkpoints.
+    """The first step of this epoch, how many of its batches the steps before this one took, the orders that led here,
+    and the loader's state if attach() was given one. Goes with checkpoints.
     """
 
-    def __init__(self, loader: Stateful | None = None) -> None:
+    def __init__(self, loader: Stateful | None = None, step: Callable[[], int] = lambda: 1) -> None:
+        """`step`: the one under way, or the next."""
         self.epoch_began, self.orders = 1, Orders()
-        self._loader = loader
+        self._loader, self._step = loader, step
+        self._num: int | None = None  # batches of this epoch handed out; None: one a step, or none
+        self._before, self._at = 0, 0  # of these before that step
+
+    def begin_epoch(self, step: int) -> None:
+        """At this step, with its first batch."""
+        self.epoch_began, self._at = step, 0
+        self._num = None if self._num is None else 0
+
+    def handed_out(self, batches: Iterable[T]) -> Iterator[T]:
+        """All of this epoch but those that were trained on; a step takes as many as it likes, of each stream alike."""
+        self._num = num = self._num_before()
+        began = self.epoch_began
+        for batch in islice(batches, num, None):
+            if began != self.epoch_began:  # it ended meanwhile, after steps_per_epoch: the next one's count begins
+                began, num = self.epoch_began, 0
+            if self._at != (step := self._step()):
+                self._before, self._at = num, step
+            self._num = num = num + 1
+            yield batch
+
+    def _num_before(self) -> int:
+        """Batches that the steps before this one took."""
+        step = self._step()
+        if self._num is None:
+            return step - self.epoch_began
+        return self._before if self._at == step else self._num
 
     def state_dict(self) -> dict[str, Any]:
         loader = None if self._loader is None else self._loader.state_dict()
         orders = {NUM_ORDERS: self.orders.num, ORDERS: self.orders.digest.hex()}
-        return {EPOCH_BEGAN: self.epoch_began, LOADER: loader, **orders}
+        num_batches = None if self._num is None else self._num_before()
+        return {EPOCH_BEGAN: self.epoch_began, NUM_BATCHES: num_batches, LOADER: loader, **orders}
 
     def load_state_dict(self, state: Any) -> None:
         """Also a loader's alone, as checkpoints had it before, or without the orders."""
@@ -31,6 +62,7 @@ class LoopPosition:
         if isinstance(state, dict) and EPOCH_BEGAN in state:
             self.orders.num = int(state.get(NUM_ORDERS, 0))
             self.orders.digest = bytes.fromhex(state.get(ORDERS, ""))
+            self._num, self._at = state.get(NUM_BATCHES), 0
             self.epoch_began, state = int(state[EPOCH_BEGAN]), state.get(LOADER)
         if self._loader is not None and state is not None:
             self._loader.load_state_dict(state)

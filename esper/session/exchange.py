@@ -109,7 +109,7 @@ class Exchange:
             self.link.send(message)
 
     def put_on_record(self, message: pb.ToRuntime) -> None:
-        """Say what a replay needs; the newest again to each runtime that is started anew: readers take each once."""
+        """Say what a replay needs; the newest again to each runtime that is started anew: it stores what is missing."""
         self._records.append(message)
         self.say(message)
 

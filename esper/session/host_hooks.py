@@ -10,6 +10,7 @@ from esper.errors import SettingError, TrainingError
 from esper.kasmina.pruning.pruner import Pruning
 from esper.session.portrait import Portrait
 from esper.tolaria.closures import Arguments, after_closure
+from esper.tolaria.nested import is_nested
 
 
 def require_unsteered(optimizer: torch.optim.Optimizer) -> None:
@@ -45,16 +46,17 @@ class HostHooks:
     def begin_step(self, step: int) -> None:
         """Find out whether there is anything to do when the optimizer steps. Not called before steps that change
         nothing of it."""
-        if step == self.step:
-            self.end_step()  # the loop raised in it, and begins it anew
         self.stepped, self.step = False, step
         busy = self._pruning.masks.held[0] or self._gradients.wanted == step
         self.is_idle = self._executor.is_dormant and not busy
+        if not self.is_idle:
+            self._optimizers.skip()  # of a step that raised, or of no step: another model's loss went back through this
 
     def end_step(self) -> None:
         """Where the host's step was skipped, by its scaler or the loop, the seeds' gradients go with it."""
+        self._optimizers.give_back()
         if not (self.stepped or self.is_idle):
-            self._optimizers.skip(self._executor.seeds)  # a paused one learns no more
+            self._optimizers.skip()
 
     def remove(self) -> None:
         self._looking.remove()
@@ -63,11 +65,18 @@ class HostHooks:
     def _before(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Arguments | None:
+        if is_nested(optimizer):
+            return None
         looks = iter((self._pruning.before_optimizer_step,))  # once: a line search goes on from where the step began
         return after_closure(args, kwargs, lambda: [look(optimizer) for look in looks])
 
     def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if self.is_idle:  # the whole of most steps: to be called at all is what they cost
+        if not self.is_idle:  # the whole of most steps: to be called at all is what they cost
+            self._stepped(optimizer)
+
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]  # a script may have its optimizer's step compiled
+    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        if is_nested(optimizer):
             return
         self.stepped = True
         if self._gradients.wanted == self.step:

@@ -12,7 +12,6 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from esper.errors import TrainingError
 from esper.kasmina.blend import seed_clip
@@ -25,7 +24,7 @@ from esper.kasmina.pruning.pruner import Pruning
 from esper.kernels.blueprints import Blueprint
 from esper.runtime.link import Link
 from esper.session.batches import LoopPosition
-from esper.session.breakers import tell_opened
+from esper.session.breakers import tell_filling, tell_opened
 from esper.session.checkpointing import Part, open_checkpoints
 from esper.session.exchange import Exchange
 from esper.session.heldout import held_out
@@ -34,6 +33,7 @@ from esper.session.options import Place, SessionOptions
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import steering_of
+from esper.session.same_code import require_same_code
 from esper.session.session import Session
 from esper.session.teaching import open_teachers, with_teachers
 from esper.tolaria.absent import absent
@@ -45,6 +45,7 @@ from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.rows import Rows
 from esper.tolaria.snapshot import Snapshots
+from esper.tolaria.sparse import sparse_in
 from esper.tolaria.states import TrainingStates
 from esper.tolaria.surroundings import Surroundings
 
@@ -86,6 +87,7 @@ class Joining:
     def _joined(self, link: Link | ReplayLink | None, executor: Executor, reducer: SeedReducer) -> Session:
         boundary, rows = Boundary(is_in_group=self.place.world_size > 1), Rows(incarnation=secrets.randbits(63))
         executor.on_breaker(partial(tell_opened, rows))
+        executor.on_filling(partial(tell_filling, rows))
         breaker = executor.breakers["teacher"]
         teachers = open_teachers(self.chosen.teachers, self.model, self.optimizer, rows, reducer.mean, breaker)
         around = with_teachers(self._around(executor), teachers)
@@ -133,6 +135,7 @@ class Joining:
         """What an optimizer of a seed meets in the loop."""
         return Surroundings(
             model=lambda: ((bare_name(name), parameter) for name, parameter in self.model.named_parameters()),
+            sparse=lambda: ((bare_name(name), parameter) for name, parameter in sparse_in(self.model)),
             clips=partial(seed_clips, executor) if self.chosen.settings.gradient_clip_adaptive else dict,
             schedulers=self.chosen.schedulers(),
             own_host=self.chosen.own_host,
@@ -144,7 +147,7 @@ class Joining:
 
     def _place_loop(self, session: Session, link: Link | ReplayLink | None) -> None:
         """Where in its data the loop stands, and where a replay ends."""
-        session.position = LoopPosition(self.chosen.loader)
+        session.position = LoopPosition(self.chosen.loader, lambda: session.step_number)
         if self.chosen.loader is not None:
             session.not_replayable = ""
         if isinstance(link, ReplayLink):
@@ -152,13 +155,15 @@ class Joining:
 
     def _state(self, session: Session) -> RankState:
         """All that a checkpoint holds of this rank."""
-        host = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        host = undistributed(self.model)
         named = OptimizerState(session.optimizers, self.optimizer, lambda: dict(host.named_parameters()))
         parts: dict[str, Stateful] = {"pruning": Part.of(session.pruning)}
         if session.teachers is not None:
             parts["teacher"] = session.teachers
-        fossils, breakers = session.portrait.steering.fossils, Lasting(session.executor.breakers)
-        return RankState(host, named, session.executor.durable(), fossils, session.position, parts, breakers)
+        phase = Part(session.pruning.standing, session.pruning.load_standing)
+        lasting = Lasting({**session.executor.breakers, "pruning": phase})
+        fossils = session.portrait.steering.fossils
+        return RankState(host, named, session.executor.durable(), fossils, session.position, parts, lasting)
 
 
 def seed_clips(executor: Executor) -> dict[str, float]:
@@ -180,4 +185,5 @@ def _own_group() -> dist.ProcessGroup:
             f"rank {everyone.rank()} could not meet {absent(everyone, 'attach')} in attach(); every rank of a process "
             f"group calls it, within {limit_s:g} s: {error}"
         ) from error
+    require_same_code(group)
     return group

@@ -11,6 +11,8 @@ from esper.leyline import contracts as pb
 from esper.tolaria.optimizers import PENDING
 from esper.tolaria.teachers import Teachers
 
+FAILED = pb.ReceiptStatus.RECEIPT_FAILED
+
 
 class Said(NamedTuple):
     """What can be said after an order: to the runtime, and to log and telemetry."""
@@ -38,7 +40,9 @@ class Lessons:
         self._open += [(answer, *pair) for pair in late]
         said = Said([] if late else [answer], [each for each in receipts if each.status != PENDING])
         if self.teachers is not None and not self._is_early(step):
-            outcome = self.teachers.settle(step)
+            then = self._then()
+            refused = (then.detail or "as in the run") if then.status == FAILED else ""
+            outcome = self.teachers.settle(step, refused=refused)
             if outcome is not None:
                 self._close(
                     pb.CommandReceipt(status=outcome.status, reason=outcome.reason, detail=outcome.detail, step=step),
@@ -53,9 +57,7 @@ class Lessons:
             self.teachers.close()
         while self._open:
             reason, detail = pb.ReasonCode.REASON_CANCELLED, "the run ended before the teacher was loaded"
-            self._close(
-                pb.CommandReceipt(status=pb.ReceiptStatus.RECEIPT_FAILED, reason=reason, detail=detail, step=step), said
-            )
+            self._close(pb.CommandReceipt(status=FAILED, reason=reason, detail=detail, step=step), said)
         return said
 
     def _close(self, outcome: pb.CommandReceipt, said: Said) -> None:
@@ -71,8 +73,12 @@ class Lessons:
         """On a replay, whether the oldest one was decided later than before this step; else it is waited for."""
         if not (self.recorded and self._open and self.teachers is not None):
             return False
-        then = self.recorded.get(f"optimizer/{self._open[0][1].entry_id}")
-        if then is not None and then.step > step:
+        if self._then().step > step:
             return True
         self.teachers.wait()
         return False
+
+    def _then(self) -> pb.CommandReceipt:
+        """On a replay, what became of the oldest one in the run."""
+        then = self.recorded.get(f"optimizer/{self._open[0][1].entry_id}") if self._open else None
+        return then or pb.CommandReceipt()

@@ -66,6 +66,7 @@ class ReplayedSteering(Steering):
     link: ReplayLink = field(kw_only=True)
 
     def __post_init__(self) -> None:
+        self._then = {(each.command_id, each.entry_id): each for each in self.link.plan.verdicts.values()}
         self._judged = {each.round: each.outcomes for each in self.link.plan.judged}
         self._commands: Iterator[pb.CommandReceipt | None] = iter(())
         self._requests: Iterator[pb.CommandReceipt | None] = iter(())
@@ -78,10 +79,12 @@ class ReplayedSteering(Steering):
         self._commands = (receipt for command, receipt in both if command.HasField("seed_command"))
         self._rollbacks = (receipt for command, receipt in both if command.HasField("rollback_command"))
         self._requests = iter(self._judged.get(order.commit.round, ()))
-        receipts = super().carry_out(order, step, epoch)
-        for met, expected in zip(receipts, then, strict=True):
-            self._compare(met, expected)
-        return receipts
+        return super().carry_out(order, step, epoch)
+
+    def count(self, receipt: pb.CommandReceipt) -> None:
+        """And keep what went otherwise: with a teacher, once that is decided on."""
+        super().count(receipt)
+        self._compare(receipt, self._then.get((receipt.command_id, receipt.entry_id)))
 
     def _seed(self, command: pb.SeedCommand, step: int, epoch: int) -> SeedOutcome | OptimizerOutcome:
         self.rulings.receipt = next(self._commands, None)
@@ -99,7 +102,7 @@ class ReplayedSteering(Steering):
         return super()._roll_back(snapshot_step, step)
 
     def _compare(self, met: pb.CommandReceipt, then: pb.CommandReceipt | None) -> None:
-        pending = met.status == pb.ReceiptStatus.RECEIPT_UNKNOWN  # a teacher, taken where it was then
+        pending = met.status == pb.ReceiptStatus.RECEIPT_UNKNOWN  # a teacher
         if then is None or pending or (met.status, met.step) == (then.status, then.step):
             return
         if len(self.link.report.differences) < MOST_DIFFERENCES:

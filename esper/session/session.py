@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 import structlog
@@ -64,7 +63,7 @@ class Session:
         self._chronicle = self.exchange.chronicle = Chronicle(self.portrait, self.run_id, self.exchange.say)
         self.lessons = Lessons(None, self.portrait.steering.count)
         self._report: pb.WorkerReport | None = None
-        self.position = LoopPosition()
+        self.position = LoopPosition(step=lambda: self._step.number)
         self.not_replayable = records.UNKNOWN_BATCHES
         self.ends_after = 0  # a replay ends after this step; 0: the loop does
         self._telling = Telling(self.portrait, self.exchange)
@@ -108,7 +107,7 @@ class Session:
     def begin(self, *, resumed: bool = False) -> None:
         """Put on record what this process begins with; called once, by attach()."""
         if resumed and self.epoch and self.position.epoch_began == 1:
-            self.position.epoch_began = self.step_number  # of a checkpoint that does not say
+            self.position.begin_epoch(self.step_number)  # of a checkpoint that does not say
         record = records.began(self.portrait, self.step_number, self.epoch, resumed=resumed)
         self.exchange.introduce(pb.ToRuntime(record=record))
         self._chronicle.begin(self.epoch)
@@ -116,15 +115,16 @@ class Session:
     def batches(self, make: Callable[[int], Iterable[T]]) -> Iterator[T]:
         """Batches of this epoch from `make(epoch)`, behind those that a resumed run has already trained on.
 
-        They are to be a function of the epoch alone, equally many on every rank: with that the run can be replayed.
+        They are to be a function of the epoch alone, equally many on every rank: with that the run can be replayed. A
+        step may take several. What reads ahead belongs into `make`: what was handed out counts as trained on.
         """
         self.not_replayable = ""
-        return islice(make(self.epoch), self.step_number - self.position.epoch_began, None)
+        return self.position.handed_out(make(self.epoch))
 
     def epoch_end(self) -> None:
         """Count an epoch; a barrier is due at the next step."""
         self.epoch += 1
-        self.position.epoch_began = self.step_number
+        self.position.begin_epoch(self.step_number)
         self._barrier_due = True
         self._step.wake()
 
@@ -243,12 +243,12 @@ class Session:
     def _look_ahead(self) -> None:
         """Find out how many steps are like this one, in which nothing is to be done unless something comes."""
         rests = self._hooks.is_idle and self.pruning.is_idle and not (self._gated or self.lessons.teachers)
-        self._step.is_plain = rests and self.optimizers.has_plain_rate
-        if not rests or self.ends_after or self.executor.prefetch.wanted or not self.exchange.boundary.is_idle:
+        self._step.is_plain = rests and self.optimizers.has_plain_values
+        if not rests or self.ends_after or self.executor.prefetch.wanted:
             self._step.wake()
         else:
             made = math.inf if self.checkpoints is None else self.checkpoints.next_due(self.step_number)
-            self._step.due = min(self.executor.next_due(), made)
+            self._step.due = min(self.executor.next_due(), made, self.exchange.boundary.next_due)
 
     def _wait_and_carry_out(self) -> None:
         waited_since = 0.0

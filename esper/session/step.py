@@ -9,11 +9,14 @@ from typing import Protocol
 import torch
 
 from esper.session.exchange import Bell
+from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.rows import Rows
 
 
 class Stepped(Protocol):
     """What a step is a step of."""
+
+    optimizers: Optimizers
 
     def begin_step(self) -> None: ...
     def end_step(self, loss: torch.Tensor | float | None, step_ms: float) -> None: ...
@@ -67,6 +70,7 @@ class Step:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
+            self._session.optimizers.give_back()
             return
         ended, loss, plain = monotonic(), self._loss, self._plain
         if not self.is_plain or type(loss) is not float:

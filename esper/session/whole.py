@@ -1,23 +1,44 @@
-"""Refuses a model of which no rank holds the parameters whole, and an optimizer of which none holds the state."""
+"""Refuses a model that some ranks share, or none holds whole or at all, and an optimizer that none holds whole."""
 
 from __future__ import annotations
 
 import sys
+from itertools import chain
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from esper.errors import SettingError
+from esper.kasmina.naming import distribution
 
 EXPECTED = (
     "parameters that every rank holds whole, as on one device or under DistributedDataParallel: digests, snapshots and"
     " fossils are of whole tensors (a model that fully_shard or tensor parallelism has split is not supported)"
 )
+EXPECTED_VALUES = (
+    "a tensor with values: build the model on a real device, or give it to_empty() and its weights before attach(); one"
+    " that is offloaded between its calls is not supported"
+)
 EXPECTED_STATE = (
     "an optimizer whose state every rank holds whole: snapshots and checkpoints are each rank's own, and would lack the"
     " moments that others hold"
 )
+
+
+def require_values(model: nn.Module) -> None:
+    """SettingError, naming the first of them, for a parameter or buffer on the meta device."""
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_meta:
+            raise SettingError("model", f"{name}: on the meta device", EXPECTED_VALUES)
+
+
+def require_every_rank(model: nn.Module) -> None:
+    """SettingError for a model whose gradients some of the ranks share alone: the others train another one."""
+    ddp = distribution(model)
+    if ddp is not None and (num := dist.get_world_size(ddp.process_group)) != dist.get_world_size():
+        value = f"DistributedDataParallel among {num} of {dist.get_world_size()} ranks"
+        raise SettingError("model", value, "one that all ranks share; a run is one model, in one process group")
 
 
 def require_whole(model: nn.Module) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from esper.leyline import contracts as pb
-
-PROMISE_STEPS = 8
-"""A vote at step s promises not to begin step s + 8 before the decision."""
+from esper.leyline.bounds import PROMISE_STEPS
 
 
 class Released(NamedTuple):
@@ -29,8 +27,8 @@ class Released(NamedTuple):
 class Barrier:
     """Counts votes, one round at a time. Knows nothing of clocks or of Redis.
 
-    A vote for another round, for another roster or by a stranger is counted and never folded in; so is a second vote
-    of one worker, since the first one already binds it.
+    A vote for another round, for another roster or by a stranger is never folded in; nor is a second vote of one
+    worker, since the first one already binds it.
     """
 
     def __init__(self, roster: Sequence[str], generation: int, round: int = 0) -> None:
@@ -39,7 +37,6 @@ class Barrier:
         self.round = round
         self.is_open = False
         self.proposed_ns = 0
-        self.num_late = self.num_repeated = self.num_strangers = 0
         self._votes: dict[str, pb.BarrierVote] = {}
         self._awaited = dict.fromkeys(self.roster)
         self._is_foreign = False
@@ -99,16 +96,8 @@ class Barrier:
         return abort
 
     def _counts(self, vote: pb.BarrierVote) -> bool:
-        worker, is_of_round = vote.worker, (vote.round, vote.roster_generation) == (self.round, self.generation)
-        if self.is_open and is_of_round and worker in self._awaited:
-            return True
-        if worker not in self.roster:
-            self.num_strangers += 1
-        elif not (self.is_open and is_of_round):
-            self.num_late += 1
-        else:
-            self.num_repeated += 1
-        return False
+        is_of_round = (vote.round, vote.roster_generation) == (self.round, self.generation)
+        return self.is_open and is_of_round and vote.worker in self._awaited
 
     def _release(self, now_ns: int) -> Released:
         self.is_open = False

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from esper.errors import RefusedError, near
+from esper.errors import RefusedError, listed, near
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.lifecycle import EMBARGOED, operation_name, short
-from esper.tamiyo.world import HOST, Catalogue, World, listed
+from esper.tamiyo.world import HOST, Catalogue, World
 
 _Reason = pb.ReasonCode
 _Operation = pb.SeedOperation

@@ -210,7 +210,7 @@ class Roster:
         return any(beat.round_applied >= number or beat.step > effective_step for beat in beats)
 
     def catalogue(self) -> Catalogue:
-        return Catalogue.of([member.catalogue for member in self._members.values()])
+        return Catalogue([member.catalogue for member in self._members.values()])
 
     def settle(self) -> list[str]:
         """Hear no more of replicas that have left, once a roster is announced without them; their names.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, listed
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, EMBARGOED, FOLLOWS, VACATED_STAGES, target_stage
 
@@ -28,25 +29,30 @@ class SeedView:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What every worker can germinate, and where."""
+    """What every worker can germinate, and where, in the order of the first one: what all their heartbeats name.
 
-    sites: tuple[str, ...] = ()
-    blueprints: Mapping[str, pb.KernelManifest] = field(default_factory=dict)
+    Worked out once it is asked for: most rounds germinate nothing, and all ranks wait for the judge.
+    """
 
-    @staticmethod
-    def of(heartbeats: Iterable[pb.Heartbeat]) -> Catalogue:
-        """What all of them name, in the order of the first one."""
-        first, *others = heartbeats
-        sites = tuple(site for site in first.sites if all(site in other.sites for other in others))
-        shared = [{each.blueprint_id: each.digest for each in other.blueprints} for other in others]
-        return Catalogue(
-            sites,
-            {
-                each.blueprint_id: each
-                for each in first.blueprints
-                if all(digests.get(each.blueprint_id) == each.digest for digests in shared)
-            },
-        )
+    heartbeats: Sequence[pb.Heartbeat] = ()
+
+    @cached_property
+    def sites(self) -> tuple[str, ...]:
+        """Of which each exists in every worker's host."""
+        named = [dict.fromkeys(each.sites) for each in self.heartbeats]
+        return tuple(site for site in named[0] if all(site in sites for sites in named)) if named else ()
+
+    @cached_property
+    def blueprints(self) -> Mapping[str, pb.KernelManifest]:
+        """Of which each is installed beside every worker, with the same digest."""
+        if not self.heartbeats:
+            return {}
+        shared = [{each.blueprint_id: each.digest for each in beat.blueprints} for beat in self.heartbeats]
+        return {
+            each.blueprint_id: each
+            for each in self.heartbeats[0].blueprints
+            if all(digests.get(each.blueprint_id) == each.digest for digests in shared)
+        }
 
 
 class World:
@@ -128,8 +134,3 @@ def common_snapshots(votes: Sequence[pb.BarrierVote], *, alike: bool = True) -> 
     """Steps of the snapshots that all hold, oldest first; `alike`: with the same digest."""
     held = [{(each.step, each.digest if alike else b"") for each in vote.snapshots} for vote in votes]
     return tuple(sorted(step for step, _ in set.intersection(*held)))
-
-
-def listed(names: Iterable[object]) -> str:
-    """How a refusal spells what there is."""
-    return ", ".join(str(name) for name in names) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -23,16 +24,11 @@ def absent(group: dist.ProcessGroup, collective: str) -> str:
 def _silent(group: dist.ProcessGroup, collective: str, peers: list[int]) -> list[int]:
     """Those of them that do not say that they failed in it too; none where nobody can be asked."""
     store = group.get_group_store()
-    try:
-        store.set(_key(collective, group.rank()), "failed")
-        store.wait([_key(collective, rank) for rank in peers], PATIENCE)
-    except RuntimeError:  # not all have, or the store has ended with the rank that held it
-        try:
-            return [rank for rank in peers if not store.check([_key(collective, rank)])]
-        except RuntimeError:
-            return []
+    with suppress(RuntimeError):  # the store has ended with the rank that held it
+        count = store.add(f"failed/{collective}/{group.rank()}", 1)  # attach() may be called again
+        said = {rank: f"failed/{collective}/{rank}/{count}" for rank in range(group.size())}
+        store.set(said.pop(group.rank()), "failed")
+        with suppress(RuntimeError):  # not all have
+            store.wait(list(said.values()), PATIENCE)
+        return [rank for rank, key in said.items() if not store.check([key])]
     return []
-
-
-def _key(collective: str, rank: int) -> str:
-    return f"failed/{collective}/{rank}"

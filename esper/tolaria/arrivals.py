@@ -42,14 +42,14 @@ class Loaded:
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """What became of one registration on this rank so far."""
+    """What became of one registration on this rank so far. Its result is None where the teacher in use is meant."""
 
     digest: str
     relay: Relay
-    result: Future[Loaded]
+    result: Future[Loaded | None]
 
     @classmethod
-    def begin(cls, digest: str, relay: Relay, load: Callable[[], Loaded]) -> Arrival:
+    def begin(cls, digest: str, relay: Relay, load: Callable[[], Loaded | None]) -> Arrival:
         """Load in a thread; an interpreter that ends waits for it."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="teacher")
         result = executor.submit(load)
@@ -57,13 +57,13 @@ class Arrival:
         return cls(digest, relay, result)
 
     @classmethod
-    def settled(cls, digest: str, found: Loaded | SettingError) -> Arrival:
+    def settled(cls, digest: str, error: SettingError | None = None) -> Arrival:
         """Where nothing need be loaded, or nothing can."""
-        result: Future[Loaded] = Future()
-        if isinstance(found, SettingError):
-            result.set_exception(found)
+        result: Future[Loaded | None] = Future()
+        if error is not None:
+            result.set_exception(error)
         else:
-            result.set_result(found)
+            result.set_result(None)
         return cls(digest, Relay(), result)
 
     @property
@@ -80,6 +80,11 @@ class Arrival:
             raise error
         return error
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether nothing was loaded, as the teacher in use is the one."""
+        return self.is_here and self.result.result() is None
+
     def wait(self) -> None:
         """Until it is here or refused."""
         wait([self.result])
@@ -89,6 +94,7 @@ class Arrival:
         self.result.add_done_callback(_release)
 
 
-def _release(result: Future[Loaded]) -> None:
-    if result.exception() is None:
-        result.result().teacher.release()
+def _release(result: Future[Loaded | None]) -> None:
+    loaded = result.result() if result.exception() is None else None
+    if loaded is not None:
+        loaded.teacher.release()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-Shape = tuple[torch.Size, torch.dtype, torch.device]
+Shape = tuple[torch.Size, torch.dtype, torch.device, torch.layout]  # momentum of sparse gradients is sparse
 
 
 class Bank:
@@ -39,4 +39,4 @@ def copy_all(into: Sequence[torch.Tensor], source: Sequence[torch.Tensor]) -> No
 
 
 def _shape(tensor: torch.Tensor) -> Shape:
-    return tensor.shape, tensor.dtype, tensor.device
+    return tensor.shape, tensor.dtype, tensor.device, tensor.layout

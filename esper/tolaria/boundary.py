@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from esper.errors import TrainingError
 from esper.leyline import contracts as pb
+from esper.leyline.bounds import PROMISE_STEPS
 
-PROMISE_STEPS = 8
 _REMEMBERED_ROUNDS = 64
 _REMEMBERED_COMMANDS = 4_096
 
@@ -70,6 +72,19 @@ class Boundary:
         return not (
             self._orders or self._recalled or self._asked or self.paused_before or self.promised_from is not None
         )
+
+    @property
+    def next_due(self) -> float:
+        """Before this step there is something to do or to wait for, unless more is heard until then; infinite: never.
+
+        What was decided is carried out then and not earlier, and a promise binds only from then on.
+        """
+        if self._asked or self.paused_before:
+            return 0
+        steps = [order.commit.effective_step for order in islice(self._recalled, 1)]
+        steps += [self._first_step()] if self._orders else []
+        steps += [self.promised_from + PROMISE_STEPS] if self.promised_from is not None else []
+        return min(steps, default=math.inf)
 
     @property
     def recalling(self) -> bool:

@@ -11,6 +11,7 @@ from esper.errors import SettingError
 from esper.tolaria.closures import Arguments, after_closure
 from esper.tolaria.gradients import laid_out
 from esper.tolaria.leases import Lease, Leases
+from esper.tolaria.nested import is_nested
 
 
 class HostGate:
@@ -37,16 +38,18 @@ class HostGate:
     def begin_step(self, step: int) -> None:
         """From here on the host's optimizer is asked to take this step."""
         self.step = step
-        self._show()
+        self.show()
 
     def close(self) -> None:
         """Let the optimizer step freely again."""
-        self._show()
+        self.show()
         for hook in self._hooks:
             hook.remove()
 
     def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-        self._show()  # a step that raised has left them hidden
+        if is_nested(self._optimizer):
+            return None
+        self.show()  # a step that raised has left them hidden
         lease = self.leases.at(self.step)
         if lease is not None and not lease.grad_clip_norm:
             return None
@@ -54,7 +57,8 @@ class HostGate:
         return after_closure(args, kwargs, partial(self._prepare, lease))
 
     def _after_step(self, *_: object) -> None:
-        self._show()
+        if not is_nested(self._optimizer):
+            self.show()
 
     def _prepare(self, lease: Lease | None) -> None:
         if lease is not None:
@@ -65,7 +69,8 @@ class HostGate:
         for group in self._optimizer.param_groups:
             group["params"] = []
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Have the groups hold their parameters again; idle unless they are hidden."""
         for group, held in zip(self._optimizer.param_groups, self._held or (), strict=False):
             group["params"] = held
         self._held = None

@@ -122,10 +122,10 @@ def _same_shape(present: object, kept: torch.Tensor, dtype: torch.dtype) -> torc
     if isinstance(present, torch.Tensor) and _layout(present) == _layout(kept):
         return present
     plain = type(present) is torch.Tensor and type(kept) is torch.Tensor and kept.is_floating_point()
-    if plain and isinstance(present, torch.Tensor) and (present.dtype, present.shape) == (dtype, kept.shape):
+    if plain and isinstance(present, torch.Tensor) and _layout(present) == [(kept.shape, dtype, kept.layout)]:
         return present
     return _joined(kept, [torch.empty_like(part) for part in _parts(kept)])
 
 
-def _layout(value: torch.Tensor) -> list[tuple[torch.Size, torch.dtype]]:
-    return [(part.shape, part.dtype) for part in _parts(value)]
+def _layout(value: torch.Tensor) -> list[tuple[torch.Size, torch.dtype, torch.layout]]:
+    return [(part.shape, part.dtype, part.layout) for part in _parts(value)]

@@ -8,7 +8,7 @@ from typing import Any, assert_never, cast
 
 import torch
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, listed
 from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank
 from esper.tolaria.frozen import Frozen
@@ -23,6 +23,7 @@ from esper.tolaria.reduce import SeedReducer, Trainee as Trainee, parameters_of
 from esper.tolaria.scaling import step_was_skipped, unscale
 from esper.tolaria.seed_optimizer import KeptSeedOptimizer, SeedOptimizer
 from esper.tolaria.seed_optimizers import SeedOptimizers
+from esper.tolaria.sparse import require_dense
 from esper.tolaria.standing import Standing
 from esper.tolaria.surroundings import ALONE, Surroundings
 
@@ -57,8 +58,7 @@ class Optimizers:
     """The host's optimizer, adopted, and one per training seed. Knows nothing of stages nor of the wire.
 
     Before each step the session calls `begin_step(step)`; after the step of the host's optimizer `reduce(seeds)`, and
-    once it has looked at the reduced gradients `step(step)`. Where a GradScaler skipped the host's step and so no hook
-    fired, it calls `skip(seeds)`.
+    once it has looked at the reduced gradients `step(step)`. What is not to be learnt from is thrown away by `skip()`.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class Optimizers:
         return self._find(optimizer_id).learning_rate()
 
     @property
-    def has_plain_rate(self) -> bool:
-        """Whether the host's learning rate is the number in its first group, and not a commanded one or a tensor."""
+    def has_plain_values(self) -> bool:
+        """Whether nothing is commanded of the host's optimizer, and its rate is a number and no tensor."""
         overrides = self._host.overrides
-        return "lr" not in overrides.values and isinstance(overrides.learning_rate(), float)
+        return not overrides.values and isinstance(overrides.learning_rate(), float)
 
     def has(self, seed_id: str) -> bool:
         return seed_id in self._seeds
@@ -121,6 +121,12 @@ class Optimizers:
         """Say which step the host's optimizer is about to be asked for."""
         if self._gate:
             self._gate.begin_step(step)
+
+    def give_back(self) -> None:
+        """Show the script its own groups where its optimizer has raised in the step: torch calls no post-hook then."""
+        self._host.overrides.put_back()
+        if self._gate:
+            self._gate.show()
 
     def apply(self, command: pb.OptimizerCommand, step: int, seeds: Mapping[str, Trainee]) -> OptimizerOutcome:
         """Carry out a command before `step` begins, or say why not; a refused one changes nothing."""
@@ -139,6 +145,8 @@ class Optimizers:
             overrides = found.overrides
             require_known(name, overrides.unknown([*values, *adjustment.release]), overrides.effective())
             require_bounds(name, values, in_half=isinstance(found, SeedOptimizer) and found.in_half)
+            if found is self._host:
+                require_dense(name, values, self._around.sparse(), self._host.parameters())
         except RefusedError as error:
             return _failed(error)
         released = set(adjustment.release)
@@ -192,14 +200,13 @@ class Optimizers:
         """Unscale the seeds' gradients and average them over the ranks; all ranks call it with the same seeds."""
         if self._scaler is not None and self._scaler.is_enabled():
             if step_was_skipped(self._scaler, self._host.torch):
-                return self.skip(seeds)
+                return self.skip()
             unscale(self._scaler, [p.grad for p in parameters_of(seeds) if p.grad is not None])
         self._reducer.reduce(seeds)
 
-    def skip(self, seeds: Mapping[str, Trainee]) -> None:
+    def skip(self) -> None:
         """Throw the seeds' gradients away."""
-        for parameter in parameters_of(seeds):
-            parameter.grad = None
+        self._ensemble.forget_gradients()
 
     def step(self, step: int, found: Mapping[str, Measured] = NOTHING_FOUND) -> list[StepFault]:
         """Step all seeds that have gradients and a lease, then clear all their gradients. Reads the device once.
@@ -290,6 +297,7 @@ class Optimizers:
         overrides = self._host.overrides
         require_known(HOST, overrides.unknown(list(values)), overrides.effective())
         require_bounds(HOST, values)
+        require_dense(HOST, values, self._around.sparse(), self._host.parameters())
         self._owners.claim_host(self._host.parameters())
         for group in self._host.torch.param_groups:
             for each, value in values.items():
@@ -334,6 +342,6 @@ def _failed(error: RefusedError) -> OptimizerOutcome:
 
 def _seed(seed_id: str, seeds: Mapping[str, Trainee]) -> Trainee:
     if seed_id not in seeds:
-        detail = f"no seed is called {seed_id!r}; known: {', '.join(sorted(seeds)) or 'none'}"
+        detail = f"no seed is called {seed_id!r}; known: {listed(sorted(seeds))}"
         raise RefusedError(pb.ReasonCode.REASON_UNKNOWN_SEED, detail)
     return seeds[seed_id]

@@ -9,6 +9,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from esper.tolaria.closures import Arguments, unless_it_raises
+from esper.tolaria.nested import is_nested
 
 Group = dict[str, object]
 BETAS = ("beta1", "beta2")
@@ -95,6 +96,8 @@ class Overrides:
         self._users = []
 
     def _before_step(self, _: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        if is_nested(self._optimizer):
+            return None
         self.put_back()
         for group in self._optimizer.param_groups:
             present = numbers(group)
@@ -104,7 +107,8 @@ class Overrides:
         return unless_it_raises(args, kwargs, self.put_back)
 
     def _after_step(self, *_: object) -> None:
-        self.put_back()
+        if not is_nested(self._optimizer):
+            self.put_back()
 
 
 def _own(group: Group, name: str, value: float) -> float:

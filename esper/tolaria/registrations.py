@@ -49,6 +49,12 @@ class Registrations:
         if self.waiting:
             self._start(source, current)
 
+    def look(self, source: TeacherSource, current: CheckpointedTeacher | None) -> None:
+        """Where the oldest was to be the teacher in use, and that is another by now, it has to be loaded."""
+        arrival = self.arrival
+        if arrival is not None and arrival.is_in_use and (current is None or current.digest != arrival.digest):
+            self._start(source, current)
+
     def opening(self, source: TeacherSource, digest: str) -> tuple[Opening, Relay]:
         """How any thread gets it. Its model is made here: other threads draw no random numbers."""
         prepared, self._prepared = self._prepared, None
@@ -68,7 +74,7 @@ class Registrations:
     def _start(self, source: TeacherSource, current: CheckpointedTeacher | None) -> None:
         digest = self.waiting[0]
         if current is not None and current.digest == digest:
-            self.arrival = Arrival.settled(digest, Loaded(current))
+            self.arrival = Arrival.settled(digest)
             return
         beside = 0 if current is None else current.resident_bytes()
         try:

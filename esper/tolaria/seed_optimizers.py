@@ -55,9 +55,12 @@ class SeedOptimizers:
                 limit = strictest((lease.grad_clip_norm, clips.get(seed_id, 0.0)))
                 due.append(Due(seed, gradients, limit, norm_of(gradients, found.get(seed_id))))
         faults = self._joint.step(due)
+        self.forget_gradients()
+        return faults
+
+    def forget_gradients(self) -> None:
         for seed in self.held.values():
             seed.forget_gradients()
-        return faults
 
     def keep(self, bank: Bank) -> dict[str, KeptSeedOptimizer]:
         return {name: seed.keep(bank) for name, seed in self.held.items()}

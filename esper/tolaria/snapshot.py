@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, listed
 from esper.leyline import contracts as pb
 from esper.tolaria.bank import Bank, copy_all
 from esper.tolaria.digest import parameter_digest
@@ -17,6 +17,8 @@ from esper.tolaria.optimizers import KeptOptimizers, Optimizers
 from esper.tolaria.randomness import Randomness
 from esper.tolaria.reduce import Trainee
 from esper.tolaria.shaped import shaped
+
+CAPACITY = 2
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Snapshot:
     step: int
     names: list[str]
     live: list[torch.Tensor]
+    buffers: dict[str, torch.Tensor]  # those of `live`
     kept: list[torch.Tensor]
     optimizers: KeptOptimizers
     randomness: Randomness
@@ -43,8 +46,8 @@ class Snapshot:
 class Snapshots:
     """The newest few snapshots of one rank. Knows nothing of the seeds beside the model: they come as `extra`."""
 
-    def __init__(self, model: torch.nn.Module, optimizers: Optimizers, capacity: int = 2) -> None:
-        self._model, self._optimizers, self._capacity = model, optimizers, capacity
+    def __init__(self, model: torch.nn.Module, optimizers: Optimizers) -> None:
+        self._model, self._optimizers = model, optimizers
         self._taken: OrderedDict[int, Snapshot] = OrderedDict()
         self._bank = Bank()
 
@@ -52,9 +55,10 @@ class Snapshots:
         """Copy the state before `step`; a snapshot of the same step, or else the oldest over capacity, gives way."""
         self._make_room(step)
         named = shaped(self._model.named_parameters())
-        live: list[torch.Tensor] = [*named.values(), *shaped(self._model.named_buffers()).values()]
+        buffers = shaped(self._model.named_buffers())
+        live: list[torch.Tensor] = [*named.values(), *buffers.values()]
         kept, optimizers = self._bank.keep(live), self._optimizers.snapshot(self._bank)
-        self._taken[step] = Snapshot(step, list(named), live, kept, optimizers, Randomness.now(), extra)
+        self._taken[step] = Snapshot(step, list(named), live, buffers, kept, optimizers, Randomness.now(), extra)
 
     def holds(self, step: int) -> bool:
         return step in self._taken
@@ -71,6 +75,7 @@ class Snapshots:
         """
         taken = self._find(step)
         copy_all(taken.live, taken.kept)
+        self._put_in_place(taken.buffers)
         seeds = put_back(taken.extra) if put_back else {}
         self._optimizers.restore(taken.optimizers, seeds)
         taken.randomness.put_back()
@@ -82,16 +87,25 @@ class Snapshots:
         for later in [each for each in self._taken if each > step]:
             self._let_go(self._taken.pop(later))
 
+    def _put_in_place(self, buffers: Mapping[str, torch.Tensor]) -> None:
+        """A module may make its buffers anew: `self.mean = 0.9 * self.mean + ...` leaves the old tensor as it was."""
+        modules = dict(self._model.named_modules())
+        for name, tensor in buffers.items():
+            owner, _, own = name.rpartition(".")
+            present = getattr(modules.get(owner), own, None)
+            if isinstance(present, torch.Tensor) and present is not tensor:
+                setattr(modules[owner], own, tensor.to(present.device, present.dtype))  # it may have been cast, too
+
     def _find(self, step: int) -> Snapshot:
         if step not in self._taken:
-            known = ", ".join(map(str, sorted(self._taken))) or "none"
-            raise RefusedError(pb.ReasonCode.REASON_NO_SNAPSHOT, f"no snapshot of step {step}; kept: {known}")
+            kept = listed(sorted(self._taken))
+            raise RefusedError(pb.ReasonCode.REASON_NO_SNAPSHOT, f"no snapshot of step {step}; kept: {kept}")
         return self._taken[step]
 
     def _make_room(self, step: int) -> None:
         if step in self._taken:
             self._let_go(self._taken.pop(step))
-        elif len(self._taken) >= self._capacity:
+        elif len(self._taken) >= CAPACITY:
             self._let_go(self._taken.popitem(last=False)[1])
 
     def _let_go(self, gone: Snapshot) -> None:

@@ -29,6 +29,7 @@ class Surroundings:
 
     model: Source | None = None  # the model's named parameters, as they are now
     teacher: Source = _no_parameters
+    sparse: Source = _no_parameters  # of the model's those whose gradients are
     register_teacher: Callable[[str, int], str] = _no_teacher  # (digest, step) -> a sentence, empty: undecided yet
     clips: Callable[[], Mapping[str, float]] = dict  # gradient norms that seeds are clipped to at this step, by id
     announce: Callable[[Sequence[torch.nn.Parameter]], None] = lambda parameters: None  # what joined the host

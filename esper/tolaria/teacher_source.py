@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from esper.errors import SettingError
 from esper.kernels.distillation import StaticKDLoss
 from esper.kernels.teacher.building import FAULTS, outline
-from esper.kernels.teacher.divergence import DivergenceMonitor
+from esper.kernels.teacher.divergence import divergence
 from esper.kernels.teacher.files import SUFFIX, require_digest
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.kernels.teacher.teacher import WARNING, CheckpointedTeacher, Tell, first_line
@@ -87,7 +87,7 @@ def _precision(teacher: CheckpointedTeacher, sample: Tensor, tell: Tell) -> dict
     Without it where the user's architecture computes in one precision alone, or there is no memory for another.
     """
     try:
-        return {"teacher_relative_error": DivergenceMonitor(teacher, tell).measure(sample)}
+        return {"teacher_relative_error": divergence(teacher, tell, sample)}
     except FAULTS as error:
         reason = first_line(error)
     tell(WARNING, "teacher.precision_unmeasured", digest=teacher.digest, reason=reason)

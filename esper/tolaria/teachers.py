@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.errors import RefusedError, SettingError
-from esper.kernels.teacher.divergence import DivergenceMonitor
+from esper.kernels.teacher.divergence import divergence
 from esper.kernels.teacher.memory import is_out_of_memory
 from esper.kernels.teacher.teacher import INFO, WARNING, CheckpointedTeacher, Tell, silent
 from esper.leyline import contracts as pb
@@ -98,14 +98,17 @@ class Teachers:
         """Whether the ranks should agree anew: a teacher is here or refused, a breaker has opened or closed."""
         return self._news() != self._known
 
-    def settle(self, step: int) -> OptimizerOutcome | None:
+    def settle(self, step: int, *, refused: str = "") -> OptimizerOutcome | None:
         """Agree with the other ranks; what became of the oldest registration, once that is decided for all of them.
 
-        All ranks call it before the same step, at each decision of the run. Waits for the device.
+        All ranks call it before the same step, at each decision of the run. Waits for the device. `refused`: why the
+        oldest one was refused in the run that is replayed, also where its file has been brought since.
         """
         self.faults.look(self.current)
+        self._registrations.look(self.source, self.current)
         arrival = self._registrations.arrival
-        here, failed = arrival is not None and arrival.is_here, arrival is not None and arrival.error is not None
+        here = arrival is not None and arrival.is_here
+        failed = arrival is not None and (bool(refused) or arrival.error is not None)
         is_open = self.faults.is_open
         flags = torch.tensor([here, failed, is_open, self._lost], dtype=torch.float64, device="cpu")
         all_here, any_failed, any_open, any_lost = self._agree(flags).tolist()
@@ -114,13 +117,14 @@ class Teachers:
         self.faults.agreed(any_open > 0, self.current)
         outcome = None
         if arrival is not None and (any_failed or all_here > 1 - 1e-6):  # a mean may be a rounding error below 1
-            outcome = self._decided(step, refused=bool(any_failed))
+            outcome = self._decided(step, (refused or ELSEWHERE) if any_failed else "")
         # What the flags said, not what is so by now: a teacher that came since then is news.
         self._known = (here or failed) and outcome is None, is_open, self._lost
         return outcome
 
     def wait(self) -> None:
         """Until what is on its way is here or refused on this rank; it is taken at the next `settle`."""
+        self._registrations.look(self.source, self.current)
         if self._registrations.arrival is not None:
             self._registrations.arrival.wait()
 
@@ -159,7 +163,7 @@ class Teachers:
         """Relative error of its logits against the same weights in float32; waits for the device. 0 without one."""
         if self.current is None:
             return 0.0
-        error = DivergenceMonitor(self.current, self.faults).measure(*inputs)
+        error = divergence(self.current, self.faults, *inputs)
         self.faults.charge()
         return error
 
@@ -185,20 +189,19 @@ class Teachers:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Back to the teacher of a checkpoint; one that was on its way has arrived.
+        """Back to the teacher of a checkpoint; one that was on its way has arrived, if all ranks can have it.
 
-        Where its file is gone the run goes on without one, and says so.
+        All of them call it alike. Where the file of the one in use is gone on one, they go on without, and say so.
         """
-        wanted = [digest for digest in (*reversed(state.get("pending", [])), state["digest"]) if digest]
         self._chance = state.get("chance", "") or (EARLY if state.get("pending") else "")
-        if not wanted:
-            self._leave()
-        for digest in wanted:
-            try:
-                self.register(digest, 0)
+        for digest in reversed(state.get("pending", [])):
+            if not (reason := self._refused_somewhere(digest)):
                 return
-            except RefusedError as error:
-                self._drop(digest, error.detail)
+            self._tell(WARNING, "teacher.refused", digest=digest[:80], reason=reason)
+        if not state["digest"]:
+            self._leave()
+        elif reason := self._refused_somewhere(state["digest"]):
+            self._drop(state["digest"], reason)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
@@ -206,17 +209,28 @@ class Teachers:
         arrival = self._registrations.arrival
         return arrival is not None and arrival.result.done(), self.faults.is_open, self._lost
 
+    def _refused_somewhere(self, digest: str) -> str:
+        """Register it; why not all ranks have it now, if they don't."""
+        reason = ""
+        try:
+            self.register(digest, 0)
+        except RefusedError as error:
+            reason = error.detail
+        everywhere = float(self._agree(torch.tensor(float(not reason), device="cpu"))) > 1 - 1e-6
+        return "" if everywhere else reason or ELSEWHERE
+
     def _has(self, digest: str) -> bool:
         return self.current is not None and self.current.digest == digest
 
-    def _decided(self, step: int, *, refused: bool) -> OptimizerOutcome:
+    def _decided(self, step: int, refused: str) -> OptimizerOutcome:
         arrival = self._registrations.decide()
-        outcome = self._refuse(arrival) if refused else self._take(arrival, step)
+        outcome = self._refuse(arrival, refused) if refused else self._take(arrival, step)
         self._registrations.go_on(self.source, self.current)
         return outcome
 
-    def _refuse(self, arrival: Arrival) -> OptimizerOutcome:
-        reason = ELSEWHERE if arrival.error is None else str(arrival.error)
+    def _refuse(self, arrival: Arrival, reason: str) -> OptimizerOutcome:
+        """For a reason of its own, if it has one."""
+        reason = reason if arrival.error is None else str(arrival.error)
         arrival.abandon()
         arrival.relay.open(self._tell)
         self._tell(WARNING, "teacher.refused", digest=arrival.digest[:80], reason=reason)
@@ -226,7 +240,7 @@ class Teachers:
 
     def _take(self, arrival: Arrival, step: int) -> OptimizerOutcome:
         loaded, previous = arrival.result.result(), self.current
-        if loaded.teacher is previous:
+        if loaded is None:
             return OptimizerOutcome(pb.ReceiptStatus.RECEIPT_APPLIED, detail=_already(arrival.digest))
         self.current = loaded.teacher
         if previous is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import tzinfo
 from textwrap import wrap
 
-from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import gate_name, short
+from esper.leyline.lifecycle import gate_name, outcome_name, short
 from esper.top import panes
 from esper.top.form import DASH, clock, figure, whole
 from esper.view.picture import Picture
@@ -98,8 +97,7 @@ def _standing(seed: Seed) -> list[str]:
     if state.embargo_until_epoch:
         lines.append(f"embargoed until epoch {state.embargo_until_epoch}")
     if seed.report is not None:
-        outcome = pb.FieldReportOutcome.Name(seed.report.outcome).removeprefix("FIELD_REPORT_").lower()
-        lines.append(f"outcome {outcome}: {seed.report.detail or 'no detail'}")
+        lines.append(f"outcome {outcome_name(seed.report.outcome)}: {seed.report.detail or 'no detail'}")
     return lines
 
 

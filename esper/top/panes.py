@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import (
     BLENDING,
     CULLED,
@@ -20,6 +19,7 @@ from esper.leyline.lifecycle import (
     TRAINING,
     gate_name,
     short,
+    status_name,
 )
 from esper.top.form import DASH, age, clock, columns, figure, rate, whole
 from esper.view.alarms import Breaker
@@ -237,8 +237,7 @@ def answers(order: Order) -> list[str]:
     for receipt in order.answers:
         alike.setdefault((receipt.status, receipt.step, receipt.detail), []).append(receipt.worker)
     return [
-        f"{pb.ReceiptStatus.Name(status).removeprefix('RECEIPT_').lower():9} {who:12}"
-        f"{f' step {whole(step)}' if step else ''}{f'  {detail}' if detail else ''}"
+        f"{status_name(status):9} {who:12}{f' step {whole(step)}' if step else ''}{f'  {detail}' if detail else ''}"
         for (status, step, detail), workers in alike.items()
         for who in (workers if len(workers) <= MOST_ALIKE else [f"{len(workers)} workers"])
     ]

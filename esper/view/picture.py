@@ -70,7 +70,7 @@ class Picture:
         self._hear(at_ms)
         match opened.message:
             case pb.Heartbeat() as beat:
-                self._note_heartbeat(beat, at_ms, Sealed.by(opened.header))
+                self._note_heartbeat(beat, at_ms, Sealed.of(opened))
             case pb.CommandReceipt() as receipt:
                 self._note_receipt(receipt, opened.header.role)
             case pb.RunRecord() as record:

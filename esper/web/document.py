@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import gate_name, reason_name, short
+from esper.leyline.lifecycle import gate_name, outcome_name, reason_name, short, status_name
 from esper.view.curves import ALL_RANKS, MOST_LINES, VALIDATION, Curves
 from esper.view.line import MOST_POINTS, Point
 from esper.view.orders import Order
@@ -125,7 +125,7 @@ def seed_row(seed: Seed) -> Json:
 def seed_page(seed: Seed) -> Json:
     """All that is known of one seed."""
     report = seed.report
-    outcome = pb.FieldReportOutcome.Name(report.outcome).removeprefix("FIELD_REPORT_").lower() if report else ""
+    outcome = outcome_name(report.outcome) if report else ""
     return {
         **seed_row(seed),
         "moments": [moment_row(moment) for moment in seed.moments],
@@ -180,10 +180,9 @@ def timeline_row(row: Row, *, is_told: bool = True) -> Json:
 
 def answer_row(receipt: pb.CommandReceipt) -> Json:
     """What one process answered."""
-    status = pb.ReceiptStatus.Name(receipt.status).removeprefix("RECEIPT_").lower()
     return {
         "worker": receipt.worker,
-        "status": status,
+        "status": status_name(receipt.status),
         "step": receipt.step,
         "stage": short(receipt.stage) if receipt.stage else "",
         "reason": reason_name(receipt.reason) if receipt.reason else "",

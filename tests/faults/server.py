@@ -95,10 +95,3 @@ class Server(Child):
 def run_id(server: Server) -> str:
     """Which run of the server this is: 40 hex digits, another at each start."""
     return str(server.ask("INFO", "server")["run_id"])
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

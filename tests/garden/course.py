@@ -28,6 +28,8 @@ UNDONE = frozenset(
     }
 )
 """Of these a rollback leaves nothing; a germination counts on, and a cull stays."""
+MEASURED = ("latency",)
+"""Of what a gate has found, what is another each time."""
 HYPERPARAMETERS = ("group ", "own ")
 """Names of what no rollback puts back begin so."""
 PERIOD = 8
@@ -42,7 +44,7 @@ def sums(found: Marks) -> dict[str, int]:
 def _sum(value: object) -> int:
     if not isinstance(value, Tensor):
         return crc32(repr(value).encode())
-    flat = value.detach().contiguous().flatten()
+    flat = value.detach().to_dense().contiguous().flatten()
     return crc32(flat.view(torch.uint8).numpy().tobytes()) if flat.numel() else 0
 
 
@@ -90,6 +92,19 @@ def _is_undone(command: object) -> bool:
     if command.HasField("seed_command"):
         return command.seed_command.operation in UNDONE and "auto" not in command.seed_command.parameters
     return command.HasField("pause_command")
+
+
+def answers(receipts: Sequence[pb.CommandReceipt]) -> Marks:
+    """What was said to each command of an act that is no rollback."""
+    return {
+        f"answer {place}": (each.status, each.reason, each.stage, each.gate, _evidence(each))
+        for place, each in enumerate(receipts)
+        if "rolled back" not in each.detail
+    }
+
+
+def _evidence(receipt: pb.CommandReceipt) -> list[tuple[str, float]]:
+    return sorted((name, value) for name, value in receipt.evidence.items() if not name.startswith(MEASURED))
 
 
 def acts_again(stages: Sequence[Stage], step: int) -> list[Act]:

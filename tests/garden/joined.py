@@ -22,6 +22,7 @@ from esper.leyline.kinds import Role
 from esper.session import Session
 from esper.session.joining import Joining
 from esper.session.options import Place, SessionOptions
+from tests.garden import further
 from tests.garden.hosts import each_loss
 from tests.garden.loops import Loop
 from tests.garden.odd import ALL
@@ -65,7 +66,7 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "required": False}
     options["own_host"] = plan.habits.own_host and plan.manner.optimizer != "lbfgs"
-    if loop.scheduler is not None:
+    if loop.scheduler is not None and plan.manner.tells:
         options["scheduler"] = loop.scheduler
     if folder is not None and plan.checkpoints:
         environment = {"ESPER_KEYRING": str(keyring_at(folder))}
@@ -83,6 +84,8 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
         loop.lesson = Lesson(plan.kind, plan.wide, run)
         if plan.wide.is_awaited:
             run.lessons.recorded = {"": pb.CommandReceipt()}  # as on a replay: what is on its way is waited for
+    if plan.seed >= further.FIRST_SEED:
+        further.put_on_the_clock(run)
     if plan.lenient:
         run.executor.rulings = Lenient(run.executor.rulings)
     return run

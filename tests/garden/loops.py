@@ -3,98 +3,29 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from random import Random
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 
 from esper.kernels.distillation import StaticKDLoss
 from esper.session import Session
+from tests.garden.further import SCHEDULERS as FURTHER
 from tests.garden.governed import Rules
 from tests.garden.habits import Habits, UsersOfGradient
 from tests.garden.hosts import Kind, each_loss, first_tensor
-
-
-def eight_bits(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-    """torchao's; its step would compile itself, for longer than a life lasts."""
-    from torchao.optim import AdamW8bit
-
-    torch.compiler.set_stance("force_eager")
-    made: torch.optim.Optimizer = AdamW8bit(parameters, lr=0.01)
-    return made
-
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.01),
-    "sgd foreach": partial(torch.optim.SGD, lr=0.05, momentum=0.9, foreach=True),
-    "adamw": partial(torch.optim.AdamW, lr=0.01),
-    "adamw foreach": partial(torch.optim.AdamW, lr=0.01, foreach=True),
-    "adamw fused": partial(torch.optim.AdamW, lr=0.01, fused=True),
-    "adam": partial(torch.optim.Adam, lr=0.01, amsgrad=True),
-    "rmsprop": partial(torch.optim.RMSprop, lr=0.005, momentum=0.5, centered=True),
-    "lbfgs": partial(torch.optim.LBFGS, lr=0.05, max_iter=2),
-}
-SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]] = {
-    "step": partial(lr_scheduler.StepLR, step_size=3, gamma=0.9),
-    "cosine": partial(lr_scheduler.CosineAnnealingLR, T_max=20),
-}
-EVERYWHERE = tuple(OPTIMIZERS)
-"""Those that are drawn from: what else is installed makes no other life of a seed."""
-EIGHT_BITS = "adamw 8 bit"
-if importlib.util.find_spec("torchao") is not None:
-    OPTIMIZERS[EIGHT_BITS] = eight_bits
-EVENTS = ("raises", "skips", "forgets", "not finite", "empty", "single", "two losses")
-"""What may befall a step: its forward raises; nothing is run; the optimizer does not step; a batch is not finite, has
-no example or one; a loss is made of two forwards."""
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How a script trains."""
-
-    optimizer: str
-    num_micro: int
-    clips: bool
-    autocast: bool
-    scales: bool
-    scheduler: str
-    checkpoints: str  # "": none; reentrant or not
-    closure: bool
-    sets_to_none: bool
-    evaluates: str  # "": not; no_grad or inference_mode
-    eventful: float  # share of steps that something befalls
-
-    @classmethod
-    def draw(cls, dice: Random) -> Manner:
-        optimizer = dice.choice(EVERYWHERE)
-        closure = optimizer == "lbfgs" or dice.random() < 0.15
-        return cls(
-            optimizer,
-            dice.choice([1, 1, 2, 3]),
-            dice.random() < 0.3,
-            dice.random() < 0.25,
-            not closure and dice.random() < 0.2,
-            dice.choice(["", "", *SCHEDULERS]),
-            dice.choice(["", "", "", "reentrant", "not reentrant"]),
-            closure,
-            dice.random() < 0.7,
-            dice.choice(["", "no_grad", "inference_mode"]),
-            dice.choice([0.0, 0.1, 0.3]),
-        )
-
-    def event(self, number: int) -> str:
-        """What befalls the step with this batch; most often nothing."""
-        dice = Random(number)
-        return dice.choice(EVENTS) if dice.random() < self.eventful else ""
-
+from tests.garden.manners import (
+    EVERYWHERE as EVERYWHERE,
+    OPTIMIZERS as OPTIMIZERS,
+    SCHEDULERS as SCHEDULERS,
+    Manner as Manner,
+)
+from tests.garden.rare import OPTIMIZERS as RARE
 
 NO_HABITS, PLAIN = Habits(), Rules()
 RAISED = RuntimeError, ValueError, AssertionError
@@ -111,8 +42,8 @@ class Loop:
         self.second = torch.optim.SGD([trained.pop()], lr=0.05, momentum=0.9) if habits.second else None
         self.teacher = kind.host().requires_grad_(False).eval() if habits.distils else None
         self.num_casts = 0  # how often parameters were given another precision, or group
-        self.optimizer = OPTIMIZERS[manner.optimizer](trained)
-        made = SCHEDULERS.get(manner.scheduler)
+        self.optimizer = {**OPTIMIZERS, **RARE}[manner.optimizer](trained)
+        made = {**SCHEDULERS, **FURTHER}.get(manner.scheduler)
         self.scheduler = None if made is None else made(self.optimizer)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3) if manner.scales else None
         self.outputs: list[Tensor] = []
@@ -142,12 +73,21 @@ class Loop:
         return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if part is not None}
 
     def take_over(self, state: dict[str, Any]) -> None:
+        if isinstance(self.scheduler, LambdaLR):  # torch leaves functions out of its state
+            missing = len(self.optimizer.param_groups) - len(self.scheduler.lr_lambdas)
+            self.scheduler.lr_lambdas.extend(self.scheduler.lr_lambdas[:1] * missing)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
         if self.second is not None:
             self.second.load_state_dict(state["second"])
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether a twin can do as commanded: not with what only a scaler or closure knows, nor clip what is sparse."""
+        sparse = any(isinstance(each, nn.Embedding) and each.sparse for each in self.host.modules())
+        return not (sparse or self.manner.closure or self.scaler is not None)
 
     def step(self, number: int, run: Session | None = None, began: Callable[[], object] = lambda: None) -> str:
         """One pass with the batch of this number; the name of what was raised in it. `began` is called in the step."""
@@ -166,29 +106,42 @@ class Loop:
             return f"{type(error).__name__}: {error}"
         if self.manner.evaluates:
             self._evaluate(number)
+        if self.manner.strays:
+            self._stray(number)
         return ""
+
+    def _stray(self, number: int) -> None:
+        """Another model's loss goes back through the host, as a generator's does through its critic."""
+        with suppress(*RAISED):
+            output = first_tensor(self.host(self.batch(-10 * number - 1)))
+            if output.requires_grad and bool(output.detach().isfinite().all()):
+                torch.autograd.backward(-output.float().square().mean())
+        self.host.zero_grad()
 
     def _pass(self, number: int) -> Tensor | None:
         event = self.manner.event(number)
+        if self.manner.rests:
+            self.host.train(not self.manner.is_resting(number))
         self.habits.meddle(self, number)
         if event == "skips":
             return None
         if self.manner.closure:
             closure: Any = partial(self._closure, number, event)
             return torch.as_tensor(self._descend(closure)).detach()
-        total = self._backward(number, event)
-        self._update(event)
+        for again in range(self.manner.num_updates):
+            total = self._backward(number, event, 4 * again)
+            self._update(event)
         return total
 
     def _closure(self, number: int, event: str) -> Tensor:
         self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
         return self._backward(number, event)
 
-    def _backward(self, number: int, event: str) -> Tensor:
+    def _backward(self, number: int, event: str, first: int = 0) -> Tensor:
         total = torch.zeros(())
         for micro in range(self.manner.num_micro):
             last = micro == self.manner.num_micro - 1
-            loss = self._loss(self._batch(10 * number + micro, event if last else ""))
+            loss = self._loss(self._batch(10 * number + first + micro, event if last else ""))
             if last and event == "two losses":
                 loss = loss + self._loss(self._batch(10 * number + 9, ""))
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
@@ -196,6 +149,8 @@ class Loop:
                 continue  # as scripts do that drop a bad batch
             if self.habits.backwards:
                 torch.autograd.backward(scaled / self.manner.num_micro, retain_graph=True)
+            if self.manner.is_overflowing(number):
+                scaled = scaled * torch.inf
             torch.autograd.backward(scaled / self.manner.num_micro)
             total = total + loss.detach()
         return total
@@ -208,9 +163,9 @@ class Loop:
         return self.batch(number, {"empty": 0, "single": 1}.get(event, 4))
 
     def batch(self, number: int, size: int = 4) -> Tensor:
-        """In the host's own precision."""
+        """In the host's own precision, that of what is real in it."""
         made = self.kind.batch(number, size)
-        return made.to(next(self.host.parameters()).dtype) if made.is_floating_point() else made
+        return made.to(_real(self.host)) if made.is_floating_point() else made
 
     def first(self, output: Any) -> Tensor:
         return first_tensor(output)
@@ -228,13 +183,13 @@ class Loop:
         self.outputs.append(output.detach().clone())
         loss = each_loss(output).mean()
         if self.teacher is not None and output.numel():
-            given = batch.float() if batch.is_floating_point() else batch
+            given = batch.to(_real(self.teacher)) if batch.is_floating_point() else batch
             loss = loss + StaticKDLoss()(output, first_tensor(self.teacher(given.detach())).to(output.dtype))
         if self.lesson is not None:
             loss = loss + self.lesson(output, batch).to(loss.dtype)
         if punished and loss.requires_grad:
-            (slope,) = torch.autograd.grad(loss, batch, create_graph=True)
-            loss = loss + 0.1 * slope.square().sum()
+            (slope,) = torch.autograd.grad(loss, batch, create_graph=True, allow_unused=True)
+            loss = loss if slope is None else loss + 0.1 * slope.square().sum()
         return loss
 
     def _forward(self, batch: Tensor) -> Tensor:
@@ -265,7 +220,8 @@ class Loop:
                 self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=self.manner.sets_to_none)
         if self.second is not None:
-            self.second.step()
+            if not self.manner.overflows or all(bool(each.isfinite().all()) for each in _gradients(self.second)):
+                self.second.step()
             self.second.zero_grad()
 
     def _step_scaled(self, scaler: torch.amp.GradScaler) -> None:
@@ -297,6 +253,14 @@ class Loop:
         self.host.train()
 
 
+def _real(module: nn.Module) -> torch.dtype:
+    return next(each.dtype for each in module.parameters() if each.is_floating_point())
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+
+
 def _take_over(mine: torch.optim.Optimizer, other: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
     """Groups and moments, of the parameters' copies."""
     groups = [
@@ -305,6 +269,7 @@ def _take_over(mine: torch.optim.Optimizer, other: torch.optim.Optimizer, memo: 
         for group in other.param_groups
     ]
     mine.param_groups[:] = groups
+    mine.defaults = {**other.defaults}  # of a group that the script makes; a load may have added to them
     if isinstance(mine, torch.optim.LBFGS):
         mine._params = groups[0]["params"]
     for parameter, state in other.state.items():

@@ -48,7 +48,7 @@ def of_model(loop: Loop) -> Marks:
 
 def of_gradients(loop: Loop) -> Marks:
     return {
-        f"grad of {name}": None if each.grad is None else each.grad.clone()
+        f"grad of {name}": None if each.grad is None else each.grad.to_dense().clone()
         for name, each in loop.host.named_parameters()
     }
 
@@ -120,8 +120,8 @@ def finite(marks: Iterable[Any]) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        alike = a.dtype == b.dtype and a.shape == b.shape
-        return alike and bool(torch.isclose(a, b, rtol=0.0, atol=0.0, equal_nan=True).all())
+        alike = a.dtype == b.dtype and a.shape == b.shape and a.layout == b.layout
+        return alike and bool(torch.isclose(a.to_dense(), b.to_dense(), rtol=0.0, atol=0.0, equal_nan=True).all())
     return bool(a == b)
 
 
@@ -130,4 +130,4 @@ def _placed(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else repr(value)
+    return value.detach().to_dense().clone() if isinstance(value, Tensor) else repr(value)

@@ -8,10 +8,10 @@ from random import Random
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import habits, more_hosts, wide
+from tests.garden import further, habits, more_hosts, rare, wide
 from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS, Kind
-from tests.garden.loops import EIGHT_BITS, OPTIMIZERS, Manner
+from tests.garden.manners import EIGHT_BITS, OPTIMIZERS, Manner
 from tests.garden.odd import ALL
 from tests.garden.wide import Wide
 from tests.session_kit import Command
@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def host(self) -> Kind:
-        return {**KINDS, **more_hosts.MORE}[self.kind]
+        return {**KINDS, **more_hosts.MORE, **rare.HOSTS}[self.kind]
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -61,11 +61,17 @@ class Plan:
         lenient, checkpoints = dice.random() < 0.75, dice.choice([0, 0, 0, 7])
         manner, num_steps = Manner.draw(dice), dice.randint(12, 36)
         drawn = Habits.draw(Random(f"habits {seed}")) if seed >= habits.FIRST_SEED else Habits()
-        rare = Random(f"host {seed}")
-        if seed >= more_hosts.FIRST_SEED and rare.random() < 0.5:
-            kind = rare.choice([*more_hosts.MORE])
+        other = Random(f"host {seed}")
+        if seed >= more_hosts.FIRST_SEED and other.random() < 0.5:
+            kind = other.choice([*more_hosts.MORE])
         plan = cls(seed, kind, manner, settings, lenient, blueprints, num_steps, checkpoints, drawn)
-        return plan.widened() if seed >= wide.FIRST_SEED else plan
+        plan = plan.widened() if seed >= wide.FIRST_SEED else plan
+        if seed >= rare.FIRST_SEED:
+            kind, manner = rare.drawn(Random(f"rare {seed}"), plan.kind, plan.manner)
+            plan = replace(plan, kind=kind, manner=manner)
+        if seed >= further.FIRST_SEED:
+            plan = replace(plan, manner=further.drawn(Random(f"further {seed}"), plan.kind, plan.manner))
+        return plan
 
     def widened(self) -> Plan:
         """The same life with what is drawn besides."""
@@ -76,6 +82,8 @@ class Plan:
         manner = self.manner
         if drawn.compiles:  # a model that meets what torch can't trace falls back by itself, and that is torch's
             own, manner = replace(own, meddles=0.0, penalty=False, backwards=False), replace(manner, checkpoints="")
+        if drawn.compiles == "model":  # its twin is not: attention evaluates otherwise, and errors have other words
+            manner = replace(manner, evaluates="", eventful=0.0)
         if EIGHT_BITS in OPTIMIZERS and dice.random() < 0.1:
             manner = replace(manner, optimizer=EIGHT_BITS)
         return replace(self, manner=manner, habits=own, wide=drawn, settings=drawn.fitted(self.settings))

@@ -12,7 +12,7 @@ from torch import Tensor
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.garden import marks
-from tests.garden.course import Stage, found, otherwise, sums
+from tests.garden.course import Stage, answers, found, otherwise, sums
 from tests.garden.joined import acted, joined
 from tests.garden.loops import Loop
 from tests.garden.plan import Plan
@@ -43,13 +43,16 @@ def resume(plan: Plan, folder: Path, saved: Saved, stages: Sequence[Stage]) -> N
         for name, parameter in loop.host.named_parameters():
             parameter.grad = saved.gradients[name]
         for at, stage in enumerate(_comparable(stages[saved.at :]), saved.at):
+            order = None
             if at > saved.at:
                 if _is_unseen(run, stage):
                     break
-                acted(run, stage.act, at + 1)
+                order = acted(run, stage.act, at + 1)
             require(run.step_number == stage.step, f"resumed it stands before {run.step_number}, not {stage.step}")
             loop.step(stage.act.number, run)
-            odd = otherwise(sums(found(loop, run)), stage.sums)
+            answer = None if order is None else run.exchange.boundary.on_commit(order)
+            told = answers(() if answer is None else answer.receipts)
+            odd = otherwise(sums(found(loop, run) | told), stage.sums, but=() if at > saved.at else ("answer ",))
             require(not odd, f"resumed it came otherwise in step {stage.step}: {odd}")
     run.close()
     marks.put_randomness(randomness)

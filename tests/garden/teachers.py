@@ -134,7 +134,8 @@ class Lesson:
     def _dtype(self) -> torch.dtype:
         """What the teacher computes in."""
         teacher = self._teachers.current
-        return torch.float32 if teacher is None else next(each.dtype for each in teacher.parameters())
+        held = () if teacher is None else teacher.parameters()
+        return next((each.dtype for each in held if each.is_floating_point()), torch.float32)
 
     def close(self) -> None:
         if self.of_seed is not None:

@@ -58,8 +58,10 @@ class Watch:
         self.timed = False  # a breaker has opened: whether it lets something through is a matter of seconds
         self._before: Marks = {}
         self._held = self._prunes = False
+        self._moving: set[str] = set()  # parameters of what is being pruned: the step itself prunes on, or undoes it
         self._num_casts = 0
         self.governed = Governed()
+        self._known = {""}  # what the script raises without Esper, too
         self.receipts: list[pb.CommandReceipt] = []
         self._pending: list[pb.RoundApplied] = []
 
@@ -67,7 +69,7 @@ class Watch:
 
     def step(self, act: Act, order: pb.CommitOrder | None) -> None:
         self._before, self._held = marks.of_host(self.loop), bool(self.run.pruning.masks.held[0])
-        self._prunes = self.run.pruning._change is not None
+        self._prunes, self._moving = self.run.pruning._change is not None, self._being_pruned()
         placed = self._placed()
         violations = self._violations()
         said = self.loop.step(act.number, self.run, lambda: self._began(act, order, placed))
@@ -88,6 +90,7 @@ class Watch:
     def _began(self, act: Act, order: pb.CommitOrder | None, placed: list[str]) -> None:
         """In the step, once its orders were carried out."""
         require(self._placed() == placed, f"the optimizer steps {self._placed()}, and not {placed}")
+        self._look_for_gradients()
         if self._num_casts != self.loop.num_casts:  # what was kept fits no more
             self._num_casts, self.kept = self.loop.num_casts, {}
         if act.goes_back in self.kept:
@@ -111,7 +114,7 @@ class Watch:
         if self.run.checkpoints is not None and self.run.checkpoints.due(self.run.step_number):
             self.saved = Saved.of(self.loop, self.run.step_number, self._num_acts)
         if act.snapshot and not (act.commands or act.requests):
-            self.kept[self.run.step_number] = self._state()
+            self.kept[self.run.step_number] = {k: v for k, v in self._state().items() if k not in self._moving}
             self.kept = dict([*self.kept.items()][-2:])  # as many as a rank keeps
 
     def _placed(self) -> list[str]:
@@ -139,17 +142,13 @@ class Watch:
 
     def touched(self) -> bool:
         """Whether the host's own training may be another than without Esper."""
-        held = self.run.pruning.masks.held[0] or not (self._rules().is_plain or self._is_told())
+        held = self.run.pruning.masks.held[0] or not (self._rules().is_plain or self.loop.can_be_told)
         held = held or (isinstance(self.loop.lesson, Lesson) and self.loop.lesson.touches)
         blends = any(each.blends and not each.paused and float(each.alpha) for each in self._living())
         return bool(held or blends)
 
     def _rules(self) -> Rules:
         return self.governed.rules(self.run.step_number)
-
-    def _is_told(self) -> bool:
-        """Whether a twin can do as commanded: not with what only a scaler, or a closure, knows."""
-        return self.loop.scaler is None and not self.loop.manner.closure
 
     def _living(self) -> Iterator[Seed]:
         yield from (each for each in self.run.executor.seeds.values() if each.module is not None)
@@ -159,13 +158,14 @@ class Watch:
         marks.put_randomness(self._randomness)
         alone = twin.step(act.number)
         require(said == alone, f"{said or 'nothing'} was raised, and {alone or 'nothing'} without Esper")
+        self._known.add(alone)
         odd = differing(marks.of_all(self.loop) | after, marks.of_all(twin))
         require(not odd, f"not as without Esper: {odd}")
         marks.put_randomness(after)
 
     def _expected(self, act: Act, said: str) -> None:
         known = self.loop.manner.event(act.number) in ("raises", "empty", "single", "not finite")
-        require(known or OWN in said or not said, f"raised: {said}")
+        require(known or OWN in said or said in self._known, f"raised: {said}")
 
     # -- what was said -----------------------------------------------------------------------------------------------
 
@@ -192,14 +192,17 @@ class Watch:
         self._look_at_stages()
         finite = marks.finite(each for name, each in self._before.items() if name in self._own)
         # What is masked may hide from the script that its batch is not finite, of which every gradient is made.
-        hides = self._held and self.loop.manner.event(act.number) == "not finite"
+        held = self._held or self.run.pruning.masks.held[0]  # a ramp may have begun with this step
+        hides = held and self.loop.manner.event(act.number) == "not finite"
         if finite and not hides:
             self._look_at_masks()
             now = marks.of_model(self.loop)
             require(marks.finite(now[name] for name in self._own if name in now), "the host is not finite any more")
 
     def _look_at_masks(self) -> None:
-        """What is pruned is zero."""
+        """What is pruned is zero; what an optimizer of the script's own steps later is so in the next forward."""
+        if self.loop.second is not None:
+            return
         for (name, kind), kept in self.run.pruning.masks.now().items():
             if kind == LAYER:
                 pruned: list[Tensor] = [*self.loop.host.get_submodule(name).parameters()]
@@ -234,9 +237,14 @@ class Watch:
     def _state(self) -> Marks:
         return marks.of_model(self.loop) | marks.of_optimizer(self.loop) | marks.randomness() | marks.of_seeds(self.run)
 
+    def _being_pruned(self) -> set[str]:
+        units = [self.run.pruning.masks.units[key] for key in self.run.pruning._order]
+        held = {id(parameter) for unit in units for _, parameter in unit.tensors()}
+        return {name for name, each in self.loop.host.named_parameters() if id(each) in held}
+
     def _went_back(self, kept: Marks) -> None:
         now = self._state()
-        odd = differing(now, kept)
+        odd = [name for name in differing(now, kept) if name in kept or name not in self._own]
         gone = {name for name, seed in self.run.executor.seeds.items() if seed.module is None}
         gone |= {name.split()[0] for name in kept if name.endswith(" is")} - {*self.run.executor.seeds}
         odd = [name for name in odd if name.split()[0] not in gone]
@@ -272,8 +280,12 @@ class Watch:
         require(held <= living, f"there are optimizers of {held - living}")
         owned = set(self.run.optimizers._owners._owned.values())
         require(owned <= {"host", *held}, f"parameters are owned by {owned}")
+        if not (said or self.loop.manner.strays):
+            self._look_for_gradients()
+
+    def _look_for_gradients(self) -> None:
         left = [seed.seed_id for seed in self._living() if any(each.grad is not None for _, each in seed.trainable())]
-        require(said or not left, f"gradients are left at {left}")
+        require(not left, f"gradients are left at {left}")
 
 
 def changes_host(opened: pb.OpenedCommand) -> bool:

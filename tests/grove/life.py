@@ -27,10 +27,13 @@ from tests.garden.joined import keyring_at
 from tests.garden.odd import HARMFUL
 from tests.garden.orders import Orders, prunable
 from tests.garden.plan import Act
+from tests.garden.wide import Wide
+from tests.garden.wide_orders import WideOrders
 from tests.garden.wrong import Wrong, require
 from tests.grove.gradients import compare
-from tests.grove.plan import Plan, Turn
+from tests.grove.plan import PRUNES_FROM, Plan, Turn
 from tests.grove.rank import Said, otherwise, serve
+from tests.grove.taught import registers
 from tests.session_kit import Command
 
 FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
@@ -127,6 +130,7 @@ class Life:
         dice = Random(-1 - plan.seed)
         weights = prunable(KINDS[plan.kind].host()) if dice.random() < 0.15 else []
         self._dice, self._weights, self._is_eager = dice, weights, dice.choice([0.5, 0.8, 1.0])
+        self._digests = [] if plan.taught is None else plan.taught.digests(plan.kind, folder / "known")
         self._ranks = Ranks(plan, folder)
         self.said: list[Said] = []
 
@@ -134,7 +138,7 @@ class Life:
         """Wrong where something is not as it must be. `turns`: these, and no drawn ones."""
         try:
             self._hear()
-            self._orders = Orders(self._dice, self.said[0].sites, self.plan.blueprints, self._weights)
+            self._orders = self._drawing()
             for number in range(1, self.plan.num_steps + 1) if not turns else range(len(turns)):
                 turn = turns[number] if turns else self.draw(number)
                 self.turns.append(turn)
@@ -144,6 +148,13 @@ class Life:
             self._hear()
         finally:
             self._ranks.close()
+
+    def _drawing(self) -> Orders | WideOrders:
+        said, plan = self.said[0], self.plan
+        plain = Orders(self._dice, said.sites, plan.blueprints, self._weights)
+        if not plan.prunes:
+            return plain
+        return WideOrders(Random(f"orders {plan.seed}"), Wide(prunes=True), plain, said.units)
 
     def _hear(self) -> None:
         one, *others = self.said = self._ranks.hear()
@@ -161,7 +172,20 @@ class Life:
         resumes = self.plan.checkpoints > 0 and dice.random() < 0.06
         prefetching = dice.choice([(0,), (1,), (0, 1)])
         wraps = self.plan.sharing.is_ddp and dice.random() < 0.06 and self.said[0].went  # else DDP still waits
-        return Turn(self._act(number) if not resumes else Act(number), prefetching, wraps, resumes)
+        act = self._act(number) if not resumes else Act(number)
+        return Turn(act, prefetching, wraps, resumes, self._torn() if resumes else (), self._accuracies())
+
+    def _torn(self) -> tuple[int, ...]:
+        """Ranks whose newest checkpoint was not written to its end."""
+        if self.plan.seed < PRUNES_FROM or self._dice.random() < 0.5:
+            return ()
+        ranks = range(self.plan.more.world_size)
+        return tuple(self._dice.sample(ranks, self._dice.choice([1, 1, len(ranks)])))
+
+    def _accuracies(self) -> tuple[float, ...]:
+        if not self.plan.prunes or self._dice.random() > 0.15:
+            return ()
+        return tuple(self._dice.choice([0.9, 0.89, 0.5]) for _ in range(self.plan.more.world_size))
 
     def _act(self, number: int) -> Act:
         dice, said = self._dice, self.said[0]
@@ -173,6 +197,8 @@ class Life:
             return Act(number, goes_back=dice.choice([*said.held, *said.held, 9999]))
         stages = {seed_id: stage for seed_id, (stage, _) in said.stages.items()}
         commands = [self._orders.draw(stages) for _ in range(dice.choice([1, 1, 1, 2, 4]))]
+        if self._digests and dice.random() < 0.3:
+            commands.append(registers(dice.choice(self._digests)))
         requests = list(self._requests()) if dice.random() < 0.6 else []
         prefetches = (dice.choice(said.sites), dice.choice(self.plan.blueprints))
         return Act(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -12,9 +12,12 @@ from tests.garden.hosts import KINDS
 from tests.garden.loops import EVERYWHERE, SCHEDULERS
 from tests.garden.odd import ALL
 from tests.garden.plan import Act, varied
+from tests.grove.taught import Taught
 
 WORLD_SIZE = 2  # of most
 FIRST_SEED = 41_000  # of lives with three ranks, schedulers and compiled models among them
+TEACHES_FROM = 60_000  # half of these and later lives have teachers
+PRUNES_FROM = 120_000  # half of these and later lives prune, and who resumes may lack its newest checkpoint
 EVENTS = ("raises", "backward raises", "backward raises late", "not finite", "forgets", "skips")
 """What may befall a step: its forward raises, or its backward does at its beginning or at its end; a batch is not
 finite; the optimizer does not step; nothing is run."""
@@ -117,6 +120,8 @@ class Plan:
     num_steps: int
     checkpoints: int  # steps between two of them; 0: none are made
     more: More = TWO
+    taught: Taught | None = None  # None: by no teacher
+    prunes: bool = False
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -127,7 +132,11 @@ class Plan:
         sharing = Sharing.draw(dice, kind, manner.num_micro)
         lenient, checkpoints = dice.random() < 0.85, dice.choice([0, 0, 5])
         num_steps, more = dice.randint(12, 30), More.draw(Random(f"more {seed}")) if seed >= FIRST_SEED else TWO
-        return cls(seed, kind, sharing, manner, settings, lenient, blueprints, num_steps, checkpoints, more)
+        drawn = cls(seed, kind, sharing, manner, settings, lenient, blueprints, num_steps, checkpoints, more)
+        prunes = seed >= PRUNES_FROM and Random(f"prunes {seed}").random() < 0.5
+        drawn = replace(drawn, prunes=prunes)
+        teaches = seed >= TEACHES_FROM and Random(f"teaches {seed}").random() < 0.5
+        return replace(drawn, taught=Taught.draw(seed, more.world_size)) if teaches else drawn
 
     def described(self) -> dict[str, Any]:
         """Without the settings."""
@@ -142,4 +151,6 @@ class Turn:
     prefetching: tuple[int, ...] = (0, 1)  # ranks
     wraps: bool = False  # the model in DDP anew, before the act
     resumes: bool = False  # before the act: all are begun anew, from the newest checkpoint
+    torn: tuple[int, ...] = ()  # ranks that ended while they wrote their newest checkpoint
+    accuracies: tuple[float, ...] = ()  # which each rank's script notes
     ends: bool = False

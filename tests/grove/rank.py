@@ -8,21 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 
+from esper.kasmina.pruning.units import Key
 from esper.leyline import contracts as pb
 from esper.session import Session
+from esper.tolaria.checkpoints.store import TENSORS, step_of
 from tests.garden import marks
 from tests.garden.course import sums
 from tests.garden.ends import hooks
 from tests.garden.joined import acted
 from tests.garden.marks import Marks, differing
 from tests.garden.plan import Act
+from tests.garden.teachers import Lesson
 from tests.garden.watch import changes_host
 from tests.garden.wrong import require
 from tests.grove.gradients import Ledger, Seen
 from tests.grove.joined import joined
 from tests.grove.plan import AS_ONE, Plan, Turn
 from tests.grove.script import Script
+from tests.grove.taught import taught_by
 
 FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
 
@@ -37,6 +42,7 @@ class Said:
     requests: list[pb.SeedRequest] = field(default_factory=list)
     held: list[int] = field(default_factory=list)  # steps of snapshots
     sites: list[str] = field(default_factory=list)
+    units: dict[Key, int] = field(default_factory=dict)  # that can be pruned, with the number of their parts
     receipts: list[pb.CommandReceipt] = field(default_factory=list)
     gradients: Seen = field(default_factory=dict)
     went: bool = True  # nothing was raised in the step
@@ -53,6 +59,7 @@ class Rank:
         self._brings_back: dict[str, int] | None = None
         self.saved: dict[int, dict[str, int]] = {}  # what a checkpoint is to bring back
         self.kept: dict[int, dict[str, int]] = {}  # and a snapshot
+        self._torn = set[str]()  # names of checkpoints
         self._begin(resume=False)
 
     def _begin(self, *, resume: bool) -> None:
@@ -70,6 +77,7 @@ class Rank:
             executor.requests(),
             [ref.step for ref in self.run.portrait.states.refs()],
             executor.sites,
+            {key: unit.num_channels for key, unit in self.run.pruning.masks.units.items()},
             **more,
         )
 
@@ -92,19 +100,25 @@ class Rank:
         }
         pruned = {f"pruned {key}": value for key, value in self.run.pruning.masks.now().items()}
         host = named | marks.of_optimizer(self.script) | marks.of_groups(self.script)  # type: ignore[arg-type]
-        return host | of_seeds | lives | pruned
+        taught = {} if self.plan.taught is None or self.plan.taught.may_fail else taught_by(self.run)
+        found = host | of_seeds | lives | pruned | taught
+        return plain_zeros(found)
 
     # -- a turn ------------------------------------------------------------------------------------------------------
 
     def take(self, turn: Turn) -> Said:
         """Do it."""
         if turn.resumes:
-            self._resume()
+            self._resume(is_torn=self.rank in turn.torn)
         if turn.wraps:
             self.script.wrap()
             self.twin = None
+        if self.plan.taught is not None:
+            self.plan.taught.arrive(self.run)
         self.num_acts += 1
         act = turn.act if self.rank in turn.prefetching else replace(turn.act, prefetches=None)
+        act = replace(act, accuracy=turn.accuracies[self.rank]) if turn.accuracies else act
+        self._prunes = bool(self.run.pruning.masks.held[0]) or self.run.pruning._change is not None
         order = acted(self.run, act, self.num_acts)
         self._before, ledger = marks.of_host(self.script), list[Ledger]()  # type: ignore[arg-type]
         violations, began_at = self._violations(), self.run.step_number
@@ -123,22 +137,44 @@ class Rank:
         require(self.run.step_number == began_at + (not raised), f"it stands before {self.run.step_number}")
         return self.said(receipts=receipts, gradients={} if raised else gradients, went=not raised)
 
-    def _resume(self) -> None:
-        """As a new process would, from the newest checkpoint."""
+    def _resume(self, *, is_torn: bool) -> None:
+        """As a new process would, from the newest checkpoint that all have whole."""
         old, at = self.run, self.run.step_number
+        newest = self._newest(is_torn=is_torn)
         self._begin(resume=True)
         step = self.run.step_number
-        require(step in self.saved or step == 1, f"resumed before step {step}; checkpoints were of {[*self.saved]}")
+        require(step == newest, f"resumed before step {step}; the newest that all have is of {newest}")
         self._brings_back = self.saved.get(step)
         self.saved = {each: kept for each, kept in self.saved.items() if each <= step}
         self.kept = {}
         old.executor.detach()
         require(at >= step, "resumed beyond where it was")
 
+    def _newest(self, *, is_torn: bool) -> int:
+        """Step of the newest checkpoint that all have whole; this rank's own newest is torn if one of all is left."""
+        assert self.run.checkpoints is not None
+        standing = self.run.checkpoints.store.standing()
+        newest = {step_of(each): each.name for each in reversed(standing)}  # of one step only the last one made counts
+        whole = [step for step, name in newest.items() if name not in self._torn]
+        mine = standing[0].name if is_torn and standing else ""
+        steps = self._common([step for step in whole if newest[step] != mine])
+        if not steps:
+            return max(self._common(whole), default=1)
+        if mine:
+            blob = standing[0] / TENSORS
+            blob.write_bytes(blob.read_bytes()[:-1])
+            self._torn.add(mine)
+        return max(steps)
+
+    def _common(self, steps: list[int]) -> set[int]:
+        said: list[list[int]] = [[]] * self.plan.more.world_size
+        dist.all_gather_object(said, steps, self.apart)
+        return set[int].intersection(*map(set, said))
+
     def _began(self, act: Act, order: pb.CommitOrder | None) -> None:
         if self._brings_back is not None:
             odd = otherwise(sums(self._shared()), self._brings_back)
-            odd = [each for each in odd if not each.startswith("own ")]  # the script's own matter
+            odd = [each for each in odd if not each.startswith(("own ", "teacher"))]  # the script's own matter; arrived
             require(not odd, f"a checkpoint did not bring back {odd}")
             self._brings_back = None
         if act.goes_back in self.kept:
@@ -175,7 +211,7 @@ class Rank:
         return sum(seed.violations for seed in self.run.executor.seeds.values() if seed.module is not None)
 
     def _changes_host(self, order: pb.CommitOrder | None) -> bool:
-        held = bool(self.run.pruning.masks.held[0])
+        held = self._prunes or bool(self.run.pruning.masks.held[0])
         if order is None:
             return held
         folds = any(each.operation == FOSSILIZE for each in order.commit.requests)
@@ -185,7 +221,8 @@ class Rank:
         """Whether the host's own training may be another than without Esper."""
         living = [each for each in self.run.executor.seeds.values() if each.module is not None]
         blends = any(each.blends and not each.paused and float(each.alpha) for each in living)
-        return bool(self.run.pruning.masks.held[0] or self.run.optimizers._host.overrides.values or blends)
+        taught = isinstance(self.script.lesson, Lesson) and self.script.lesson.touches
+        return bool(self.run.pruning.masks.held[0] or self.run.optimizers._host.overrides.values or blends or taught)
 
     def _compare(self, twin: Script, number: int, raised: str) -> None:
         after = marks.randomness()
@@ -206,16 +243,26 @@ class Rank:
     def end(self) -> Said:
         """Close the run."""
         self.run.close()
+        if isinstance(self.script.lesson, Lesson):
+            self.script.lesson.close()
         left = [*hooks(self.script)]  # type: ignore[arg-type]
         require(not left, f"hooks are left: {left}")
         named = {name: each.detach() for name, each in self.script.host.named_parameters()}
         closed = named | marks.of_optimizer(self.script)  # type: ignore[arg-type]
-        return Said(self.run.step_number, sums(closed))
+        return Said(self.run.step_number, sums(plain_zeros(closed)))
+
+
+def plain_zeros(found: Marks) -> Marks:
+    """Zeros of either sign are equal, as in digests: what is pruned is multiplied by zero on each rank by itself."""
+    return {
+        name: value + 0.0 if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in found.items()
+    }
 
 
 def gone(rank: Rank, name: str) -> bool:
     """Whether this is of a seed that no rollback brings back, or of what it does not rewind."""
-    if name.startswith(("group ", "own ")) or name.endswith(" lived"):
+    if name.startswith(("group ", "own ", "teacher")) or name.endswith(" lived"):
         return True
     seed = rank.run.executor.seeds.get(name.split()[0])
     first = name.split()[0]

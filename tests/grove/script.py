@@ -51,6 +51,7 @@ class Script:
         self.scheduler = None if made is None else made(self.optimizer)
         self.called: Callable[[Tensor], Any] = self.model
         self.outputs: list[Tensor] = []
+        self.lesson: Callable[[Tensor, Tensor], Tensor] | None = None  # what is distilled, beside a session
         self.averaged: Callable[[], object] = lambda: None  # is told when gradients are the same on both ranks
 
     def wrap(self, group: dist.ProcessGroup | None = None, **options: bool) -> None:
@@ -198,7 +199,8 @@ class Script:
         if event == "backward raises" or (event == "backward raises late" and self.kind.num_ids):
             output = Faulty.apply(output)  # type: ignore[no-untyped-call]
         self.outputs.append(output.detach().clone())
-        return each_loss(output).mean()
+        loss = each_loss(output).mean()
+        return loss if self.lesson is None else loss + self.lesson(output, batch).to(loss.dtype)
 
     @contextmanager
     def _precision(self) -> Iterator[None]:

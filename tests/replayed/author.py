@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import cast
 
@@ -12,6 +13,7 @@ from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
 from tests.garden.hosts import KINDS
 from tests.garden.orders import Orders, prunable
+from tests.grove.taught import registers
 from tests.replayed.plan import Plan
 from tests.replayed.streams import Streams
 from tests.replayed.view import View
@@ -21,7 +23,11 @@ from tests.session_kit import Command
 class Author:
     """A controller, and whoever else puts something on its streams."""
 
-    def __init__(self, dice: Random, streams: Streams, keyring: RoleKeyring, plan: Plan) -> None:
+    def __init__(
+        self, dice: Random, streams: Streams, keyring: RoleKeyring, plan: Plan, digests: Sequence[str]
+    ) -> None:
+        """`digests` are of teachers, most of them there."""
+        self._digests = digests
         self.dice, self.streams, self._prunes = dice, streams, plan.pruning is not None
         self._sealers = {
             role: Sealer(keyring, role, "gardener", clock_ns=streams.now_ns)
@@ -45,6 +51,8 @@ class Author:
             self._send(self._rollback(view), view)
         elif kind < 0.18:
             self._send(self._of_run(), view)
+        elif self._digests and kind > 0.85:
+            self._send(registers(self.dice.choice(self._digests)), view)
         elif self._prunes and kind < 0.34:
             self._send(self._of_pruning(), view)
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.garden.loops import Loop
+from tests.grove.taught import let_go
 from tests.replayed.plan import Plan
 from tests.replayed.rank import ENDS, Rank
 from tests.replayed.script import Kept, Script, join, looped, train
@@ -44,6 +45,9 @@ class Life:
                 rank.portray = None
                 if self.session is not None:
                     self.session.abandon()
+            finally:
+                if self.session is not None:
+                    let_go(self.session)  # also where it is wrong: an interpreter waits for its threads
         raise AssertionError(f"it never ended: {self.told}")
 
     def _join(self, script: Script) -> Session:

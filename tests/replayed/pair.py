@@ -1,4 +1,4 @@
-"""A run of two trainers, drawn: each in a process of its own, and never two of them answered at once."""
+"""A run of several trainers, drawn: each in a process of its own, and never two of them answered at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.replayed.town import Town
 from tests.replayed.trainee import Process, Says, lives
 from tests.replayed.view import View
 
-NUM = 2
 MOST_LIVES = 10
 HANGS_NS = (2_000_000_000, 6_000_000_000, 12_000_000_000)
 BESIDE_NS = 200_000_000
@@ -39,7 +38,7 @@ class Trainer:
 
 
 class PairLife:
-    """Of one group, which begins anew together, or of two replicas."""
+    """Of one group, which begins anew together, or of replicas."""
 
     def __init__(self, plan: PairPlan, folder: Path) -> None:
         self.plan, self.town, self.trainers = plan, Town(plan, folder), dict[int, Trainer]()
@@ -56,7 +55,7 @@ class PairLife:
     def live(self) -> None:
         """Train through every life to an end in order."""
         try:
-            self._begin([*range(NUM)])
+            self._begin([*range(self.plan.num)])
             while not all(each.is_done for each in self.trainers.values()):
                 self._go_on()
             for _ in range(3):
@@ -71,7 +70,7 @@ class PairLife:
 
     def reports(self) -> list[pb.WorkerReport]:
         """The last words of each rank."""
-        said = [self.trainers[number].says for number in range(NUM)]
+        said = [self.trainers[number].says for number in range(self.plan.num)]
         return [each.report for each in said if isinstance(each, Ended) and each.report is not None]
 
     def _begin(self, numbers: list[int]) -> None:
@@ -95,7 +94,7 @@ class PairLife:
                 return
         waiting = [each for each in self.trainers.values() if not each.is_done]
         if waiting and all(isinstance(each.says, Away) for each in waiting):
-            require(len(waiting) == NUM, "one rank waits for another that has ended")
+            require(len(waiting) == self.plan.num, "one rank waits for another that has ended")
             for each in waiting:
                 each.says = None  # they meet
             return
@@ -135,6 +134,7 @@ class PairLife:
     def _pulse(self) -> None:
         now_ns = self.town.streams.passed_ns
         for each in self.trainers.values():
+            each.rank.settle_in_time()
             if not each.is_done and each.hangs_until_ns <= now_ns:
                 each.rank.pulse()
 
@@ -174,12 +174,12 @@ class PairLife:
         if not self.is_group:
             self._begin([trainer.number])
             return
-        other = self.trainers[1 - trainer.number]
-        for _ in range(self.town.dice.choice([0, 0, 1, 3, 8])):
-            if not self._goes_on(other):
-                break
-        self._kill(other)
-        self._begin([*range(NUM)])
+        for other in [each for number, each in sorted(self.trainers.items()) if number != trainer.number]:
+            for _ in range(self.town.dice.choice([0, 0, 1, 3, 8])):
+                if not self._goes_on(other):
+                    break
+            self._kill(other)
+        self._begin([*range(self.plan.num)])
 
     def _goes_on(self, other: Trainer) -> bool:
         """Whether it was answered once more, with the other rank dead."""

@@ -1,4 +1,4 @@
-"""A run of two ranks once more from its log, each in a process of its own."""
+"""A run of several ranks once more from its log, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def replayed(life: PairLife) -> Outcome:
         assert isinstance(first, Ended)
         outcomes.append(compared(life.town, plan, came, then, parting(first.sums, ended.sums)))
     if life.is_group:
-        require(reports[0].parameter_digest == reports[1].parameter_digest, "its ranks ended with two models")
+        digests = {each.parameter_digest for each in reports}
+        require(len(digests) == 1, f"its ranks ended with {len(digests)} models")
     return next((each for each in outcomes if each.refused), outcomes[0])
 
 

@@ -1,9 +1,10 @@
-"""What is drawn for a run of two ranks: of one process group, which share gradients, or replicas that are in none."""
+"""What is drawn for a run of several ranks: of a process group, which share gradients, or replicas that are in none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Self
 
 from tests.grove import plan as grove
 from tests.grove.plan import Sharing
@@ -12,6 +13,7 @@ from tests.replayed.plan import Plan
 TROUBLES = ("leader", "runtime", "trainer", "hang", "flush", "fall back", "trim", "clock", "rotate")
 WEIGHTS = (3, 3, 4, 3, 1, 1, 2, 2, 3)
 OLD_SEEDS = 40_000  # of lives on two ranks
+TEACHES_FROM = 60_000  # as in plan.py; of groups a quarter are of three ranks, with schedulers and copies of the host
 DEADLY = {"trainer", "hang", "flush", "fall back"}
 """What resumes counts its batches by steps, and one that raised is none."""
 
@@ -30,14 +32,29 @@ class PairPlan(Plan):
         dies = bool(DEADLY & {*troubles.values()})
         manner = replace(base.manner, eventful=0.0) if dies else base.manner
         drawn = replace(base, troubles=troubles, own_host=False, manner=manner)
-        shared = grove.Plan.draw(seed % OLD_SEEDS) if dice.random() < 0.85 else None
+        wider = seed >= TEACHES_FROM
+        shared = grove.Plan.draw(seed if wider else seed % OLD_SEEDS) if dice.random() < 0.85 else None
         if shared is not None:
             sharing = Sharing.draw(dice, base.kind, shared.manner.num_micro)
             shared = replace(shared, kind=base.kind, sharing=sharing)
             shared = replace(shared, manner=replace(shared.manner, eventful=0.0)) if dies else shared
         made = cls(**vars(drawn) | {"shared": shared})
-        return made.pruned(dice) if dice.random() < 0.4 else made
+        made = made.pruned(dice) if dice.random() < 0.4 else made
+        return made.widened(made.num) if wider else made
+
+    def widened(self, num: int) -> Self:
+        made, shared = super().widened(num), self.shared
+        if shared is None:
+            return made
+        calm = made.manner.eventful == 0.0
+        manner = replace(shared.manner, eventful=0.0) if calm else shared.manner
+        return replace(made, shared=replace(shared, manner=manner, more=replace(shared.more, compiles=made.compiles)))
 
     @property
     def world_size(self) -> int:
-        return 1 if self.shared is None else grove.WORLD_SIZE
+        return 1 if self.shared is None else self.shared.more.world_size
+
+    @property
+    def num(self) -> int:
+        """How many trainers there are."""
+        return grove.WORLD_SIZE if self.shared is None else self.world_size

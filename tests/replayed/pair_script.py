@@ -1,4 +1,4 @@
-"""What one of two trainers does: in its first life, in a later one, and when it is run again."""
+"""What one of several trainers does: in its first life, in a later one, and when it is run again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from esper.session.replay_link import ReplayLink
 from tests.garden import marks
 from tests.garden.hosts import each_loss
 from tests.garden.odd import ALL
-from tests.grove.plan import AS_ONE, WORLD_SIZE
+from tests.grove.plan import AS_ONE
 from tests.grove.script import Script as OfTwo
 from tests.replayed.pair_plan import PairPlan
 from tests.replayed.script import Kept, Live, Own, Script, join, looped, train
@@ -56,7 +56,7 @@ class Saved(MutableMapping[int, Own]):
 
 @dataclass(frozen=True)
 class Trainee:
-    """One of two, with what it reads and writes. `goes_away` is called where it is about to wait for the other."""
+    """One of them, with what it reads and writes. `goes_away` is called where it is about to wait for the others."""
 
     plan: PairPlan
     number: int
@@ -76,11 +76,11 @@ class Trainee:
         return train(self._make, link, lambda script: self._join(script, link, checkpoints), kept, self.plan, began)
 
     def meet(self, place: Path) -> None:
-        """The other rank, where they are a group."""
+        """The other ranks, where they are a group."""
         if self.plan.shared is None:
             return
-        patience = timedelta(seconds=4 * PATIENCE_S)
-        dist.init_process_group("gloo", f"file://{place}", rank=self.number, world_size=WORLD_SIZE, timeout=patience)
+        patience, num = timedelta(seconds=4 * PATIENCE_S), self.plan.num
+        dist.init_process_group("gloo", f"file://{place}", rank=self.number, world_size=num, timeout=patience)
         for name in ("all_reduce", "new_group"):
             setattr(dist, name, self._told(getattr(dist, name)))
 
@@ -111,14 +111,19 @@ class Trainee:
             return join(plan, script, link, checkpoints, self.keyring, self.run_id, self.name)  # type: ignore[arg-type]
         holdout = [(script.kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
         options: dict[str, Any] = {"settings": plan.settings, "scaler": script.scaler}
+        is_live = not isinstance(link, ReplayLink)
+        if script.scheduler is not None:
+            options["scheduler"] = script.scheduler
+        if plan.taught is not None:
+            folder = self.folder / "teachers"
+            options["teachers"] = plan.taught.source(plan.kind, folder, self.name, is_live=is_live)
         if plan.pruning is not None:
             options["pruning"] = plan.pruning
         if plan.checkpoints:
             options |= {"checkpoints": checkpoints, "checkpoint_every": plan.checkpoints}
         options["environment"] = {"ESPER_KEYRING": str(self.keyring)}
-        resumes = not isinstance(link, ReplayLink) and plan.checkpoints > 0
-        chosen = SessionOptions.of(options | {"resume": resumes, "name": self.name})
-        place = Place.of(chosen, self.number, WORLD_SIZE)
+        chosen = SessionOptions.of(options | {"resume": is_live and plan.checkpoints > 0, "name": self.name})
+        place = Place.of(chosen, self.number, plan.num)
         loss = (holdout, lambda outputs, _: each_loss(outputs))
         joining = Joining(script.model, script.optimizer, script.kind.sites, loss, chosen, place, self.run_id)
         run = joining.session(link, ALL)  # type: ignore[arg-type]

@@ -12,11 +12,14 @@ from tests.garden.hosts import KINDS
 from tests.garden.loops import Manner
 from tests.garden.odd import ALL, HARMFUL
 from tests.garden.plan import varied
+from tests.grove.taught import Taught
 
 ROTATES_FROM = 100_000
 """Keys are rotated in lives of these seeds and later ones."""
 PRUNES_FROM = 200_000
 """And there is pruning in those of these."""
+TEACHES_FROM = 300_000
+"""And some of these distil from teachers, or are of compiled hosts."""
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
 
 
@@ -38,6 +41,8 @@ class Plan:
     eager: float  # commands a step
     troubles: dict[int, str]  # by how often somebody has looked
     pruning: KasminaCheckpointPruningConfig | None = None  # None: it is disabled
+    taught: Taught | None = None  # None: by no teacher
+    compiles: bool = False  # the host
 
     def pruned(self, dice: Random) -> Self:
         """The same with masks applied, watched and taken back, as a rule."""
@@ -88,7 +93,19 @@ class Plan:
             dice.choice([0.1, 0.3, 0.7]),
             troubles,
         )
-        return drawn.pruned(Random(f"pruning {seed}")) if seed >= PRUNES_FROM else drawn
+        drawn = drawn.pruned(Random(f"pruning {seed}")) if seed >= PRUNES_FROM else drawn
+        return drawn.widened(1) if seed >= TEACHES_FROM else drawn
+
+    def widened(self, num: int) -> Self:
+        """The same run of `num` trainers, of whom most are taught, and some compile their host."""
+        dice = Random(f"wider {self.seed}")
+        taught = Taught.draw(self.seed, num) if dice.random() < 0.75 else None
+        compiles = dice.random() < 0.15
+        calm = dice.random() < 0.7 or (taught is not None and not taught.may_fail)  # a batch of NaN is a fault
+        manner = replace(self.manner, eventful=0.0) if calm else self.manner
+        if compiles:  # torch can't trace it
+            manner = replace(manner, checkpoints="")
+        return replace(self, taught=taught, compiles=compiles, manner=manner)
 
     @property
     def by_the_clock(self) -> bool:

@@ -69,7 +69,7 @@ class Rank:
         self.name, self._is_replica = name, world_size == 1
         self._keyring = keys.of(Role.WORKER)
         self._last: pb.Heartbeat | None = None
-        self._heard_ns = 0
+        self._heard_ns = self._settled_ns = 0
         self.alive, self.num_starts, self.decided, self._step = False, 0, "", -1
         self.portray: Callable[[], pb.Heartbeat] | None = None
         self.look: Callable[[], View] = View
@@ -186,6 +186,11 @@ class Rank:
             self._heard_ns = self.streams.passed_ns
             self.leader.hear(repeated(self._last))
 
+    def settle_in_time(self) -> None:
+        """It keeps nothing back for longer than a beat, whatever its trainer does."""
+        if self.alive and self.streams.passed_ns - self._settled_ns >= BEAT_NS:
+            self._settle()
+
     def _record(self, record: pb.RunRecord) -> None:
         self._following.orders.incarnation = record.incarnation
         self._following.inherits |= self._is_replica and record.began.resumed
@@ -228,6 +233,7 @@ class Rank:
 
     def _settle(self) -> None:
         settlement, self._settlement = self._settlement, Settlement()
+        self._settled_ns = self.streams.passed_ns
         self._settled(settlement)
 
     def _settled(self, settlement: Settlement) -> None:

@@ -22,7 +22,9 @@ from tests.garden.hosts import KINDS, each_loss
 from tests.garden.joined import Lenient
 from tests.garden.loops import Loop
 from tests.garden.odd import ALL
+from tests.garden.teachers import Lesson
 from tests.grove.script import Script as OfTwo
+from tests.grove.taught import taught_by
 from tests.replayed.plan import Plan
 from tests.replayed.view import View
 
@@ -55,7 +57,7 @@ def join(
     run_id: str,
     name: str = "worker-0",
 ) -> Session:
-    kind = KINDS[plan.kind]
+    kind, is_live = KINDS[plan.kind], not isinstance(link, ReplayLink)
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "own_host": plan.own_host}
     if plan.pruning is not None:
@@ -66,9 +68,11 @@ def join(
         "checkpoints": folder if plan.checkpoints else None,
         "checkpoint_every": plan.checkpoints,
         "environment": {"ESPER_KEYRING": str(keyring)},
-        "resume": not isinstance(link, ReplayLink) and plan.checkpoints > 0,
+        "resume": is_live and plan.checkpoints > 0,
         "name": name,
     }
+    if plan.taught is not None:
+        options["teachers"] = plan.taught.source(plan.kind, folder.parent / "teachers", name, is_live=is_live)
     chosen = SessionOptions.of(options)
     loss = (holdout, lambda outputs, _: each_loss(outputs))
     joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, Place.of(chosen, 0, 1), run_id)
@@ -77,7 +81,7 @@ def join(
 
 def portrayed(run: Session) -> pb.Heartbeat:
     """A heartbeat that asks for a round where a seed does."""
-    due = bool(run.executor.requests())
+    due = bool(run.executor.requests()) or (run.teachers is not None and run.teachers.has_news)
     return run.portrait.heartbeat(run.step_number, run.epoch, barrier_due=due)
 
 
@@ -108,12 +112,18 @@ def train(
     elif plan.lenient:
         run.executor.rulings = Lenient(rulings)
     is_live = not isinstance(link, ReplayLink)
+    if plan.taught is not None:
+        script.lesson = Lesson(plan.kind, plan.taught.wide, run)
+    if plan.compiles and isinstance(script, Loop):
+        script.host.compile(backend="eager")
     if not isinstance(link, ReplayLink):
         link.portray, link.look = lambda: portrayed(run), lambda: View.of(run)
         if run.step_number in kept.own and run.step_number > 1:
             take_over(script, *kept.own[run.step_number])
     for _ in count():
         for number in run.batches(lambda epoch: range(epoch * plan.per_epoch, (epoch + 1) * plan.per_epoch)):
+            if plan.taught is not None and is_live:
+                plan.taught.arrive(run)
             kept.own[run.step_number] = script.own_state(), [copy.copy(p.grad) for p in script.host.parameters()]
             step = run.step_number
             script.step(number, run, began)
@@ -129,8 +139,10 @@ def take_over(script: Script, own: dict[str, Any], gradients: list[Any]) -> None
     """What a script's own checkpoint has kept."""
     if isinstance(script, Loop):
         script.take_over(copy.deepcopy(own))
-    elif script.scaler is not None:
-        script.scaler.load_state_dict(copy.deepcopy(own["scaler"]))
+    else:
+        for name, part in (("scaler", script.scaler), ("scheduler", script.scheduler)):
+            if part is not None:
+                part.load_state_dict(copy.deepcopy(own[name]))
     for parameter, gradient in zip(script.host.parameters(), gradients, strict=True):
         parameter.grad = None if gradient is None else gradient.clone()
 
@@ -138,4 +150,4 @@ def take_over(script: Script, own: dict[str, Any], gradients: list[Any]) -> None
 def summed(script: Script, run: Session) -> dict[str, int]:
     """What a step came to."""
     of_host = marks.of_model(script) | marks.of_gradients(script)  # type: ignore[arg-type]
-    return course.sums(of_host | marks.of_seeds(run))
+    return course.sums(of_host | marks.of_seeds(run) | taught_by(run))

@@ -56,7 +56,9 @@ class Streams:
         entries = self.logs[str(key).rpartition(":")[2]].entries
         rows = [(at, sealed) for at, sealed in entries.items() if least <= at <= most]
         rows = rows if verb == "XRANGE" else rows[::-1]
-        return [(entry_id(at).encode(), [FIELD, sealed]) for at, sealed in rows[: words[5] if len(words) > 5 else None]]
+        return [
+            (entry_id(at).encode(), [FIELD, sealed]) for at, sealed in rows[: int(words[5]) if len(words) > 5 else None]
+        ]
 
     def trim(self, stream: str, below: str) -> None:
         """As the controller does: archived first."""

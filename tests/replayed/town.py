@@ -30,7 +30,8 @@ class Town:
         self.streams.keep()
         self.dice = Random(-1 - plan.seed)
         keyring = self.keys.of(Role.CONTROLLER, Role.OPTIMIZER)
-        self.author = Author(self.dice, self.streams, keyring, plan)
+        digests = [] if plan.taught is None else plan.taught.digests(plan.kind, folder / "teachers")
+        self.author = Author(self.dice, self.streams, keyring, plan, digests)
         self.ranks = dict[str, Rank]()  # by name: the newest process of each
         self.told = list[str]()
         self._guards = dict[str, Mapping[str, ReplayGuard]]()

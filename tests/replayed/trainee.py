@@ -1,4 +1,4 @@
-"""The process of one of two trainers, and who hears it."""
+"""The process of one of several trainers, and who hears it."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from esper.bus.delivery import FIELD, Delivery
 from esper.bus.settlement import Settlement
 from esper.errors import EvictedError, TrainingError
 from esper.leyline import contracts as pb
+from esper.leyline.bounds import PROMISE_STEPS
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
@@ -19,7 +20,7 @@ from esper.leyline.seal import Opener
 from esper.runtime.following import Following
 from esper.runtime.orders import Orders
 from esper.runtime.recall import Recaller
-from esper.tolaria.boundary import PROMISE_STEPS, Boundary
+from esper.tolaria.boundary import Boundary
 from esper.tolaria.recalled import still_to_do
 from tests.simulation.keys import WORKER
 from tests.simulation.record import RUN
@@ -79,7 +80,7 @@ class Logs:
         low, high = (first, last) if verb == "XRANGE" else (last, first)
         rows = [row for row in self.there(log) if _from(low, row[0]) and _to(high, row[0])]
         rows = rows if verb == "XRANGE" else rows[::-1]
-        count = words[words.index("COUNT") + 1] if "COUNT" in words else len(rows)
+        count = int(words[words.index("COUNT") + 1]) if "COUNT" in words else len(rows)
         return [(at.encode(), [FIELD, sealed]) for at, sealed in rows[:count]]
 
     def settle(self, settlement: Settlement, guards: Mapping[str, ReplayGuard]) -> None:

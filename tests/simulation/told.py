@@ -14,6 +14,7 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.keyring import MasterKey, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
+from tests.altered import altered
 from tests.simulation.arrivals import INCARNATION, ME, NOW_MS, ROUND_STEPS, Logs, Outcome
 from tests.simulation.keys import COORDINATOR, MASTER
 from tests.simulation.record import RUN
@@ -126,7 +127,7 @@ def _command(name: str, flaw: str) -> bytes:
     if flaw == "senseless":
         message.ClearField("command_type")
     sealed = _sealer(role, flaw).seal(message, target="worker-9" if flaw == "another's" else "*")
-    return sealed[:-1] + bytes([sealed[-1] ^ 1]) if flaw == "junk" else sealed
+    return altered(sealed) if flaw == "junk" else sealed
 
 
 def _message(name: str) -> tuple[pb.AdaptationCommand | pb.OptimizerCommand, Role]:

@@ -240,7 +240,7 @@ class World:
 
     # -- what befalls the server -----------------------------------------------------------------------------------
 
-    def command(self, *words: bytes | str | int) -> Any:
+    def command(self, *words: bytes | str) -> Any:
         """An operator's or an adversary's command, on a line that never fails."""
         with suppress(RefusalError):
             reply = self.model.call(*words)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import select
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +17,14 @@ from esper.bus.delivery import FIELD
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import ElsewhereError, LostError
 from esper.bus.inbox import Inbox
-from esper.bus.names import key, new_run_id, region_key
+from esper.bus.names import key, region_key
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import BusError, RefusedError
 from esper.leyline import contracts as pb
+from esper.runtime.health import Health
+from esper.runtime.vitals import Look
 from tests.bus_kit import bodies, drain, num_pending
 from tests.many_servers import HOST, Cluster, a_cluster, a_replica, ask, free_ports, on
 
@@ -32,6 +37,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with a_cluster(directory, request.config.getoption("--redis-server")) as started:
         yield started
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that stands still for more than a second is not away."""
+    monkeypatch.setattr(connect, "LOOK_S", 60.0)
 
 
 def on_another_node(cluster: Cluster, stream: str) -> int:
@@ -89,8 +100,47 @@ async def test_several_at_once_go_where_their_slot_is_by_now(cluster: Cluster, r
         assert await bodies(writer, stream) == [b"before", b"1", b"2", b"3", b"4"]
 
 
+async def test_a_runs_clock_is_that_of_who_holds_its_slot(cluster: Cluster) -> None:
+    runs = [f"clock-{number}" for number in range(8)]  # on all of the nodes; a drawn eight is on one, one time in 2,187
+    async with connect.writer(cluster.url) as writer:
+        for run_id in runs:
+            stream, before = key(run_id, "decisions"), num_looks(cluster)
+            clock = connect.ServerClock(stream)
+            await clock.look(writer)
+            holder = cluster.holder(stream)
+            assert num_looks(cluster) == [num + (at == holder) for at, num in enumerate(before)]
+
+        to = on_another_node(cluster, stream)
+        cluster.move(stream, to)
+        await Publisher(writer).add(stream, b"shows where it is")
+        before = num_looks(cluster)
+        await clock.look(writer)
+
+        assert num_looks(cluster) == [num + (at == to) for at, num in enumerate(before)]
+    assert len({cluster.holder(key(run_id, "decisions")) for run_id in runs}) > 1
+
+
+async def test_a_process_compares_its_clock_with_that_of_who_dates_what_it_reads(cluster: Cluster) -> None:
+    streams = [key(f"run-{number}", "votes") for number in range(8)]
+    async with connect.writer(cluster.url) as writer:
+        for stream in streams:
+            health, before = Health(), num_looks(cluster)
+            health.sources[stream, "coordinator"] = bool
+            await Look(writer, health).look()
+
+            holder = cluster.holder(stream)
+            assert num_looks(cluster) == [num + (at == holder) for at, num in enumerate(before)]
+    assert len(set(map(cluster.holder, streams))) > 1
+
+
+def num_looks(cluster: Cluster) -> list[int]:
+    """How often each node was asked for the time."""
+    told = [ask(port, "INFO", "commandstats") for port in cluster.ports]
+    return [stats.get("cmdstat_time", {"calls": 0})["calls"] for stats in told]
+
+
 async def test_a_letter_of_a_region_is_found_with_the_runs(cluster: Cluster) -> None:
-    runs = [new_run_id("test") for _ in range(8)]  # of which some have run and region on different nodes
+    runs = [f"letters-{number}" for number in range(8)]  # of which some have run and region on different nodes
     async with connect.reader(cluster.url) as reader, connect.writer(cluster.url) as writer:
         for run_id in runs:
             stream = region_key(run_id, "r0", "telemetry")
@@ -149,9 +199,24 @@ async def test_a_cluster_that_is_away_is_lost_until_it_is_there(cluster: Cluster
         with pytest.raises(LostError):
             await Publisher(writer).add(key(run_id, "votes"), b"1")
         cluster.servers[held].start()
-        await Publisher(writer).add(key(run_id, "votes"), b"1", patience_s=10.0)
+        await Publisher(writer).add(key(run_id, "votes"), b"1", patience_s=60.0)
 
         assert await bodies(writer, key(run_id, "votes")) == [b"1"]
+
+
+async def test_a_node_that_says_nothing_is_passed_over(
+    cluster: Cluster, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "LOOK_S", 0.5)
+    with socket.create_server((HOST, 0)) as silent:
+        url = f"redis+cluster://{HOST}:{silent.getsockname()[1]},{HOST}:{cluster.ports[0]}"
+        async with asyncio.timeout(40.0):
+            while not select.select([silent], [], [], 0)[0]:  # the library draws whom it asks first
+                async with connect.writer(url) as writer:
+                    await Publisher(writer).add(key(run_id, "votes"), b"1", patience_s=40.0)
+
+    async with connect.writer(cluster.url) as writer:
+        assert set(await bodies(writer, key(run_id, "votes"))) == {b"1"}
 
 
 async def test_a_server_of_its_own_is_no_cluster(short_directory: Path) -> None:
@@ -169,9 +234,9 @@ async def test_a_replica_that_takes_over_is_found(cluster: Cluster, run_id: str,
         publisher, inbox = Publisher(writer), Inbox(reader, writer, stream, "group", "c")
         await inbox.open()
         with a_replica(cluster, held, short_directory / "fourth"):
-            _, reached = await writer.ask_all([("XADD", stream, "*", FIELD, b"before"), ("WAIT", 1, 5_000)])
+            _, reached = await writer.ask_all([("XADD", stream, "*", FIELD, b"before"), ("WAIT", "1", "9000")])
             cluster.servers[held].kill()
-            await publisher.add(stream, b"after", patience_s=20.0)
+            await publisher.add(stream, b"after", patience_s=60.0)
             deliveries = await drain(inbox)
             cluster.servers[held].start()  # and follows, until the fourth is gone
 

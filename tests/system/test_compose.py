@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from esper.bus.embedded import find_server
+from esper.cli.ports import free_port
 from esper.leyline.keyring import RoleKeyring
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -94,9 +94,7 @@ def test_a_worker_without_settings_names_the_one_that_is_missing(name: str) -> N
 
 
 def test_a_trainer_starts_its_runtime_and_says_what_that_lacks() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
 
     answer = run(here(SERVICES["trainer-0"]["command"]), **alone)
 

@@ -63,7 +63,7 @@ def demo() -> Iterator[Demo]:
     """A demo in a place of its own."""
     place = Path(tempfile.mkdtemp(prefix="esper-"))
     began = time.monotonic()
-    command = Esper(place, *SHOWN[0])
+    command = Esper(place, *SHOWN[0], told={"PYTHONWARNINGS": "always::ResourceWarning"})
     try:
         status = command.ended(LONGEST_S + 60)
         wall_s = time.monotonic() - began
@@ -73,6 +73,12 @@ def demo() -> Iterator[Demo]:
     finally:
         command.kill()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def test_each_process_closes_what_it_opened(demo: Demo) -> None:
+    said = {"demo": demo.said, **demo.logs}
+
+    assert {name: text for name, text in said.items() if "ResourceWarning" in text} == {}
 
 
 def test_it_succeeds_in_time(demo: Demo) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from esper.bus.connect import ServerClock
 from esper.leyline.checks import CLOCK_SLACK_MS, FRESH_MS
@@ -24,8 +24,6 @@ class Server(Protocol):
 
     passed_ns: int
     set_ns: int
-    highest_ns: int
-    """The latest time that it has shown before it was set back."""
 
 
 class Clock(ServerClock):
@@ -48,11 +46,6 @@ class Clock(ServerClock):
         return abs(self._server.set_ns - self._seen_ns) > FRESH_MS * MS / 2
 
     @property
-    def is_new(self) -> bool:
-        """Whether the server's clock was never seen where it was before it was set back."""
-        return not self.has_been_at(self._server.highest_ns // MS - CLOCK_SLACK_MS)
-
-    @property
     def is_due(self) -> bool:
         """Whether it must be looked at by now."""
         return self._server.passed_ns - self._looked_ns >= LOOK_EVERY_S * S
@@ -62,6 +55,25 @@ class Clock(ServerClock):
 
     def now_ms(self) -> int:
         return self.now_ns() // MS
+
+
+class Sealed(NamedTuple):
+    """When something was sealed and added."""
+
+    at_ms: int
+    at: int
+    passed_ns: int
+    set_ns: int
+    is_apart: bool
+    """Whether by a clock that was apart from the server's."""
+
+    def may_be_refused(self, clock: Clock, set_ns: int) -> bool:
+        """For its age, by who reads with this clock, where the server's is set so by now."""
+        is_dated = (
+            self.at_ms - (self.passed_ns + self.set_ns) // MS <= CLOCK_SLACK_MS
+        )  # set back behind the last, none is
+        was_there = clock.has_been_at(self.at_ms - CLOCK_SLACK_MS)
+        return self.is_apart or clock.is_apart or not was_there or not (is_dated or self.set_ns == set_ns)
 
 
 class Windows:

@@ -93,4 +93,4 @@ class Record:
         most = self.decisions.last if high == "+" else number(high.lstrip("(")) - high.startswith("(")
         rows = [(at, said) for at, said in self.decisions.entries.items() if least <= at <= most]
         rows = rows if verb == "XRANGE" else rows[::-1]
-        return [(entry_id(at).encode(), [FIELD, said]) for at, said in rows[: words[words.index("COUNT") + 1]]]
+        return [(entry_id(at).encode(), [FIELD, said]) for at, said in rows[: int(words[words.index("COUNT") + 1])]]

@@ -9,6 +9,7 @@ from typing import cast
 from esper.bus.connect import Redis
 from esper.errors import RefusedError, UnsealedError
 from esper.leyline import contracts as pb
+from esper.leyline.checks import FRESH_MS
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened, Opener, Sealer
@@ -20,7 +21,7 @@ from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from esper.tamiyo.overdue import ROUND_NS
 from tests.simulation.arrivals import at_once
-from tests.town.knowing import BEGIN_NS, MS, Clock, Windows, keyring
+from tests.town.knowing import BEGIN_NS, MS, Clock, Sealed, Windows, keyring
 from tests.town.log import COUNT_BITS, Log, Record, entry_id, number
 
 TICK_NS = 500 * MS
@@ -32,6 +33,8 @@ LOGS = {
 }
 STREAMS = (*LOGS, "decisions")
 GROUP = "coordinator"
+LINGERS_NS = FRESH_MS * MS + ROUND_NS + 31_000 * MS
+"""After clocks were apart: for as long a copy of what was refused is fresh, a round may last, and a rank wait."""
 OF_TIME = {"stale", "from_the_future", "unknown_key"}
 """Why a process refuses what was sealed, or is opened, by a clock that is not as the server's was."""
 
@@ -42,15 +45,20 @@ class Seat:
     def __init__(self) -> None:
         self.passed_ns = 0  # since the town began, whatever clocks say
         self.set_ns = BEGIN_NS  # what the server's clock is ahead of that
-        self.highest_ns = 0
         self.logs: dict[str, Log[bytes]] = {name: Log() for name in STREAMS}
-        self.were_apart = False  # whether a decision or a command was refused for that: who has voted waits for nothing
+        self.apart_ns = -LINGERS_NS  # when clocks were last apart and something was sealed or refused by that
+        self.sealed: dict[bytes, Sealed] = {}
         self.answers: Counter[int] = Counter()  # by the number of the entry
         self.asked: dict[int, tuple[str, ...]] = {}  # of the open round, if one is
+        self.proposal = b""  # the newest one
         self.opened_ns = self.ticked_ns = self.num_rounds = 0
         self.stored: dict[str, dict[str, bytes]] = {}  # of each group what its windows know
-        self.began: dict[str, int] = {}  # the newest decision when each trainer began
         self.lost = ""  # what Redis still holds of the desk's windows, where it is not whole
+
+    @property
+    def were_apart(self) -> bool:
+        """Whether clocks were apart so lately that somebody may still wait for what was refused."""
+        return self.passed_ns - self.apart_ns <= LINGERS_NS
 
     @property
     def now_ns(self) -> int:
@@ -65,6 +73,24 @@ class Seat:
         """No two entries of all streams have one number, so that an answer names one."""
         clock = (self.server_ns() // MS << COUNT_BITS) + STREAMS.index(log)
         return self.logs[log].add(sealed, clock, len(STREAMS))
+
+    def says(self, log: str, sealed: bytes, clock: Clock | None = None) -> int:
+        """Add what was sealed by this clock, or by the server's."""
+        at = self.add(log, sealed)
+        self.sealed[sealed] = Sealed(
+            at >> COUNT_BITS, at, self.passed_ns, self.set_ns, clock is not None and clock.is_apart
+        )
+        return at
+
+    def note_refused(self, reason: str, sealed: bytes, at: int, clock: Clock) -> None:
+        """AssertionError: it was sealed by the server's clock, and read in time by who has seen that clock there."""
+        was = self.sealed.get(sealed)
+        if reason not in OF_TIME or was is None or was.at != at:  # a copy is as old as what it is of
+            return
+        if was.may_be_refused(clock, self.set_ns):
+            self.apart_ns = self.passed_ns
+            return
+        assert self.passed_ns - was.passed_ns > FRESH_MS * MS, f"{reason} by clocks that agree"
 
     def lead(self) -> None:
         """A new process leads, and knows what is on record."""
@@ -96,12 +122,14 @@ class Seat:
         try:
             return opener.open(sealed, at, self.clock.now_ms())
         except RefusedError as error:
-            self._note_refused(error)
+            self.note_refused(reason_name(error.reason), sealed, number(at), self.clock)
+            if sealed == self.proposal:  # who leads now knows of no such round
+                self.asked.clear()
             raise
 
     def _announce(self) -> None:
         said = pb.LeaderAnnouncement(version=1, leader=GROUP, lease_token=self.token, time_ns=self.now_ns)
-        self.add("decisions", self.sealer.seal(said))
+        self.says("decisions", self.sealer.seal(said), self.clock)
 
     def settle(self, outcome: Outcome) -> None:
         """In one call, which shows what Redis has lost of what was settled before."""
@@ -130,8 +158,11 @@ class Seat:
     def _publish(self, outcome: Outcome) -> None:
         for decision in outcome.decisions:
             decision.lease_token = self.token
-            self.were_apart |= self.clock.is_apart
-            self.add("decisions", self.sealer.seal(decision, roster_generation=decision.roster_generation))
+            if self.clock.is_apart:
+                self.apart_ns = self.passed_ns
+            sealed = self.sealer.seal(decision, roster_generation=decision.roster_generation)
+            self.says("decisions", sealed, self.clock)
+            self.proposal = sealed if isinstance(decision, pb.BarrierProposal) else self.proposal
             self._note(decision)
         self.answers.update(number(receipt.entry_id) for receipt in outcome.receipts)
         for name, at in outcome.done:
@@ -204,7 +235,7 @@ class Seat:
         try:
             opened = self.openers[name].open(what, entry[1], self.clock.now_ms())
         except RefusedError as error:
-            self._note_refused(error)
+            self.note_refused(reason_name(error.reason), what, number(entry[1]), self.clock)
             outcome = self.rule.on_refused(entry, error, self.now_ns)
             outcome.done.append(entry)
             if isinstance(error, UnsealedError):
@@ -222,9 +253,6 @@ class Seat:
                 return self.rule.on_vote(opened.message, entry, self.now_ns)
         return self.rule.on_command(name, opened, self.now_ns)
 
-    def _note_refused(self, error: RefusedError) -> None:
-        self.were_apart |= reason_name(error.reason) in OF_TIME and (self.clock.is_apart or self.clock.is_new)
-
     def _outbid(self, token: int) -> None:
         if token > self.token:
             self.token = token + 1
@@ -238,7 +266,6 @@ class Seat:
             log.lose()
         for name in LOGS:
             self.destroy(name)
-        self.began.clear()
         self.asked.clear()
         self.stored.clear()
         self.forget()
@@ -265,11 +292,11 @@ class Seat:
     def keep(self) -> None:
         """What a server falls back to that dies later."""
         logs = {name: log.kept() for name, log in self.logs.items()}
-        self.kept = logs, dict(self.began), dict(self.stored), self.lost
+        self.kept = logs, dict(self.stored), self.lost
 
     def fall_back(self) -> None:
-        logs, began, stored, lost = self.kept
-        self.began, self.stored = dict(began), dict(stored)
+        logs, stored, lost = self.kept
+        self.stored = dict(stored)
         self.logs, self.lost = {name: log.kept() for name, log in logs.items()}, lost or "older"
         in_hand = {(name, number(at)) for name, at in self.held}
         self.again = {name: [at for at in self.logs[name].left(GROUP) if (name, at) not in in_hand] for name in LOGS}

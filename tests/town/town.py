@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Collection
-from typing import TypeAlias
 
 from esper.errors import EvictedError, TrainingError
-from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from tests.rounds import germinate, optimizer, rollback
 from tests.town.knowing import MS, S, keyring
-from tests.town.seat import LOGS, STREAMS, Seat
+from tests.town.orders import Command, drawn, of_the_optimizer
+from tests.town.seat import LINGERS_NS, LOGS, STREAMS, Seat
 from tests.town.trainer import FOLLOWED, Trainer
 
-Command: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand
-
-NUM_EVENTS = 120
+NUM_EVENTS, NUM_APART = 160, 120
+"""How many befall it, and in how many of them, the first ones, clocks are set."""
 TURN_MS = 500
 TURNS = 40 * 1000 // TURN_MS  # twice as long as any round may last
 OFTEN = {"trains": 6, "beats": 4, "reads": 6, "leads": 8, "ticks": 3, "waits": 3, "publishes": 2, "misprints": 1}
@@ -43,7 +39,6 @@ class Town(Seat):
         self.excused: set[int] = set()  # whose group was destroyed behind a refusal: a later leader may answer again
         self.trainers: dict[int, Trainer] = {}
         self.num_begun = 0
-        self.gave_up = Counter[str]()
         self.story: list[str] = []
         roles = {"commands": Role.CONTROLLER, "optimizer": Role.OPTIMIZER}
         self.sealers = {
@@ -66,6 +61,8 @@ class Town(Seat):
 
     def befall(self, at: int) -> None:
         """Drawn by its number, so that the others stay as they are where it is left out."""
+        if at >= NUM_APART and "sets_clock" in self.kinds:
+            self.clocks_agree()
         self.dice = random.Random(f"{self.seed}/{at}")
         [kind] = self.dice.choices(list(self.kinds), list(self.kinds.values()))
         trainer = self.dice.choice(list(self.trainers.values()))
@@ -100,23 +97,17 @@ class Town(Seat):
                 trainer.clock.look_again()
 
     def one_publishes(self, _: Trainer) -> None:
-        log, message = self.dice.choice((("commands", self.a_command()), ("optimizer", self.an_optimizer_command())))
-        self.publish(log, message)
+        self.publish(*drawn(self.dice, self.num_published))
 
     def publish(self, log: str, message: Command) -> str:
         """Its id."""
         self.num_published += 1
         message.command_id = f"{log}-{self.num_published}"
         sealed = self.sealers[log].seal(message)
-        self.published[self.add(log, sealed)] = sealed
+        at = self.says(log, sealed)
+        self.published[at] = sealed
+        del self.answers[at]  # to one that is lost, and had this number
         return message.command_id
-
-    def a_command(self) -> pb.AdaptationCommand:
-        at, site = self.num_published, self.dice.choice(("head", "hidden", "none"))
-        return self.dice.choice((germinate(f"s{at}", site), rollback(8)))
-
-    def an_optimizer_command(self) -> pb.OptimizerCommand:
-        return optimizer(pb.OptimizerCommandType.OPTIMIZER_COMMAND_RESET_STATE)
 
     def one_misprints(self, _: Trainer) -> None:
         """What nobody can open."""
@@ -173,7 +164,6 @@ class Town(Seat):
     def one_sets_clock(self, _: Trainer) -> None:
         """The server's."""
         step_s = self.dice.choice(CLOCK_STEPS_S) * self.dice.uniform(0.7, 1.3) * self.dice.choice((1, -1))
-        self.highest_ns = max(self.highest_ns, self.server_ns())
         self.set_ns += int(step_s * S)
 
     def one_looks(self, trainer: Trainer) -> None:
@@ -205,7 +195,7 @@ class Town(Seat):
         self.excuse()
         for each in self.trainers.values():
             each.connects_anew()
-        if self.dice.random() < 0.5:
+        if "sets_clock" in self.kinds and self.dice.random() < 0.5:
             self.one_sets_clock(trainer)
         self.forget_published()
 
@@ -219,13 +209,10 @@ class Town(Seat):
 
     def one_forgets(self, trainer: Trainer) -> None:
         """One key that is no stream."""
-        what = self.dice.choice(("of the leader", "of a trainer", "when they began"))
-        if what == "of the leader":
+        if self.dice.random() < 0.5:
             self.forget()
-        elif what == "of a trainer":
-            self.stored.pop(trainer.name, None)
         else:
-            self.began.clear()
+            self.stored.pop(trainer.name, None)
 
     # -- what it is made of ------------------------------------------------------------------------------------------
 
@@ -248,8 +235,8 @@ class Town(Seat):
         try:
             return trainer.reads(log)
         except TrainingError as error:
-            if not isinstance(error, EvictedError):
-                self.gave_up["a decision is gone"] += 1
+            if not (isinstance(error, EvictedError) or trainer.has_left):
+                self.gives_up("a decision is gone")
             self.one_restarts(trainer)
             return True
 
@@ -257,8 +244,11 @@ class Town(Seat):
         try:
             trainer.looks_up()
         except TrainingError:
-            self.gave_up["a command is gone"] += 1
+            self.gives_up("a command is gone")
             self.one_restarts(trainer)
+
+    def gives_up(self, why: str) -> None:
+        assert self.loses or self.were_apart, f"a trainer gives up, and nothing is lost: {why[:18]}"
 
     def step(self, trainer: Trainer) -> None:
         """No rank of a group passes the others: each step waits for their gradients."""
@@ -268,8 +258,24 @@ class Town(Seat):
         try:
             trainer.trains_on()
         except TrainingError as error:
-            self.gave_up[str(error)[:18]] += 1
+            self.gives_up(str(error))
             self.one_restarts(trainer)
+
+    def clocks_agree(self) -> None:
+        """From now on, and nobody waits any more for what was refused before."""
+        del self.kinds["sets_clock"]
+        for number in range(len(self.trainers)):  # who hung is there again, and reads what it was to read
+            trainer = self.trainers[number]
+            trainer.hangs = False
+            trainer.clock.look_again()
+            for log in FOLLOWED:
+                while self.follow(self.trainers[number], log):
+                    pass
+        for _ in range(3 * LINGERS_NS // (TURN_MS * MS)):  # who gives up in the first refuses once more
+            if not self.were_apart:
+                return
+            self.all_goes_well()
+        raise AssertionError("what is refused when clocks agree is refused without end")
 
     def all_goes_well(self) -> None:
         """All that there is is read, and everybody trains for a step."""
@@ -302,7 +308,6 @@ class Town(Seat):
         for _ in range(1000 // TURN_MS):
             self.all_goes_well()
         assert self.num_rounds - num_rounds <= 2, "rounds without end"
-        assert self.loses or self.were_apart or not self.gave_up, "a trainer gives up, and nothing is lost"
         self.one_more_is_carried_out()
         assert all(self.answers[at] for at in self.published), "a command without an answer"
         twice = {at for at in self.published if self.answers[at] > 1} - self.excused
@@ -315,7 +320,7 @@ class Town(Seat):
 
     def one_more_is_carried_out(self) -> None:
         """Within some seconds, by every rank of a group; of replicas by the furthest."""
-        last = self.publish("optimizer", self.an_optimizer_command())
+        last = self.publish("optimizer", of_the_optimizer())
         for _ in range(8 * 1000 // TURN_MS):
             self.all_goes_well()
         furthest = max(self.training, key=lambda each: each.step)

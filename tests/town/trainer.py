@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -27,7 +28,7 @@ from tests.rounds import heartbeat, vote
 from tests.simulation.arrivals import at_once
 from tests.town.knowing import RUN, Clock, S, Windows, keyring
 from tests.town.log import Record, entry_id, number
-from tests.town.seat import OF_TIME, Seat
+from tests.town.seat import Seat
 
 FOLLOWED = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
 PATIENCE_NS = 30 * S
@@ -50,13 +51,13 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.boundary = Boundary(is_in_group=self.world_size > 1)
-        self.seat.began[self.name] = max(self.seat.logs["decisions"].entries, default=0)
+        self.decided = entry_id(max(self.seat.logs["decisions"].entries, default=0))  # and tells each of its runtimes
         self.start_runtime()
 
     def start_runtime(self) -> None:
         """Anew: it knows what is on record, and gets again what is pending."""
         self.orders = Orders(
-            past=entry_order(entry_id(self.seat.began.get(self.name, 0))),
+            past=entry_order(self.decided),
             worker=self.name,
             incarnation=self.incarnation,
         )
@@ -108,7 +109,7 @@ class Trainer:
         self.says("heartbeats", said)
 
     def says(self, log: str, what: Message) -> None:
-        self.seat.add(log, self.sealer.seal(what))
+        self.seat.says(log, self.sealer.seal(what), self.clock)
 
     def reads(self, log: str) -> bool:
         """The next entry of a log, pending ones first; False: there is none."""
@@ -126,16 +127,13 @@ class Trainer:
         self.held[log].add(at)
         body, settlement = self.seat.logs[log].entries[at], Settlement()
         delivery = Delivery(key(RUN, log), self.name, entry_id(at), body, attempts, self.name)
-        num_refused = self._num_refused
+        refused = Counter(self.following.refusals.counts)
         try:
-            self._take(self.following.read(log, delivery, settlement), settlement)
+            said = self.following.read(log, delivery, settlement)
         finally:
-            self.seat.were_apart |= self._num_refused > num_refused and (self.clock.is_apart or self.clock.is_new)
-
-    @property
-    def _num_refused(self) -> int:
-        """As it is, or was, by another clock."""
-        return sum(num for (_, reason), num in self.following.refusals.counts.items() if reason in OF_TIME)
+            for _, reason in self.following.refusals.counts - refused:
+                self.seat.note_refused(reason, body, at, self.clock)
+        self._take(said, settlement)
 
     def begins_anew(self, log: str) -> None:
         """Its group was gone, and is there again."""

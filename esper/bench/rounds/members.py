@@ -9,6 +9,7 @@ import math
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime.access import Access
-from esper.runtime.assembly import assemble
+from esper.runtime.assembly import assembled
+from esper.runtime.ending import meanwhile
 from esper.runtime.lanes import Lanes
 from esper.runtime.namesake import Newcomer
 from esper.runtime.packets import Origin
@@ -27,6 +29,8 @@ from esper.tolaria.boundary import Boundary
 
 BEAT_S = 0.5
 DIGEST = b"d" * 32
+SITES = [f"blocks.{number}.mlp" for number in range(48)]
+"""Where seeds could be, as each heartbeat of a trainer says: of a model of this many blocks."""
 
 
 @dataclass
@@ -58,6 +62,7 @@ class Trainer:
                 world_size=self.world_size,
                 step=self.step,
                 round_applied=self.boundary.round_applied,
+                sites=SITES,
             )
             self._say(pb.ToRuntime(heartbeat=beat))
             due_s = next_beat_s(due_s, loop.time())
@@ -93,22 +98,20 @@ class Trainer:
         self.lane.sendall(encode(message))
 
 
-async def member(access: Access, rank: int, world_size: int) -> Trainer:
-    """A trainer and the runtime beside it, at work."""
+async def member(stack: AsyncExitStack, access: Access, rank: int, world_size: int) -> Trainer:
+    """A trainer and the runtime beside it, at work until the stack is closed."""
     name = f"worker-{rank}"
     control, control_peer = socket.socketpair()
     rows, rows_peer = socket.socketpair()
     for end in (control, control_peer, rows, rows_peer):
         end.setblocking(False)
     lanes = await Lanes.adopt(control_peer.detach(), rows_peer.detach())
-    beside = await assemble(access, Origin(name, "r0"), lanes, newcomer=Newcomer(name, world_size))
+    newcomer = Newcomer(name, world_size)
+    beside = await stack.enter_async_context(assembled(access, Origin(name, "r0"), lanes, newcomer=newcomer))
     trainer = Trainer(name, rank, world_size, control)
     asyncio.get_running_loop().add_reader(control.fileno(), trainer.hear)
-    trainer.tasks = [  # type: ignore[attr-defined]  # kept from being collected
-        rows,
-        asyncio.create_task(beside.serve(asyncio.Event())),
-        asyncio.create_task(trainer.beat()),
-    ]
+    stack.enter_context(rows)
+    await stack.enter_async_context(meanwhile(beside.serve(asyncio.Event()), trainer.beat()))
     return trainer
 
 
@@ -130,13 +133,14 @@ def collect_as_alone(num: int) -> None:
 async def main(url: str, run_id: str, keyring: str, ranks: Sequence[int], world_size: int) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     access = Access(run_id, url, RoleKeyring.load(Path(keyring)), Path(keyring))
-    trainers = [await member(access, rank, world_size) for rank in ranks]
-    collect_as_alone(len(ranks))
-    say("ready")
-    async for _ in told():
-        say([list(trainer.seen_ns.items()) for trainer in trainers])
-        for trainer in trainers:
-            trainer.seen_ns.clear()
+    async with AsyncExitStack() as stack:
+        trainers = [await member(stack, access, rank, world_size) for rank in ranks]
+        collect_as_alone(len(ranks))
+        say("ready")
+        async for _ in told():
+            say([list(trainer.seen_ns.items()) for trainer in trainers])
+            for trainer in trainers:
+                trainer.seen_ns.clear()
 
 
 if __name__ == "__main__":

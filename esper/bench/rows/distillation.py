@@ -113,6 +113,7 @@ STEP = Comparison(
         lazily("without KD", "students:alone", STUDENT, BATCH),
         lazily("with KD", "students:taught", STUDENT, TEACHER, BATCH),
         lazily("with KD, logits kept", "students:taught_from_kept", STUDENT, TEACHER, BATCH),
+        lazily("KD by hand", "students:taught_by_hand", STUDENT, TEACHER, BATCH),
         lazily("teacher's products alone", "teachers:products", TEACHER, BATCH),
     ),
     shape=f"batch {BATCH}, student {'-'.join(map(str, STUDENT))}, teacher {'-'.join(map(str, TEACHER))}",

@@ -20,6 +20,7 @@ def trained() -> Comparison:
         arms=(
             lazily("plain", "checkpointed:trained", "plain", BATCH),
             lazily("checkpointed", "checkpointed:trained", "checkpointed", BATCH),
+            lazily("checkpointed by hand", "checkpointed:trained", "by hand", BATCH),
             lazily("one forward more", "checkpointed:forward_alone", BATCH),
         ),
         shape=f"{BATCH} x 784-512-256-128-10, its weights learn",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from esper.bench.arm import Ready
 from esper.bench.work.models import LARGE_TEACHER, TEST_TEACHER, blocks, mlp
@@ -14,7 +17,7 @@ from esper.bench.work.teachers import batch_of, listed
 from esper.kernels.teacher.checkpointing import Segments
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 
-Way = Literal["plain", "checkpointed"]
+Way = Literal["plain", "checkpointed", "by hand"]
 SEGMENTS = 4  # of the documents
 
 
@@ -22,13 +25,27 @@ def trained(way: Way, batch: int) -> Ready:
     """The documents' test teacher, its weights learning, as their validation times it."""
     model, inputs = mlp(TEST_TEACHER).train(), batch_of(TEST_TEACHER, batch)
     parameters = list(model.parameters())
-    segments = Segments(model, SEGMENTS)
-    forward = model if way == "plain" else segments.run
+    checkpointed, alone = Segments(model, SEGMENTS).run, partial(by_hand, cut(model))
+    ways: dict[Way, Callable[[Tensor], Tensor]] = {"plain": model, "checkpointed": checkpointed, "by hand": alone}
+    forward = ways[way]
 
     def gradients() -> tuple[Tensor, ...]:
         return torch.autograd.grad(forward(inputs).mean(), parameters)
 
     return Ready(gradients, lambda: [listed(each) for each in gradients()])
+
+
+def cut(model: nn.Sequential) -> list[nn.Module]:
+    """Into the same segments; torch's own checkpoint_sequential leaves out the last, here four of seven layers."""
+    cuts = [round(at * len(model) / SEGMENTS) for at in range(SEGMENTS + 1)]
+    return [model[start:end] for start, end in pairwise(cuts)]
+
+
+def by_hand(segments: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+    """By torch's own checkpoint, as a script would."""
+    for segment in segments:
+        inputs = checkpoint(segment, inputs, use_reentrant=False, preserve_rng_state=False)
+    return inputs
 
 
 def forward_alone(batch: int) -> Ready:

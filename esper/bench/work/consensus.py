@@ -18,7 +18,8 @@ from esper.bench.work.messages import vote
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.leyline import contracts as pb
-from esper.tamiyo.barrier import PROMISE_STEPS, Barrier, Released
+from esper.leyline.bounds import PROMISE_STEPS
+from esper.tamiyo.barrier import Barrier, Released
 
 ROW, WORLD_SIZE, STEP = "consensus-round", 8, 400
 TARGET_MS, ASPIRED_MS = 50.0, 40.0  # unified design, 7: consensus round

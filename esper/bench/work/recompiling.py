@@ -23,7 +23,7 @@ ROW, BACKEND = "compile-stability", "aot_eager"  # needs no compiler of the mach
 EXPECTED, MOST = 3.0, 6.0  # performance validation, 2.1: three recompilations in warm-up, six are excessive
 SPREAD = 0.2  # the same: a standard deviation below a fifth of the mean
 ROUNDING = Tolerance(absolute=1e-4)  # in units of the root mean square of all values
-NUM_QUICK, NUM_STEPS, NUM_WARM = 12, 250, 6
+NUM_QUICK, NUM_STEPS, NUM_WARM = 30, 250, 6
 Op = pb.SeedOperation
 Change = Callable[[Sited], object]
 
@@ -42,12 +42,18 @@ CHANGES: dict[str, Change] = {
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Steps after one change: graphs compiled in them, milliseconds of each, and the last output."""
+    """Steps after one change: graphs compiled in them, milliseconds of each that a processor worked, and the last
+    output."""
 
     name: str
     graphs: int
     times_ms: list[float]
     output: Tensor
+
+    @property
+    def settled(self) -> list[float]:
+        """Milliseconds of the steps behind its warm-up."""
+        return self.times_ms[NUM_WARM:]
 
 
 def measure(effort: Effort) -> Iterator[Figure]:
@@ -77,9 +83,9 @@ def _stretch(name: str, change: Change, run: Sited, num: int) -> Stretch:
     before, times = graphs(), list[float]()
     change(run)
     for _ in range(num):
-        begun = time.perf_counter()
+        begun = time.thread_time()
         output = run.step()
-        times.append((time.perf_counter() - begun) * 1e3)
+        times.append((time.thread_time() - begun) * 1e3)
     return Stretch(name, graphs() - before, times, output)
 
 
@@ -94,8 +100,15 @@ def figures(found: list[Stretch], shape: str) -> Iterator[Figure]:
     later = float(sum(each.graphs for each in found[1:]))
     num = sum(len(each.times_ms) for each in found)
     yield Figure(ROW, "all", "recompiles", later, "graphs", num, DERIVED, shape, target=MOST, aspiration=EXPECTED)
-    settled = [ms for each in found for ms in each.times_ms[NUM_WARM:]]
+    settled = levelled([each.settled for each in found])
     spread = statistics.stdev(settled) / statistics.fmean(settled)
     yield Figure(
         ROW, "all", "spread of a step", spread, "x", len(settled), DERIVED, shape, target=SPREAD, samples=settled
     )
+
+
+def levelled(stretches: list[list[float]]) -> list[float]:
+    """All times, those of each stretch scaled to the mean of all: a step with a seed in it takes longer than one
+    without, and is no less steady for that."""
+    whole = statistics.fmean(ms for times in stretches for ms in times)
+    return [ms * whole / statistics.fmean(times) for times in stretches for ms in times]

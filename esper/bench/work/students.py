@@ -75,6 +75,18 @@ def taught(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Re
     return Step(student, batch, soft, teacher).ready()
 
 
+def taught_by_hand(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Ready:
+    """The same without us: the bare teacher under no_grad in every step, and the documents' line."""
+    frozen = mlp(teacher)
+
+    def soft(logits: Tensor, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            theirs = frozen(inputs)
+        return KD_WEIGHT * documents(logits, theirs, TEMPERATURE)
+
+    return Step(student, batch, soft, teacher).ready()
+
+
 def taught_from_kept(student: tuple[int, ...], teacher: tuple[int, ...], batch: int) -> Ready:
     """The teacher's logits are kept from an earlier pass over the data: a step adds the loss alone."""
     frozen, kd, kept = CheckpointedTeacher(mlp(teacher)), StaticKDLoss(), list[Tensor]()

@@ -145,7 +145,11 @@ class Gate:
 
 
 def _kept_gradient(mask: Tensor, gradient: Tensor) -> Tensor:
-    return torch.where(mask, gradient, 0)
+    if not gradient.is_sparse:
+        return torch.where(mask, gradient, 0)
+    rows, values = gradient._indices(), gradient._values()  # as an Embedding's, which need not be added up
+    kept, in_order = torch.where(mask[rows.unbind()], values, 0), gradient.is_coalesced()
+    return torch.sparse_coo_tensor(rows, kept, gradient.shape, is_coalesced=in_order, check_invariants=False)
 
 
 def _parameter_below(module: nn.Module, name: str) -> nn.Parameter | None:

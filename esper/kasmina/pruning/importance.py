@@ -87,11 +87,6 @@ class ImportanceTracker:
         columns = torch.split(means, [unit.num_channels for unit in self._units.values()], 1)
         return {key: Importance(*column) for key, column in zip(self._units, columns, strict=True)}
 
-    def reset_for_new_epoch(self) -> None:
-        """Forget what was measured."""
-        self._sums.zero_()
-        self._num_steps.zero_()
-
     def state(self) -> dict[str, Tensor]:
         """Copies of the sums, for a checkpoint."""
         return {"sums": self._sums.clone(), "num_steps": self._num_steps.clone()}
@@ -133,10 +128,14 @@ def _measured(alike: _Alike) -> Tensor:
     """Sum of squares of g and sum of abs(w * g), per tensor and channel: shape [2, number of tensors, num_channels]."""
     weights: list[Tensor] = [*alike.parameters]
     gradients = [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in alike.parameters]
+    gradients = [g.to_dense() if g.is_sparse else g for g in gradients]  # as an Embedding's can be
     if weights[0].dtype in (torch.float16, torch.bfloat16):  # a product of two small halves is zero
         weights, gradients = [w.float() for w in weights], [g.float() for g in gradients]
     products = torch._foreach_mul(gradients, weights)
-    torch._foreach_abs_(products)
+    if products[0].is_complex():
+        products = torch._foreach_abs(products)
+    else:
+        torch._foreach_abs_(products)
     norms = torch.linalg.vector_norm(_stacked(gradients, alike), 2, alike.across)
     return torch.stack((norms.square(), _stacked(products, alike).sum(alike.across)))
 

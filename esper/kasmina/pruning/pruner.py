@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +37,8 @@ class KeptPruning:
     change: Change | None
     ramp: Ramp | None
     order: dict[Key, Tensor]
+    watch: Watch
+    accuracy: float
 
 
 class Pruning:
@@ -55,7 +59,7 @@ class Pruning:
         """`reduce` makes a tensor its mean over ranks. Where it is not `enabled`, masks are refused until a request
         switches to ACTIVE. Raises SettingError for heads, layers or weights that the model does not have."""
         self.settings = settings or KasminaCheckpointPruningConfig()
-        self.phase = Phase.PRUNING_PHASE_ACTIVE if enabled else Phase.PRUNING_PHASE_DISABLED
+        self.phase = self._began = Phase.PRUNING_PHASE_ACTIVE if enabled else Phase.PRUNING_PHASE_DISABLED
         units = all_units(model, self.settings)
         self._things = told_things(self.settings)
         self.masks, self._reduce = Masks(units), reduce
@@ -190,14 +194,26 @@ class Pruning:
             self._watch.start(self._accuracy)
         persisted.load_importance(state, self.importance)
 
+    def standing(self) -> dict[str, int]:
+        """Whether it is disabled, and how near to it: as of a breaker, for a process that resumes."""
+        return {"phase": self.phase, "failures": self._num_failures, "began": self._began}
+
+    def load_standing(self, state: Mapping[str, int]) -> None:
+        """Unless the script has it begin otherwise by now, which counts then."""
+        if state.get("began", self._began) == self._began:  # its first checkpoints don't say
+            self.phase, self._num_failures = cast("pb.PruningPhase", state["phase"]), state["failures"]
+
     def snapshot(self) -> object:
-        change = self._change and Change(self._change.before, [*self._change.rows])
-        return KeptPruning(self.masks.now(), change, self._ramp, self._order)
+        change = self._change and self._change.copied()
+        watch = copy.deepcopy(self._watch)
+        return KeptPruning(self.masks.now(), change, self._ramp, self._order, watch, self._accuracy)
 
     def restore(self, kept: object) -> None:
-        """Masks as they were. Call it after the weights were put back."""
+        """Masks as they were, judged by what was known of them then. Call it after the weights were put back."""
         assert isinstance(kept, KeptPruning)  # what snapshot() gave
-        self._change, self._ramp, self._order, self._share = kept.change, kept.ramp, kept.order, -1.0
+        self._change = kept.change and kept.change.copied()
+        self._ramp, self._order, self._share = kept.ramp, kept.order, -1.0
+        self._watch, self._accuracy = copy.deepcopy(kept.watch), kept.accuracy
         self.masks.put_back(kept.masks)
 
     def close(self) -> None:

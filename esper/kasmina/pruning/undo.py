@@ -25,8 +25,9 @@ class KeptRows:
 
     @torch.no_grad()
     def put_back(self) -> None:
-        """Bit for bit."""
-        self.parameter.index_copy_(self.dim, self.positions, self.values)
+        """Bit for bit, where the model was not cast since."""
+        positions = self.positions.to(self.parameter.device)
+        self.parameter.index_copy_(self.dim, positions, self.values.to(self.parameter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class KeptWeights:
 
     @torch.no_grad()
     def put_back(self) -> None:
-        """Bit for bit."""
-        self.parameter.masked_scatter_(self.positions, self.values)
+        """Bit for bit, where the model was not cast since."""
+        self.parameter.masked_scatter_(self.positions.to(self.parameter.device), self.values.to(self.parameter))
 
 
 @dataclass
@@ -65,6 +66,10 @@ class Change:
         """The newest first: where layers' heads and channels overlap, the oldest copy has the weights."""
         for rows in reversed(self.rows):
             rows.put_back()
+
+    def copied(self) -> Change:
+        """One that is pruned more of by itself; the copies are the same."""
+        return Change(self.before, [*self.rows])
 
     @property
     def num_bytes(self) -> int:

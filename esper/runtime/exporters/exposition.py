@@ -88,7 +88,7 @@ class Exposition:
 
     async def keep(self) -> None:
         """Whoever goes on from here has all of it."""
-        fields = (POSITION, self.position, FIGURES, self.figures.dump(), THROUGH, self._through)
+        fields = (POSITION, self.position, FIGURES, self.figures.dump(), THROUGH, str(self._through))
         await self.redis.ask(("HSET", self.record, *fields))
 
 

@@ -159,15 +159,21 @@ class Checkpoints:
     def resume(self) -> Place | None:
         """Put back the newest checkpoint that verifies on every rank, hyperparameters and loader included.
 
-        None where no rank has any: the run begins. CheckpointError, with nothing changed, where there are some and
-        none of them can be taken up, or they are of ranks that now live elsewhere.
+        None where no rank has any, or some have nothing but the run's first: the run begins. CheckpointError, with
+        nothing changed, where there are some and none of them can be taken up, or they are of ranks that now live
+        elsewhere.
         """
-        refused = self._moved()
+        moved = self._moved()
+        refused = [*moved]
         paths = {step_of(path): path for path in reversed(self._standing(refused))}
         if self.mean(float(bool(paths or refused))) == 0.0:
             return None
         step = newest_common(sorted(paths, reverse=True), lambda step: self._whole(paths[step], refused), self.mean)
         if step is None:
+            if self.mean(float(self._has_begun_only(list(paths), refused != moved))) > 1.0 - 1e-6:
+                log.warning("checkpoint.first_not_everywhere", steps=list(paths))
+                self._abandon_later(0)
+                return None
             why = "; ".join(refused) or "no step has one on every rank"
             raise CheckpointError(f"none can be resumed from: {why}", str(self.store.folder))
         put_back = self._agreed(paths[step])
@@ -179,9 +185,18 @@ class Checkpoints:
         self._whole_or_never(put_back, place.step, resumes=True)
         return place
 
+    def _has_begun_only(self, steps: list[int], is_damaged: bool) -> bool:
+        """That this rank has made the first one at most: the ranks ended before all had it, an interval after they
+        had begun. Where it has none those beside it are told from it, too: nodes that dealt their ranks anew have
+        the later ones of each other's."""
+        met = steps or [step_of(path) for path in self.store.beside()]
+        is_first = len(steps) <= 1 and all(each <= self.every + 1 for each in met)
+        return self.every > 0 and is_first and not is_damaged
+
     def _moved(self) -> list[str]:
         """That this rank has none where others have: each node kept its own, and ranks were dealt anew."""
-        others = self.store.beside() if self.world_size > 1 and not self.store.paths() else []
+        found = self.store.beside() if self.world_size > 1 and not self.store.paths() else []
+        others = sorted({path.parent.name for path in found})
         where = f"rank {self.rank} has none where there are those of {', '.join(others)}"
         what = "those of every rank, in a folder that all nodes share or on nodes that keep their ranks"
         return [f"{where}; expected {what}"] if others else []

@@ -108,7 +108,7 @@ class RankState:
         self.fossils.adopt([each for name in dumped["fossil_gradients"] if isinstance(each := named[name], _Parameter)])
         for name, state in dumped["parts"].items():
             self.parts[name].load_state_dict(state)
-        if resumes and self.loader is not None and dumped["loader"] is not None:
+        if resumes and self.loader is not None:
             self.loader.load_state_dict(dumped["loader"])
         if resumes and self.breakers is not None and (kept := dumped.get("breakers")):  # an older one has none
             self.breakers.load_state_dict(kept)  # behind the teacher, whose being taken closes its own

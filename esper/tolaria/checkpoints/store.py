@@ -78,10 +78,10 @@ class Store:
         found = [path for path in self.folder.glob(f"{kind}-*") if NAME.fullmatch(path.name)]
         return sorted(found, key=lambda path: path.name.rpartition("-")[2], reverse=True)
 
-    def beside(self) -> list[str]:
-        """Names of folders beside this one that hold checkpoints: of other ranks."""
-        found = (path for path in self.folder.parent.glob("rank-*/step-*") if NAME.fullmatch(path.name))
-        return sorted({path.parent.name for path in found} - {self.folder.name})
+    def beside(self) -> list[Path]:
+        """Those of other ranks, in folders beside this one; nothing is read."""
+        found = sorted(self.folder.parent.glob("rank-*/step-*"))
+        return [path for path in found if NAME.fullmatch(path.name) and path.parent.name != self.folder.name]
 
     def standing(self) -> list[Path]:
         """Those that no rollback has undone. Raises CheckpointError where the record of that does not verify."""

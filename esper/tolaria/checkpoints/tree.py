@@ -22,8 +22,8 @@ _TAGS = ("$tensor", "$float", "$bytes", "$tuple", "$map", "$array", "$wrapped")
 def pack(state: Any) -> tuple[Any, bytes]:
     """(tree, safetensors bytes). Raises SettingError, with the place, for anything but data.
 
-    Data are None, str, bool, int, float, bytes, lists, tuples, dicts with keys that are data, numpy arrays and dense
-    tensors.
+    Data are None, str, bool, int, float, bytes, lists, tuples, dicts with keys that are data, numpy arrays and tensors,
+    dense ones or sparse ones of coordinates.
     """
     packer = _Packer()
     tree = packer.tree(state, "")
@@ -36,7 +36,7 @@ def unpack(tree: Any, blob: bytes) -> Any:
         return _unpacked(tree, load(blob))
     except SafetensorError as error:
         raise CheckpointError(f"its tensors are not safetensors: {error}") from error
-    except (KeyError, TypeError, ValueError, RuntimeError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
         raise CheckpointError(f"its state is not one that was packed: {error!r}") from error
 
 

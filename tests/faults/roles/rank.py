@@ -20,8 +20,8 @@ from esper.leyline.frames import FrameDecoder, encode
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logging, process
 from esper.runtime.access import Access
-from esper.runtime.assembly import assemble
-from esper.runtime.beside import Beside
+from esper.runtime.assembly import assembled
+from esper.runtime.ending import meanwhile
 from esper.runtime.lanes import Lanes
 from esper.runtime.namesake import Newcomer
 from esper.runtime.packets import Origin
@@ -154,13 +154,6 @@ class Trainer:
         self.lane.sendall(encode(message))
 
 
-async def runtime_of(told: Told, control: socket.socket, rows: socket.socket) -> Beside:
-    path = Path(told.directory) / "worker.json"
-    access = Access(told.run, told.url, RoleKeyring.load(path), path)
-    lanes = await Lanes.adopt(control.detach(), rows.detach())
-    return await assemble(access, Origin(told.name, "r0"), lanes, newcomer=Newcomer(told.name, told.world_size))
-
-
 async def main(stopping: asyncio.Event) -> None:
     told = Told(**json.loads(sys.argv[1]))
     logging.configure(Settings(log="json"), role="runtime", worker=told.name)
@@ -168,15 +161,15 @@ async def main(stopping: asyncio.Event) -> None:
     for end in (control, control_peer, rows_peer):
         end.setblocking(False)
     with History(Path(told.directory) / "history", told.name) as history, rows:
-        beside = await runtime_of(told, control_peer, rows_peer)
-        trainer = Trainer(told, control, history)
-        asyncio.get_running_loop().add_reader(control.fileno(), trainer.hear)
-        async with kept_right(beside.clock, beside.outbox.redis):
-            training = asyncio.create_task(trainer.train())
-            try:
+        lanes = await Lanes.adopt(control_peer.detach(), rows_peer.detach())
+        origin, newcomer = Origin(told.name, "r0"), Newcomer(told.name, told.world_size)
+        path = Path(told.directory) / "worker.json"
+        access = Access(told.run, told.url, RoleKeyring.load(path), path)
+        async with assembled(access, origin, lanes, newcomer=newcomer) as beside:
+            trainer = Trainer(told, control, history)
+            asyncio.get_running_loop().add_reader(control.fileno(), trainer.hear)
+            async with kept_right(beside.clock, beside.outbox.redis), meanwhile(trainer.train()):
                 await beside.serve(stopping)
-            finally:
-                training.cancel()
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Noted(Inbox):
     history: History
 
     async def release(self) -> int:
-        rows: Any = await self.writer.ask(("XPENDING", *self.source[:2], "-", "+", 10_000, self.source.consumer))
+        rows: Any = await self.writer.ask(("XPENDING", *self.source[:2], "-", "+", "10000", self.source.consumer))
         self.history.note("releasing", entry_ids=[row[0].decode() for row in rows])
         return await super().release()
 

@@ -10,13 +10,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from esper.bus.durability import Wanted
+from esper.cli.ports import free_port
 from tests.faults.accounts import gaps_told
 from tests.faults.modes import in_each_mode
 from tests.faults.processes import wait_until
 from tests.faults.proxy import Proxy
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Scene, effects, entry_ids, scene
-from tests.faults.server import HOST, Server, free_port
+from tests.faults.server import HOST, Server
 
 COMMANDER, FOLLOWER = "commander", "follower"
 CUT_OFF_S = (0.05, 0.3)

@@ -79,8 +79,8 @@ MUTANTS = (
     Mutant(
         "what_was_seen_is_not_persisted",
         "esper/leyline/replay.py",
-        "                fields.update((field_name(name, slot), value) for slot, value in slots.items())\n",
-        "",
+        "                    fields[field_name(name, slot)] = value\n",
+        "                    pass\n",
         ("tests/test_replay.py::test_a_restart_forgets_nothing_that_was_persisted",),
     ),
     Mutant(

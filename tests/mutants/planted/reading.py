@@ -13,8 +13,8 @@ MUTANTS = (
     Mutant(
         "acknowledged_before_the_effect",
         CONSUMER,
-        '"COUNT", self._count, *block,',
-        '"COUNT", self._count, "NOACK", *block,',
+        '"COUNT", str(self._count), *block,',
+        '"COUNT", str(self._count), "NOACK", *block,',
         (f"{INBOX_TESTS}::test_the_own_pending_list_is_emptied_first_after_a_restart",),
     ),
     Mutant(
@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "reclaimed_from_consumers_at_work",
         PENDING,
-        '"XAUTOCLAIM", stream, group, consumer, min_idle_ms,',
-        '"XAUTOCLAIM", stream, group, consumer, 0,',
+        "str(min_idle_ms),",
+        '"0",',
         (f"{INBOX_TESTS}::test_entries_of_a_consumer_that_is_at_work_are_left_to_it",),
     ),
     Mutant(

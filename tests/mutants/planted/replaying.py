@@ -45,6 +45,16 @@ MUTANTS = (
         "        if sequence < expected:",
         (f"{VERIFY_TESTS}::test_an_entry_that_is_removed_with_the_last_line_put_right_leaves_a_gap",),
     ),
+    Mutant(
+        "a_bad_seal_is_excused_by_any_refusal",
+        AUDIT,
+        "            if reasons & UNSEALED:",
+        "            if reasons:",
+        (
+            f"{VERIFY_TESTS}::test_a_refused_command_whose_bytes_were_changed_since_is_found_unless_its_seal_was_what_"
+            "was_refused",
+        ),
+    ),
     # -- on a Cluster ------------------------------------------------------------------------------------------------
     Mutant(
         "a_letter_goes_after_its_acknowledgement",
@@ -99,7 +109,7 @@ MUTANTS = (
     Mutant(
         "statement_stored_by_each_runtime",
         "esper/runtime/statements.py",
-        "            if _covers(before, statement):\n                return\n",
+        "            if _covers(before, incarnation, number):\n                return\n",
         "",
         ("tests/test_statements.py::test_said_again_to_another_runtime_it_is_stored_once",),
     ),

@@ -24,14 +24,14 @@ MUTANTS = (
     Mutant(
         "what_is_in_flight_is_of_the_future_once_the_clock_is_set_back",
         "esper/runtime/dated.py",
-        "self._clock.has_been_at(at_ms)",
+        "self._clock.has_been_at(seen_ms)",
         "at_ms < now_ms",
         (f"{APART}::test_what_was_added_before_the_clock_was_set_back_is_as_old_as_its_entry",),
     ),
     Mutant(
         "whatever_lies_ahead_of_the_clock_is_believed",
         "esper/runtime/dated.py",
-        "self._clock.has_been_at(at_ms)",
+        "self._clock.has_been_at(seen_ms)",
         "at_ms > now_ms",
         (f"{APART}::test_what_was_added_before_the_clock_was_set_back_is_as_old_as_its_entry",),
     ),

@@ -39,8 +39,8 @@ MUTANTS = (
     Mutant(
         "the_lag_is_that_of_the_oldest_entry_kept",
         "esper/runtime/vitals.py",
-        '("XRANGE", stream, b"(" + last, "+", "COUNT", 1)',
-        '("XRANGE", stream, "-", "+", "COUNT", 1)',
+        '("XRANGE", stream, b"(" + last, "+", "COUNT", "1")',
+        '("XRANGE", stream, "-", "+", "COUNT", "1")',
         (f"{VITALS_TESTS}::test_the_lag_is_the_age_of_the_oldest_entry_that_was_not_read",),
     ),
     Mutant(

@@ -1,0 +1,96 @@
+"""Ranks of a process group that run different code are refused as they attach, with both versions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from esper.errors import SettingError, TrainingError
+from esper.session import same_code
+from tests.seed_kit import new_host, optimizer_of
+from tests.session_kit import train, unsteered
+
+OTHER = "Esper 0.0.9 (0123456789ab)"
+SILENT, WAITS = "says nothing", "waits for a second"
+
+
+def attach(rank: int, code: str, folder: Path, line: Connection) -> None:
+    """A rank's process: it says how far it came."""
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    if code == SILENT:
+        dist.new_group()  # as attach() did before it compared code
+        line.send("met")
+    else:
+        line.send(attached(code))
+    line.recv()  # the other one still reads what this one holds
+    os._exit(0)
+
+
+def attached(code: str) -> str:
+    if code == WAITS:
+        same_code.PATIENCE = timedelta(seconds=1)
+    elif code:
+        same_code.running = lambda: code  # type: ignore[assignment]
+    host = new_host()
+    try:
+        run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+        train(run, host, 1)
+    except (SettingError, TrainingError) as error:
+        return str(error)
+    return "trained"
+
+
+def both(codes: tuple[str, str], folder: Path) -> list[str]:
+    context, said = get_context("fork"), []
+    lines = []
+    for rank, code in enumerate(codes):
+        line, its = context.Pipe()
+        context.Process(target=attach, args=(rank, code, folder, its), daemon=True).start()
+        its.close()  # or nobody would notice that it died
+        lines.append(line)
+    for line in lines:
+        assert line.poll(60.0)
+        said.append(line.recv())
+    for line in lines:
+        line.send("go")
+    return said
+
+
+@pytest.mark.timeout(150)
+def test_ranks_of_two_versions_are_refused_by_name_and_those_of_one_train(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+
+    assert both(("", ""), tmp_path / "one") == ["trained"] * 2
+
+    mine = same_code.running()
+    assert both(("", OTHER), tmp_path / "two") == [
+        f"version is {mine!r}; expected that of rank 1, {OTHER}: a process group runs one",
+        f"version is {OTHER!r}; expected that of rank 0, {mine}: a process group runs one",
+    ]
+
+
+@pytest.mark.timeout(90)
+def test_a_rank_of_code_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
+    waited, _ = both((WAITS, SILENT), tmp_path)
+
+    assert waited.startswith(f"rank 1 did not say within 1 s what code it runs, as {same_code.running()} does")
+
+
+def test_each_byte_of_what_ranks_agree_by_counts(tmp_path: Path) -> None:
+    root = Path(same_code.__file__).parents[1]
+    for package in same_code.PACKAGES:
+        shutil.copytree(root / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    assert same_code.running().endswith(f"({same_code._digest(tmp_path)[:12]})")
+
+    changed = tmp_path / "tolaria" / "reduce.py"
+    changed.write_bytes(changed.read_bytes() + b"#")
+
+    assert not same_code.running().endswith(f"({same_code._digest(tmp_path)[:12]})")

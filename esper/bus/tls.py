@@ -26,6 +26,15 @@ class TlsConnection(SSLConnection):
         wanted.context = shared(settings, tuple(changed(getattr(wanted, name)) for name in FILES))
         return super()._connection_arguments()
 
+    async def disconnect(self, *args: Any, **kwargs: Any) -> None:
+        """A server whose goodbye nobody waits for any longer keeps no socket open."""
+        writer = self._writer
+        try:
+            await super().disconnect(*args, **kwargs)
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
 
 @lru_cache(maxsize=8)
 def shared(settings: tuple[tuple[str, Any], ...], _: tuple[int, ...]) -> ssl.SSLContext:

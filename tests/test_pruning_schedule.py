@@ -63,6 +63,21 @@ def test_a_command_is_ramped_in_the_smallest_weights_first() -> None:
     ]
 
 
+def test_the_imaginary_part_of_a_weight_counts_for_its_size() -> None:
+    layer = nn.Linear(4, 4, dtype=torch.cfloat)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([3.0j, 2.0, 1.0 + 4.0j, 5.0])[:, None].expand(4, 4))
+    pruning = Pruning(
+        layer, KasminaCheckpointPruningConfig(schedule="cubic", ramp_steps=3, ramp_every=1, importance_every=0)
+    )
+
+    outcome = pruning.apply(response(mask("weight", [0, 1], 4)), 100)
+
+    assert outcome.status == APPLIED
+    pruning.begin_step(101)
+    assert [bool(row.any()) for row in layer.weight] == [True, False, True, True]
+
+
 def test_a_ramp_goes_on_after_a_checkpoint_and_after_a_rollback_past_its_end() -> None:
     settings = KasminaCheckpointPruningConfig(schedule="cubic", ramp_steps=20, ramp_every=5, importance_every=0)
     model = new_zoo()

@@ -252,7 +252,8 @@ class Pruning:
         unit = self.masks.units[key]
         size = torch.zeros(unit.num_channels, dtype=torch.float64, device="cpu")
         for part, parameter in unit.tensors():
-            squares = parameter.detach().double().square().reshape(part.blocks(parameter.shape, unit.num_channels))
+            sizes = parameter.detach().abs().double()
+            squares = sizes.square().reshape(part.blocks(parameter.shape, unit.num_channels))
             size += squares.sum([at for at in range(squares.ndim) if at != part.dim + 1]).cpu()
         return channels[torch.argsort(size[channels], stable=True)]
 

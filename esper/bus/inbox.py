@@ -136,6 +136,12 @@ class Inbox:
             elif until_idle and self.consumer.idle:
                 return
 
+    async def give_up(self) -> None:
+        """Cut the read under way short, before its client hangs up; what it would have brought stays pending."""
+        while self._reading is not None and not self._reading.done():
+            self._reading.cancel()  # which a library may swallow that comes together with the reply it waits for
+            await asyncio.wait([self._reading], timeout=LAST_READ_S)
+
     async def release(self) -> int:
         """Hand back what is pending, once all in hand is settled and batches() has ended; how many entries.
 
@@ -144,7 +150,7 @@ class Inbox:
         """
         if self._reading is not None:
             await asyncio.wait([self._reading], timeout=LAST_READ_S)
-            self._reading.cancel()  # no answer by now: what it brings too late waits for a reclaim
+            await self.give_up()  # no answer by now: what it brings too late waits for a reclaim
         try:
             released = await self._drive(self.consumer.release(self._read_ahead()))
         except UnavailableError as error:

@@ -111,6 +111,8 @@ class Beside:
             # Each leaves its blocking read by itself; what one that is cancelled was handed stays pending for the next.
             await asyncio.wait(readers, timeout=LAST_READ_S)
             await end(readers)
+            for inbox in self.logs.values():
+                await inbox.give_up()
 
     # -- from Redis to the trainer -----------------------------------------------------------------------------------
 

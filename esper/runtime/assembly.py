@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from esper.bus import names, tail
 from esper.bus.connect import Redis, ServerClock, reader, wait_ready, writer
@@ -50,9 +51,8 @@ async def assembled(
     `decided`: the newest decision when its trainer began, where that was told; else what Redis says. `waits`: the logs
     are read once the trainer says that it begins.
     """
-    async with AsyncExitStack() as clients:
-        name, redis = origin.source, await clients.enter_async_context(writer(access.redis_url))
-        readers = {log: await clients.enter_async_context(reader(access.redis_url)) for log in LOGS}
+    name, redis, readers = origin.source, writer(access.redis_url), {log: reader(access.redis_url) for log in LOGS}
+    async with _hung_up(redis, *readers.values()):
         clock = ServerClock(names.key(access.run_id, "decisions"))
         await wait_ready(redis, PATIENCE_S)
         await admit(redis, durability)
@@ -85,6 +85,15 @@ async def assembled(
             recaller=recaller if waits else None,
             decided=decided,
         )
+
+
+@asynccontextmanager
+async def _hung_up(*clients: Redis) -> AsyncIterator[None]:
+    """Close them after the block, all at once: a server that is silent is waited for at each."""
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(each.aclose() for each in clients))
 
 
 def _opener(access: Access, clock: ServerClock, name: str, domain: Domain, guard: ReplayGuard | None) -> Opener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -34,6 +35,12 @@ async def bodies(redis: Redis, stream: str) -> list[bytes]:
 async def num_pending(redis: Redis, stream: str, group: str = "group") -> int:
     summary = await redis.xpending(stream, group)
     return int(summary["pending"])
+
+
+def sockets() -> set[str]:
+    """Those that this process has open."""
+    links = (os.readlink(f"/proc/self/fd/{each.name}") for each in os.scandir("/proc/self/fd") if os.path.lexists(each))
+    return {link for link in links if link.startswith("socket:")}
 
 
 @contextmanager

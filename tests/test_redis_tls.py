@@ -18,6 +18,7 @@ from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis, asked, launched
 from esper.bus.faults import LostError
 from esper.errors import BusError, SettingError
+from tests.bus_kit import sockets
 from tests.many_servers import HOST, free_ports, wait_until
 from tests.server_kit import newer_server
 from tests.tls_kit import Authority, Issued
@@ -95,12 +96,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
-
-
-def sockets() -> set[str]:
-    """Those that this process has open."""
-    links = (os.readlink(f"/proc/self/fd/{each.name}") for each in os.scandir("/proc/self/fd") if os.path.lexists(each))
-    return {link for link in links if link.startswith("socket:")}
 
 
 async def answer(url: str) -> object:

@@ -27,6 +27,7 @@ from esper.bus.outage import Outage
 from esper.bus.passwords import Held
 from esper.bus.sentinel import WatchedRedis
 from esper.bus.server import Redis, as_it_came
+from esper.bus.severed import TcpConnection, UnixConnection
 from esper.bus.tls import TlsConnection
 from esper.bus.urls import Node
 from esper.errors import BusError, SettingError
@@ -40,6 +41,7 @@ LOOK_S = 1.0
 OLDEST_SERVER = (6, 2)
 DRIVER = DriverInfo()
 """One for all connections: else each reads and parses the package's metadata, 1.1 ms."""
+CONNECTIONS = {"redis": TcpConnection, "rediss": TlsConnection, "unix": UnixConnection}
 
 
 def client(url: str, deadline_s: float | None) -> Redis:
@@ -53,8 +55,7 @@ def client(url: str, deadline_s: float | None) -> Redis:
         if at is None:
             bare, who = named(url)
             made: Any = Redis.from_url(bare, **options(CONNECT_S), **kept_alive(url), **who)
-            if url.startswith("rediss:"):
-                made.connection_pool.connection_class = TlsConnection
+            made.connection_pool.connection_class = CONNECTIONS[url.partition(":")[0]]
             made.connection_pool.make_connection()  # not opened: an option that it does not know is refused here
         elif at.service:
             made = watched(at)

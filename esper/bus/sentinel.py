@@ -11,6 +11,7 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnec
 from redis.exceptions import ConnectionError as NoConnectionError, TimeoutError as NoAnswerError
 
 from esper.bus.server import Redis
+from esper.bus.severed import Severed
 from esper.bus.tls import TlsConnection
 from esper.bus.urls import Node
 
@@ -19,7 +20,7 @@ CHOOSING_S = 5.0
 LOOK_AGAIN_S = 0.1
 
 
-class WatchedConnection(SentinelManagedConnection):
+class WatchedConnection(Severed, SentinelManagedConnection):
     """To whichever server is in charge. While there is none it waits: nothing was sent yet, so nothing is repeated."""
 
     async def connect(self) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 from redis.asyncio.connection import RedisSSLContext, SSLConnection
 
+from esper.bus.severed import Severed
+
 RARE = ("include_verify_flags", "exclude_verify_flags", "ca_data", "ca_path")
 """Options of a URL that few name: with these each connection makes a context of its own, as the library does."""
 FILES = ("ca_certs", "certfile", "keyfile")
 
 
-class TlsConnection(SSLConnection):
+class TlsConnection(Severed, SSLConnection):
     """As the library's, but that where the URL names an authority no other one is trusted."""
 
     def _connection_arguments(self) -> Any:
@@ -25,15 +27,6 @@ class TlsConnection(SSLConnection):
         settings = tuple((name, getattr(wanted, name)) for name in wanted.__slots__ if name != "context")
         wanted.context = shared(settings, tuple(changed(getattr(wanted, name)) for name in FILES))
         return super()._connection_arguments()
-
-    async def disconnect(self, *args: Any, **kwargs: Any) -> None:
-        """A server whose goodbye nobody waits for any longer keeps no socket open."""
-        writer = self._writer
-        try:
-            await super().disconnect(*args, **kwargs)
-        finally:
-            if writer is not None:
-                writer.transport.abort()
 
 
 @lru_cache(maxsize=8)

@@ -196,6 +196,18 @@ def test_memory_that_seeds_need_is_not_given_to_kernels_in_advance() -> None:
     assert len(bench.executor.kernels.pool) == 0
 
 
+def test_memory_of_a_seed_that_was_culled_is_given_to_kernels_in_advance() -> None:
+    bench = Bench(settings=replace(SETTINGS, seeds_memory_bytes=8000))
+    bench.train(1)
+    bench.germinate(blueprint="mlp", hidden=32.0)  # 7,776 bytes, with gradients and moments
+    bench.do(Op.SEED_OP_CULL)
+
+    made = bench.executor.prefetch.make(Wanted("body", "mlp", {"hidden": 32.0}))
+
+    assert made.detail == ""
+    assert len(bench.executor.kernels.pool) == 1
+
+
 def test_a_kernel_is_made_once_for_what_is_wanted_twice() -> None:
     bench = Bench()
     bench.train(1)

@@ -82,7 +82,7 @@ class Executor:
         self._moves = Moves(witness, self._slots, self.kernels, self._known, self._fossils)
         places = {name: place for place, name in enumerate(self._slots)}
         self._states = States(self.settings, blueprints, places, self._moves.meters.ledgers)
-        self.prefetch = Prefetch(self.kernels, self._moves.guards.budget)
+        self.prefetch = Prefetch(self.kernels, self._moves.guards.up_to_date)
         self._kept: list[weakref.ref[Kept]] = []
 
     def follow_optimizers(self, has_optimizer: Callable[[str], bool]) -> None:

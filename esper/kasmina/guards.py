@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +39,7 @@ class Guards:
     """One rank's breakers and budget. Whether an operation is refused is agreed on by all ranks."""
 
     witness: Witness
+    known: Mapping[str, Seed]
     breakers: Mapping[str, Breaker] = field(init=False)
     budget: Budget = field(init=False)
     opened: Callable[[str], object] = lambda name: None  # a breaker did: tell of it
@@ -64,14 +65,19 @@ class Guards:
         else:
             breaker.succeed()
 
-    def reserve(self, seed_id: str, num_bytes: int, living: Iterable[Seed]) -> None:
+    def up_to_date(self, but: str = "") -> Budget:
+        """The budget with what lives now, except for a seed of this name: what was culled takes nothing."""
+        living = [seed for seed in self.known.values() if seed.module is not None and seed.seed_id != but]
+        self.budget.hold({seed.seed_id: COPIES * seed.num_bytes for seed in living})
+        return self.budget
+
+    def reserve(self, seed_id: str, num_bytes: int) -> None:
         """Set memory aside for a seed with so many bytes of parameters, beside the living ones.
 
         Raises RefusedError where it does not fit. The amounts are equal on all ranks, and so is the answer.
         """
-        self.budget.hold({seed.seed_id: COPIES * seed.num_bytes for seed in living if seed.seed_id != seed_id})
         try:
-            self.budget.reserve(seed_id, COPIES * num_bytes)
+            self.up_to_date(but=seed_id).reserve(seed_id, COPIES * num_bytes)
         except RefusedError:
             self.note("memory", failed=True)
             raise

@@ -104,7 +104,7 @@ class Moves:
 
     def __post_init__(self) -> None:
         self.isolation = replace(BREAKERS["isolation"], threshold=self.witness.config.circuit_breaker_threshold)
-        self.guards, self.meters = Guards(self.witness), Meters(self.witness.config)
+        self.guards, self.meters = Guards(self.witness, self.known), Meters(self.witness.config)
         self.rulings = FreshRulings(self.guards)
         pool = self.kernels.pool
         self.guards.budget.watch(lambda: pool.num_bytes, pool.clear)
@@ -180,8 +180,7 @@ class Moves:
         assert isinstance(kernel.findings, Findings)
         evidence = agreed(self.witness, self.kernels.blueprints[command.blueprint_id], kernel.findings)
         self.guards.note("kernel", failed=bool(evidence.fault))
-        living = [seed for seed in self.known.values() if seed.module is not None]
-        self.guards.reserve(command.seed_id, int(evidence.seed_bytes or 0), living)
+        self.guards.reserve(command.seed_id, int(evidence.seed_bytes or 0))
         seed = self.new_seed(command, slot, kernel_id.generation, now, before)
         fault = kernel.findings.fault
         outcome = self._through(seed, command.operation, GERMINATED, evidence, now, note=fault)

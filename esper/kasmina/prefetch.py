@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from esper.errors import RefusedError
@@ -50,7 +50,7 @@ class Prefetch:
     """
 
     kernels: Kernels
-    budget: Budget
+    budget: Callable[[], Budget]  # up to date
     wanted: list[Wanted] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -104,8 +104,9 @@ class Prefetch:
             self.kernels.prepare(*wanted.kernel)
             if kernel_id not in self.kernels.pool:
                 return "the pool has no room for it"
-        if self.budget.is_short:
-            detail = f"seeds and pools take {self.budget.used_bytes} of {self.budget.limit_bytes} bytes with it"
+        budget = self.budget()
+        if budget.is_short:
+            detail = f"seeds and pools take {budget.used_bytes} of {budget.limit_bytes} bytes with it"
             self.kernels.evict_kernel(kernel_id)
             return detail
         return ""

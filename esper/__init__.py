@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from esper.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from esper.client import Controller as Controller
     from esper.session import Session as Session, attach as attach
@@ -11,7 +13,6 @@ if TYPE_CHECKING:
 _HOMES = {"attach": "esper.session", "Session": "esper.session", "Controller": "esper.client"}
 
 __all__ = ["Controller", "Session", "attach"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # unit of esper -> units of esper that it may import, itself aside
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "version": frozenset(),
     "leyline": frozenset({"errors"}),
     "bus": frozenset({"leyline", "errors"}),
-    "runtime": frozenset({"bus", "leyline", "errors"}),
+    "runtime": frozenset({"bus", "leyline", "errors", "version"}),
     "kernels": frozenset({"leyline", "errors"}),
     "models": frozenset({"kernels"}),
     "narset": frozenset({"leyline", "errors"}),

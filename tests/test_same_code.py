@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -12,7 +13,10 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+import esper
 from esper.errors import SettingError, TrainingError
+from esper.runtime.figures import HealthMetrics
+from esper.runtime.health import Health
 from esper.session import same_code
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import train, unsteered
@@ -82,6 +86,15 @@ def test_a_rank_of_code_that_does_not_say_what_it_is_is_named(tmp_path: Path) ->
     waited, _ = both((WAITS, SILENT), tmp_path)
 
     assert waited.startswith(f"rank 1 did not say within 1 s what code it runs, as {same_code.running()} does")
+
+
+def test_code_that_is_not_installed_says_its_version_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])  # where no metadata of a package is found
+
+    told = {metric.name: metric for metric in HealthMetrics(Health()).collect()}
+
+    assert same_code.running.__wrapped__().startswith(f"Esper {esper.__version__} (")
+    assert told["esper_process_info"].samples[0].labels["version"] == esper.__version__
 
 
 def test_each_byte_of_what_ranks_agree_by_counts(tmp_path: Path) -> None:

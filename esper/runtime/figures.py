@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -18,6 +17,7 @@ from esper.runtime.catalogue import counter, gauge
 from esper.runtime.health import Clock, Health, valid_until_ns
 from esper.runtime.missing import Missing
 from esper.runtime.refusals import Refusals
+from esper.version import __version__
 
 TOLD = ("esper_messages_", "esper_entries_", "esper_history_", "esper_missing_")
 """What a person asks Redis for, with `esper streams`: what grows only where something is out of order."""
@@ -33,7 +33,7 @@ class HealthMetrics(Collector):
         """What a scrape asks for."""
         health, vitals = self.health, self.health.vitals
         info, failing = gauge("esper_process_info"), gauge("esper_check_failing")
-        told = {"version": version("esper"), **health.identity}  # `role` is a label of who scrapes it
+        told = {"version": __version__, **health.identity}  # `role` is a label of who scrapes it
         info.add_metric([told.get(label, "") for label in ("role", "name", "run", "region", "version")], 1)
         findings = health.ready()
         for finding in findings:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import torch.distributed as dist
 
 from esper.errors import SettingError, TrainingError
 from esper.tolaria.absent import absent
+from esper.version import __version__
 
 PACKAGES = ("kasmina", "kernels", "leyline", "session", "tolaria")
 """What ranks say to one another in collectives is theirs, and has no number of a version on it."""
@@ -42,7 +42,7 @@ def require_same_code(group: dist.ProcessGroup) -> None:
 @cache
 def running() -> str:
     """Esper's version, and the beginning of a digest of the code, which changes where that number does not."""
-    return f"Esper {version('esper')} ({_digest(Path(__file__).parents[1])[:12]})"
+    return f"Esper {__version__} ({_digest(Path(__file__).parents[1])[:12]})"
 
 
 def _digest(root: Path) -> str:

@@ -19,7 +19,7 @@ from tests.garden.marks import differing
 from tests.garden.plan import Plan
 from tests.grove import plan as grove
 
-SEEDS = (58, 620, 3013, 7043)
+SEEDS = (58, 620, 3013, 7043, 110387)
 """Of those at which something was found once; `python -m tests.garden.run 0 300` tries others."""
 
 
@@ -30,6 +30,7 @@ def lived(seed: int, folder: Path) -> Life:
     return life
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # of the script's own, where it froze what is before
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_host_is_as_promised_whatever_is_ordered(seed: int, tmp_path: Path) -> None:
     lived(seed, tmp_path)

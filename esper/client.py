@@ -286,7 +286,7 @@ class Controller:
         if not _POSITION.fullmatch(since):
             raise SettingError("since", since, "an entry id such as 1700000000000-0, 0 for all, or $ for what comes")
         async with aclosing(self.observer.merged(dict.fromkeys(await self.streams(tier), since))) as messages:
-            async for opened in messages:
+            async for _, opened in messages:
                 yield opened
 
     async def streams(self, tier: str) -> list[str]:

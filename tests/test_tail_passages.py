@@ -6,6 +6,7 @@ import asyncio
 import json
 import struct
 import time
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from itertools import chain, repeat
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from esper.bus import names, tail
 from esper.cli.main import app
-from esper.cli.moments import after, up_to
+from esper.cli.moments import NOW, after, up_to
 from esper.cli.passages import ON_ITS_WAY_S, Passage, Reading
 from esper.cli.tail import folded
 from esper.client import Controller
@@ -24,6 +25,7 @@ from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
+from esper.leyline.seal import Opened
 from tests.export_kit import aggregate, say
 from tests.scripted import ScriptedRun, accepted, failed
 
@@ -253,6 +255,33 @@ async def test_what_has_come_is_shown_though_printing_it_takes_beyond_the_end(
                         pass
 
     assert shown == expected
+
+
+async def test_it_ends_then_though_one_region_of_two_goes_on_without_a_pause(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_s = time.time()
+    monkeypatch.setattr("esper.cli.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
+    passage = Passage(NOW, f"{int(began_s * 1000) + 300_000}-0", None, True)
+    await run.beat(1)
+    await frame(run, "worker-0", packet(1, Level.TELEMETRY_INFO, loss=1.0))
+    unheard = list[str]()
+    async with Controller.connect(run.name, name="tail") as follower, asyncio.timeout(30):
+        streams, observer = await follower.streams("worker"), follower.observer
+        [told] = await observer.newest(streams[0], 1)
+
+        async def merged(_: Mapping[str, str]) -> AsyncGenerator[tuple[str, Opened], None]:
+            unheard.append(await frame(run, "worker-1", packet(1, Level.TELEMETRY_INFO, loss=1.0)))
+            while True:
+                yield streams[0], told._replace(entry_id=f"{passage.until}9")
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(observer, "merged", merged)
+        reading = Reading(run.redis, observer, streams, lambda opened: opened)
+        async with aclosing(reading.messages(passage)) as messages:
+            shown = [opened.entry_id async for opened in messages]
+
+    assert shown == unheard
 
 
 @pytest.mark.parametrize(

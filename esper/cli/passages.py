@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -22,7 +23,7 @@ class Observer(Protocol):
     """Opens entries, and follows streams."""
 
     def opened(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None: ...
-    def merged(self, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]: ...
+    def merged(self, positions: Mapping[str, str]) -> AsyncGenerator[tuple[str, Opened], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class Reading:
         coming = {stream: end for stream, end in newest.items() if not passage.is_over(end)}
         if passage.since != NOW:
             ends = {stream: coming.get(stream, passage.until) for stream in self.streams}
-            found = self._newest(passage, ends) if passage.last else self._forward(passage.since, ends)
+            begin = dict.fromkeys(ends, passage.since)
+            found = self._newest(passage, ends) if passage.last else self._forward(begin, ends)
             async with aclosing(found) as before:
                 async for opened in before:
                     yield opened
@@ -79,18 +81,24 @@ class Reading:
                     yield opened
 
     async def _coming(self, passage: Passage, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
-        """Of several streams one may lie behind the end before another: they end once its moment has passed, and
-        nothing from before it comes any more. How long it takes to print what has come is nothing to what follows.
+        """Until each stream has come behind the end, or its moment has passed; then what each still holds up to it.
+
+        One may have nothing behind the end, another no pause. How long it takes to print what has come, or to hear of
+        it, is nothing to what follows.
         """
-        ends = ends_in(passage.patience_s(time.time()))
+        ends, reached, loop = ends_in(passage.patience_s(time.time())), dict(positions), asyncio.get_running_loop()
         async with aclosing(self.observer.merged(positions)) as messages:
-            while (opened := await _next(messages, ends)) is not None:
-                if not passage.is_over(opened.entry_id):
-                    if (wanted := self.left(opened)) is not None:
-                        yield wanted
-                    ends = ends_in(passage.patience_s(time.time()))
-                elif len(positions) == 1:
-                    return
+            while reached and loop.time() < ends and (found := await _next(messages, ends)) is not None:
+                stream, opened = found
+                if passage.is_over(opened.entry_id):
+                    reached.pop(stream, None)
+                    continue
+                reached[stream] = opened.entry_id
+                if (wanted := self.left(opened)) is not None:
+                    yield wanted
+        async with aclosing(self._forward(reached, dict.fromkeys(reached, passage.until))) as rest:
+            async for opened in rest:
+                yield opened
 
     async def _newest(self, passage: Passage, ends: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
         found: list[Opened] = []
@@ -106,9 +114,9 @@ class Reading:
         for opened in sorted(found, key=lambda opened: entry_order(opened.entry_id))[-(passage.last or 0) :]:
             yield opened
 
-    async def _forward(self, since: str, ends: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
+    async def _forward(self, since: Mapping[str, str], ends: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
         """The first of all streams, again and again."""
-        parts = [self._part(stream, since, end) for stream, end in ends.items()]
+        parts = [self._part(stream, since[stream], end) for stream, end in ends.items()]
         heads = [(await anext(part, None), part) for part in parts]
         waiting = [(head, part) for head, part in heads if head is not None]
         while waiting:
@@ -132,7 +140,7 @@ class Reading:
         return None if opened is None else self.left(opened)
 
 
-async def _next(messages: AsyncGenerator[Opened, None], end: float) -> Opened | None:
+async def _next(messages: AsyncGenerator[tuple[str, Opened], None], end: float) -> tuple[str, Opened] | None:
     """None: nothing came until then, by the clock of the loop."""
     with suppress(TimeoutError):
         return await by(end, anext(messages))

@@ -53,7 +53,7 @@ class Witness:
         """Receipts, decisions and heartbeats from the beginning of the run on, without end."""
         positions = {names.key(self.collected.run_id, name): "0" for name in STREAMS}
         async with aclosing(observer.merged(positions)) as messages:
-            async for opened in messages:
+            async for _, opened in messages:
                 self.collected.note(opened.message)
                 self.picture.note(opened)
                 self.changed.set()

@@ -19,6 +19,8 @@ from esper.runtime.heard import Heard, Workers
 Follow: TypeAlias = Callable[[str, str], AsyncGenerator[tuple[str, bytes], None]]
 Last: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, bytes]]]]
 Open: TypeAlias = Callable[[bytes, str], Opened]
+Coming: TypeAlias = tuple[str, Opened]
+"""A message, and the stream that it lies on."""
 Refused: TypeAlias = Callable[[str, str, bytes, RefusedError], None]
 """Told of each entry that does not open: its stream, its id, its bytes and why."""
 
@@ -61,9 +63,9 @@ class Observer:
                 if opened := self.opened(stream, entry_id, sealed):
                     yield opened
 
-    async def merged(self, positions: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
+    async def merged(self, positions: Mapping[str, str]) -> AsyncGenerator[Coming, None]:
         """Entries of several streams as they come, each behind a position of its own; in order within each only."""
-        queue: asyncio.Queue[Opened] = asyncio.Queue(maxsize=1_024)
+        queue: asyncio.Queue[Coming] = asyncio.Queue(maxsize=1_024)
         async with meanwhile(*(self._pour(stream, since, queue) for stream, since in positions.items())) as readers:
             while True:
                 yield await _next(queue, readers)
@@ -85,10 +87,10 @@ class Observer:
                 heard.note(opened)
                 yield heard.present
 
-    async def _pour(self, stream: str, since: str, queue: asyncio.Queue[Opened]) -> None:
+    async def _pour(self, stream: str, since: str, queue: asyncio.Queue[Coming]) -> None:
         async with aclosing(self.messages(stream, since)) as messages:
             async for opened in messages:
-                await queue.put(opened)
+                await queue.put((stream, opened))
 
     def opened(self, stream: str, entry_id: str, sealed: bytes) -> Opened | None:
         """One entry; None, and told once a reason, where it does not open."""
@@ -104,11 +106,11 @@ class Observer:
             return None
 
 
-async def _next(queue: asyncio.Queue[Opened], readers: Sequence[asyncio.Task[None]]) -> Opened:
+async def _next(queue: asyncio.Queue[Coming], readers: Sequence[asyncio.Task[None]]) -> Coming:
     if not queue.empty():
         return queue.get_nowait()
     async with meanwhile(queue.get()) as [item]:
         await asyncio.wait([item, *readers], return_when=asyncio.FIRST_COMPLETED)
         raise_first(readers)  # one never ends by itself
-        found: Opened = await item
+        found: Coming = await item
         return found

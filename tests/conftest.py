@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from tests.forked_kit import PRELOADED, WITH_TORCH, Forge
 from tests.scripted import ScriptedRun, listed
 
 pytest_plugins = ["tests.stuck"]
+
+NUMBERS = count()
 
 gc.disable()  # until all conftests are loaded: what they import stays
 
@@ -140,8 +143,8 @@ async def redis_reader(redis_url: str) -> AsyncIterator[connect.Redis]:
 
 @pytest.fixture
 def run_id() -> str:
-    """A run that no other test knows."""
-    return new_run_id("test")
+    """A run that no other test knows, whatever is drawn."""
+    return new_run_id(f"test-{next(NUMBERS)}")
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_a_rank_is_off_by_nothing_on_average() -> None:
 
     off = np.mean([ranks_off(written(values), values) for _ in range(400)], axis=0)
 
-    assert np.abs(off).max() < 0.001  # a stretch is 0.0078: four deviations of the mean of 400 are 0.0008
+    assert np.abs(off).max() < 0.0015  # a stretch is 0.0078: of the mean of 400 that is 7.6 deviations
 
 
 def test_many_of_them_merge_within_the_stated_rank_error() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
@@ -16,9 +16,11 @@ from tests.pruning_kit import (
     SETTINGS,
     backward,
     images,
+    mask,
     new_zoo,
     pruned_entries,
     pruned_zoo,
+    response,
     train,
 )
 
@@ -56,6 +58,55 @@ def test_weights_that_come_back_by_another_way_have_no_effect() -> None:
             p.index_fill_(dim, torch.tensor(where), 3.0)
 
     assert torch.equal(model(inputs), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.5])
+def test_what_is_pruned_is_zero_again_whatever_it_became_and_the_rest_keeps_each_bit(
+    value: float, dtype: torch.dtype
+) -> None:
+    model = new_zoo().to(dtype)
+    pruning = Pruning(model, SETTINGS)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(3.0)  # none is zero
+        assert pruning.apply(EVERYTHING, 1).status == APPLIED
+        model.mix.bias[1:6] = torch.tensor([float("nan"), -0.0, 1e-40, float("-inf"), 1.0])  # of what is kept
+        before = {name: each.clone() for name, each in model.named_parameters()}
+        for p in model.parameters():
+            p.masked_fill_((p == 0) & ~p.signbit(), value)
+
+    pruning.after_optimizer_step()
+
+    assert not pruned_entries(model, lambda p: p.detach()).any()
+    for name, p in model.named_parameters():
+        assert torch.equal(p.detach().view(torch.uint8), before[name].view(torch.uint8)), name
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_pruned_complex_weights_are_zero_again_too(dtype: torch.dtype) -> None:
+    layer = nn.Linear(3, 2, dtype=dtype)
+    pruning = Pruning(nn.Sequential(layer), KasminaCheckpointPruningConfig(importance_every=0))
+    assert pruning.apply(response(mask("0.weight", [1], 2)), 1).status == APPLIED
+    kept = layer.weight[0].tolist()
+    with torch.no_grad():
+        layer.weight[1] = complex("nan+infj")
+
+    pruning.after_optimizer_step()
+
+    assert layer.weight.tolist() == [kept, [0j] * 3]
+
+
+def test_a_weight_that_was_not_finite_when_it_was_pruned_poisons_no_gradient() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3), nn.Linear(3, 2))
+    pruning = Pruning(model, KasminaCheckpointPruningConfig(importance_every=0))
+    with torch.no_grad():
+        model[2].weight[1] = float("inf")
+
+    assert pruning.apply(response(mask("2.weight", [1], 3)), 1).status == APPLIED
+    torch.autograd.backward(model(torch.ones(2, 4)).square().sum())
+
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
 def test_a_pruned_model_is_the_model_with_those_weights_at_zero() -> None:

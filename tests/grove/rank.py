@@ -253,7 +253,7 @@ class Rank:
 
 
 def plain_zeros(found: Marks) -> Marks:
-    """Zeros of either sign are equal, as in digests: what is pruned is multiplied by zero on each rank by itself."""
+    """Zeros of either sign are equal, as in digests."""
     return {
         name: value + 0.0 if isinstance(value, Tensor) and value.is_floating_point() else value
         for name, value in found.items()

@@ -99,9 +99,9 @@ class Gate:
                 return False
         return True
 
-    def factors(self) -> list[tuple[nn.Parameter, Tensor]]:
-        """Every parameter of the unit with 1 where it is kept and 0 where it is pruned, ready to be multiplied."""
-        return [(p, mask.to(p.dtype)) for (_, p, _), (_, mask) in zip(self._placed, self._masks, strict=True)]
+    def pairs(self) -> list[tuple[nn.Parameter, Tensor]]:
+        """Every parameter of the unit with its mask, which broadcasts against it."""
+        return [(p, mask) for (_, p, _), (_, mask) in zip(self._placed, self._masks, strict=True)]
 
     def write(self, kept: Tensor) -> None:
         """Another mask, in place."""

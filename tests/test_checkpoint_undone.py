@@ -15,6 +15,7 @@ from esper.errors import CheckpointError
 from esper.tolaria.checkpoints.disk import put_file
 from esper.tolaria.checkpoints.undone import FILE, Rollback
 from tests.checkpoint_kit import Training, equal, put, store_at
+from tests.hostile_files import num_open
 
 
 def killed_after(work: Callable[[], None]) -> None:
@@ -166,6 +167,7 @@ def test_a_disk_that_refuses_the_record_keeps_what_was_undone_out_of_sight(tmp_p
 
     assert run.checkpoints.num_failed == 1
     assert [path.name.split("-")[1].lstrip("0") for path in run.checkpoints.store.paths()] == ["3"]
+    assert num_open(tmp_path / FILE) == 0
 
 
 def test_the_record_tells_the_newest_rollbacks(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from safetensors.torch import save
 from esper.errors import SettingError
 from esper.kernels.teacher.files import TeacherFile
 from esper.kernels.teacher.teacher import CheckpointedTeacher
+from tests.hostile_files import num_open
 from tests.teacher_kit import answers, professor, questions, saved
 
 
@@ -170,6 +171,7 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -
 
     for name in ("pipe.safetensors", "folder.safetensors", "missing.safetensors"):
         assert "teacher file is" in refused(tmp_path / name)
+        assert num_open(tmp_path / name) == 0
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def _copied(path: Path, copy: IO[bytes]) -> str:
     """Copy the file aside; its sha256, of just these bytes."""
     hasher = hashlib.sha256()
     # Without O_NONBLOCK a pipe of that name would be waited for.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise SettingError("teacher file", path.name, "a regular file")
         while chunk := file.read(CHUNK_BYTES):

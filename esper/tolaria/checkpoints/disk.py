@@ -48,14 +48,18 @@ def put_file(path: Path, content: bytes) -> None:
 def read_file(path: Path, most: int) -> bytes:
     """All bytes; CheckpointError where it can't be read, is no plain file, or has more than `most`."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not keep us waiting
-        with open(descriptor, "rb") as file:
-            met = os.fstat(descriptor)
+        with open(path, "rb", opener=_at_once) as file:
+            met = os.fstat(file.fileno())
             if not stat.S_ISREG(met.st_mode) or met.st_size > most:
                 raise CheckpointError(f"{path.name} is no plain file of at most {most} bytes")
             return file.read()
     except OSError as error:
         raise CheckpointError(f"{path.name} can't be read: {error.strerror}") from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Through no link; a pipe must not keep us waiting."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def drop_folder(path: Path) -> None:

@@ -8,6 +8,8 @@ import time
 import torch
 
 from esper.leyline import contracts as pb
+from esper.leyline.validate_telemetry import telemetry_frame
+from esper.runtime.packets import Origin, telemetry
 from esper.tolaria.rows import Rows
 from tests.test_quiet_steps import calls_in
 
@@ -138,6 +140,65 @@ def test_what_is_told_after_plain_rows_goes_with_the_next_one() -> None:
 
     assert table is not None
     assert [(event.row, event.description) for event in table.events] == [(2, "something.happened")]
+
+
+def test_events_for_which_a_row_has_no_room_go_with_the_next_ones() -> None:
+    rows = Rows(incarnation=5)
+    for number in range(80):
+        rows.note(pb.TelemetryLevel.TELEMETRY_INFO, f"event {number}")
+    for step in (1, 2, 3, 4):
+        rows.add(step, step, {"loss": 1.0})
+
+    table = rows.table()
+
+    assert table is not None
+    assert [event.row for event in table.events] == [0] * 32 + [1] * 32 + [2] * 16
+    assert [event.description for event in table.events] == [f"event {number}" for number in range(80)]
+    assert accepted(table) == 4
+
+
+def test_what_shed_rows_told_of_is_told_by_as_many_rows_as_it_takes() -> None:
+    rows = Rows(incarnation=5, capacity=2)
+    for step in range(1, 5):
+        for number in range(20):
+            rows.note(pb.TelemetryLevel.TELEMETRY_INFO, f"event {step} {number}")
+        rows.add(step, step, {"loss": 1.0})
+    first = rows.table()
+    assert first is not None
+    rows.stored(2)
+    rows.add(5, 5, {"loss": 1.0})
+
+    second = rows.table()
+
+    assert second is not None
+    assert accepted(first) + accepted(second) == 3
+    told = [event.description for table in (first, second) for event in table.events]
+    assert sorted(told) == sorted(f"event {step} {number}" for step in range(1, 5) for number in range(20))
+
+
+def test_a_row_that_tells_of_much_tells_first_of_what_is_critical() -> None:
+    rows = Rows(incarnation=5)
+    for number in range(32):
+        rows.note(pb.TelemetryLevel.TELEMETRY_INFO, f"event {number}")
+    rows.add(1, 1, {"loss": math.nan})
+
+    table = rows.table()
+    rows.add(2, 2, {"loss": 1.0})
+    after = rows.table()
+
+    assert table is not None and after is not None
+    assert (accepted(table), accepted(after)) == (1, 1)
+    assert [event.description for event in table.events][-1] == "value.non_finite"
+    assert [event.description for event in after.events] == ["event 31"]
+
+
+def accepted(table: pb.TelemetryRows) -> int:
+    """How many packets of it an aggregator takes; it raises where one is refused."""
+    frames = [message for message, _ in telemetry(table, Origin("worker-0", "r0"))]
+    for frame in frames:
+        assert isinstance(frame, pb.TelemetryFrame)
+        telemetry_frame(frame)
+    return len(table.timestamp_ns)
 
 
 def test_keeping_a_row_of_other_metrics_is_one_call() -> None:

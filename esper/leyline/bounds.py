@@ -20,6 +20,8 @@ SENTENCE_BYTES = 4096
 ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 NUM_SEEDS = 1024
 NUM_NUMBERS = 64
+NUM_EVENTS = 32
+"""Of one packet, or of one aggregate."""
 PROMISE_STEPS = 8
 """A vote at step s promises not to begin step s + 8 before the decision, which takes effect then at the earliest."""
 SHORT_ID, SHORT_NAME = ID_BYTES // 4, NAME_BYTES // 4

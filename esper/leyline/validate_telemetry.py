@@ -181,8 +181,8 @@ def _points(points: Iterable[pb.MetricPoint]) -> None:
 
 def _events(events: Iterable[pb.TelemetryEvent]) -> None:
     for position, event in enumerate(events):
-        if position >= NUM_PACKETS:
-            raise bounds.refuse("number of events", f"over {NUM_PACKETS}", f"at most {NUM_PACKETS}")
+        if position >= bounds.NUM_EVENTS:
+            raise bounds.refuse("number of events", f"over {bounds.NUM_EVENTS}", f"at most {bounds.NUM_EVENTS}")
         bounds.text("event_id", event.event_id)
         bounds.text("description", event.description, bounds.SENTENCE_BYTES)
         bounds.known("level", event.level, pb.TelemetryLevel.DESCRIPTOR, unknown=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from esper.leyline import contracts as pb
+from esper.leyline.bounds import NUM_EVENTS
 from esper.leyline.levels import CRITICAL, INFO, highest, rank
 from esper.tolaria.plain import Block, Plain, Row, Value
 
@@ -56,7 +57,7 @@ class Rows:
     _is_urgent: bool = False
 
     def note(self, level: pb.TelemetryLevel, description: str, **attributes: str) -> None:
-        """Tell of something that happened; it travels with the next row."""
+        """Tell of something that happened; it travels with the next row that has room for it."""
         self.settle()
         self._events.append(pb.RowEvent(level=level, description=description, attributes=attributes))
 
@@ -65,7 +66,7 @@ class Rows:
         if self.plain.ended_s:
             self.settle()
         self._made += 1
-        row = Row(timestamp_ns, step, values, self._events, level)
+        row = Row(timestamp_ns, step, values, self._events[:NUM_EVENTS], level)
         if row.events or level != INFO:  # most rows tell of nothing
             self._rate(row)
         if self._num_waiting + len(self._again) + self._num_sent >= self.capacity:  # _num_kept: a call less a row
@@ -73,9 +74,10 @@ class Rows:
             self._shed(victim or row)
             if victim is None:
                 return
-            row.events[:0] = victim.events
+            self._events[:0] = victim.events
+            row.events = self._events[:NUM_EVENTS]
             self._rate(row)
-        self._events = []
+        del self._events[:NUM_EVENTS]
         self._fresh.append(row)
         self._unread.append(row)
         self._num_waiting += 1
@@ -240,6 +242,8 @@ class Rows:
 
     def _raise(self, row: Row, event: pb.RowEvent) -> None:
         """Tell of an event with a row that waits already, and keeps its place among those of its level."""
+        if len(row.events) == NUM_EVENTS:
+            self._events.append(row.events.pop())
         row.events.append(event)
         self._is_urgent = True
 

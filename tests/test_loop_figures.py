@@ -46,6 +46,19 @@ def test_what_is_no_number_is_left_out_and_too_many_lose_no_report(loop: Steered
     rule_of(pb.Heartbeat)(farewell)
 
 
+def test_too_many_notes_of_a_script_lose_no_report(loop: SteeredLoop) -> None:
+    assert loop.run is not None
+    loop.run.note(**{f"m{at}": float(at) for at in range(100)})
+    loop.run.note(accuracy=0.5)
+
+    report = loop.run.close()
+
+    assert (len(report.notes), report.notes["m62"], report.notes["accuracy"]) == (64, 62.0, 0.5)
+    farewell = heartbeat()
+    farewell.report.CopyFrom(report)
+    rule_of(pb.Heartbeat)(farewell)
+
+
 def test_nothing_is_noted_before_the_loop_begins() -> None:
     loop = SteeredLoop(["body"], {})
 

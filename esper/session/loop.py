@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import torch
 
 from esper.session.attach import attach
 from esper.session.session import Session, Step
-
-MOST_FIGURES = 48  # of one evaluation; a report has room for 64
 
 
 class SteeredLoop:
@@ -51,16 +48,12 @@ class SteeredLoop:
         step.__exit__(None, None, None)
 
     def measured(self, figures: Mapping[str, Any]) -> None:
-        """Numbers among what an evaluation gave; `eval_accuracy` and `val_accuracy` count as accuracy too.
-
-        Of more than 48 the first ones: a report with too many notes would be refused as a whole.
-        """
+        """Numbers among what an evaluation gave; `eval_accuracy` and `val_accuracy` count as accuracy too."""
         if self.run is None:
             return
         every = dict(_numbers(figures))
         known = [every[name] for name in ("eval_accuracy", "val_accuracy") if name in every]
-        noted = dict(islice(every.items(), MOST_FIGURES)) | ({"accuracy": known[-1]} if known else {})
-        self.run.note(**noted)
+        self.run.note(**every | ({"accuracy": known[-1]} if known else {}))
 
     def close(self) -> None:
         """Leave the model to itself. May be called twice."""

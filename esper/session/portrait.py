@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 
 from esper.kasmina.executor import Executor
 from esper.leyline import contracts as pb
+from esper.leyline.bounds import NUM_NUMBERS
 from esper.session.options import Place
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.digest import parameter_digest, strong_digest
@@ -118,11 +120,16 @@ class Portrait:
             shed=self.rows.shed,
             commands_applied=self.steering.num_applied,
             commands_failed=self.steering.num_failed,
-            notes=self.notes,
+            notes=self._first_notes(),
             steps_waited=self.steps_waited,
             data=self.data,
             seeds_forgotten=self.executor.num_forgotten,
         )
+
+    def _first_notes(self) -> dict[str, float]:
+        """Accuracy, and the others for which there is room: a report with more is refused as a whole."""
+        known = {"accuracy": self.notes["accuracy"]} if "accuracy" in self.notes else {}
+        return dict(islice((known | self.notes).items(), NUM_NUMBERS))
 
     def seed_states(self) -> list[pb.SeedState]:
         """States of the seeds, with the rates that their optimizers will step at next."""

@@ -10,13 +10,17 @@ PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 unexport PYTHONDONTWRITEBYTECODE
 PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
 
-.PHONY: demo test test-system test-web mutants soak bench bench-full bench-gpu bench-parts wheels check proto docs site format clean
+.PHONY: demo test test-long test-system test-web mutants soak bench bench-full bench-gpu bench-parts wheels check proto docs site format clean
 
 demo: $(READY)
 	$(RUN)/esper demo
 
 test: $(READY)
-	$(RUN)/python -m pytest tests --ignore=tests/system -n 2 --dist worksteal
+	$(RUN)/python -m pytest tests --ignore=tests/long --ignore=tests/system -n 2 --dist worksteal
+
+# What trains models, times them, or starts a process for each test. Of each area a test that is quick is in `make test`.
+test-long: $(READY)
+	$(RUN)/python -m pytest tests/long -n 2 --dist worksteal
 
 # Three at once on two cores: a third of their time these tests wait, for heartbeats, leases and kills. The tests of a
 # file stay with one worker: they share demos, clusters, and what git lists. On a machine that does other work: JOBS=2.

@@ -17,7 +17,7 @@ class Block:
     """One fenced block: its language, the file that it is to be saved as, and what the comment above it says.
 
     `mark` is `run by` (a file of tests types the block's words) or `not run` (why, and what covers its code); with
-    neither, tests/test_docs_commands.py types it.
+    neither, tests/long/test_docs_commands.py types it.
     """
 
     page: str

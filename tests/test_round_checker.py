@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.check_rounds import judge_rounds, rounds_committed, waits_s
 from tests.faults.history import Record
-from tests.test_fault_checker import reached
+from tests.long.test_fault_checker import reached
 
 LIFE = [("voted", 10), ("began", 10), ("began", 17), ("committed", 18), ("applied", 18), ("began", 18)]
 """What happened, and the step that it is about."""

@@ -11,7 +11,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.validate_telemetry import telemetry_frame
 from esper.runtime.packets import Origin, telemetry
 from esper.tolaria.rows import Rows
-from tests.test_quiet_steps import calls_in
+from tests.long.test_quiet_steps import calls_in
 
 
 def test_rows_become_one_table_with_contiguous_numbers() -> None:

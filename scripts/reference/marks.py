@@ -1,4 +1,4 @@
-"""What stands above the examples of a command in docs/cli.md, where tests/test_docs_commands.py does not type them."""
+"""What stands above the examples of a command in docs/cli.md that tests/long/test_docs_commands.py does not type."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ import esper
 from esper.examples import digits, plain_loop
 from esper.leyline import contracts as pb
 from esper.session import Session
+from tests.long.test_sites_detach import hooks
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, order, own_optimizer
 from tests.site_kit import OPEN
-from tests.test_sites_detach import hooks
 
 pytestmark = [
     pytest.mark.system,

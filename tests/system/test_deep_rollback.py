@@ -15,7 +15,7 @@ from tests.system.processes import Start
 from tests.system.steered import Answers, Steered
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-WORLD_SIZE = 2  # of one rank tests/test_checkpoint_rollback.py tells
+WORLD_SIZE = 2  # of one rank tests/long/test_checkpoint_rollback.py tells
 
 
 def first_checkpoint_above(step: int) -> int:

@@ -29,7 +29,7 @@ MUTANTS = (
         "esper/session/rulings.py",
         "passed = receipt.status == APPLIED",
         "passed = result.passed",
-        ("tests/test_replay_session.py::test_a_gate_lets_through_what_it_let_through_then",),
+        ("tests/long/test_replay_session.py::test_a_gate_lets_through_what_it_let_through_then",),
     ),
     Mutant(
         "a_commits_digest_goes_unchecked",
@@ -132,6 +132,6 @@ MUTANTS = (
         "esper/cli/sieve.py",
         "return not self.level or rank(level) >= rank(LEVELS[self.level])",
         "return True",
-        ("tests/test_tail_passages.py::test_aggregates_are_chosen_by_level_and_their_metrics_by_name",),
+        ("tests/long/test_tail_passages.py::test_aggregates_are_chosen_by_level_and_their_metrics_by_name",),
     ),
 )

@@ -11,7 +11,7 @@ MUTANTS = (
         "return [path for path in self.paths() if path.name not in names]",
         "return self.paths()",
         (
-            "tests/test_checkpoint_undone.py"
+            "tests/long/test_checkpoint_undone.py"
             "::test_killed_between_a_rollback_and_the_next_checkpoint_it_resumes_from_what_was_restored",
         ),
     ),
@@ -20,7 +20,7 @@ MUTANTS = (
         "esper/tolaria/states.py",
         "self.deep.undo(snapshot_step, step)",
         "pass",
-        ("tests/test_checkpoint_undone.py::test_gone_back_to_memory_it_resumes_from_a_checkpoint_before_it",),
+        ("tests/long/test_checkpoint_undone.py::test_gone_back_to_memory_it_resumes_from_a_checkpoint_before_it",),
     ),
     Mutant(
         "what_a_checkpoint_had_met_is_not_taken_up",

@@ -16,10 +16,10 @@ from esper.leyline import contracts as pb
 from esper.session.lessons import Lessons
 from esper.tolaria.optimizers import PENDING, OptimizerOutcome
 from esper.tolaria.teachers import Teachers, TeacherSource
+from tests.long.test_teacher_session import register
 from tests.seed_kit import equal, new_host
 from tests.session_kit import order, train, train_bare
 from tests.teacher_kit import Professor, Told, answers, professor, questions, saved
-from tests.test_teacher_session import register
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 

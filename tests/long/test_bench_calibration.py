@@ -12,7 +12,7 @@ import pytest
 from esper.bench.effort import EFFORTS, Mode
 from esper.leyline import contracts as pb
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 from kasmina_rows.calibrated import NUM, Look, measure, wilson  # noqa: E402

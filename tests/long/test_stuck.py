@@ -11,7 +11,7 @@ import pytest
 
 from tests.stuck import timeout_s
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 PLUGINS = ("-p", "tests.stuck", "-p", "xdist", "-p", "pytest_timeout")
 UNINTERRUPTED = """
 import signal

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.check import conserved, exactly_once, in_order, judge
 from tests.faults.history import History, Record, whole_lines
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def frame(number: int, packets: int = 2, total: int = 10) -> Record:

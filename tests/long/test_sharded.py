@@ -20,8 +20,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from esper.errors import SettingError
 from esper.kasmina.survey import as_inputs, survey
 from esper.kernels.installed import installed_blueprints
+from tests.long.test_sites_detach import attached
 from tests.seed_kit import batch, new_host
-from tests.test_sites_detach import attached
 
 
 @pytest.fixture(autouse=True)

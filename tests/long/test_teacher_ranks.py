@@ -11,9 +11,9 @@ from torch import Tensor
 
 from esper.leyline import contracts as pb
 from esper.tolaria.teachers import EARLY, ELSEWHERE, Teachers, TeacherSource
+from tests.long.test_teacher_arrival import Slow
 from tests.rank_kit import Ranks
 from tests.teacher_kit import Professor, Told, professor, questions, saved
-from tests.test_teacher_arrival import Slow
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from esper.leyline.lifecycle import TRAINING
 from esper.session import Session
+from tests.long.test_undisturbed import ROWS, Net, attached, backward, start, train
 from tests.seed_kit import equal
-from tests.test_undisturbed import ROWS, Net, attached, backward, start, train
 
 
 class Becomes(nn.Module):

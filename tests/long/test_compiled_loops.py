@@ -12,9 +12,9 @@ from torch._dynamo.utils import counters
 
 from esper.leyline.lifecycle import TRAINING
 from esper.session import Session
+from tests.long.test_undisturbed import ROWS, Net, start, train
 from tests.session_kit import unsteered
 from tests.site_kit import OPEN, squares
-from tests.test_undisturbed import ROWS, Net, start, train
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # torch's, as it traces
 

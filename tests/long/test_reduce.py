@@ -20,7 +20,7 @@ from tests.test_optimizers import Seedling
 
 WORLD = 2
 PATIENCE = timedelta(seconds=150)
-OTHER_RANK = "import sys; from tests.test_reduce import train_one_step; train_one_step(1, *sys.argv[1:])"
+OTHER_RANK = "import sys; from tests.long.test_reduce import train_one_step; train_one_step(1, *sys.argv[1:])"
 
 
 def gradient(rank: int, seed: str) -> numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float32]]:
@@ -62,7 +62,7 @@ def test_gradients_of_two_processes_become_their_mean(torch_forge: Forge, tmp_pa
 
 
 THREE, SHORT = 3, timedelta(seconds=3)
-ONE_OF_THREE = "import sys; from tests.test_reduce import reduce_with; reduce_with(*sys.argv[1:])"
+ONE_OF_THREE = "import sys; from tests.long.test_reduce import reduce_with; reduce_with(*sys.argv[1:])"
 
 
 def reduce_with(rank: str, folder: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from esper.cli.main import HOMES
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 # A trainer needs torch, once its settings hold; the processes that only carry messages must not pay for it.
 CARRIERS = sorted(path.stem for path in (ROOT / "workers").glob("*.py") if path.stem != "__init__")
 ITSELF = "import esper"

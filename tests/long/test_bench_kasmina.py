@@ -11,7 +11,7 @@ import pytest
 import torch
 
 AT = ("optimizers:one_for_all", "fused")
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 from esper.bench.agreement import DisagreementError  # noqa: E402

@@ -1,0 +1,1 @@
+"""What trains models, times them, or starts a process for each test."""

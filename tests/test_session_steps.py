@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import torch
 from structlog.testing import capture_logs
 from torch import nn
 
 from esper.errors import SettingError, TrainingError
+from esper.kasmina import ledger
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.seed_kit import Host, Op, new_host, optimizer_of
@@ -107,6 +110,43 @@ def test_a_loss_that_goes_back_outside_of_a_step_teaches_the_seeds_nothing() -> 
 
     assert same(seed_parameters(run), seed_parameters(undisturbed))
     assert same(*(list(each.executor.seeds["s0"].meter.fits.values) for each in (run, undisturbed)))
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_losses_that_go_back_for_ever_outside_of_steps_pile_nothing_up(
+    raises: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MOST_OUTSIDE", 8)
+    host, run = with_training_seed()
+    other, undisturbed = with_training_seed()
+    meter, before = run.executor.seeds["s0"].meter, float(run.executor.seeds["s0"].meter.num_batches)
+    if raises:
+        with suppress(ValueError), run.step():
+            raise ValueError("in the loop")
+
+    for number in range(20):
+        backward(host, number)
+        assert len(meter.ledger.calls) < 8
+    run.optimizer.zero_grad()
+    train(run, host, 1)
+    train(undisturbed, other, 1)
+
+    assert float(meter.num_batches) == before + 21
+    assert same(*(list(each.executor.seeds["s0"].meter.fits.values) for each in (run, undisturbed)))
+
+
+def test_a_step_of_however_many_micro_batches_counts_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "MOST_OUTSIDE", 8)
+    host, run = with_training_seed()
+    noted = run.executor.seeds["s0"].meter.ledger
+
+    with run.step():
+        for number in range(20):
+            backward(host, number)
+        assert len(noted.calls) == 20
+        run.optimizer.step()
+
+    assert noted.calls == []
 
 
 @pytest.mark.parametrize("fused", [False, True])

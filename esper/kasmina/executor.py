@@ -170,7 +170,7 @@ class Executor:
         self.is_dormant = False
         self._bypasses.begin_step()
         self._watched.refresh()
-        self._moves.meters.leave_out()
+        self._moves.meters.begin_step()
         awake = [slot for slot in self._slots.values() if not slot.resting]
         living = [slot.seed for slot in awake if slot.seed is not None]
         for seed in living if walks else ():
@@ -187,6 +187,10 @@ class Executor:
             self._witness.graphs.note(step, compiled_graphs())
             self._read_strikes()
             feed_back(self._witness, living, step)
+
+    def end_step(self) -> None:
+        """What goes back from here on, before the next one begins, is of no step."""
+        self._moves.meters.end_step()
 
     def next_due(self) -> int:
         """The first step after this one that begin_step() has something to do for, unless a seed comes."""
@@ -312,12 +316,8 @@ class Executor:
 
     def _refused(self, seed_id: str, error: RefusedError) -> Outcome:
         seed = self._known.get(seed_id)
-        return Outcome(
-            pb.ReceiptStatus.RECEIPT_FAILED,
-            error.reason,
-            error.detail,
-            seed.stage if seed else DORMANT,
-        )
+        stage = seed.stage if seed else DORMANT
+        return Outcome(pb.ReceiptStatus.RECEIPT_FAILED, error.reason, error.detail, stage)
 
     def detach(self) -> list[nn.Parameter]:
         """Leave the model to itself: no slot, no seed but the fossils, folded where they can be. For good.

@@ -121,7 +121,7 @@ class Shadow(torch.autograd.Function):
         (delta,) = ctx.saved_tensors
         size, reach = norm(g), norm(ctx.call.of_host).clamp_min_(TINY)  # reach / mu = size / rho
         towards = torch.addcmul(g, delta, size / reach, value=1.0 / ctx.ledger.rho)  # g + delta / mu
-        ctx.ledger.calls.append(Fitted(ctx.call, size, norm(towards)))
+        ctx.ledger.note(Fitted(ctx.call, size, norm(towards)))
         return g, towards, None, None
 
 
@@ -144,7 +144,7 @@ class Blend(torch.autograd.Function):
         (g,) = grads
         if batched(g):
             return g, None, None, None, None, None
-        ctx.ledger.calls.append(ctx.note)
+        ctx.ledger.note(ctx.note)
         return g, g * ctx.weights, None, None, None, None
 
 
@@ -173,11 +173,11 @@ def blend(
     value = torch.add(h, delta, alpha=alpha.item())
     of_value = sample_norms(value.detach())
     if value.grad_fn is not None:
-        value.grad_fn.register_prehook(partial(_note, ledger.calls, Blended(call, of_value, shadowing)))
+        value.grad_fn.register_prehook(partial(_note, ledger, Blended(call, of_value, shadowing)))
     return value, of_value
 
 
-def _note(calls: list[Note], note: Note, grads: tuple[Tensor | None, ...]) -> None:
+def _note(ledger: Ledger, note: Note, grads: tuple[Tensor | None, ...]) -> None:
     """Before the sum's backward. Where the host gives no gradient it is None; `Blend` has zeros there."""
     if grads[0] is None or not batched(grads[0]):
-        calls.append(note)
+        ledger.note(note)

@@ -17,6 +17,7 @@ TINY = 1e-30
 INF = float("inf")
 NUM_ROWS = 64
 STEPS = 8  # that wait at most
+MOST_OUTSIDE = 1024  # calls between two steps whose notes are held at most
 
 # Sums over calls: relative fit, calls that have one, norm(delta) / norm(h), calls, calls in which the seed was gated
 # away, samples that were not finite, calls while SHADOWING.
@@ -76,6 +77,7 @@ class Ledger:
         self.config, self.device = config, device
         self.window, self.rho, self.limit = config.window, config.rho, 10.0 * config.rho_max
         self.calls: list[Note] = []  # of the step under way
+        self.is_under_way = True  # else what calls note is of no step
         self._steps: list[Step] = []  # that are over, and not written yet
         self.sums, self.levels = self._zeros(num_rows, NUM_FIGURES), self._zeros(num_rows, 3)
         self.values = self._zeros(num_rows, 3, self.window)
@@ -125,6 +127,12 @@ class Ledger:
             ring.total = other.total
 
     # -- steps -------------------------------------------------------------------------------------------------------
+
+    def note(self, note: Note) -> None:
+        """In a call's backward. A script may go back between two steps for ever, and nothing piles up."""
+        self.calls.append(note)
+        if not self.is_under_way and len(self.calls) >= MOST_OUTSIDE:
+            self.leave_out()
 
     def close_step(self, of_host: Tensor, rows: Collection[int], measured: Sequence[int], norms: Tensor) -> None:
         """End the step of these rows, once the seeds' gradients were averaged.

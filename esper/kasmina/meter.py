@@ -163,10 +163,16 @@ class Meters:
             self.ledgers.append(ledger)
         return Meter(ledger)
 
-    def leave_out(self) -> None:
-        """A step begins: what was measured since the last one ended is of none."""
+    def begin_step(self) -> None:
+        """What was measured since the last one ended is of none."""
         for ledger in self.ledgers:
             ledger.leave_out()
+            ledger.is_under_way = True
+
+    def end_step(self) -> None:
+        """What is measured from here on is of no step."""
+        for ledger in self.ledgers:
+            ledger.is_under_way = False
 
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:

@@ -55,6 +55,7 @@ class HostHooks:
     def end_step(self) -> None:
         """Where the host's step was skipped, by its scaler or the loop, the seeds' gradients go with it."""
         self._optimizers.give_back()
+        self._executor.end_step()
         if not (self.stepped or self.is_idle):
             self._optimizers.skip()
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from esper.kasmina.executor import Executor
 from esper.session.exchange import Bell
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.rows import Rows
@@ -16,6 +17,7 @@ from esper.tolaria.rows import Rows
 class Stepped(Protocol):
     """What a step is a step of."""
 
+    executor: Executor
     optimizers: Optimizers
 
     def begin_step(self) -> None: ...
@@ -71,6 +73,7 @@ class Step:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
             self._session.optimizers.give_back()
+            self._session.executor.end_step()
             return
         ended, loss, plain = monotonic(), self._loss, self._plain
         if not self.is_plain or type(loss) is not float:

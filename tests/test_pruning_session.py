@@ -16,8 +16,8 @@ from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.plan import plan
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import commands, contracts as pb
+from esper.leyline.validate import validate
 from esper.leyline.validate_commands import adaptation_command
-from esper.leyline.validate_rounds import heartbeat
 from esper.session import Session
 from esper.session.exchange import Exchange
 from esper.session.options import Place
@@ -115,7 +115,7 @@ class Ranks:
         assert isinstance(said, Said)
         beats = [message.heartbeat for message in said.messages if message.heartbeat.HasField("pruning")]
         for beat in beats:
-            heartbeat(beat)
+            validate(beat)
         return [beat.pruning for beat in beats]
 
 

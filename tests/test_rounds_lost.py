@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from esper.errors import RefusedError
-from esper.leyline import contracts as pb, validate_rounds
+from esper.leyline import contracts as pb
+from esper.leyline.validate import validate
 from esper.leyline.validate_rounds import MOST, MOST_GENERATION
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.docket import MOST_WAITING
@@ -77,7 +78,7 @@ def test_it_goes_on_above_the_most_that_ranks_may_say_that_they_have_met() -> No
         beat = heartbeat(rank, MOST, applied=MOST)
         beat.lease_token = beat.round_met = MOST
         beat.roster_generation = MOST_GENERATION
-        validate_rounds.heartbeat(beat)
+        validate(beat)
         coordinator.on_heartbeat(beat, 1_700_000_000 * S)
     later = proposed(coordinator, 1_700_000_000 * S)
     votes = [vote(rank, MOST, number=later.round, generation=later.roster_generation) for rank in (0, 1)]

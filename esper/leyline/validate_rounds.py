@@ -17,26 +17,40 @@ MOST_GENERATION = 2**32 - 2**16
 _STREAMS = ("commands", "optimizer")
 
 
-def heartbeat(message: pb.Heartbeat) -> None:
-    """Where a trainer stands. Loss and accuracy may be NaN: that is news."""
-    bounds.name("worker", message.worker)
-    bounds.text("region", message.region)
-    bounds.at_least("world_size", message.world_size, 1)
-    if message.rank >= message.world_size:
-        raise bounds.refuse("rank", message.rank, f"below world_size {message.world_size}")
-    for name in ("step", "lease_token", "round_applied", "round_met"):
-        bounds.at_most(name, getattr(message, name), MOST)
-    bounds.at_most("roster_generation", message.roster_generation, MOST_GENERATION)
-    bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
-    seed_states(message.seeds)
-    bounds.names("sites", bounds.few("sites", message.sites, bounds.NUM_SEEDS), bounds.NAME_BYTES)
-    for blueprint in bounds.few("blueprints", message.blueprints, bounds.NUM_SEEDS):
-        _manifest(blueprint)
-    bounds.measurements("hyperparameters", message.hyperparameters)
-    if message.HasField("report"):
-        worker_report(message.report)
-    if message.HasField("pruning"):
-        pruning_request(message.pruning)
+class HeartbeatRule:
+    """Refuses heartbeats. Of one producer each names the same blueprints again: what passed last is compared."""
+
+    __slots__ = ("_passed",)
+
+    def __init__(self) -> None:
+        self._passed: Sequence[pb.KernelManifest] = ()
+
+    def __call__(self, message: pb.Heartbeat) -> None:
+        """Where a trainer stands. Loss and accuracy may be NaN: that is news."""
+        bounds.name("worker", message.worker)
+        bounds.text("region", message.region)
+        bounds.at_least("world_size", message.world_size, 1)
+        if message.rank >= message.world_size:
+            raise bounds.refuse("rank", message.rank, f"below world_size {message.world_size}")
+        for name in ("step", "lease_token", "round_applied", "round_met"):
+            bounds.at_most(name, getattr(message, name), MOST)
+        bounds.at_most("roster_generation", message.roster_generation, MOST_GENERATION)
+        bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
+        seed_states(message.seeds)
+        bounds.names("sites", bounds.few("sites", message.sites, bounds.NUM_SEEDS), bounds.NAME_BYTES)
+        self._manifests(message.blueprints)
+        bounds.measurements("hyperparameters", message.hyperparameters)
+        if message.HasField("report"):
+            worker_report(message.report)
+        if message.HasField("pruning"):
+            pruning_request(message.pruning)
+
+    def _manifests(self, manifests: Sequence[pb.KernelManifest]) -> None:
+        if manifests == self._passed:
+            return
+        for manifest in bounds.few("blueprints", manifests, bounds.NUM_SEEDS):
+            _manifest(manifest)
+        self._passed = pb.Heartbeat(blueprints=manifests).blueprints  # a copy: the message is its reader's
 
 
 def barrier_vote(message: pb.BarrierVote) -> None:

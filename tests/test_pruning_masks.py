@@ -98,10 +98,11 @@ def test_pruned_complex_weights_are_zero_again_too(dtype: torch.dtype) -> None:
 
 
 def test_a_weight_that_was_not_finite_when_it_was_pruned_poisons_no_gradient() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3), nn.Linear(3, 2))
+    layer = nn.Linear(3, 3)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), layer, nn.Linear(3, 2))
     pruning = Pruning(model, KasminaCheckpointPruningConfig(importance_every=0))
     with torch.no_grad():
-        model[2].weight[1] = float("inf")
+        layer.weight[1] = float("inf")
 
     assert pruning.apply(response(mask("2.weight", [1], 3)), 1).status == APPLIED
     torch.autograd.backward(model(torch.ones(2, 4)).square().sum())

@@ -6,6 +6,7 @@ import pytest
 
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
+from esper.top import panes
 from esper.view.picture import Picture
 from esper.view.seeds import Gain, Seeds
 from esper.view.wording import told
@@ -259,6 +260,33 @@ def test_a_command_from_before_the_first_answer_read_is_not_told_as_unanswered()
         picture.note(message)
 
     assert [order.command_id for order in picture.orders.newest] == ["c2"]
+
+
+def test_a_command_whose_answers_were_trimmed_is_not_told_as_unanswered() -> None:
+    picture = Picture(RUN)
+    old, new = command("c1", 0, FOSSILIZE, "s0"), command("c2", 1_000, FOSSILIZE, "s0")
+    adjusted = pb.OptimizerCommand(
+        version=1, command_id="c3", optimizer_id="s0", command_type=pb.OptimizerCommandType.OPTIMIZER_COMMAND_STEP
+    )
+    of_optimizer = said(Role.OPTIMIZER, "controller", adjusted, 10)
+    for message in (commit(1, 2.0, judged=of_optimizer.entry_id), commit(2, 2.0, judged=new.entry_id)):
+        picture.note(message)
+    for message in (old, of_optimizer, new):
+        picture.note(message)
+
+    assert [order.command_id for order in picture.orders.newest] == ["c2"]
+    assert picture.orders.num_untold == 2
+
+
+def test_no_command_is_not_said_of_those_whose_answers_were_trimmed() -> None:
+    picture, trimmed = Picture(RUN), command("c1", 0, FOSSILIZE, "s0")
+    before = panes.orders(picture, 80, None).empty
+    picture.note(commit(1, 2.0, judged=trimmed.entry_id))
+    picture.note(trimmed)
+
+    pane = panes.orders(picture, 80, None)
+
+    assert (before, pane.empty, pane.rows) == ("no command so far", "none lately", [])
 
 
 def test_a_seed_that_germinates_anew_begins_without_the_gate_and_the_gain_of_its_former_life() -> None:

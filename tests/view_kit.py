@@ -86,15 +86,16 @@ def seed(seed_id: str, stage: pb.SeedLifecycleStage, **fields: object) -> pb.See
     return pb.SeedState(seed_id=seed_id, stage=stage, **told)  # type: ignore[arg-type]
 
 
-def commit(number: int, latency_ms: float) -> Opened:
+def commit(number: int, latency_ms: float, judged: str = "0") -> Opened:
+    """What was decided in this round, once all was judged up to that entry of both streams."""
     message = pb.BarrierCommit(
         version=1,
         round=number,
         roster_generation=1,
         effective_step=108,
         digest=bytes(32),
-        commands_position="0",
-        optimizer_position="0",
+        commands_position=judged,
+        optimizer_position=judged,
         latency_ms=latency_ms,
         lease_token=1,
     )

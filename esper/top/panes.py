@@ -202,7 +202,8 @@ def orders(picture: Picture, width: int, zone: tzinfo | None) -> Pane:
     widths = (8, 44, 11, 0) if width >= WIDE else (8, 32, 27, 0)
     rows = [columns(_order(order, zone, width), widths) for order in reversed(picture.orders.newest)]
     names = ("TIME", "COMMAND", "BY", "RECEIPTS") if width >= WIDE else ("TIME", "COMMAND", "RECEIPTS", "BY")
-    return Pane(columns(names, widths), rows, "no command so far")
+    nothing = "none lately" if picture.orders.num_untold else "no command so far"
+    return Pane(columns(names, widths), rows, nothing)
 
 
 def _order(order: Order, zone: tzinfo | None, width: int) -> tuple[str, ...]:

@@ -76,6 +76,7 @@ class Orders:
     num_applied: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     _first_answered: tuple[int, int] | None = None  # oldest entry that an answer was read for
+    _judged: tuple[tuple[int, int], tuple[int, int]] | None = None  # before that: of :commands, of :optimizer
 
     def note_command(self, command: Command, entry_id: str, producer: str) -> Order:
         """A command as it lies on its stream. A repeat of the reading changes nothing."""
@@ -95,6 +96,11 @@ class Orders:
             order.outcomes.setdefault(receipt.worker, receipt)
         self._count(before, order)
         return order
+
+    def note_commit(self, commit: pb.BarrierCommit) -> None:
+        """The first that is read. What it says is judged was answered earlier, and those answers may be gone by now."""
+        if self._judged is None:
+            self._judged = _place(commit.commands_position), _place(commit.optimizer_position)
 
     def find(self, entry_id: str, command_id: str = "") -> Order | None:
         """The order of this entry; without an id, as in the answer to an envelope that was refused, the first there."""
@@ -119,7 +125,7 @@ class Orders:
     def newest(self) -> list[Order]:
         """In the order in which the server took them, oldest first.
 
-        Without those from before the first answer that was read: what became of them is not known.
+        Without those whose answers are older than what was read: what became of them is not known.
         """
         there = (order for orders in self.by_entry.values() for order in orders)
         return sorted(filter(self.is_told, there), key=lambda order: _place(order.entry_id))
@@ -131,11 +137,14 @@ class Orders:
 
     def is_told(self, order: Order) -> bool:
         """Whether what became of it is among what was read."""
-        return (
-            order.verdict is not None
-            or bool(order.outcomes)
-            or _place(order.entry_id) >= (self._first_answered or NOWHERE)
+        if order.verdict is not None or order.outcomes:
+            return True
+        commands, optimizer = self._judged or (NOWHERE, NOWHERE)
+        place, judged = (
+            _place(order.entry_id),
+            optimizer if isinstance(order.command, pb.OptimizerCommand) else commands,
         )
+        return place >= (self._first_answered or NOWHERE) and place > judged
 
     def _order(self, command_id: str, entry_id: str) -> Order:
         known = self.find(entry_id, command_id)

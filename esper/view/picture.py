@@ -141,6 +141,8 @@ class Picture:
         self.decided_since_ms = self.decided_since_ms or at_ms
         if isinstance(decision, pb.BarrierAbort):
             self.workers.note_abort(decision)
+        else:
+            self.orders.note_commit(decision)
 
     def _tell_seed(self, order: Order) -> None:
         """Command and answers come on different streams: whichever is first waits for the other."""

@@ -90,7 +90,7 @@ def test_pruned_complex_weights_are_zero_again_too(dtype: torch.dtype) -> None:
     assert pruning.apply(response(mask("0.weight", [1], 2)), 1).status == APPLIED
     kept = layer.weight[0].tolist()
     with torch.no_grad():
-        layer.weight[1] = complex("nan+infj")
+        layer.weight[1] = torch.full((3,), complex("nan+infj"), dtype=dtype)
 
     pruning.after_optimizer_step()
 

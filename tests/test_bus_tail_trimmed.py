@@ -102,6 +102,6 @@ async def test_a_look_that_is_not_answered_holds_up_no_reader(
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(place))
         silent.listen()
-        async with reader(f"unix://{place}") as redis:
+        async with reader(f"unix://{place}?socket_connect_timeout=600") as redis:  # the other limit there is
             with pytest.raises(LostError, match="no answer to a read of global"):
                 await tail.tell_missed(redis, "global", "1-0", "2-0")

@@ -47,7 +47,8 @@ async def main(stopping: asyncio.Event) -> None:
         logs = trimmer(chosen.archive, redis_writer, found.run_id, coordinating.decision)
         shows = [coordinating.figures, MissingMetrics(coordinating.missing)]
         duties = Duties(retained=retained, surveys=True, logs=logs, shows=shows)
-        async with found.kept_current(), (post := Post("coordinator", chosen, found)).answering(redis_writer.outage):
+        post, clock = Post("coordinator", chosen, found), coordinating.clock
+        async with found.kept_current(), post.answering(redis_writer.outage, clock):
             if not await standby.until_free(stopping):
                 return
             async with kept_up(post, inboxes, refusals, duties):

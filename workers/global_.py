@@ -48,7 +48,7 @@ async def main(stopping: asyncio.Event) -> None:
         seam = Seam(opening(opener, clock, pb.AggregatedTelemetry), tier.on_opened, sealer.seal)
         aggregator = Aggregator(tier, seam, inboxes, Outbox(writer), place)
         repeats = {sources[0]: lambda: tier.num_repeats}
-        duties = Duties(retained=[place.stream], repeats=repeats, shows=[aggregator.figures])
+        duties = Duties(retained=[place.stream], repeats=repeats, shows=[aggregator.figures], clock=clock)
         upkeep = kept_up(Post("global", chosen, found), inboxes, aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)

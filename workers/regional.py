@@ -47,7 +47,7 @@ async def main(stopping: asyncio.Event) -> None:
             opening(opener, clock, pb.TelemetryFrame, pb.TelemetryPacket, pb.ColumnarFrame), tier.on_opened, sealer.seal
         )
         aggregator = Aggregator(tier, seam, [inbox], Outbox(writer), Place(regional, windows, counted_in))
-        duties = Duties(repeats={telemetry: lambda: tier.num_repeats}, shows=[aggregator.figures])
+        duties = Duties(repeats={telemetry: lambda: tier.num_repeats}, shows=[aggregator.figures], clock=clock)
         upkeep = kept_up(Post("regional", chosen, found), [inbox], aggregator.refusals, duties)
         async with kept_right(clock, writer), found.kept_current(), upkeep:
             await aggregator.run(stopping)

@@ -36,7 +36,8 @@ async def main(stopping: asyncio.Event) -> None:
             beside.is_replica, beside.pulse = chosen.link_world_size == 1, (beats := pulse.Pulse(chosen.step_timeout_s))
             right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
             post, inboxes = Post("runtime", chosen, found), list(beside.logs.values())
-            upkeep = kept_up(post, inboxes, beside.following.refusals, Duties(shows=[TrainerMetrics(beats)]))
+            duties = Duties(shows=[TrainerMetrics(beats)], clock=beside.clock)
+            upkeep = kept_up(post, inboxes, beside.following.refusals, duties)
             alarm = rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid)
             async with alarm, right, found.kept_current(), upkeep:
                 new = None

@@ -216,9 +216,10 @@ class ServerClock:
         """`key`: of several servers the one that holds it is looked at, whose clock numbers its entries."""
         self._key = key
         self.offset_ms: int | None = None
+        self.num_looks = 0
         self._newest_ms = 0
 
-    async def look(self, redis: Redis) -> None:
+    async def look(self, redis: Redis) -> int:
         """Read the server's clock at some time in the round trip: the middle of it, where nothing else is known.
 
         What is known is put right no further than that shows: where this process stood still meanwhile, by nothing.
@@ -226,11 +227,13 @@ class ServerClock:
         before_ms = time.monotonic_ns() // 1_000_000
         there_ms = await server_ms(redis, self._key)
         least_ms, most_ms = there_ms - time.monotonic_ns() // 1_000_000, there_ms - before_ms
+        self.num_looks += 1
         if self.offset_ms is None:
             self.offset_ms = (least_ms + most_ms) // 2
-            return
-        self._newest_ms = max(self._newest_ms, self.now_ms())
-        self.offset_ms = min(max(self.offset_ms, least_ms), most_ms)
+        else:
+            self._newest_ms = max(self._newest_ms, self.now_ms())
+            self.offset_ms = min(max(self.offset_ms, least_ms), most_ms)
+        return there_ms
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, by the server."""

@@ -10,6 +10,7 @@ from secrets import token_hex
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
 
+from esper.bus.connect import ServerClock
 from esper.bus.durability import announce
 from esper.bus.inbox import Inbox
 from esper.bus.outage import Outage
@@ -36,6 +37,7 @@ class Duties:
     surveys: bool = False
     logs: Trimmer | None = None  # archives them, then trims them; none: they are kept whole
     shows: Sequence[Collector] = ()  # what only this role counts
+    clock: ServerClock | None = None  # what it seals by
 
 
 class Post:
@@ -52,11 +54,11 @@ class Post:
         self.registry.register(HealthMetrics(self.health))
 
     @asynccontextmanager
-    async def answering(self, outage: Outage | None = None) -> AsyncIterator[None]:
+    async def answering(self, outage: Outage | None = None, clock: ServerClock | None = None) -> AsyncIterator[None]:
         """Tell whoever has started it that it is ready, and answer it and Prometheus while the outermost block runs;
         where nobody can ask, look at nothing.
 
-        `outage` is of the writer that this process works with.
+        `outage` is of the writer that this process works with, `clock` what it goes by.
         """
         if self._answers:
             notify.ready()
@@ -64,7 +66,7 @@ class Post:
             return
         self._answers = True
         async with (
-            seen(self.found.redis_url, self.health, outage),
+            seen(self.found.redis_url, self.health, outage, clock),
             metrics.endpoint(self.chosen, self.registry, self.health),
         ):
             notify.ready()
@@ -91,7 +93,7 @@ async def kept_up(
         StreamGauges(registry) if duties.surveys else None,
         duties.logs,
     )
-    async with post.answering(writer.outage):
+    async with post.answering(writer.outage, duties.clock):
         await announce(charge.redis, post.chosen.durability)  # once bound: a start that fails says so in one line
         async with meanwhile(look_again(charge)):
             yield

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from esper.bus.connect import Redis, client, server_ms
+from esper.bus.connect import Redis, ServerClock, client, server_ms
 from esper.bus.faults import UnavailableError
 from esper.bus.groups import group_of
 from esper.bus.outage import Outage
@@ -26,10 +26,15 @@ log = structlog.get_logger()
 
 
 class Look:
-    """One process's look, on a connection of its own: one that is stuck behind a blocked write would say nothing."""
+    """One process's look, on a connection of its own: one that is stuck behind a blocked write would say nothing.
 
-    def __init__(self, redis: Redis, health: Health, outage: Outage | None = None) -> None:
-        self.redis, self.health = redis, health
+    It puts the process's clock right by what it hears, and nobody else need ask.
+    """
+
+    def __init__(
+        self, redis: Redis, health: Health, outage: Outage | None = None, clock: ServerClock | None = None
+    ) -> None:
+        self.redis, self.health, self.clock = redis, health, clock
         self.outage = redis.outage if outage is None else outage
         self._count = 0
 
@@ -64,10 +69,11 @@ class Look:
         return lags
 
     async def _compare_clocks(self) -> None:
-        """Halfway through the round trip is when the server read its clock; of several who dates what is read here."""
+        """Halfway through the round trip is when the server read its clock; of several who dates what is read here, or
+        what the process's clock is of."""
         stream = next((stream for stream, _ in self.health.sources), "")
         before_ns, began_s = time.time_ns(), time.monotonic()
-        there_ms = await server_ms(self.redis, stream)
+        there_ms = await (server_ms(self.redis, stream) if self.clock is None else self.clock.look(self.redis))
         vitals = self.health.vitals
         vitals.round_trip_s = time.monotonic() - began_s
         vitals.skew_s = (before_ns / 1e6 + vitals.round_trip_s * 500 - there_ms) / 1000
@@ -86,10 +92,12 @@ async def lag_s(redis: Redis, stream: str, group: str) -> float:
 
 
 @asynccontextmanager
-async def seen(url: str, health: Health, outage: Outage | None = None) -> AsyncIterator[None]:
+async def seen(
+    url: str, health: Health, outage: Outage | None = None, clock: ServerClock | None = None
+) -> AsyncIterator[None]:
     """Look now, and again every second while the block runs. `outage` is of the writer that this process works with."""
     async with client(url, ANSWER_S) as redis:
-        look = Look(redis, health, outage)
+        look = Look(redis, health, outage, clock)
         await look.look()
         async with meanwhile(look_again(look)):
             yield

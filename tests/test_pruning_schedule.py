@@ -78,6 +78,16 @@ def test_the_imaginary_part_of_a_weight_counts_for_its_size() -> None:
     assert [bool(row.any()) for row in layer.weight] == [True, False, True, True]
 
 
+@pytest.mark.parametrize("most", [0.1, 0.3, 0.4, 0.9])
+def test_as_large_a_share_as_may_be_pruned_is(most: float) -> None:
+    num = round(10 * most)
+    pruning = Pruning(nn.Linear(4, 10), KasminaCheckpointPruningConfig(safety_margin=most, importance_every=0))
+
+    outcome = pruning.apply(response(mask("weight", range(num), 10)), 100)
+
+    assert (outcome.status, outcome.evidence.get("num_pruned")) == (APPLIED, num), outcome.detail
+
+
 def test_a_ramp_goes_on_after_a_checkpoint_and_after_a_rollback_past_its_end() -> None:
     settings = KasminaCheckpointPruningConfig(schedule="cubic", ramp_steps=20, ramp_every=5, importance_every=0)
     model = new_zoo()

@@ -117,7 +117,7 @@ def require_margin(wanted: Mapping[Key, Tensor], masks: Masks, max_ratio: float)
             share = torch.cat(after)
         else:
             share = masks.kept((parameter, mask_type)) & kept
-        if (ratio := 1.0 - float(share.double().mean())) > max_ratio:
+        if (ratio := int((~share).sum()) / len(share)) > max_ratio:
             of = "the" if mask_type == LAYER else "its"
             raise _out_of_range(parameter, f"prunes {ratio:.4g} of {of} {NAMES[mask_type]}", f"at most {max_ratio:g}")
 

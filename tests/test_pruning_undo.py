@@ -106,7 +106,7 @@ def test_a_step_that_the_scaler_skips_lifts_nothing() -> None:
     assert run.pruning.masks.num_pruned() == 0
 
 
-@pytest.mark.parametrize(("after", "undone"), [(0.885, False), (0.875, True), (0.95, False)])
+@pytest.mark.parametrize(("after", "undone"), [(0.885, False), (0.88, False), (0.875, True), (0.95, False)])
 def test_an_accuracy_more_than_two_points_below_the_last_one_lifts_the_change(after: float, undone: bool) -> None:
     run = Run()
     run.pruning.note_accuracy(0.9)

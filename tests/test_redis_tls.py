@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from esper.bus import connect
+from esper.bus import connect, diagnosis
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis, asked, launched
 from esper.bus.faults import LostError
@@ -89,8 +89,9 @@ def nodes(place: Place, short_directory: Path) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that stands still for more than a second is not away."""
+    """A node that stands still for more than a second is not away, nor does it speak otherwise than it does."""
     monkeypatch.setattr(connect, "LOOK_S", 60.0)
+    monkeypatch.setattr(diagnosis, "PROBE_S", 60.0)
 
 
 def listens(port: int) -> bool:

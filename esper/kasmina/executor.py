@@ -322,14 +322,14 @@ class Executor:
     def detach(self) -> list[nn.Parameter]:
         """Leave the model to itself: no slot, no seed but the fossils, folded where they can be. For good.
 
-        Returns the parameters that the host lost by the folding. A fossil that doesn't fold stays a child of its site,
-        with the one hook that adds it. It is a hook as torch's fast paths look for hooks before they go past a module,
-        and not for a forward that was overridden.
+        Returns the parameters that the host lost by it. A fossil that doesn't fold stays a child of its site, with the
+        one hook that adds it: torch's fast paths look for hooks, and not for a forward that was overridden.
         """
         for slot in self._slots.values():
             slot.settle(None)
             slot.detach()
         self._bypasses.release()
+        self._watched.release()
         return self._fossils.fold()
 
     # -- snapshots ---------------------------------------------------------------------------------------------------

@@ -80,6 +80,11 @@ class HostTensors:
         self.ids = found.keys()
         self.names, self.tensors = [name for name, _ in found.values()], [tensor for _, tensor in found.values()]
 
+    def release(self) -> None:
+        """Hold none of them: nobody asks any more."""
+        self._modules, self._held, self._lapsed = [], [], True
+        self.ids, self.names, self.tensors = dict[int, tuple[str, Tensor]]().keys(), [], []
+
     def watched(self) -> tuple[int, Sequence[Tensor]]:
         """Those to read this time, and where they begin: all of them, or of many a stretch that moves on each time."""
         self.refresh()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -95,6 +97,23 @@ def test_without_fossils_the_model_is_as_it_was() -> None:
     assert list(hooks(host, run.optimizer)) == []
     assert vars(host).keys() == before and [id(parameter) for parameter in host.parameters()] == tensors
     assert torch.equal(host(x), bare(x)) and not torch.equal(host(x), grown)
+
+
+def test_a_closed_run_holds_nothing_of_a_fossil_that_was_merged() -> None:
+    host = new_host()
+    run = attached(host, "body", seeds_per_site=2)
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "stays_young")
+    start(run, host, "body#2", "lora", "s0")
+    fossilize(run, host, "s0")
+    train(run, host, run.executor.settings.walk_every)  # the monitor of the other seed has looked for tensors again
+    fossil = [weakref.ref(p) for name, p in host.named_parameters() if "seed_s0" in name]
+
+    run.close()
+    gc.collect()
+
+    assert fossil and [each() for each in fossil] == [None] * len(fossil)
+    assert run.step_number > 1  # the run is held, as by a script that reads its report
 
 
 @pytest.mark.parametrize("site", ["body", "head"])

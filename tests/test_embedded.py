@@ -44,7 +44,8 @@ async def test_it_answers_on_a_private_socket_and_passes_our_own_check(short_dir
     assert not server.socket.exists()
 
 
-def test_it_stops_in_order(short_directory: Path) -> None:
+def test_it_stops_in_order(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "STOP_S", 60.0)  # it may stand still
     server = EmbeddedRedis(short_directory / "stops")
     server.start()
     process = server.process
@@ -190,6 +191,19 @@ def test_one_that_does_not_come_to_the_end_of_its_torn_log_is_not_left_running(
 
     assert heard[1:] == [b"BGREWRITEAOF\r\n", b"INFO persistence\r\n"]
     assert not is_running
+
+
+def test_one_that_stands_still_before_its_torn_log_is_written_anew_is_waited_for(short_directory: Path) -> None:
+    with EmbeddedRedis(short_directory / "still") as server:
+        assert server.process is not None
+        os.kill(server.process.pid, signal.SIGSTOP)
+        going_on = threading.Timer(1.5, os.kill, (server.process.pid, signal.SIGCONT))
+        going_on.start()
+
+        server.rewrite()
+
+        going_on.join()
+        assert server.is_running()
 
 
 async def test_a_transaction_torn_by_a_power_loss_never_takes_half_its_effect(short_directory: Path) -> None:

@@ -18,6 +18,9 @@ from esper.errors import BusError, SettingError
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel's own limit is 107, and says so in no clear words
 START_S = 10.0
 STOP_S = 2.0
+LOOK_S = 1.0
+ANSWER_S = 10.0
+"""Of one that has answered before: where the machine is busy it takes its time."""
 TORN = b"Truncating the AOF"
 ANSWERS, LOADING = (b"+PONG", b"-NOAUTH"), b"-LOADING"
 
@@ -208,15 +211,15 @@ def answers(path: Path) -> bool:
 def greeting(path: Path) -> bytes:
     """What a server says to a PING; nothing where nobody answers within a second."""
     try:
-        return asked(path, b"PING")
+        return asked(path, b"PING", LOOK_S)
     except OSError:
         return b""
 
 
-def asked(path: Path, words: bytes) -> bytes:
+def asked(path: Path, words: bytes, within_s: float = ANSWER_S) -> bytes:
     """The start of a server's reply, a few KiB."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(1.0)
+        connection.settimeout(within_s)
         connection.connect(str(path))
         connection.sendall(words + b"\r\n")
         return connection.recv(1 << 14)

@@ -68,6 +68,14 @@ def test_what_is_kept_going_is_no_rank_of_a_torchrun_that_esper_up_was_started_b
         assert all("TORCHELASTIC_RUN_ID" in program.without for program in plan.programs), plan.name
 
 
+def test_a_torchrun_hands_its_ranks_no_name_that_would_be_that_of_all() -> None:
+    read = parse('name = "digits"\n[trainer]\ncount = 1\ncommand = ["torchrun", "train.py"]', "run.toml")
+    [program] = planned(read, PLACE)[0][0].programs
+
+    assert "ESPER_NAME" not in program.environment
+    assert "ESPER_NAME" in program.without
+
+
 def test_each_process_is_told_its_run_its_name_and_its_own_keyring() -> None:
     [_, [regional], [tier], [coordinator], []] = plans('regions = ["eu"]')
 

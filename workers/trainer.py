@@ -15,6 +15,7 @@ from esper.runtime import collecting, logging, process, settings
 class TrainerSettings(settings.Settings):
     """esper.attach() reads the rest by itself."""
 
+    name: str = "worker-0"
     max_epochs: Annotated[int, Field(ge=1)] = 100_000
     stop_file: Path | None = None
     stop_status: Annotated[int, Field(ge=0, le=255)] = 0

@@ -88,14 +88,19 @@ def trainers(read: RunFile, place: Place) -> list[Plan]:
 
 
 def trainer(rank: int, kind: Trainer, place: Place, region: str) -> Program:
-    """A rank is a replica, named after its number, unless it is one of several that are together."""
+    """A rank is a replica, named after its number, unless it is one of several that are together.
+
+    One alone may be a torchrun, whose ranks each have a name of their own: it is given none.
+    """
     unit = "trainer" if kind.together and kind.count > 1 else f"trainer-{rank}"
     stop = {"STOP_FILE": str(place.directory / f"stop-{unit}")} if kind.stop_by == "file" else {}
     made = place.program(f"worker-{rank}", kind.command, kind, "worker", REGION=region, **stop)
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(kind.count)}
     meeting = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     together = {**meeting, **ranks} if kind.together and kind.count > 1 else {}
-    return replace(made, name=f"trainer-{rank}", environment={**together, **made.environment})
+    own = ("ESPER_NAME",) if kind.count == 1 else ()
+    told = {name: value for name, value in {**together, **made.environment}.items() if name not in own}
+    return replace(made, name=f"trainer-{rank}", environment=told, without=(*made.without, *own))
 
 
 def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Place, fresh: Variables) -> Plan:

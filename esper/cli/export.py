@@ -11,6 +11,7 @@ import typer
 
 from esper.bus.names import checked_name
 from esper.cli.exporting import FileKind, exporting, follow, for_scrapes, into_files
+from esper.cli.options import NamedRun, SameRun, either
 from esper.errors import SettingError
 from esper.narset.running import checked_bounds
 from esper.runtime import access, metrics
@@ -31,14 +32,15 @@ Once = Annotated[bool, typer.Option("--once", help="End once all that is there i
 
 @app.command()
 def prometheus(
-    run: Run,
+    named: NamedRun = None,
+    run: SameRun = None,
     host: Annotated[str, typer.Option(help="Address to answer at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to answer at; 0: a free one.")] = PORT,
     buckets: Annotated[str, typer.Option(help="Upper ends in base units, as 0.01,0.1,1; else 1e-5 to 5e4.")] = "",
     name: Annotated[str, typer.Option(help="Under which it keeps its place in Redis.")] = "default",
 ) -> None:
     """Answer scrapes at /metrics, until interrupted."""
-    asyncio.run(_prometheus(run, (host, port), checked_bounds(buckets), checked_name("name", name)))
+    asyncio.run(_prometheus(either(named, run), (host, port), checked_bounds(buckets), checked_name("name", name)))
 
 
 @app.command()
@@ -63,7 +65,7 @@ def jsonl(
     asyncio.run(_files(run, "jsonl", file, once, most_bytes=most_mb << 20, num_kept=keep))
 
 
-async def _prometheus(run: str, address: tuple[str, int], bounds: tuple[float, ...], name: str) -> None:
+async def _prometheus(run: str | None, address: tuple[str, int], bounds: tuple[float, ...], name: str) -> None:
     found = await access.find(run)
     async with for_scrapes(found, bounds, name) as sink, exporting(found, sink) as export:
         post = Post("exporter", Settings(name=name), found)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
+from esper.cli.format import heartbeat_line
 from esper.cli.main import app
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
@@ -56,6 +59,22 @@ async def test_a_replica_that_trains_alone_is_one_worker_heard_of_by_the_servers
 
     assert heard == f"run {run.run_id}: 1 worker heard of"
     assert 0.0 <= float(line.split()[-3]) < 60.0 and line.endswith(" s ago")
+
+
+@pytest.mark.parametrize(
+    ("fields", "age_s", "told"),
+    [
+        ({}, 4.9, "loss 0.5  4.9 s ago"),
+        ({}, 35.4, "loss 0.5  SILENT  35.4 s ago"),
+        ({"busy": pb.BusyWith.BUSY_PAUSED}, 1.0, "loss 0.5  paused  1.0 s ago"),
+        ({"repeated": True}, 1.0, "loss 0.5  away  1.0 s ago"),
+        ({"report": pb.WorkerReport(worker="worker-0")}, 35.4, "loss 0.5  ended  35.4 s ago"),
+    ],
+)
+def test_a_worker_says_what_it_is_at_unless_it_trains(fields: dict[str, Any], age_s: float, told: str) -> None:
+    beat = pb.Heartbeat(version=1, worker="worker-0", world_size=1, step=300, loss=0.5, **fields)
+
+    assert heartbeat_line(beat, age_s).endswith(told)
 
 
 async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:

@@ -15,6 +15,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import EMBARGOED, outcome_name, reason_name, short, status_name
 from esper.leyline.seal import Opened
 from esper.view.wording import counted
+from esper.view.workers import Worker
 
 _MOST_METRICS = 8
 
@@ -50,13 +51,13 @@ def receipt_line(receipt: pb.CommandReceipt) -> str:
 
 
 def heartbeat_line(beat: pb.Heartbeat, age_s: float) -> str:
-    """Where one worker stands."""
-    busy = (
-        "" if beat.busy == pb.BusyWith.BUSY_NONE else "  " + pb.BusyWith.Name(beat.busy).removeprefix("BUSY_").lower()
-    )
+    """Where one worker stands, what it is at unless it trains, and how long ago it said so."""
+    worker = Worker(beat, heard_ms=0, report=beat.report if beat.HasField("report") else None)
+    state = worker.state(int(age_s * 1_000))
+    told = {"training": "", "silent": "  SILENT"}.get(state, f"  {state}")
     return printable(
         f"{beat.worker}  rank {beat.rank}/{beat.world_size}  {beat.region}  step {beat.step}  epoch {beat.epoch}"
-        f"  loss {number(beat.loss)}{busy}  {age_s:.1f} s ago"
+        f"  loss {number(beat.loss)}{told}  {age_s:.1f} s ago"
     )
 
 

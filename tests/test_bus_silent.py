@@ -27,7 +27,7 @@ def ports() -> list[int]:
 
 @pytest.fixture(scope="module")
 def server(short_directory: Path, ports: list[int]) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(short_directory / "silent", options=on(ports[0])) as running:
+    with EmbeddedRedis(short_directory / "unheard", options=on(ports[0])) as running:
         yield running
 
 

@@ -55,6 +55,8 @@ class ClusterRedis(Redis):
         self._moved: dict[int, Node] = {}
         self._looked_at_s: float | None = None
         self._stale, self._turn = True, asyncio.Lock()
+        self._num_looks = 0
+        self._failed: Exception | None = None  # of which the last look did
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run one command; the reply as the library parses it."""
@@ -142,18 +144,27 @@ class ClusterRedis(Redis):
         return nodes[0].host, int(nodes[0].port)
 
     async def _look(self) -> None:
-        """Ask who holds what, where that is not known or something went wrong since; at most five times a second."""
+        """Ask who holds what, where that is not known or something went wrong since; at most five times a second.
+
+        Whoever waits for the look of another is told what that one is told: nodes that are silent take seconds each.
+        """
+        before = self._num_looks
         async with self._turn:
+            if self._num_looks != before and self._failed is not None:
+                raise _unknown(self._failed, self.url) from self._failed
             now_s = time.monotonic()
             is_known = self._looked_at_s is not None
             if not self._stale or (self._looked_at_s is not None and now_s - self._looked_at_s < LOOKS_APART_S):
                 return
+            self._failed = None
             try:
                 await self._topology.aclose()
                 await self._topology.initialize()
             except (exceptions.RedisClusterException, exceptions.RedisError, OSError) as error:
-                self._looked_at_s = now_s if is_known else None
+                self._looked_at_s, self._failed = now_s if is_known else None, error
                 raise _unknown(error, self.url) from error
+            finally:
+                self._num_looks += 1
             self._looked_at_s, self._stale = now_s, False
             self._moved.clear()
 

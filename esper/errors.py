@@ -91,9 +91,14 @@ class CheckpointError(EsperError):
         return CheckpointError(self.why, str(path))
 
 
+MOST_LISTED = 20
+
+
 def listed(names: Iterable[object]) -> str:
-    """How an error spells what there is."""
-    return ", ".join(map(str, names)) or "none"
+    """How an error spells what there is: of many the first, and how many more there are."""
+    every = [str(name) for name in names]
+    more = [f"and {len(every) - MOST_LISTED} more"] if len(every) > MOST_LISTED else []
+    return ", ".join(every[:MOST_LISTED] + more) or "none"
 
 
 def near(name: str, known: Iterable[str]) -> str:

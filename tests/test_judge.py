@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from esper.errors import RefusedError
+from esper.errors import RefusedError, listed
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind
 from esper.leyline.lifecycle import reason_name
@@ -54,7 +54,7 @@ def pause(seed_id: str = "") -> pb.AdaptationCommand:
 @pytest.mark.parametrize(
     ("command", "reason", "detail"),
     [
-        (germinate(site="hed"), "UNKNOWN_SITE", "site 'hed' is unknown; sites: head, hidden"),
+        (germinate(site="hed"), "UNKNOWN_SITE", "site 'hed' is unknown (near: 'head'); sites: head, hidden"),
         (germinate(site="hidden"), "SITE_TAKEN", "held by seed 'busy' (TRAINING)"),
         (germinate("busy"), "ILLEGAL_TRANSITION", "GERMINATE from TRAINING"),
         (seed_command(Op.SEED_OP_GERMINATE, site="head", blueprint="mpl"), "UNKNOWN_BLUEPRINT", "blueprints: lora"),
@@ -266,3 +266,11 @@ def test_a_site_under_an_embargo_says_when_it_is_free() -> None:
 
     with pytest.raises(RefusedError, match="held by seed 'spent' \\(EMBARGOED; `reset` frees it from epoch 5 on\\)"):
         judging.accept(waiting(germinate("s1", site="head")))
+
+
+def test_of_many_names_an_error_spells_the_first_and_how_many_more_there_are() -> None:
+    first = ", ".join(f"layers.{number}" for number in range(20))
+
+    assert listed(f"layers.{number}" for number in range(20)) == first
+    assert listed(f"layers.{number}" for number in range(300)) == f"{first}, and 280 more"
+    assert listed([]) == "none"

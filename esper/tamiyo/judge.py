@@ -153,7 +153,8 @@ class Judge:
     def _germinate(self, command: pb.SeedCommand) -> None:
         sites, blueprints = self.catalogue.sites, self.catalogue.blueprints
         if command.site not in sites:
-            raise RefusedError(_Reason.REASON_UNKNOWN_SITE, f"site {command.site!r} is unknown; sites: {listed(sites)}")
+            unknown = f"site {command.site!r} is unknown{near(command.site, sites)}; sites: {listed(sites)}"
+            raise RefusedError(_Reason.REASON_UNKNOWN_SITE, unknown)
         if command.blueprint_id not in blueprints:
             raise RefusedError(
                 _Reason.REASON_UNKNOWN_BLUEPRINT,

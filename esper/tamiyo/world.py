@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from esper.errors import RefusedError, listed
+from esper.errors import RefusedError, listed, near
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import ACTIVE_STAGES, DORMANT, EMBARGOED, FOLLOWS, VACATED_STAGES, target_stage
 
@@ -96,7 +96,8 @@ class World:
         """A seed that exists; refused where it doesn't."""
         if seed_id not in self.seeds:
             raise RefusedError(
-                pb.ReasonCode.REASON_UNKNOWN_SEED, f"seed {seed_id!r} is unknown; seeds: {listed(self.seeds)}"
+                pb.ReasonCode.REASON_UNKNOWN_SEED,
+                f"seed {seed_id!r} is unknown{near(seed_id, self.seeds)}; seeds: {listed(self.seeds)}",
             )
         return self.seeds[seed_id]
 

@@ -97,7 +97,7 @@ async def test_a_look_that_is_not_answered_holds_up_no_reader(
     short_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "MARGIN_S", 0.0)
-    place = short_directory / "silent"
+    place = short_directory / "unanswered"
 
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(place))

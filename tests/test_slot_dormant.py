@@ -11,7 +11,9 @@ from torch import nn
 
 from esper.errors import SettingError
 from esper.kasmina.executor import Executor
+from tests.asked_of_torch import Operations
 from tests.seed_kit import SETTINGS, Bench, Host, Op, TupleHost, batch, equal, loss_of, new_host, optimizer_of
+from tests.session_kit import on_seed, order, unsteered
 
 
 def bare_steps(kind: type[Host], optimizer_name: str, num_steps: int) -> Host:
@@ -111,3 +113,31 @@ def test_a_site_is_found_below_the_prefixes_of_wrappers() -> None:
     executor = Executor(nn.ModuleDict({"module": new_host()}), ["module.body"], run_id="r")
 
     assert executor.sites == ["body"]
+
+
+def test_an_encoder_takes_torchs_fast_path_in_evaluation_where_no_site_of_it_is_unseen_or_has_a_seed() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True)
+    host = nn.Sequential(nn.TransformerEncoder(layer, 1, enable_nested_tensor=False))
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "0.layers.0.linear1")
+    x = torch.linspace(-1, 1, 4 * 5 * 8).reshape(4, 5, 8)
+
+    def takes_it() -> bool:
+        with torch.no_grad(), Operations() as asked:
+            host.eval()(x)
+        host.train()
+        return torch.ops.aten._transformer_encoder_layer_fwd.default in asked.calls
+
+    def step() -> None:
+        with run.step():
+            torch.autograd.backward(host(x).square().mean())
+
+    assert not takes_it()  # its site was not seen
+    step()
+    assert takes_it()
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="0.layers.0.linear1", blueprint_id="lora"))
+    step()
+    assert not takes_it()
+    order(run, on_seed(Op.SEED_OP_CULL))
+    step()
+    step()
+    assert takes_it()

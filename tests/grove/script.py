@@ -239,6 +239,16 @@ class Script:
             return
         model: Callable[[Tensor], Any] = self.host if self.manner.evaluates == "one" else self.called
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._by_modules():
             self.outputs.append(first_tensor(model(self.kind.batch(-number))).clone())
         self.model.train()
+
+    @contextmanager
+    def _by_modules(self) -> Iterator[None]:
+        """Compiled, torch's fast path of encoders rounds otherwise; a twin has hooks, as a copy has them, and none."""
+        before = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(before and not self.plan.more.compiles)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)

@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import pytest
+
 from esper.bus.connect import Redis
 from esper.bus.delivery import Delivery
 from esper.bus.embedded import EmbeddedRedis
@@ -35,6 +37,12 @@ async def bodies(redis: Redis, stream: str) -> list[bytes]:
 async def num_pending(redis: Redis, stream: str, group: str = "group") -> int:
     summary = await redis.xpending(stream, group)
     return int(summary["pending"])
+
+
+def reads_ahead(patch: pytest.MonkeyPatch) -> None:
+    """Also where the machine stands still: no look at what others left is due meanwhile, and what was read comes."""
+    patch.setattr("esper.bus.consumer.RECLAIM_EVERY_MS", 60_000)
+    patch.setattr("esper.bus.inbox.LAST_READ_S", 60.0)
 
 
 def sockets() -> set[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from esper.bus.connect import Redis
 from esper.leyline.seal import Opened
-from tests.bus_kit import num_pending
+from tests.bus_kit import num_pending, reads_ahead
 from tests.test_aggregation_exact import framed, num_packets, packets
 from tests.tiers import Tiers
 
@@ -14,8 +16,9 @@ LEASE_MS = 60_000
 
 
 async def test_a_stopped_aggregator_hands_back_what_it_read_ahead(
-    redis: Redis, redis_reader: Redis, run_id: str
+    redis: Redis, redis_reader: Redis, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reads_ahead(monkeypatch)
     tiers = await Tiers(redis, redis_reader, run_id).open()
     await tiers.say("north", framed(packets(2_000), most=5))
     leaving = tiers.regional("north", "leaving", reclaim_after_ms=LEASE_MS)

@@ -24,7 +24,7 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.refusals import NUM_LETTERS, Refusals
 from esper.runtime.serve import serve
-from tests.bus_kit import bodies, num_pending, put
+from tests.bus_kit import bodies, num_pending, put, reads_ahead
 from tests.sealed import command
 
 
@@ -178,8 +178,9 @@ async def test_a_message_that_was_handled_is_known_after_the_group_was_lost(
 
 
 async def test_a_busy_loop_that_is_stopped_hands_back_what_it_read_ahead(
-    redis: Redis, redis_reader: Redis, run_id: str
+    redis: Redis, redis_reader: Redis, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reads_ahead(monkeypatch)
     votes, answers = key(run_id, "votes"), key(run_id, "decisions")
     await put(redis, votes, *(b"%d" % number for number in range(200)))
     leaving = Inbox(redis_reader, redis, votes, "group", "leaving", Pace(count=10, reclaim_after_ms=60_000))

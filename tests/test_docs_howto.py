@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from esper.cli.main import app
 from esper.leyline import contracts as pb
+from tests.export_kit import aggregate, say
 from tests.pages import ROOT, blocks, typed_by
 from tests.reader import TRAIN
 from tests.scripted import ScriptedRun, cancelled, seed_state
@@ -85,6 +86,31 @@ async def test_the_policy_of_the_page_grafts_once_the_loss_is_flat(
     operations = [message.seed_command.operation for message in told if isinstance(message, pb.AdaptationCommand)]
     assert operations[0] == pb.SeedOperation.SEED_OP_GERMINATE
     assert operations[-1] == pb.SeedOperation.SEED_OP_FOSSILIZE
+
+
+async def test_the_watch_of_the_page_reacts_to_a_metric(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESPER_RUN", run.name)
+    watch = defined("policy.md", "watch.py")
+    playing = [asyncio.create_task(run.serve(stream="commands")), asyncio.create_task(measured(run))]
+
+    await watch["main"]()
+    for task in playing:
+        await cancelled(task)
+    [told] = await run.received(count=1)
+
+    assert capsys.readouterr().out.startswith("lowered at step ")
+    assert isinstance(told.message, pb.AdaptationCommand)
+    assert told.message.WhichOneof("command") == "optimizer_adjustment"
+
+
+async def measured(run: ScriptedRun) -> None:
+    """One aggregate after the other, as fast as Redis takes them: two without news, then one with a loss that jumps."""
+    number = 0
+    while True:
+        number += 1
+        await say(run, aggregate(number, loss=[1.0, 1.0, 1.0, 1.0, 1.0, 40.0 if number % 3 == 0 else 1.0]))
 
 
 async def beaten(run: ScriptedRun) -> None:

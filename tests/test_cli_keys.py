@@ -176,7 +176,7 @@ def test_a_retired_key_is_listed_as_such_and_opens_nothing_more(master: Path) ->
 
     assert (status, json.loads(output)["state"]) == (0, "retired")
     assert [state for _, state in listed(master)] == ["retired", "valid"]
-    with pytest.raises(RefusedError, match="was retired"):
+    with pytest.raises(RefusedError, match="had ended by"):
         opened(derived(master, Role.WORKER), Sealer(old, Role.CONTROLLER, "c").seal(command()))
 
 

@@ -222,3 +222,16 @@ def test_the_table_of_roles_in_the_docs_is_the_one_in_force() -> None:
         pairs = [entry.split("/") for entry in opens.split(", ")]
         assert {(Domain[domain.upper()], Role(sealing)) for domain, sealing in pairs} == OPENS[Role(role)]
     assert [row[0] for row in rows[1:]] == [role.value for role in Role]
+
+
+@pytest.mark.parametrize(
+    ("entry_s", "told"),
+    [
+        (0, "was not valid yet at 1970-01-01 00:00:00 UTC"),
+        (4_102_444_800, "had ended by 2100-01-01 00:00:00 UTC"),
+        (2**64 // 1_000, "had ended by 9999-12-31 23:59:59 UTC"),
+    ],
+)
+def test_a_key_out_of_its_time_is_refused_with_the_time_as_people_read_it(entry_s: int, told: str) -> None:
+    with pytest.raises(RefusedError, match=f"key {KEY_ID:08x} {told}"):
+        CONTROLLER.open_key(KEY_ID, Domain.COMMAND, Role.CONTROLLER, entry_s * SECOND_NS)

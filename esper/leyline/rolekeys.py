@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ EARLY_NS = 60_000_000_000
 """Who seals may go by a clock that is ahead of the one which dates the entry, by as much as a fresh message may be."""
 
 _KIND = "role"
+_LAST_S = 253_402_300_799
+"""Of the year 9999: who chooses the id of an entry may write any time into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,8 @@ class RoleKeyring:
             raise _unknown(f"key {key_id:08x} for {domain.name.lower()} sealed by {role.value} is not held")
         validity = self._validities[key_id]
         if not validity.opens_at(at_ns):
-            state = "not valid yet" if at_ns < validity.not_before_ns else "retired"
-            raise _unknown(f"key {key_id:08x} was {state} at {at_ns} ns")
+            state = "was not valid yet at" if at_ns < validity.not_before_ns else "had ended by"
+            raise _unknown(f"key {key_id:08x} {state} {moment(at_ns)}")
         return key
 
     def signing_key(self, key_id: int, role: Role) -> SigningKey | None:
@@ -185,3 +188,8 @@ def _ed25519_from(rows: list[dict[str, Any]]) -> dict[tuple[int, Role], bytes]:
 
 def _unknown(detail: str) -> RefusedError:
     return RefusedError(pb.ReasonCode.REASON_UNKNOWN_KEY, detail)
+
+
+def moment(at_ns: int) -> str:
+    """As people read it."""
+    return datetime.fromtimestamp(min(at_ns // 10**9, _LAST_S), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

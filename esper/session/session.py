@@ -129,7 +129,7 @@ class Session:
         self._step.wake()
 
     def note(self, **values: float) -> None:
-        """Remember figures of the script (accuracy=0.93): they travel with the report, 64 names at most, accuracy always."""
+        """Remember figures of the script (accuracy=0.93). Of many, the report tells of 64, accuracy among them."""
         self.portrait.notes |= values
         if "accuracy" in values:
             self.portrait.rows.go_with(accuracy=values["accuracy"])

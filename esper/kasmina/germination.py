@@ -111,6 +111,9 @@ def _built(
         return None, Findings(FAULTY, fault=module.detail)
     if unshaped := [name for name, each in module.named_parameters() if is_lazy(each)]:
         return None, Findings(FAULTY, fault=f"{unshaped[0]} is of a lazy layer; expected one that is given its sizes")
+    named = [*module.named_parameters(), *module.named_buffers()]
+    if turning := [name for name, each in named if each.is_complex()]:  # torch would keep their real part alone
+        return None, Findings(FAULTY, fault=f"{turning[0]} is complex; expected tensors of the site's precision")
     module = _placed(module, shape.device, seed_dtype(slot, shape))
     slot.watched.look()
     return module, _probed(module, shape, GradientIsolationMonitor(module, slot.watched))

@@ -82,4 +82,6 @@ def put_on_the_clock(run: Session) -> None:
 
     run.executor._witness.clock = clock
     for breaker in run.executor.breakers.values():
+        met = breaker.state_dict()  # what another process has met is by the clock that it is taken up with
         breaker._clock = clock
+        breaker.load_state_dict(met)

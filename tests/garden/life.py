@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 from esper.leyline import contracts as pb
-from tests.garden import marks, wide
+from tests.garden import further, marks, wide
 from tests.garden.course import HYPERPARAMETERS, Course, acts_again, answers, found, otherwise
+from tests.garden.fuses import Fuses
 from tests.garden.joined import acted, joined
 from tests.garden.loops import Loop
 from tests.garden.odd import HARMFUL
@@ -41,7 +42,7 @@ class Life:
         marks.seed_all(plan.seed)
         self.loop = Loop(plan.host, plan.manner, plan.habits)
         self.run = joined(plan, self.loop, folder)
-        self.watch = Watch(self.loop, self.run)
+        self.watch = self._watching()
         self.acts: list[Act] = []
         self.course = Course()
         self._again: deque[tuple[Act, dict[str, int]]] = deque()  # acts that are done again, with what came of them
@@ -53,6 +54,9 @@ class Life:
         self._wide = self._wide_orders() if plan.seed >= wide.FIRST_SEED else None
         if plan.wide.compiles == "model":
             self.loop.host.compile(backend="eager")
+
+    def _watching(self) -> Watch:
+        return Watch(self.loop, self.run, Fuses(self.run) if self.plan.seed >= further.FIRST_SEED else None)
 
     def _wide_orders(self) -> WideOrders:
         plan, masks = self.plan, self.run.pruning.masks
@@ -106,7 +110,7 @@ class Life:
         self._num_attached += 1
         folder = None if self.folder is None else self.folder / str(self._num_attached)
         self.run = joined(self.plan, self.loop, folder)
-        self.watch, self.course = Watch(self.loop, self.run), Course()
+        self.watch, self.course = self._watching(), Course()
         self._again.clear()
 
     def _compare(self, sums: dict[str, int] | None) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Self
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import further, habits, more_hosts, rare, wide
+from tests.garden import further, fuses, habits, more_hosts, rare, wide
 from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS, Kind
 from tests.garden.manners import EIGHT_BITS, OPTIMIZERS, Manner
@@ -50,7 +51,7 @@ class Plan:
 
     @property
     def host(self) -> Kind:
-        return {**KINDS, **more_hosts.MORE, **rare.HOSTS}[self.kind]
+        return rare.EVERY[self.kind]
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -71,7 +72,13 @@ class Plan:
             plan = replace(plan, kind=kind, manner=manner)
         if seed >= further.FIRST_SEED:
             plan = replace(plan, manner=further.drawn(Random(f"further {seed}"), plan.kind, plan.manner))
-        return plan
+        crowds = seed >= fuses.CROWDS_FROM and Random(f"crowds {seed}").random() < 0.2
+        return plan.crowded() if crowds else plan
+
+    def crowded(self) -> Self:
+        """The same life with room for few seeds, of which many are asked for."""
+        settings = replace(self.settings, seeds_memory_bytes=fuses.ROOM)
+        return replace(self, settings=settings, wide=replace(self.wide, crowds=True))
 
     def widened(self) -> Plan:
         """The same life with what is drawn besides."""

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn, optim
 from torch.nn.utils import rnn
 
-from tests.garden.hosts import Kind, layers
+from tests.garden.hosts import KINDS, Kind, layers
 from tests.garden.manners import Manner
+from tests.garden.more_hosts import MORE
 
 FIRST_SEED = 70_000
 """Lives before this one are kept as they were drawn."""
@@ -99,6 +100,7 @@ HOSTS: Mapping[str, Kind] = {
     "narrows": Kind(Narrows, ("mix", "head"), (8,)),
     "half": Kind(lambda: layers().half(), ("0", "3"), (8,), in_place=True),
 }
+EVERY: Mapping[str, Kind] = {**KINDS, **MORE, **HOSTS}
 OPTIMIZERS: Mapping[str, Callable[[Sequence[nn.Parameter]], optim.Optimizer]] = {
     "sgd plain": partial(optim.SGD, lr=0.05),
     "sgd fused": partial(optim.SGD, lr=0.05, momentum=0.9, fused=True),

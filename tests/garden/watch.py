@@ -14,6 +14,7 @@ from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.garden import marks
 from tests.garden.ends import Gone, close
+from tests.garden.fuses import Fuses
 from tests.garden.governed import Governed, Rules
 from tests.garden.loops import Loop
 from tests.garden.marks import Marks, differing
@@ -47,7 +48,8 @@ BACK = ("rolled back", "rolled back to before it germinated")
 class Watch:
     """A twin of the script trains beside it without a session, for as long as no seed has touched the output."""
 
-    def __init__(self, loop: Loop, run: Session) -> None:
+    def __init__(self, loop: Loop, run: Session, fuses: Fuses | None = None) -> None:
+        """`fuses` where breakers go by steps."""
         self.loop, self.run = loop, run
         self.twin: Loop | None = loop.twin()
         self._names = [*loop.host.state_dict()]
@@ -63,6 +65,7 @@ class Watch:
         self._moving: set[str] = set()  # parameters of what is being pruned: the step itself prunes on, or undoes it
         self._num_casts = 0
         self.governed = Governed()
+        self.fuses = fuses
         self._known = {""}  # what the script raises without Esper, too
         self.receipts: list[pb.CommandReceipt] = []
         self._pending: list[pb.RoundApplied] = []
@@ -106,6 +109,8 @@ class Watch:
         if order is not None:
             answer = self.run.exchange.boundary.on_commit(order)
             self.governed.hear(order, [] if answer is None else answer.receipts, self.run.step_number)
+            if self.fuses is not None and answer is not None:
+                self.fuses.hear(order, answer.receipts, self.run.executor._witness.clock())
         if self.touched():
             self.twin = None
         elif self.twin is None:
@@ -197,6 +202,8 @@ class Watch:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def _look(self, said: str, act: Act) -> None:
+        if self.fuses is not None:
+            self.fuses.look(self.run.executor._witness.clock())
         self._look_at_names()
         self._look_at_optimizers(said)
         self._look_at_stages()

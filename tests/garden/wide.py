@@ -36,6 +36,7 @@ class Wide:
     reacts: bool = False  # its controller answers to receipts
     compiles: str = ""  # the backend of seeds ("seeds") or of the whole model ("model"); empty: neither
     room: int = 0  # bytes for all seeds together; 0: more than enough
+    crowds: bool = False  # more seeds are asked for than there is room for
     lasts: int = 0  # steps that a pooled kernel stays; 0: longer than a life
 
     @classmethod

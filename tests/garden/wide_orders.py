@@ -43,6 +43,8 @@ class WideOrders:
             kinds += [(self._masks, 2.0), (self._phase, 0.7), (self._lift, 0.5)]
         if self.wide.steps_by_lease:
             kinds.append((self._grant, 4.0))
+        if self.wide.crowds:
+            kinds.append((self.plain._germinate, 12.0))
         if self.wide.reacts and self._heard:
             kinds.append((self._react, 6.0))
         kinds += [(self._eight_bits, 0.3), (self._host_values, 0.7)]

@@ -15,7 +15,7 @@ from esper.kernels.teacher.teacher import CheckpointedTeacher, Tell
 from esper.leyline import contracts as pb
 from esper.session import Session
 from esper.tolaria.teacher_source import TeacherSource
-from tests.garden.hosts import KINDS
+from tests.garden.rare import EVERY
 from tests.garden.teachers import Faculty
 from tests.garden.wide import DISTILS, Wide
 
@@ -97,7 +97,7 @@ class Taught:
     def _faculty(self, kind: str, folder: Path) -> Faculty:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            return Faculty(KINDS[kind], self.wide, folder, nn.Identity())
+            return Faculty(EVERY[kind], self.wide, folder, nn.Identity())
 
     def _harm(self, folder: Path, digests: list[str], worker: str) -> None:
         first, second = (folder / f"{each}.safetensors" for each in digests)

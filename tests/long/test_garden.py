@@ -36,6 +36,12 @@ def test_the_host_is_as_promised_whatever_is_ordered(seed: int, tmp_path: Path) 
     lived(seed, tmp_path)
 
 
+def test_germinations_are_refused_for_as_long_as_a_breaker_is_open(tmp_path: Path) -> None:
+    fuses = lived(225888, tmp_path).watch.fuses
+
+    assert fuses is not None and fuses.num_refused
+
+
 def test_a_life_is_the_same_each_time(tmp_path: Path) -> None:
     one, other = lived(7, tmp_path / "one"), lived(7, tmp_path / "other")
 

@@ -11,8 +11,8 @@ from esper.leyline.envelope import DeadlineKind
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
-from tests.garden.hosts import KINDS
 from tests.garden.orders import Orders, prunable
+from tests.garden.rare import EVERY
 from tests.grove.taught import registers
 from tests.replayed.plan import Plan
 from tests.replayed.streams import Streams
@@ -35,7 +35,7 @@ class Author:
         }
         self._published: list[tuple[str, bytes]] = []
         self._num_commands = 0
-        kind = KINDS[plan.kind]
+        kind = EVERY[plan.kind]
         weights = prunable(kind.host()) if dice.random() < 0.2 or self._prunes else []
         self._orders = Orders(dice, kind.sites, plan.blueprints, weights)
 

@@ -26,7 +26,7 @@ class PairPlan(Plan):
 
     @classmethod
     def draw(cls, seed: int) -> PairPlan:
-        dice, base = Random(f"pair {seed}"), Plan.draw(seed)
+        dice, base = Random(f"pair {seed}"), Plan.plain(seed)
         times = dice.sample(range(5, 4 * base.num_steps), dice.choice([0, 1, 1, 2, 3, 4]))
         troubles = {at: dice.choices(TROUBLES, WEIGHTS)[0] for at in sorted(times)}
         dies = bool(DEADLY & {*troubles.values()})

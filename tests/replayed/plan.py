@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Self
 
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from tests.garden import further, rare
+from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS
 from tests.garden.loops import Manner
 from tests.garden.odd import ALL, HARMFUL
@@ -20,6 +22,10 @@ PRUNES_FROM = 200_000
 """And there is pruning in those of these."""
 TEACHES_FROM = 300_000
 """And some of these distil from teachers, or are of compiled hosts."""
+ROAMS_FROM = 600_000
+"""And these have hosts, optimizers and scripts of every kind that lives in one process have."""
+LETS_GO_ON = {"leader", "runtime", "trim", "rotate"}
+"""Troubles that no trainer dies of."""
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
 
 
@@ -43,6 +49,7 @@ class Plan:
     pruning: KasminaCheckpointPruningConfig | None = None  # None: it is disabled
     taught: Taught | None = None  # None: by no teacher
     compiles: bool = False  # the host
+    habits: Habits = field(default_factory=Habits)
 
     def pruned(self, dice: Random) -> Self:
         """The same with masks applied, watched and taken back, as a rule."""
@@ -62,6 +69,22 @@ class Plan:
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
+        drawn = cls.plain(seed)
+        return drawn.roaming() if seed >= ROAMS_FROM else drawn
+
+    def roaming(self) -> Self:
+        """The same run of any host, by a script that may do more beside its training."""
+        dice = Random(f"roams {self.seed}")
+        kind = dice.choice([self.kind, *rare.EVERY, "words", "words"])
+        kind, manner = rare.drawn(dice, kind, self.manner)
+        manner = further.drawn(dice, kind, manner)
+        goes_on = LETS_GO_ON.issuperset(self.troubles.values())
+        habits = Habits.draw(dice) if goes_on and not self.compiles else Habits()
+        return replace(self, kind=kind, manner=manner, habits=replace(habits, attaches_again=False))
+
+    @classmethod
+    def plain(cls, seed: int) -> Plan:
+        """As runs of several ranks have it, too."""
         dice = Random(seed)
         settings = replace(
             varied(dice),

@@ -18,10 +18,11 @@ from esper.session.options import Place, SessionOptions
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import RecordedRulings
 from tests.garden import course, marks
-from tests.garden.hosts import KINDS, each_loss
+from tests.garden.hosts import each_loss
 from tests.garden.joined import Lenient
 from tests.garden.loops import Loop
 from tests.garden.odd import ALL
+from tests.garden.rare import EVERY
 from tests.garden.teachers import Lesson
 from tests.grove.script import Script as OfTwo
 from tests.grove.taught import taught_by
@@ -57,12 +58,12 @@ def join(
     run_id: str,
     name: str = "worker-0",
 ) -> Session:
-    kind, is_live = KINDS[plan.kind], not isinstance(link, ReplayLink)
+    kind, is_live = EVERY[plan.kind], not isinstance(link, ReplayLink)
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]
     options: dict[str, Any] = {"settings": plan.settings, "scaler": loop.scaler, "own_host": plan.own_host}
     if plan.pruning is not None:
         options["pruning"] = plan.pruning
-    if loop.scheduler is not None:
+    if loop.scheduler is not None and loop.manner.tells:
         options["scheduler"] = loop.scheduler
     options |= {
         "checkpoints": folder if plan.checkpoints else None,
@@ -90,7 +91,7 @@ def looped(plan: Plan) -> Callable[[], Loop]:
 
     def make() -> Loop:
         marks.seed_all(plan.seed)
-        return Loop(KINDS[plan.kind], plan.manner)
+        return Loop(EVERY[plan.kind], plan.manner, plan.habits)
 
     return make
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import select
 import sys
 from functools import cache
 from importlib import import_module
-from typing import Any, NoReturn
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -17,6 +19,7 @@ from esper.cli import completing, manual
 from esper.errors import EsperError, SettingError, near
 from esper.runtime import collecting
 from esper.runtime.printing import FULL
+from esper.version import __version__
 
 HOMES = {
     "demo": ("esper.cli.demo:demo", "Run the whole system on this machine, and show what it did."),
@@ -48,6 +51,8 @@ HOMES = {
 }
 """Sub-command: where it lives, and its line in the help."""
 
+BENEATH = ("torch", "redis")
+"""Packages whose releases `--version` tells."""
 BAD_INPUT = 2
 INTERRUPTED = 130
 # Typer ships a click of its own since 0.26: its exceptions have no import path that holds for every version.
@@ -166,8 +171,28 @@ def made(name: str) -> Any:
 app = typer.Typer(cls=Lazy, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
+def tell_versions(is_asked: bool) -> None:
+    """Which release this is, and what it runs on, as installed: importing torch takes seconds."""
+    if not is_asked:
+        return
+    typer.echo(f"esper {__version__}, python {platform.python_version()}, {', '.join(map(installed, BENEATH))}")
+    raise typer.Exit
+
+
+def installed(package: str) -> str:
+    """Its name and release, as pip knows it."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} not installed"
+
+
 @app.callback()
-def esper() -> None:
+def esper(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=tell_versions, help="Print versions, and end.")
+    ] = False,
+) -> None:
     """Steer a PyTorch training run while it runs. Each command has examples in its own --help."""
 
 

@@ -26,6 +26,7 @@ esper --install-completion
 ```
 
 completes sub-commands, options, names of live runs, their seeds, sites and dead letters in bash, zsh and fish.
+`esper --version` prints the release of Esper, Python, torch and redis-py.
 
 | exit status | meaning |
 |---|---|

@@ -16,14 +16,17 @@ from esper.runtime.process import until_stopped
 
 PARENT = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=sys.stdout)
+child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], stdout=sys.stdout)
 sys.stdin.readline()
 """
 CHILD = """
-import asyncio
+import asyncio, os, sys
+parent = os.getppid()
 from esper.runtime.ending import orphaned
 print("waits", flush=True)
-asyncio.run(orphaned(grace_s=0.0))
+while "already" in sys.argv and os.getppid() == parent:
+    pass
+asyncio.run(orphaned(parent, grace_s=0.0))
 print("ended", flush=True)
 """
 
@@ -50,9 +53,10 @@ async def test_one_that_drains_in_time_is_left_to_it() -> None:
     await asyncio.create_task(until_stopped(drains, drain_s=60.0))
 
 
-def test_an_orphan_notices() -> None:
+@pytest.mark.parametrize("since", ["later", "already"])
+def test_an_orphan_notices(since: str) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, CHILD, since], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdin is not None and parent.stdout is not None
     assert parent.stdout.readline() == "waits\n"
@@ -63,7 +67,7 @@ def test_an_orphan_notices() -> None:
 
 
 async def test_a_child_whose_parent_lives_waits_on() -> None:
-    waiting = asyncio.create_task(orphaned(grace_s=0.0))
+    waiting = asyncio.create_task(orphaned(os.getppid(), grace_s=0.0))
     done, _ = await asyncio.wait([waiting], timeout=0.6)
     waiting.cancel()
     assert not done

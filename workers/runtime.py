@@ -29,19 +29,20 @@ async def main(stopping: asyncio.Event) -> None:
     try:
         found = await access.find(chosen.run, chosen.redis_url, chosen.keyring, Role.WORKER)
         origin = Origin(chosen.name, chosen.region, chosen.telemetry_format)
-        told, durability = chosen.link_decided, chosen.durability
+        told, durability, trainer = chosen.link_decided, chosen.durability, chosen.link_trainer_pid
         async with assembly.assembled(
             found, origin, lanes, newcomer=new, decided=told, waits=True, durability=durability
         ) as beside:
-            beside.is_replica, beside.pulse = chosen.link_world_size == 1, (beats := pulse.Pulse(chosen.step_timeout_s))
+            beside.is_replica, beside.trainer = chosen.link_world_size == 1, trainer
+            beside.pulse = beats = pulse.Pulse(chosen.step_timeout_s, trainer)
             right = timekeeping.kept_right(beside.clock, beside.outbox.redis)
             post, inboxes = Post("runtime", chosen, found), list(beside.logs.values())
             duties = Duties(shows=[TrainerMetrics(beats)], clock=beside.clock)
             upkeep = kept_up(post, inboxes, beside.following.refusals, duties)
-            alarm = rung_if_evicted(chosen.link_alarm_fd, chosen.link_trainer_pid)
+            alarm = rung_if_evicted(chosen.link_alarm_fd, trainer)
             async with alarm, right, found.kept_current(), upkeep:
                 new = None
-                await while_launched(beside.serve(stopping), chosen.link_trainer_pid, chosen.link_launcher_pid)
+                await while_launched(beside.serve(stopping), trainer, chosen.link_launcher_pid)
     except EsperError as error:
         if new or not isinstance(error, BusError):  # later a Redis that is away ends no training
             lanes.tell(pb.ToTrainer(failed=pb.RuntimeFailed(sentence=str(error))))

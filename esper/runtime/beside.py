@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -73,6 +74,7 @@ class Beside:
     look_up_s: float = LOOK_UP_S
     pulse: Pulse | None = None  # given: it beats for a trainer that is away from its boundary
     recaller: Recaller | None = None  # given: nothing is read before the trainer says that it begins
+    trainer: int = field(default_factory=os.getppid)  # its process
     is_replica: bool = False  # its trainer is in no process group
     decided: str = ""
     """Entry of the newest decision when the trainer began."""
@@ -90,7 +92,10 @@ class Beside:
         self.lanes.tell(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
         readers = [asyncio.create_task(self._follow_log(name)) for name in self.logs]
         lanes = [asyncio.create_task(self._hear_trainer()), asyncio.create_task(self._carry_rows())]
-        others: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait()), asyncio.create_task(orphaned())]
+        others: list[asyncio.Task[Any]] = [
+            asyncio.create_task(stopping.wait()),
+            asyncio.create_task(orphaned(self.trainer)),
+        ]
         others.append(asyncio.create_task(self._look_up_awaited()))
         if self.pulse is not None:
             others.append(asyncio.create_task(self._beat_on(self.pulse)))

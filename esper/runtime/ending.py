@@ -74,9 +74,8 @@ async def first_of(*works: Coroutine[object, object, object]) -> None:
         raise_first(tasks)
 
 
-async def orphaned(grace_s: float = ORPHAN_S) -> None:
-    """Return once this process has outlived its parent by `grace_s` seconds."""
-    parent = os.getppid()
+async def orphaned(parent: int, grace_s: float = ORPHAN_S) -> None:
+    """Return once this process has outlived by `grace_s` seconds the one that started it, which may be gone already."""
     while os.getppid() == parent:
         await asyncio.sleep(LOOK_S)
     await asyncio.sleep(grace_s)

@@ -7,16 +7,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import typer
 
 from esper.cli.ports import free_port
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
 from esper.runtime.launcher import BY_TORCHRUN
 from esper.runtime.spawn import LAUNCH, signal_group
+from esper.view.wording import counted
 
 LAST_LINES = 5
+TELL_EVERY_S = 30.0
 OF_LIVE_RUNS = ("ESPER_RUN", "ESPER_REDIS_URL", "ESPER_KEYRING", BY_TORCHRUN)
 """Settings of whoever starts the replay that its processes are not told: they know of no live run."""
 
@@ -25,13 +30,29 @@ class ReplayFailedError(EsperError):
     """A rank did not come to its end."""
 
 
+class Patience:
+    """Tells whoever waits for a replay that it has begun, and how long it has gone on since. Knows no clock."""
+
+    def __init__(self, made: Sequence[pb.ReplayPlan], now_s: float, tell: Callable[[str], None]) -> None:
+        self._tell, self._began_s, self._told_s = tell, now_s, now_s
+        tell(f"replaying {made[0].last_step} steps on {counted(len(made), 'rank')}")
+
+    def look(self, now_s: float) -> None:
+        """Say a word if the last one is long ago."""
+        if now_s - self._told_s >= TELL_EVERY_S:
+            self._told_s = now_s
+            self._tell(f"still replaying after {now_s - self._began_s:.0f} s")
+
+
 def train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str], deadline: float) -> None:
     """Every rank in a process of its own, to its end; the first that fails ends the others."""
+    patience = Patience(made, time.monotonic(), say_aside)
     port = free_port()
     logs = [folder / f"rank-{plan.rank}.log" for plan in made]
     ranks = [_start(folder, plan, arguments, port, path) for plan, path in zip(made, logs, strict=True)]
     try:
         while any(rank.poll() is None for rank in ranks):
+            patience.look(time.monotonic())
             if time.monotonic() > deadline:
                 raise ReplayFailedError("the replay took longer than --timeout allows")
             failed = [number for number, rank in enumerate(ranks) if rank.poll() not in (None, 0)]
@@ -45,6 +66,12 @@ def train(folder: Path, made: Sequence[pb.ReplayPlan], arguments: Sequence[str],
     finally:
         for rank in ranks:
             rank.kill()
+
+
+def say_aside(line: str) -> None:
+    """To whoever looks at the terminal; nothing of a replay is lost where nobody can."""
+    with suppress(OSError):
+        typer.echo(line, err=True)
 
 
 class _Rank:

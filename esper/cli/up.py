@@ -91,6 +91,8 @@ class Keeper:
 
     async def _kept(self, run: Fleet, crew: Crew) -> int:
         self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
+        if self._is_awaited:
+            self._complain(f"run {run.record.run_id} comes up, and is waited for; its logs: {run.place.logs}")
         for other in namesakes(run.record):
             self._complain(f"{other} goes on, and is reached by its id; {run.record.name} means the new run")
         telling = asyncio.create_task(self._tell(run, crew))

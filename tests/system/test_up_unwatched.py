@@ -50,6 +50,7 @@ def test_a_detached_run_that_is_slow_says_of_whom_and_ends_once_nobody_waits_for
 ) -> None:
     waiting = esper("up", "-f", run_file(runtime, 1, 0.01), "--detach")
     waiting.says("trainer-0 not ready after 0.01 s; see ")
+    assert waiting.said[0].startswith("esper: run unwatched-") and " comes up, and is waited for" in waiting.said[0]
     assert "trainer-0.log" in logs_of(runtime)
 
     stop(waiting.pid_of("esper.cli.main", "--detach"))

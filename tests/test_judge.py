@@ -12,7 +12,7 @@ from esper.errors import RefusedError, listed
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import DeadlineKind
 from esper.leyline.lifecycle import reason_name
-from esper.tamiyo.judge import Judge
+from esper.tamiyo.judge import Judge, Waiting
 from esper.tamiyo.world import Catalogue, World
 from tests.rounds import germinate, heartbeat, optimizer, rollback, seed_command, state, train, vote, waiting
 
@@ -274,3 +274,19 @@ def test_of_many_names_an_error_spells_the_first_and_how_many_more_there_are() -
     assert listed(f"layers.{number}" for number in range(20)) == first
     assert listed(f"layers.{number}" for number in range(300)) == f"{first}, and 280 more"
     assert listed([]) == "none"
+
+
+def test_a_round_looks_for_near_names_of_its_first_refusals_alone() -> None:
+    judging = judge()
+
+    details = [refusal(judging, waiting(germinate(f"s{number}", site="hed"))) for number in range(7)]
+    details += [refusal(judging, waiting(train("bussy"))), refusal(judging, waiting(train("bussy")))]
+
+    assert [("near: " in detail) for detail in details] == [True] * 8 + [False]
+    assert details[-1] == "seed 'bussy' is unknown; seeds: busy, banned"
+
+
+def refusal(judging: Judge, command: Waiting) -> str:
+    with pytest.raises(RefusedError) as refused:
+        judging.accept(command)
+    return refused.value.detail

@@ -153,12 +153,12 @@ class Judge:
     def _germinate(self, command: pb.SeedCommand) -> None:
         sites, blueprints = self.catalogue.sites, self.catalogue.blueprints
         if command.site not in sites:
-            unknown = f"site {command.site!r} is unknown{near(command.site, sites)}; sites: {listed(sites)}"
+            unknown = f"site {command.site!r} is unknown{self.world.near(command.site, sites)}; sites: {listed(sites)}"
             raise RefusedError(_Reason.REASON_UNKNOWN_SITE, unknown)
         if command.blueprint_id not in blueprints:
             raise RefusedError(
                 _Reason.REASON_UNKNOWN_BLUEPRINT,
-                f"blueprint {command.blueprint_id!r} is unknown{near(command.blueprint_id, blueprints)};"
+                f"blueprint {command.blueprint_id!r} is unknown{self.world.near(command.blueprint_id, blueprints)};"
                 f" blueprints: {listed(blueprints)}",
             )
         table = {each.name: each for each in blueprints[command.blueprint_id].parameters} | _AUTO

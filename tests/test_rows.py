@@ -9,7 +9,7 @@ import torch
 
 from esper.leyline import contracts as pb
 from esper.leyline.validate_telemetry import telemetry_frame
-from esper.runtime.packets import Origin, telemetry
+from esper.runtime.packets import Origin, signals, telemetry
 from esper.tolaria.rows import Rows
 from tests.long.test_quiet_steps import calls_in
 
@@ -190,6 +190,35 @@ def test_a_row_that_tells_of_much_tells_first_of_what_is_critical() -> None:
     assert (accepted(table), accepted(after)) == (1, 1)
     assert [event.description for event in table.events][-1] == "value.non_finite"
     assert [event.description for event in after.events] == ["event 31"]
+
+
+def test_what_is_critical_waits_for_no_room_behind_other_events_of_its_step() -> None:
+    rows = Rows(incarnation=5)
+    for number in range(40):
+        rows.note(pb.TelemetryLevel.TELEMETRY_INFO, f"event {number}")
+    rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened")
+    rows.add(1, 1, {"loss": 1.0})
+
+    table = rows.table()
+
+    assert table is not None
+    assert [event.description for event in table.events][:2] == ["breaker.opened", "event 0"]
+    assert [signal.reason for signal in signals(table, Origin("worker-0", "r0"))] == ["breaker.opened"]
+    assert accepted(table) == 1
+
+
+def test_what_a_full_row_measures_puts_off_nothing_that_is_critical() -> None:
+    rows = Rows(incarnation=5)
+    for number in range(31):
+        rows.note(pb.TelemetryLevel.TELEMETRY_INFO, f"event {number}")
+    rows.note(pb.TelemetryLevel.TELEMETRY_CRITICAL, "breaker.opened")
+    rows.add(1, 1, {"loss": math.nan})
+
+    table = rows.table()
+
+    assert table is not None
+    told = [signal.reason for signal in signals(table, Origin("worker-0", "r0"))]
+    assert told == ["breaker.opened", "value.non_finite"]
 
 
 def accepted(table: pb.TelemetryRows) -> int:

@@ -66,7 +66,7 @@ class Rows:
         if self.plain.ended_s:
             self.settle()
         self._made += 1
-        row = Row(timestamp_ns, step, values, self._events[:NUM_EVENTS], level)
+        row = Row(timestamp_ns, step, values, self._first_events() if self._events else [], level)
         if row.events or level != INFO:  # most rows tell of nothing
             self._rate(row)
         if self._num_waiting + len(self._again) + self._num_sent >= self.capacity:  # _num_kept: a call less a row
@@ -75,7 +75,7 @@ class Rows:
             if victim is None:
                 return
             self._events[:0] = victim.events
-            row.events = self._events[:NUM_EVENTS]
+            row.events = self._first_events()
             self._rate(row)
         del self._events[:NUM_EVENTS]
         self._fresh.append(row)
@@ -93,6 +93,12 @@ class Rows:
         if self.plain.ended_s:
             for row in self.plain.take().rows():
                 self.add(row.step, row.timestamp_ns, row.values)
+
+    def _first_events(self) -> list[pb.RowEvent]:
+        """As many as the next row has room for, those that are critical first: nothing tells of them but the row."""
+        if len(self._events) >= NUM_EVENTS:
+            self._events.sort(key=lambda event: event.level != CRITICAL)
+        return self._events[:NUM_EVENTS]
 
     def _rate(self, row: Row) -> None:
         row.level = highest([row.level, *(event.level for event in row.events)])

@@ -89,6 +89,19 @@ async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:
     assert lines[2] == "  s0 at head (lora)  EMBARGOED until epoch 8  alpha 0.25"
 
 
+@pytest.mark.parametrize(("epoch", "waits"), [(7, "until epoch 8"), (8, "until a reset, possible since epoch 8")])
+async def test_a_seed_whose_embargo_is_over_says_that_it_waits_for_a_reset(
+    run: ScriptedRun, epoch: int, waits: str
+) -> None:
+    culled = seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED)
+    culled.embargo_until_epoch = 8
+    await run.beat(epoch, culled, workers=("worker-0",))
+
+    _, out, _ = await shown(run.name)
+
+    assert out.splitlines()[2] == f"  s0 at head (lora)  EMBARGOED {waits}  alpha 0.25"
+
+
 async def test_a_seed_says_why_it_was_culled_without_a_command(run: ScriptedRun) -> None:
     why = "SEED_GATE_G2 was failed 10 times; at most 10"
     for number, detail in enumerate(("an older life", why)):
@@ -111,9 +124,9 @@ async def test_a_seed_says_why_it_was_culled_without_a_command(run: ScriptedRun)
     await run.beat(4, embargoed("s0", since_step=300), workers=("worker-0",))  # of its next life, by a command
     _, later, _ = await shown(run.name)
 
-    assert out.splitlines()[2].endswith(f"EMBARGOED until epoch 0  alpha 0.25  culled: {why}")
+    assert out.splitlines()[2].endswith(f"EMBARGOED until a reset, possible since epoch 0  alpha 0.25  culled: {why}")
     assert json.loads(told)["culled"] == {"s0": why}
-    assert later.splitlines()[2].endswith("EMBARGOED until epoch 0  alpha 0.25")
+    assert later.splitlines()[2].endswith("EMBARGOED until a reset, possible since epoch 0  alpha 0.25")
     assert err == ""
 
 

@@ -12,9 +12,9 @@ from google.protobuf.message import Message
 
 from esper.cli.printed import printable
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import EMBARGOED, outcome_name, reason_name, short, status_name
+from esper.leyline.lifecycle import outcome_name, reason_name, short, status_name
 from esper.leyline.seal import Opened
-from esper.view.wording import counted
+from esper.view.wording import counted, embargo
 from esper.view.workers import Worker
 
 _MOST_METRICS = 8
@@ -61,13 +61,12 @@ def heartbeat_line(beat: pb.Heartbeat, age_s: float) -> str:
     )
 
 
-def seed_line(state: pb.SeedState, why: str = "") -> str:
-    """Where one seed stands; `why`: what it was culled for."""
+def seed_line(state: pb.SeedState, epoch: int, why: str = "") -> str:
+    """Where one seed stands in this epoch of its worker; `why`: what it was culled for."""
     place = f" at {state.site}" if state.site else ""
     grown = f" ({state.blueprint_id})" if state.blueprint_id else ""
     paused = "  paused" if state.paused else ""
-    embargo = f" until epoch {state.embargo_until_epoch}" if state.stage == EMBARGOED else ""
-    stage = f"{short(state.stage)}{embargo}"
+    stage = f"{short(state.stage)} {embargo(state, epoch)}".rstrip()
     culled = f"  culled: {why}" if why else ""
     return printable(f"  {state.seed_id}{place}{grown}  {stage}  alpha {number(state.alpha)}{paused}{culled}")
 

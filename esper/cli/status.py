@@ -57,7 +57,7 @@ async def _status(run: str | None, as_json: bool) -> None:
     for name, beat in sorted(workers.items()):
         print(form.heartbeat_line(beat, heard.age_s(name, now_ms)))
         for state in beat.seeds:
-            print(form.seed_line(state, why.get(state.seed_id, "")))
+            print(form.seed_line(state, beat.epoch, why.get(state.seed_id, "")))
 
 
 async def _picture(controller: Controller) -> Picture:

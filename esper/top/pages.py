@@ -10,6 +10,7 @@ from esper.top import panes
 from esper.top.form import DASH, clock, figure, whole
 from esper.view.picture import Picture
 from esper.view.seeds import Moment, Seed
+from esper.view.wording import embargo
 
 HELP = """\
 up, down     choose a seed
@@ -41,7 +42,8 @@ def history(picture: Picture, seed_id: str, width: int, zone: tzinfo | None) -> 
     seed = picture.seeds.by_id.get(seed_id)
     if seed is None:
         return [f"seed {seed_id} is not known"]
-    lines = [*_standing(seed), "", "HISTORY"]
+    epoch = max((worker.beat.epoch for worker in picture.workers.ordered), default=0)
+    lines = [*_standing(seed, epoch), "", "HISTORY"]
     for moment in seed.moments:
         lines += _moment(moment, width, zone)
     mine = [order for order in picture.orders.newest if order.seed_id == seed_id]
@@ -83,7 +85,7 @@ def alarms(picture: Picture, zone: tzinfo | None) -> list[str]:
     return lines if picture.alarms.signals else [*lines, "no critical event so far"]
 
 
-def _standing(seed: Seed) -> list[str]:
+def _standing(seed: Seed, epoch: int) -> list[str]:
     state = seed.state
     metrics = "  ".join(f"{name} {figure(value)}" for name, value in sorted(state.metrics.items()))
     lines = [
@@ -94,8 +96,8 @@ def _standing(seed: Seed) -> list[str]:
         f"gain {panes.gain(seed.gain, wide=True)}",
         metrics,
     ]
-    if state.embargo_until_epoch:
-        lines.append(f"embargoed until epoch {state.embargo_until_epoch}")
+    if waits := embargo(state, epoch):
+        lines.append(f"embargoed {waits}")
     if seed.report is not None:
         lines.append(f"outcome {outcome_name(seed.report.outcome)}: {seed.report.detail or 'no detail'}")
     return lines

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from google.protobuf.message import Message
 
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import operation_name, reason_name
+from esper.leyline.lifecycle import EMBARGOED, operation_name, reason_name
 
 
 def told(message: Message) -> str:
@@ -36,6 +36,14 @@ def told(message: Message) -> str:
 def counted(count: int, noun: str) -> str:
     """1 worker, 2 workers."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def embargo(state: pb.SeedState, epoch: int) -> str:
+    """What an embargoed seed waits for: the end of its embargo does not free its site, only a reset after it does."""
+    if state.stage != EMBARGOED:
+        return ""
+    until = state.embargo_until_epoch
+    return f"until epoch {until}" if epoch < until else f"until a reset, possible since epoch {until}"
 
 
 def _adaptation(command: pb.AdaptationCommand) -> str:

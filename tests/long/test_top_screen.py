@@ -53,6 +53,27 @@ def test_an_answer_that_came_to_no_step_names_none() -> None:
     assert line.split() == ["rejected", "coordinator", "seed", "'s9'", "is", "unknown"]
 
 
+@pytest.mark.parametrize(
+    ("stage", "epoch", "lines"),
+    [
+        (EMBARGOED, 8, ["embargoed until epoch 9"]),
+        (EMBARGOED, 9, ["embargoed until a reset, possible since epoch 9"]),
+        (DORMANT, 10, []),  # its site is free
+    ],
+)
+def test_the_history_of_a_seed_says_what_its_embargo_waits_for(
+    stage: pb.SeedLifecycleStage, epoch: int, lines: list[str]
+) -> None:
+    picture = Picture(RUN)
+    culled = seed("bad", EMBARGOED, embargo_until_epoch=9)
+    picture.note(beat("worker-0", 0, culled, step=80, epoch=1))
+    picture.note(beat("worker-0", 1_000, seed("bad", stage, embargo_until_epoch=9), step=900, epoch=epoch))
+
+    told = pages.history(picture, "bad", 80, UTC)
+
+    assert [line for line in told if line.startswith("embargoed")] == lines
+
+
 async def test_the_history_of_a_seed_is_the_one_that_is_kept() -> None:
     app = TopApp(grown(), Still(), zone=UTC)
 

@@ -77,6 +77,18 @@ def test_a_worker_says_what_it_is_at_unless_it_trains(fields: dict[str, Any], ag
     assert heartbeat_line(beat, age_s).endswith(told)
 
 
+async def test_seeds_and_workers_stand_in_the_order_of_the_numbers_in_their_names(run: ScriptedRun) -> None:
+    growing = [seed_state(f"s-{number}", pb.SeedLifecycleStage.SEED_STAGE_TRAINING) for number in (10, 2, 1)]
+    for name in ("worker-10", "worker-2"):
+        alone = pb.Heartbeat(version=1, worker=name, world_size=1, step=300, seeds=growing)
+        await run.say("heartbeats", Role.WORKER, name, alone)
+
+    _, out, _ = await shown(run.name)
+
+    firsts = [line.split()[0] for line in out.splitlines()[1:]]
+    assert firsts == ["worker-2", "s-1", "s-2", "s-10", "worker-10", "s-1", "s-2", "s-10"]
+
+
 async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:
     culled = seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED)
     culled.embargo_until_epoch = 8

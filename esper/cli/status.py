@@ -36,6 +36,7 @@ async def _status(run: str | None, as_json: bool) -> None:
     from esper.client import Controller
     from esper.runtime import access
     from esper.runtime.heard import complete, world_size
+    from esper.view.naming import by_value
     from esper.view.wording import counted
 
     async with Controller.connect(run, name="status") as controller:
@@ -54,9 +55,9 @@ async def _status(run: str | None, as_json: bool) -> None:
     known = complete(workers) or not workers
     size = counted(len(workers), "worker") if known else f"{len(workers)} of {world_size(workers)} workers"
     print(f"run {controller.run_id}: {size} heard of")
-    for name, beat in sorted(workers.items()):
+    for name, beat in sorted(workers.items(), key=lambda each: by_value(each[0])):
         print(form.heartbeat_line(beat, heard.age_s(name, now_ms)))
-        for state in beat.seeds:
+        for state in sorted(beat.seeds, key=lambda each: by_value(each.seed_id)):
             print(form.seed_line(state, beat.epoch, why.get(state.seed_id, "")))
 
 

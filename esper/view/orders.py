@@ -10,6 +10,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.seal import Opened
+from esper.view.naming import by_value
 
 MOST_ORDERS = 512
 NOWHERE = (0, 0)
@@ -43,7 +44,7 @@ class Order:
     def answers(self) -> list[pb.CommandReceipt]:
         """The verdict, then each rank's outcome by name."""
         said = [self.verdict] if self.verdict is not None else []
-        return [*said, *(self.outcomes[worker] for worker in sorted(self.outcomes))]
+        return [*said, *(self.outcomes[worker] for worker in sorted(self.outcomes, key=by_value))]
 
     @property
     def refusal(self) -> pb.CommandReceipt | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import DORMANT, GERMINATED, TERMINATED
+from esper.view.naming import by_value
 from esper.view.workers import SILENT_MS
 
 MOST_MOMENTS = 128
@@ -165,8 +166,8 @@ class Seeds:
 
     @property
     def ordered(self) -> list[Seed]:
-        """By id, but for those that no worker shows: their germination failed."""
-        return [self.by_id[seed_id] for seed_id in sorted(self.by_id) if self.by_id[seed_id].ever_was]
+        """By id, numbers in it by value, but for those that no worker shows: their germination failed."""
+        return [self.by_id[seed_id] for seed_id in sorted(self.by_id, key=by_value) if self.by_id[seed_id].ever_was]
 
 
 def gain_of(evidence: Mapping[str, float]) -> Gain | None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from esper.leyline import contracts as pb
 from esper.leyline.heartbeats import UNKNOWN, Sealed, is_older
+from esper.view.naming import by_value
 from esper.view.window import WINDOW_MS, RateWindow
 
 SILENT_MS = 5_000
@@ -112,7 +113,7 @@ class Workers:
     @property
     def ordered(self) -> list[Worker]:
         """By rank, then by name."""
-        return sorted(self.by_name.values(), key=lambda worker: (worker.beat.rank, worker.name))
+        return sorted(self.by_name.values(), key=lambda worker: (worker.beat.rank, by_value(worker.name)))
 
     @property
     def world_size(self) -> int:

@@ -50,6 +50,15 @@ def test_blueprints_that_have_passed_take_no_call_for_each() -> None:
     assert first > later[0] + len(MANIFESTS)
 
 
+def test_blueprints_that_take_much_memory_are_looked_at_each_time() -> None:
+    many = [pb.KernelManifest(blueprint_id=f"blueprint-{number}", digest="0" * 64) for number in range(1_000)]
+
+    first, second, third = calls_to_open_three(many)
+
+    assert second == third >= len(many)
+    assert first >= second
+
+
 def test_what_differs_from_what_has_passed_is_looked_at() -> None:
     rule, bad = HeartbeatRule(), beat()
     bad.blueprints[-1].parameters.add(name="rank", minimum=2.0, maximum=1.0)

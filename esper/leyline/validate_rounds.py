@@ -14,6 +14,8 @@ NUM_COMMANDS = 4096
 MOST = 2**63
 MOST_GENERATION = 2**32 - 2**16
 """A leader goes above what a rank says that it has met, and does not end of a number that has no room in its field."""
+MOST_REMEMBERED_BYTES = 16 << 10
+"""Of a heartbeat. In memory it takes three times as much, for each of up to 1,024 producers."""
 _STREAMS = ("commands", "optimizer")
 
 
@@ -38,19 +40,21 @@ class HeartbeatRule:
         bounds.known("busy", message.busy, pb.BusyWith.DESCRIPTOR, unknown=True)
         seed_states(message.seeds)
         bounds.names("sites", bounds.few("sites", message.sites, bounds.NUM_SEEDS), bounds.NAME_BYTES)
-        self._manifests(message.blueprints)
+        self._manifests(message)
         bounds.measurements("hyperparameters", message.hyperparameters)
         if message.HasField("report"):
             worker_report(message.report)
         if message.HasField("pruning"):
             pruning_request(message.pruning)
 
-    def _manifests(self, manifests: Sequence[pb.KernelManifest]) -> None:
+    def _manifests(self, message: pb.Heartbeat) -> None:
+        manifests = message.blueprints
         if manifests == self._passed:
             return
         for manifest in bounds.few("blueprints", manifests, bounds.NUM_SEEDS):
             _manifest(manifest)
-        self._passed = pb.Heartbeat(blueprints=manifests).blueprints  # a copy: the message is its reader's
+        if message.ByteSize() <= MOST_REMEMBERED_BYTES:
+            self._passed = pb.Heartbeat(blueprints=manifests).blueprints  # a copy: the message is its reader's
 
 
 def barrier_vote(message: pb.BarrierVote) -> None:

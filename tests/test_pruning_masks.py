@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.pruner import Pruning
+from tests.asked_of_torch import Operations
 from tests.pruning_kit import (
     APPLIED,
     EVERYTHING,
@@ -95,6 +96,49 @@ def test_pruned_complex_weights_are_zero_again_too(dtype: torch.dtype) -> None:
     pruning.after_optimizer_step()
 
     assert layer.weight.tolist() == [kept, [0j] * 3]
+
+
+@pytest.mark.parametrize("part", ["conjugate", "imaginary"])
+def test_pruned_weights_are_zero_again_where_their_memory_is_not_what_they_stand_for(part: str) -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    turned = torch.full((2, 3), 1.0 + 2.0j).conj()
+    layer.weight = nn.Parameter(turned if part == "conjugate" else turned.imag)
+    pruning = Pruning(nn.Sequential(layer), KasminaCheckpointPruningConfig(importance_every=0))
+    assert pruning.apply(response(mask("0.weight", [1], 2)), 1).status == APPLIED
+    with torch.no_grad():
+        layer.weight[1] = 3.0
+
+    pruning.after_optimizer_step()
+
+    assert [bool(row.any()) for row in layer.weight] == [True, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_what_is_pruned_is_zero_again_in_parameters_that_were_given_other_memory(dtype: torch.dtype) -> None:
+    model, pruning = pruned_zoo()
+    for p in model.parameters():
+        p.data = p.data.add(3.0).to(dtype)
+
+    pruning.after_optimizer_step()
+
+    assert not pruned_entries(model, lambda p: p.detach()).any()
+    assert model.head.weight.all()
+
+
+def test_a_step_asks_torch_no_more_for_many_pruned_layers_than_for_one() -> None:
+    asked = []
+    for num in (1, 30):
+        pruning = Pruning(
+            nn.Sequential(*(nn.Linear(3, 3) for _ in range(num))), KasminaCheckpointPruningConfig(importance_every=0)
+        )
+        outcome = pruning.apply(response(*(mask(f"{at}.weight", [1], 3) for at in range(num))), 1)
+        assert (outcome.status, outcome.evidence["num_pruned"]) == (APPLIED, num)
+
+        with Operations() as operations:
+            pruning.after_optimizer_step()
+        asked.append(len(operations.calls))
+
+    assert asked == [1, 1]
 
 
 def test_a_weight_that_was_not_finite_when_it_was_pruned_poisons_no_gradient() -> None:

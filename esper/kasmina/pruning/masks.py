@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from esper.errors import RefusedError
-from esper.kasmina.pruning.bits import bits_for, clear
+from esper.kasmina.pruning.bits import Zeros
 from esper.kasmina.pruning.gates import Gate
 from esper.kasmina.pruning.undo import Change
 from esper.kasmina.pruning.units import CHANNEL, HEAD, LAYER, WEIGHT, Key, Unit, near
@@ -30,7 +30,7 @@ class Masks:
         self._kept: dict[Key, Tensor] = {}
         self._gates: dict[Key, Gate] = {}
         self.held: tuple[list[Tensor], list[Tensor]] = ([], [])
-        self._bits: list[Tensor | None] = []
+        self._zeros = Zeros(*self.held)
 
     def now(self) -> dict[Key, Tensor]:
         """Copies of all masks in force."""
@@ -64,9 +64,7 @@ class Masks:
             self._gates[key] = Gate(self.units[key], self._kept[key])
         if stale:
             self._pair()
-        with torch.no_grad():
-            for parameter, kept, bits in zip(*self.held, self._bits, strict=True):
-                clear(parameter, kept, bits)
+        self._zeros.write()
 
     def num_pruned(self) -> int:
         """Channels, heads, layers and single weights, of all units."""
@@ -91,7 +89,7 @@ class Masks:
     def _pair(self) -> None:
         pairs = [pair for gate in self._gates.values() for pair in gate.pairs()]
         self.held = ([p for p, _ in pairs], [kept for _, kept in pairs])
-        self._bits = [bits_for(p, kept) for p, kept in pairs]
+        self._zeros = Zeros(*self.held)
 
 
 def checked(key: Key, kept: Tensor, masks: Masks) -> Tensor:

@@ -122,6 +122,20 @@ def test_an_accuracy_more_than_two_points_below_the_last_one_lifts_the_change(af
     assert reasons == (["accuracy 2.5 points below 0.9; at most 2"] if undone else [])
 
 
+@pytest.mark.parametrize("hits", [5, 28, 54, 73])
+def test_two_points_of_accuracies_in_single_precision_are_no_more_than_two(hits: int) -> None:
+    before, after = (torch.tensor([hits, hits - 2]) / 100).tolist()
+    run = Run()
+    run.pruning.note_accuracy(before)
+    run.prune()
+    run.step(num=3)
+
+    run.pruning.note_accuracy(after)
+    run.step()
+
+    assert run.pruning.masks.num_pruned() == 6, run.pruning.take_events()
+
+
 def test_one_rank_that_sees_a_spike_undoes_it_on_all() -> None:
     """`reduce` is a mean over two ranks, the other of which has seen one."""
     spike = torch.tensor([1.0, 9.0, 0.0, 0.0], dtype=torch.float64)

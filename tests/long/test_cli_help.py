@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from esper.cli.main import HOMES, app, load
 
+README = Path(__file__).resolve().parent.parent.parent / "README.md"
 # What prints nothing of its own: a file, a page, a screen or an endpoint is what it makes.
 MAKES_SOMETHING_ELSE = {
     *("up", "top", "web", "report", "acl", "bench report", "bench forget"),
@@ -53,6 +55,17 @@ def test_every_command_says_what_its_exit_status_means() -> None:
     without = [path for path, command in every_command().items() if not told.search(command.epilog or "")]
 
     assert without == []
+
+
+def test_readme_names_the_commands_that_take_their_run_behind_them_alone() -> None:
+    positional = {
+        path: {one.name for one in command.params if one.required and one.param_type_name == "argument"}
+        for path, command in every_command().items()
+    }
+    [line] = [each for each in README.read_text().splitlines() if each.startswith("Commands want to know which run")]
+
+    [told] = re.findall("; but (.*) only by the name behind the command", line)
+    assert set(re.findall("`(.*?)`", told)) == {path for path, names in positional.items() if "run" in names} | {"diff"}
 
 
 def test_every_command_that_prints_prints_json_where_it_is_asked() -> None:

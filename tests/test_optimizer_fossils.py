@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler
 from esper.errors import RefusedError
 from esper.tolaria.bank import Bank
 from esper.tolaria.optimizers import Optimizers
-from tests.optimizer_kit import Host, Sprout, give_gradients, governed, same, start
+from tests.optimizer_kit import Host, Kind, Sprout, command, give_gradients, governed, same, start
 
 
 def grown(
@@ -85,6 +85,42 @@ def test_an_sgd_fossil_keeps_its_momentum() -> None:
     fossil = join(host, optimizers, seed)
 
     assert same([optimizer.state[parameter]["momentum_buffer"] for parameter in fossil], momenta)
+
+
+JOINS: dict[str, dict[str, Any]] = {
+    "without a history": {},
+    "with a history": {"momentum": 0.9},
+    "beside a host that forgot its own": {"momentum": 0.9, "forgets": True},
+    "in a group of its own, with half a history": {"momentum": 0.9, "late": 2, "counted": False},
+}
+
+
+def joined(*, fused: bool, forgets: bool = False, late: int = 0, counted: bool = True, **given: float) -> list[Any]:
+    """What a host and its fossil are after three steps of both; of the seed's parameters so many were idle before."""
+    host, seed = Host(), Sprout()
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9, nesterov=True, fused=fused)
+    if counted:
+        lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+    optimizers = governed(host, optimizer)
+    optimizers.create(seed, **given)
+    for step in range(5):
+        host.train_step(optimizer, step)
+        give_gradients(seed.parameters[late:], "s0", step)
+        optimizers.step(step)
+    if forgets:
+        optimizers.apply(command(Kind.OPTIMIZER_COMMAND_RESET_STATE, "host"), 5, {})
+    join(host, optimizers, seed)
+    for step in range(5, 8):
+        give_gradients([*host.parameters()], "both", step)
+        optimizer.step()
+    return host.weights()
+
+
+@pytest.mark.parametrize("how", JOINS)
+def test_a_fossil_joins_a_fused_sgd_as_it_joins_a_plain_one(how: str) -> None:
+    fused, plain = joined(fused=True, **JOINS[how]), joined(fused=False, **JOINS[how])
+
+    torch.testing.assert_close(fused, plain)
 
 
 CHOOSY: dict[str, tuple[Callable[[Host], torch.optim.Optimizer], list[bool]]] = {

@@ -66,6 +66,7 @@ class HostOptimizer:
         if self._counted_elsewhere():
             groups[-1]["params"].extend(parameter for _, parameter in named)
             groups[-1].get("param_names", []).extend(name for name, _ in named)
+            moments.even_out(self.torch, groups[-1])
         else:
             before = len(groups)
             given = list(named) if "param_names" in groups[-1] else [parameter for _, parameter in named]
@@ -91,9 +92,10 @@ class HostOptimizer:
         """Whether a scheduler that we do not know counts the groups."""
         return hasattr(self.torch.step, "_wrapped_by_lr_sched") and not self._followed
 
-    def take_over(self, source: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> bool:
-        """Go on from the moments that a seed's optimizer has of these, which have joined; False where it can't."""
-        return moments.hand_on(source, self.torch, parameters)
+    def take_over(self, source: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> None:
+        """Go on from the moments that a seed's optimizer has of these, which have joined last, where it can."""
+        if moments.hand_on(source, self.torch, parameters):
+            moments.even_out(self.torch, self.torch.param_groups[-1])
 
     def snapshot(self, bank: Bank) -> KeptHost:
         parameters = self.parameters()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -11,6 +12,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from esper.tolaria.bank import Bank, copy_all
 
 State = dict[str, object]
+MOMENTUM = "momentum_buffer"  # as torch's SGD names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,24 @@ def hand_on(source: torch.optim.Optimizer, into: torch.optim.Optimizer, paramete
             state["step"] = count.to(parameter.device)
         into.state[parameter] = state
     return True
+
+
+def even_out(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+    """Where a fused SGD has momentum for some of this group, give the others a momentum of 0.
+
+    torch steps no such group in which only some have one. With 0 the first step is torch's own, shorter by what
+    `dampening` takes off every later one.
+    """
+    if not (isinstance(optimizer, torch.optim.SGD) and group.get("fused")):
+        return
+    without = [parameter for parameter in group["params"] if not has_momentum(optimizer, parameter)]
+    if len(without) < len(group["params"]):
+        for parameter in without:
+            optimizer.state[parameter][MOMENTUM] = torch.zeros_like(parameter)
+
+
+def has_momentum(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> bool:
+    return optimizer.state.get(parameter, {}).get(MOMENTUM) is not None
 
 
 def _same_kind(source: torch.optim.Optimizer, into: torch.optim.Optimizer) -> bool:

@@ -59,6 +59,19 @@ def test_too_many_notes_of_a_script_lose_no_report(loop: SteeredLoop) -> None:
     rule_of(pb.Heartbeat)(farewell)
 
 
+@pytest.mark.parametrize("name", ["", "x" * 256, "\u00e9" * 128])
+def test_a_name_that_no_report_may_hold_loses_no_report(loop: SteeredLoop, name: str) -> None:
+    assert loop.run is not None
+    loop.run.note(**{name: 1.0, "y" * 255: 2.0})
+
+    report = loop.run.close()
+
+    assert dict(report.notes) == {"y" * 255: 2.0}
+    farewell = heartbeat()
+    farewell.report.CopyFrom(report)
+    rule_of(pb.Heartbeat)(farewell)
+
+
 def test_nothing_is_noted_before_the_loop_begins() -> None:
     loop = SteeredLoop(["body"], {})
 

@@ -11,7 +11,7 @@ import torch
 
 from esper.kasmina.executor import Executor
 from esper.leyline import contracts as pb
-from esper.leyline.bounds import NUM_NUMBERS
+from esper.leyline.bounds import NAME_BYTES, NUM_NUMBERS
 from esper.session.options import Place
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.digest import parameter_digest, strong_digest
@@ -127,9 +127,10 @@ class Portrait:
         )
 
     def _first_notes(self) -> dict[str, float]:
-        """Accuracy, and the others for which there is room: a report with more is refused as a whole."""
+        """Accuracy, and the others for which there is room: a report with more, or longer names, is refused whole."""
         known = {"accuracy": self.notes["accuracy"]} if "accuracy" in self.notes else {}
-        return dict(islice((known | self.notes).items(), NUM_NUMBERS))
+        fit = ((name, value) for name, value in (known | self.notes).items() if 0 < len(name.encode()) <= NAME_BYTES)
+        return dict(islice(fit, NUM_NUMBERS))
 
     def seed_states(self) -> list[pb.SeedState]:
         """States of the seeds, with the rates that their optimizers will step at next."""

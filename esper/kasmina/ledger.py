@@ -114,7 +114,7 @@ class Ledger:
 
     def forget_calls(self, row: int) -> None:
         """What calls noted and no step has taken."""
-        self.calls[:] = [note for note in self.calls if note.call.row != row]
+        self.calls = [note for note in self.calls if note.call.row != row]
 
     def copy(self, row: int, source: Ledger, at: int) -> None:
         """Let `row` be what row `at` of `source` is; between two steps."""
@@ -140,8 +140,7 @@ class Ledger:
         `norms`, float64, are those of the rows `measured`; the others have no gradient.
         """
         taken = [note for note in self.calls if note.call.row in rows]
-        # In place: backwards append to this very list.
-        self.calls[:] = [] if len(taken) == len(self.calls) else [c for c in self.calls if c.call.row not in rows]
+        self.calls = [] if len(taken) == len(self.calls) else [c for c in self.calls if c.call.row not in rows]
         self._steps.append(Step(taken, of_host, measured, norms))
         if len(self._steps) >= min(STEPS, self.window):
             self.write()

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from esper.runtime import logging, settings
 from esper.runtime.settings import Settings
+from esper.workers.trainer import TrainerSettings
 
 
 class WorkerSettings(Settings):
@@ -74,3 +75,30 @@ def test_json_logs_are_one_object_a_line_with_what_was_bound(capsys: pytest.Capt
     line = json.loads(capsys.readouterr().err)
     assert line.pop("timestamp")
     assert line == {"event": "epoch.released", "level": "info", "role": "worker", "run": "digits-1", "epoch": 7}
+
+
+@pytest.mark.parametrize(
+    ("environment", "worker"),
+    [({}, "worker-0"), ({"RANK": "1"}, "worker-1"), ({"RANK": "1", "ESPER_NAME": "north"}, "north")],
+)
+def test_a_trainer_logs_under_the_name_that_the_run_knows_it_by(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], worker: str
+) -> None:
+    for name in ("RANK", "ESPER_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert settings.load(TrainerSettings).name == worker
+
+
+def test_a_bad_name_of_a_trainer_is_refused_before_it_loads_anything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESPER_NAME", "a}b")
+
+    with pytest.raises(SystemExit) as ended:
+        settings.load(TrainerSettings)
+
+    assert ended.value.code == settings.EXIT_BAD_SETTING
+    assert capsys.readouterr().err.startswith("ESPER_NAME is 'a}b'; expected 1 to 40 letters")

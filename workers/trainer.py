@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,8 @@ from esper.runtime import collecting, logging, process, settings
 class TrainerSettings(settings.Settings):
     """esper.attach() reads the rest by itself."""
 
-    name: str = "worker-0"
+    name: settings.Name = Field(default_factory=lambda: f"worker-{os.environ.get('RANK', 0)}")
+    """Else worker-0, or of several ranks worker-<rank>."""
     max_epochs: Annotated[int, Field(ge=1)] = 100_000
     stop_file: Path | None = None
     stop_status: Annotated[int, Field(ge=0, le=255)] = 0

@@ -13,7 +13,7 @@ import torch
 
 from esper.tolaria.bank import Bank
 from esper.tolaria.optimizers import Optimizers
-from tests.optimizer_kit import APPLIED, Kind, Sprout, alone, command, same
+from tests.optimizer_kit import APPLIED, Kind, Sprout, alone, command, give_gradients, same
 
 WAYS: dict[str, dict[str, float]] = {
     "a": {},
@@ -126,6 +126,25 @@ def test_what_one_seed_lacks_or_spoils_changes_nothing_for_the_others() -> None:
     }
     assert same([*seeds["b"].parameters, *seeds["d"].parameters], [*twins["b"].parameters, *twins["d"].parameters])
     assert not same(seeds["a"].parameters, twins["a"].parameters)
+
+
+def test_a_parameter_of_a_fused_sgd_whose_first_gradient_comes_late_begins_then() -> None:
+    optimizers, seed, twins = alone(), Sprout(), Sprout().parameters
+    optimizers.create(seed, lr=0.1, momentum=0.9, dampening=0.5, fused=1.0)
+    each_alone = [torch.optim.SGD([twin], lr=0.1, momentum=0.9, dampening=0.5, fused=True) for twin in twins]
+
+    faults = []
+    for step in range(4):
+        seed.has_gradients(step)
+        give_gradients(twins, "s0", step)
+        if step < 2:
+            seed.parameters[1].grad = twins[1].grad = None
+        faults += optimizers.step(step)
+        for twin in each_alone:
+            twin.step()
+
+    assert faults == []
+    assert same(seed.parameters, twins)
 
 
 def test_a_float16_gradient_beyond_its_own_squares_is_still_finite() -> None:

@@ -16,6 +16,7 @@ from tests.optimizer_kit import APPLIED, Reason, Sprout, adjustment, alone, crea
 ADAMW = {"lr": 0.05, "weight_decay": 0.3, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6}
 FUSED = {**ADAMW, "fused": 1.0}
 NESTEROV = {"lr": 0.02, "momentum": 0.9, "nesterov": 1.0, "weight_decay": 0.1}
+DAMPENED = {"lr": 0.02, "momentum": 0.5, "dampening": 0.25}
 
 
 def torch_adamw(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch.optim.Optimizer:
@@ -34,6 +35,10 @@ def torch_sgd(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch
     return torch.optim.SGD(parameters, lr=0.02, momentum=0.5, dampening=0.25, **options)
 
 
+def torch_fused_sgd(parameters: Sequence[torch.nn.Parameter], **_: Any) -> torch.optim.Optimizer:
+    return torch_sgd(parameters, fused=True)
+
+
 # With bfloat16 torch's own two ways of stepping on a CPU, one tensor at a time or all, differ in the last bit.
 @pytest.mark.parametrize(
     ("dtype", "foreach"),
@@ -45,7 +50,8 @@ def torch_sgd(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch
         (ADAMW, torch_adamw),
         (FUSED, torch_fused),
         (NESTEROV, torch_nesterov),
-        ({"lr": 0.02, "momentum": 0.5, "dampening": 0.25}, torch_sgd),
+        (DAMPENED, torch_sgd),
+        ({**DAMPENED, "fused": 1.0}, torch_fused_sgd),
     ],
 )
 def test_a_seed_among_others_equals_torchs_optimizer_bit_for_bit(

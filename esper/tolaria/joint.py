@@ -11,7 +11,8 @@ from typing import Protocol
 
 import torch
 
-from esper.tolaria.kinds import Kind
+from esper.tolaria import moments
+from esper.tolaria.kinds import SGD, Kind
 from esper.tolaria.seed_optimizer import SeedOptimizer
 
 
@@ -90,7 +91,8 @@ class JointStep:
         batches: dict[tuple[float, ...], tuple[dict[str, float], list[torch.Tensor]]] = {}
         for seed in seeds:
             values = seed.in_force()
-            batches.setdefault(tuple(values.values()), (values, []))[1].extend(seed.parameters)
+            for number, held in enumerate(_apart(seed, values)):
+                batches.setdefault((*values.values(), number), (values, []))[1].extend(held)
             seed.lend(joint.state)
         groups = [{**joint.defaults, **kind.group(values), "params": held} for values, held in batches.values()]
         joint.param_groups[:] = groups
@@ -107,6 +109,17 @@ class JointStep:
             self._joint[kind.name] = kind.make([nothing], kind.group(kind.defaults))
             self._joint[kind.name].param_groups.clear()
         return self._joint[kind.name]
+
+
+def _apart(seed: SeedOptimizer, values: Mapping[str, float]) -> Iterable[list[torch.Tensor]]:
+    """Its parameters, in one list; a fused SGD's that have no momentum yet in a second.
+
+    torch steps no list in which only some have one.
+    """
+    if seed.kind is not SGD or not values["fused"]:
+        return [seed.parameters]
+    begun = [moments.has_momentum(seed.torch, parameter) for parameter in seed.parameters]
+    return [[each for each, has in zip(seed.parameters, begun, strict=True) if has == which] for which in (True, False)]
 
 
 def strictest(limits: Iterable[float]) -> float:

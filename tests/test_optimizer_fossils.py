@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler
 from esper.errors import RefusedError
 from esper.tolaria.bank import Bank
 from esper.tolaria.optimizers import Optimizers
-from tests.optimizer_kit import Host, Kind, Sprout, command, give_gradients, governed, same, start
+from tests.optimizer_kit import APPLIED, Host, Kind, Sprout, command, give_gradients, governed, same, start
 
 
 def grown(
@@ -121,6 +121,26 @@ def test_a_fossil_joins_a_fused_sgd_as_it_joins_a_plain_one(how: str) -> None:
     fused, plain = joined(fused=True, **JOINS[how]), joined(fused=False, **JOINS[how])
 
     torch.testing.assert_close(fused, plain)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_reset_reaches_an_adagrad_that_a_fossil_has_just_joined(fused: bool) -> None:
+    host, twins = Host(), [*Host().parameters(), *start("s0")]
+    optimizer = torch.optim.Adagrad(host.parameters(), lr=0.1, initial_accumulator_value=0.5, fused=fused)
+    optimizers, seed = governed(host, optimizer), Sprout()
+    host.train_step(optimizer, 0)
+    join(host, optimizers, seed)
+    for twin, parameter in zip(twins, host.parameters(), strict=True):
+        twin.data.copy_(parameter.data)
+    fresh = torch.optim.Adagrad(twins, lr=0.1, initial_accumulator_value=0.5, fused=fused)
+
+    outcome = optimizers.apply(command(Kind.OPTIMIZER_COMMAND_RESET_STATE, "host"), 1, {})
+    for parameters, stepping in ((list(host.parameters()), optimizer), (twins, fresh)):
+        give_gradients(parameters, "both", 1)
+        stepping.step()
+
+    assert outcome.status == APPLIED
+    assert same([*host.parameters()], twins)
 
 
 CHOOSY: dict[str, tuple[Callable[[Host], torch.optim.Optimizer], list[bool]]] = {

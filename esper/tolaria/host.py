@@ -45,7 +45,8 @@ class HostOptimizer:
         return self.overrides.learning_rate()
 
     def clear(self) -> None:
-        moments.clear(self.torch)
+        """Forget all moments, as if it had just been built."""
+        self.torch.state.clear()
 
     def takes(self, parameter: torch.Tensor) -> bool:
         """Whether it can step one that joins: LBFGS has one group for good, and others want gradients of a kind."""

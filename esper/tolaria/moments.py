@@ -1,4 +1,4 @@
-"""What a torch optimizer remembers of its parameters: kept, put back, cleared, handed on."""
+"""What a torch optimizer remembers of its parameters: kept, put back, handed on."""
 
 from __future__ import annotations
 
@@ -51,17 +51,6 @@ def put_back(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor
         if kept:
             optimizer.state[parameter] = {name: present[name] for name in kept}
     copy_all(into, source)
-
-
-def clear(optimizer: torch.optim.Optimizer) -> None:
-    """Forget all moments, as if the optimizer had just been built."""
-    if isinstance(optimizer, torch.optim.Adagrad):  # the one that makes its state when built, not at its first step
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                optimizer.state[parameter]["step"].zero_()
-                optimizer.state[parameter]["sum"].fill_(group["initial_accumulator_value"])
-    else:
-        optimizer.state.clear()
 
 
 def hand_on(source: torch.optim.Optimizer, into: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> bool:

@@ -79,7 +79,7 @@ class SeedOptimizer:
 
     def clear(self) -> None:
         """Forget all moments and warm up anew, as if just created."""
-        moments.clear(self.torch)
+        self.torch.state.clear()
         self.num_taken = 0
 
     def keep(self, bank: Bank) -> KeptSeedOptimizer:

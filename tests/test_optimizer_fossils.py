@@ -143,6 +143,21 @@ def test_a_reset_reaches_an_adagrad_that_a_fossil_has_just_joined(fused: bool) -
     assert same([*host.parameters()], twins)
 
 
+def test_a_fossil_that_joins_a_fused_sgd_costs_what_the_host_froze_no_memory() -> None:
+    host = Host()
+    host.head.requires_grad_(False)
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9, fused=True)
+    lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+    host.train_step(optimizer, 0)
+    optimizers, seed = grown(host, optimizer)
+
+    fossil = join(host, optimizers, seed)
+    give_gradients([*host.body.parameters(), *fossil], "both", 1)
+    optimizer.step()
+
+    assert {*optimizer.state} == {*host.body.parameters(), *fossil}
+
+
 CHOOSY: dict[str, tuple[Callable[[Host], torch.optim.Optimizer], list[bool]]] = {
     "LBFGS has one group": (lambda host: torch.optim.LBFGS(host.parameters(), max_iter=1), [False, False, False]),
     "SparseAdam wants sparse gradients": (

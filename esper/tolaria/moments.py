@@ -68,15 +68,16 @@ def hand_on(source: torch.optim.Optimizer, into: torch.optim.Optimizer, paramete
 
 
 def even_out(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
-    """Where a fused SGD has momentum for some of this group, give the others a momentum of 0.
+    """Where a fused SGD has momentum for some of this group, give the others that it will step a momentum of 0.
 
     torch steps no such group in which only some have one. With 0 the first step is torch's own, shorter by what
     `dampening` takes off every later one.
     """
     if not (isinstance(optimizer, torch.optim.SGD) and group.get("fused")):
         return
-    without = [parameter for parameter in group["params"] if not has_momentum(optimizer, parameter)]
-    if len(without) < len(group["params"]):
+    stepped = [each for each in group["params"] if each.requires_grad or each.grad is not None]
+    without = [parameter for parameter in stepped if not has_momentum(optimizer, parameter)]
+    if len(without) < len(stepped):
         for parameter in without:
             optimizer.state[parameter][MOMENTUM] = torch.zeros_like(parameter)
 

@@ -18,6 +18,7 @@ from esper.runtime.upkeep import Post
 
 class ExporterSettings(settings.Settings):
     export: Literal["prometheus", "tensorboard", "jsonl"] = "prometheus"
+    """Where to: an endpoint for scrapes, event files, or a file of JSON lines."""
     export_path: Path | None = None
     """The file of JSON lines, or the folder of event files."""
     export_buckets: str = ""

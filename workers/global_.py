@@ -23,9 +23,10 @@ with collecting.loading(*collecting.OPTIONAL):
 
 
 class GlobalSettings(settings.Settings):
-    """ESPER_REGIONS names the regions, comma between them."""
+    """What it is told beside what every process is."""
 
     regions: str
+    """Names of the regions whose aggregates it folds, with commas between."""
 
 
 async def main(stopping: asyncio.Event) -> None:

@@ -19,7 +19,9 @@ class TrainerSettings(settings.Settings):
     name: settings.Name = Field(default_factory=lambda: f"worker-{os.environ.get('RANK', 0)}")
     """Else worker-0, or of several ranks worker-<rank>."""
     max_epochs: Annotated[int, Field(ge=1)] = 100_000
+    """How many it trains."""
     stop_file: Path | None = None
+    """A file that ends the training once it is there."""
     stop_status: Annotated[int, Field(ge=0, le=255)] = 0
     """Exit status where the file has ended it before its last epoch; 75 where its group is to begin anew."""
 

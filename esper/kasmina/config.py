@@ -20,25 +20,25 @@ class KasminaConfig:
     """
 
     # Gates; `window` is W of the design, in optimizer steps.
-    window: int = 50
+    window: int = 50  # steps that gates look at, and that a policy waits before it tries a failed one again
     rho: float = 0.1  # TRAINING: the seed fits a step of rho * norm(h) against the gradient
     rho_max: float = 0.5  # abs(delta) may be this share of abs(h); ten times as much is gated away
-    gradient_ratio_min: float = 1e-3
-    gradient_ratio_max: float = 10.0
+    gradient_ratio_min: float = 1e-3  # G1: norm of the seed's gradient over that of the host's, mean of a window
+    gradient_ratio_max: float = 10.0  # the same from above
     loss_variance_max: float = 2.0  # relative: variance over squared mean; small batches near the end are near 1
     recompiles_max: int = 2  # of the whole process within one window; a third is a storm
     latency_budget_ms: float = 20.0  # of one forward of the seed, best of five
-    scale_drift_max: float = 0.5
-    min_examples: int = 256
+    scale_drift_max: float = 0.5  # G3: the largest abs(norm(y) / norm(h) - 1) of the blended value y
+    min_examples: int = 256  # G4: held-out examples that it wants, as the mean over ranks
     min_gain: float = 0.0  # in the loss's unit, per example
-    max_looks: int = 3
+    max_looks: int = 3  # G4: tries at most while the gain's interval holds min_gain; then the seed is culled
     error_rate: float = 0.05  # one-sided, shared equally among the looks
-    embargo_epochs: int = 100
+    embargo_epochs: int = 100  # epochs from a cull until a reset may free the site
     seed_memory_bytes: int = 256 * 2**20  # parameters of one seed
     seeds_memory_bytes: int = 4 * 2**30  # of all seeds, gradients and moments too; at 85 % `memory.filling` is told
     # Blending.
-    blend_steps: int = 30
-    alpha_hysteresis: float = 0.02
+    blend_steps: int = 30  # length of a blending in steps, where its command names none
+    alpha_hysteresis: float = 0.02  # alpha is in another phase only so far beyond its boundary, 0.3 or 0.7
     alpha_feedback: bool = True  # alpha waits, or goes back, while the loss is worse than before blending
     alpha_feedback_sigmas: float = 3.0  # worse by more than this many standard errors of the two means
     gradient_clip_adaptive: bool = True  # of a blended seed's gradient, by alpha
@@ -46,13 +46,15 @@ class KasminaConfig:
     auto_attempts: int = 10  # at one gate, a window apart; then the seed is culled
     # Looking after seeds.
     seeds_per_site: int = 1  # one after the other, each seeing the output of those before it
-    walk_every: int = 50
+    walk_every: int = 50  # steps between two close looks at whether a seed reaches beyond its own
     read_every: int = 8  # steps between two reads of the counters on the device
     circuit_breaker_threshold: int = 3
+    """Culled is a seed that has reached beyond its own in so many steps, whose gradients are not finite in as many in a
+    row, or of which more forwards than that were gated away."""
     # Kernels and pools.
-    cache_size_mb: int = 512
-    kernel_cache_size: int = 1000
-    checkpoint_pruning_enabled: bool = True
+    cache_size_mb: int = 512  # MiB of seeds that were built ahead, and wait for their germination
+    kernel_cache_size: int = 1000  # how many of these may wait
+    checkpoint_pruning_enabled: bool = True  # False: pruning is refused until a request activates it
     torch_compile_backend: str = ""  # that seeds are compiled with, each structure once; empty: they run in eager mode
     # Set elsewhere: see ELSEWHERE.
     max_concurrent_kernels: int = 8

@@ -27,7 +27,9 @@ SWEEP_S = 1.0
 
 class CoordinatorSettings(settings.Settings):
     name: settings.Name = "coordinator"
+    """As for every process."""
     snapshot_every: int = 1000
+    """Steps from one snapshot in each rank's memory, which a rollback goes back to, to the next."""
     archive: Path | None = None
     """A folder for what is trimmed from the logs; without one they are kept whole."""
     quarantine_from: int = Field(100, ge=0)

@@ -45,13 +45,17 @@ class Settings(BaseSettings):
     keyring: Path | None = None
     """Role keyring of this process, a file that only its owner can read."""
     name: Name = "esper"
+    """Of this process, in what it seals, logs and tells."""
     region: Name = "local"
+    """Region whose telemetry an aggregator of tier 1 folds, or that a trainer is of: there unset means r0."""
     durability: Wanted = "fast"
     """What a publish waits for. durable: until it is on disk or on all replicas; refused where Redis can't say so."""
     metrics_host: str = "127.0.0.1"
+    """Address of the endpoint for /metrics, /healthz and /readyz."""
     metrics_port: Port = 0
-    """0: no endpoint."""
+    """Its port; 0: no endpoint."""
     log: Literal["console", "json"] = "console"
+    """Lines on stderr: console for people, json for one object each."""
 
 
 S = TypeVar("S", bound=Settings)

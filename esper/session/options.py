@@ -23,7 +23,7 @@ from esper.tolaria.teachers import TeacherSource
 class SessionOptions:
     """Fields are keyword arguments of attach(). An empty name or region is read from ESPER_NAME or ESPER_REGION."""
 
-    scaler: torch.amp.GradScaler | None = None
+    scaler: torch.amp.GradScaler | None = None  # of the loop: seeds are unscaled, and skip a step, with the host
     scheduler: LRScheduler | Sequence[LRScheduler] = ()  # of the optimizer: fossils get groups that it knows
     own_host: bool = False  # True: leases (STEP on "host") govern the optimizer's own steps too
     steps_per_epoch: int = 0  # 0: the loop calls epoch_end() itself
@@ -31,14 +31,14 @@ class SessionOptions:
     name: str = ""  # of this worker; default worker-<rank>
     region: str = ""  # default r0
     data: str = ""  # name of the data set, for the report
-    settings: KasminaConfig = field(default_factory=KasminaConfig)
+    settings: KasminaConfig = field(default_factory=KasminaConfig)  # of seeds and gates: see below
     # Importance is measured where it is asked for: each measurement reads every gradient once more.
     pruning: KasminaCheckpointPruningConfig = field(
         default_factory=partial(KasminaCheckpointPruningConfig, importance_every=0)
-    )
+    )  # of the host's channels and weights: see below
     checkpoints: Path | str | None = None  # a folder; below it one of the run, and one of the rank
     checkpoint_every: int = 0  # steps; 0: only Session.checkpoints.save() and emergencies make one
-    checkpoints_kept: int = 3
+    checkpoints_kept: int = 3  # the newest; older ones are deleted
     resume: bool = False  # from the newest checkpoint that verifies; where there is none, the run begins
     loader: Stateful | None = None  # its state goes with checkpoints, and comes back with `resume`
     teachers: TeacherSource | None = None  # to distil from: REGISTER_TEACHER names one of its files by digest

@@ -8,7 +8,7 @@ import inspect
 import textwrap
 from typing import Any
 
-from esper.kasmina.config import KasminaConfig
+from esper.kasmina.config import ELSEWHERE, FIXED, KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.runtime.leading import CoordinatorSettings
 from esper.runtime.settings import PREFIX, Settings
@@ -73,8 +73,20 @@ def arguments(each: Any) -> str:
     said = remarks(each)
     return table(
         ("field", "default", ""),
-        [(code(field.name), value(field.default), said.get(field.name, "")) for field in dataclasses.fields(each)],
+        [
+            (code(field.name), value(field.default), said.get(field.name) or reason(each, field.name))
+            for field in dataclasses.fields(each)
+        ],
     )
+
+
+def reason(owner: type, name: str) -> str:
+    """Why a field of the executor's takes its default alone; empty for any other."""
+    if owner is not KasminaConfig:
+        return ""
+    if name in ELSEWHERE:
+        return f"this value alone here: {ELSEWHERE[name]}"
+    return "this value alone: it is fixed" if name in FIXED else ""
 
 
 def value(default: object) -> str:

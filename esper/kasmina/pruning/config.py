@@ -21,7 +21,7 @@ class KasminaCheckpointPruningConfig:
     importance_every: int = 1  # steps between two measurements; 0: none. Norms alike, until a change is watched
     max_accuracy_drop: float = 0.02  # of the noted accuracy, a share: 0.02 are two points
     max_gradient_ratio: float = 5.0  # gradient norm over its running median
-    median_steps: int = 50
+    median_steps: int = 50  # steps that this median runs over
     watch_steps: int = 1000  # after the last channel was pruned; then the copies are given up
     check_every: int = 8  # steps between two looks at what is watched, each of which waits for the device
     max_consecutive_failures: int = 3  # changes undone in a row, after which pruning is disabled

@@ -272,5 +272,6 @@ def _take_over(mine: torch.optim.Optimizer, other: torch.optim.Optimizer, memo: 
     mine.defaults = {**other.defaults}  # of a group that the script makes; a load may have added to them
     if isinstance(mine, torch.optim.LBFGS):
         mine._params = groups[0]["params"]
+    mine.state.clear()  # an Adagrad has some once it is built, here of a parameter that another optimizer may step
     for parameter, state in other.state.items():
         mine.state[memo[id(parameter)]] = copy.deepcopy(state)

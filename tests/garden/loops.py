@@ -25,7 +25,7 @@ from tests.garden.manners import (
     SCHEDULERS as SCHEDULERS,
     Manner as Manner,
 )
-from tests.garden.rare import OPTIMIZERS as RARE
+from tests.garden.rare import OPTIMIZERS as RARE, WITH_MOMENTUM
 
 NO_HABITS, PLAIN = Habits(), Rules()
 RAISED = RuntimeError, ValueError, AssertionError
@@ -42,7 +42,7 @@ class Loop:
         self.second = torch.optim.SGD([trained.pop()], lr=0.05, momentum=0.9) if habits.second else None
         self.teacher = kind.host().requires_grad_(False).eval() if habits.distils else None
         self.num_casts = 0  # how often parameters were given another precision, or group
-        self.optimizer = {**OPTIMIZERS, **RARE}[manner.optimizer](trained)
+        self.optimizer = {**OPTIMIZERS, **RARE, **WITH_MOMENTUM}[manner.optimizer](trained)
         made = {**SCHEDULERS, **FURTHER}.get(manner.scheduler)
         self.scheduler = None if made is None else made(self.optimizer)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3) if manner.scales else None

@@ -72,6 +72,9 @@ class Plan:
             plan = replace(plan, kind=kind, manner=manner)
         if seed >= further.FIRST_SEED:
             plan = replace(plan, manner=further.drawn(Random(f"further {seed}"), plan.kind, plan.manner))
+        if seed >= rare.MOMENTUM_FROM and plan.kind == "words":
+            name = Random(f"momentum {seed}").choice([plan.manner.optimizer, *rare.WITH_MOMENTUM])
+            plan = replace(plan, manner=replace(plan.manner, optimizer=name))
         crowds = seed >= fuses.CROWDS_FROM and Random(f"crowds {seed}").random() < 0.2
         return plan.crowded() if crowds else plan
 

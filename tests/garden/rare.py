@@ -114,6 +114,12 @@ OPTIMIZERS: Mapping[str, Callable[[Sequence[nn.Parameter]], optim.Optimizer]] = 
     "adafactor": partial(optim.Adafactor, lr=0.01),
     "adamw by a tensor": lambda parameters: optim.AdamW(parameters, lr=torch.tensor(0.01)),
 }
+MOMENTUM_FROM = 230_000
+"""From this life on an embedding with sparse gradients may have momentum."""
+WITH_MOMENTUM: Mapping[str, Callable[[Sequence[nn.Parameter]], optim.Optimizer]] = {
+    "sgd momentum": partial(optim.SGD, lr=0.05, momentum=0.9),
+    "sgd nesterov": partial(optim.SGD, lr=0.05, momentum=0.9, nesterov=True),
+}
 FITTING: Mapping[str, Sequence[str]] = {
     "words": ("sgd plain", "adagrad"),
     "waves": ("sgd", "sgd plain", "sgd foreach", "adamw", "adamw foreach"),

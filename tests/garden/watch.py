@@ -222,7 +222,8 @@ class Watch:
             return
         for (name, kind), kept in self.run.pruning.masks.now().items():
             if kind == LAYER:
-                pruned: list[Tensor] = [*self.loop.host.get_submodule(name).parameters()]
+                inside = self.loop.host.get_submodule(name).named_parameters(name)
+                pruned: list[Tensor] = [each for full, each in inside if full in self._own]  # no fossil's
             elif kind in (CHANNEL, WEIGHT):
                 weight = self.loop.host.get_parameter(name)
                 pruned = [weight.flatten()[~kept] if kind == WEIGHT else weight[~kept]]

@@ -142,6 +142,16 @@ async def redis_reader(redis_url: str) -> AsyncIterator[connect.Redis]:
 
 
 @pytest.fixture
+def process_group() -> Iterator[None]:
+    """Of gloo, with this rank alone."""
+    import torch.distributed as dist  # most tests that ask for nothing here train nothing either
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
 def run_id() -> str:
     """A run that no other test knows, whatever is drawn."""
     return new_run_id(f"test-{next(NUMBERS)}")

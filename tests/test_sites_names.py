@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.parallel import DistributedDataParallel
@@ -99,14 +96,6 @@ def compiled(model: nn.Module) -> nn.Module:
     wrapper = torch.compile(model, backend="eager")
     assert isinstance(wrapper, nn.Module)
     return wrapper
-
-
-@pytest.fixture
-def process_group() -> Iterator[None]:
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("process_group")

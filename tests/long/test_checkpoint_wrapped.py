@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,13 +28,11 @@ def compiled(model: nn.Module) -> nn.Module:
 
 
 @pytest.fixture
-def keyring(tmp_path: Path) -> Iterator[str]:
+def keyring(tmp_path: Path, process_group: None) -> str:
     """Of a run in a process group of one rank."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     path = tmp_path / "worker.json"
     MasterKeyring.new(time.time_ns()).derive("unsteered", [Role.WORKER]).save(path)
-    yield str(path)
-    dist.destroy_process_group()
+    return str(path)
 
 
 def attached(keyring: str, wrap: Wrap, *, resume: bool = False) -> tuple[Host, nn.Module, Session]:

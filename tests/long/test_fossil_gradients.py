@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -213,13 +211,6 @@ def test_nothing_hangs_on_the_host_once_fossils_are_released() -> None:
 
     assert not host._forward_hooks
     assert not host.fossil._post_accumulate_grad_hooks
-
-
-@pytest.fixture
-def process_group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    yield
-    dist.destroy_process_group()
 
 
 def grown_in_ddp(other: Other, host: Grown) -> tuple[DistributedDataParallel, Grown]:

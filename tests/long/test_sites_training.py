@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -163,14 +162,6 @@ def test_a_seed_lives_in_a_model_that_is_half_precision_itself(
 
     assert run.stages() == {"s0": "FOSSILIZED"}
     assert all(bool(each.isfinite().all()) for each in run.everything().values())
-
-
-@pytest.fixture
-def process_group() -> Iterator[None]:
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("process_group")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from esper.client import Controller
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
+from esper.runtime.heard import Workers
 from tests.faults.processes import Running
 from tests.many_servers import HOST, free_ports
 from tests.system.processes import PATIENCE_S, Start, buried, processes, started, stop
@@ -128,6 +129,16 @@ class Launched:
 
     def _log(self, name: str) -> Path:
         return self.directory / f"{name}.log"
+
+
+def gone_past(killed: Workers) -> Callable[[Workers], bool]:
+    """Whether the processes after these are heard, each past the steps of all of these.
+
+    Heartbeats of those that were killed, already on their way, may be past them too.
+    """
+    before = max(beat.step for beat in killed.values())
+    old = {beat.incarnation for beat in killed.values()}
+    return lambda workers: all(beat.incarnation not in old and beat.step > before for beat in workers.values())
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from esper.bus import connect, names, runs
 from esper.client import Controller, Receipt
-from tests.system.launched import Coordinated, Launched
+from tests.system.launched import Coordinated, Launched, gone_past
 from tests.system.processes import Start
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -66,10 +66,11 @@ async def test_they_are_steered_alike_and_go_on_after_one_is_killed(launched: La
     async with launched.controller() as run:
         await run.epochs(1, START_S)
         steps = await steered(run)
-        before = max(beat.step for beat in (await run.epochs(1)).values())
+        killed = await run.epochs(1)
+        before = max(beat.step for beat in killed.values())
         met = await generation(launched)
         os.kill(launched.rank(1), signal.SIGKILL)
-        await run.until(lambda workers: all(beat.step > before + 100 for beat in workers.values()), START_S)
+        await run.until(gone_past(killed), START_S)
         again = await step_of(await run.germinate("again", site="hidden", blueprint="lora", rank=2))
         met_again = await generation(launched)
     last = await asyncio.to_thread(launched.ended)

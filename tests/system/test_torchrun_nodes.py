@@ -14,7 +14,7 @@ import pytest
 from esper.bus import connect, runs
 from esper.client import Receipt
 from tests.pages import typed_by
-from tests.system.launched import Coordinated, Launched
+from tests.system.launched import Coordinated, Launched, gone_past
 from tests.system.processes import Start
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -50,9 +50,10 @@ async def test_commands_take_effect_before_one_step_on_both_nodes_also_after_a_r
         steps = await where(await run.germinate("s", site="head", blueprint="mlp", hidden=8))
         trained = await where(await run.start_training("s"))
         await run.epochs(4)
-        os.kill(launched.rank(1), signal.SIGKILL)  # and then look: it may have said more since
-        before = max(beat.step for beat in (await run.until(lambda _: True)).values())
-        await run.until(lambda workers: all(beat.step > before for beat in workers.values()), START_S)
+        killed = await run.until(lambda _: True)
+        before = max(beat.step for beat in killed.values())
+        os.kill(launched.rank(1), signal.SIGKILL)
+        await run.until(gone_past(killed), START_S)
         again = await where(await run.cull("s"))
     last = await asyncio.to_thread(launched.ended, START_S)
 

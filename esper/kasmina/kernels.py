@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor, nn
 
 from esper.errors import RefusedError
 from esper.kasmina.displaced import misfit_of
-from esper.kasmina.evidence import Witness
+from esper.kasmina.evidence import Generators, Witness
 from esper.kasmina.germination import UNSEEN, Findings, built, seed_dtype
 from esper.kasmina.guarded import BlueprintFault, guarded
 from esper.kasmina.slot import SiteShape, Slot
@@ -115,13 +116,19 @@ class Kernels:
 def warmed(slot: Slot, module: nn.Module, shape: SiteShape) -> str:
     """Compile a seed's module, where seeds are, before a step needs it; why the backend can't, or "".
 
-    What it can't compile is to be refused, and never run in eager mode.
+    What it can't compile is to be refused, and never run in eager mode. What it draws and its buffers count in that is
+    undone: ranks may compile before other steps, and a run that resumes does it once more.
     """
     if slot.regions is None:
         return ""
     dtype = seed_dtype(slot, shape)
     x, h = (two_samples(tensor).to(dtype) for tensor in shape.probe())
+    generators, kept = Generators(module), [buffer.detach().clone() for buffer in module.buffers()]
     fault = guarded(slot.regions.warm, module, x, h)
+    with torch.no_grad():
+        for buffer, before in zip(module.buffers(), kept, strict=False):
+            buffer.copy_(before)
+    generators.put_back()
     if not isinstance(fault, BlueprintFault):
         return ""
     why = " ".join(fault.detail.splitlines()[:2])  # whose error it is, and what it says; then come torch's hints

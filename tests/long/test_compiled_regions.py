@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from esper.errors import SettingError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.executor import Executor
-from esper.kernels.blueprints import BLUEPRINTS
+from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.kernels.regional import Regions
 from esper.leyline import contracts as pb
 
@@ -70,6 +70,45 @@ def test_compiled_and_eager_agree(blueprint_id: str) -> None:
     delta = regions.of(seed)(seed, x, h)
     torch.testing.assert_close(delta, expected)
     torch.testing.assert_close(torch.autograd.grad(delta.square().sum(), list(seed.parameters())), gradients)
+
+
+class Averages(nn.Module):
+    """Keeps a mean of what it saw, and draws."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.zeros(WIDTH))
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        self.mean.lerp_(h.detach().mean(0) + 1.0, 0.1)
+        return nn.functional.dropout(h, 0.5) * self.up
+
+
+def averaging(backend: str) -> Executor:
+    """Of a host whose site has carried a batch."""
+    host, blueprint = nn.Sequential(nn.Linear(WIDTH, WIDTH)), Blueprint("averages", (), lambda *_: Averages(), "")
+    settings = KasminaConfig(torch_compile_backend=backend)
+    executor = Executor(host, ["0"], run_id="r", settings=settings, blueprints={"averages": blueprint})
+    host(batch(8)[0])
+    return executor
+
+
+def test_what_is_compiled_has_drawn_nothing_and_seen_nothing() -> None:
+    eager, compiled = (averaging(backend).kernels for backend in ("", "eager"))
+    torch.manual_seed(7)
+    expected = torch.rand(4)
+    torch.manual_seed(7)
+
+    for kernels in (eager, compiled):
+        kernels.prepare("0", "averages", {})
+
+    assert torch.equal(torch.rand(4), expected)
+    made = [kernels.load_kernel(kernels.next_id("0", "averages", {})).module for kernels in (eager, compiled)]
+    means = [each.mean for each in made if isinstance(each, Averages)]
+    assert len(means) == 2 and torch.equal(*means)
 
 
 @register_backend

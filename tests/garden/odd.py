@@ -84,7 +84,7 @@ class Counts(Odd):
 
     def odd(self, x: Tensor, h: Tensor, delta: Tensor) -> Tensor:
         if self.training:
-            self.mean.lerp_(h.detach().float().flatten(0, -2).mean(0) if h.numel() else self.mean, 0.1)
+            self.mean.lerp_(h.detach().to(self.mean.dtype).flatten(0, -2).mean(0) if h.numel() else self.mean, 0.1)
             self.num.add_(1)
         return delta * self.fixed + 0.0 * self.mean
 

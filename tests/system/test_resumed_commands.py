@@ -21,13 +21,14 @@ from esper.tolaria.checkpoints.manifest import Manifest
 from tests.faults.processes import Running
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
-from tests.system.processes import Start, seconds_until
+from tests.system.processes import Start, processes, seconds_until
 from tests.system.scripted import Script
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 Seen = dict[str, Any]
 BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
+NUM_COMMANDS = 5
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Rank:
     process: Running
     log: Path
 
-    def said(self) -> Seen:
-        """What it saw; then it is killed."""
+    def said(self, stored: Callable[[], bool] = lambda: True) -> Seen:
+        """What it saw; once Redis has what is waited for, it is killed."""
         try:
-            self.until(lambda: bool(self._told()))
+            self.until(lambda: bool(self._told()) and stored())
         finally:
             self.kill()
         seen: Seen = json.loads(self._told()[-1])
@@ -58,8 +59,10 @@ class Rank:
         assert reached(), self.log.read_text()[-4000:]
 
     def kill(self) -> None:
+        """The runtime beside it, which still says what it was told, ends by itself."""
         self.process.kill()
         self.process.wait()
+        seconds_until(lambda: not processes(self.log.parent))
 
     def _told(self) -> list[str]:
         whole, _, _ = self.log.read_text().rpartition("\n")
@@ -74,6 +77,10 @@ def start(ranks: Start, script: Script, folder: Path, num_orders: int, num_steps
 
 def num_heartbeats(script: Script) -> int:
     return len(script.read("heartbeats"))
+
+
+def receipts(script: Script) -> list[pb.CommandReceipt]:
+    return [opened.message for opened in script.read("receipts") if isinstance(opened.message, pb.CommandReceipt)]
 
 
 def decide(script: Script, round_: int, step: int, *commands: Command) -> list[str]:
@@ -141,15 +148,14 @@ def lived(redis_url: str, tmp_path_factory: pytest.TempPathFactory, ranks: Start
     script = Script(redis_url, new_run_id("resumed"), folder)
     rank = start(ranks, script, folder / "run", 2, KILLED, "begin")
     entries = steer(script, rank)
-    first = rank.said()
+    first = rank.said(lambda: len(receipts(script)) >= NUM_COMMANDS)
     [kept] = [Manifest.from_bytes(path.read_bytes()) for path in folder.rglob("manifest.json")]
     shutil.copytree(folder / "run", folder / "copy")
     needed = asyncio.run(needed_from(script))
 
     again = start(ranks, script, folder / "run", 0, END, "resume").said()
     decisions = [opened.entry_id for opened in script.read("decisions")]
-    receipts = [opened.message for opened in script.read("receipts")]
-    told = Counter(each.command_id for each in receipts if isinstance(each, pb.CommandReceipt))
+    told = Counter(each.command_id for each in receipts(script))
 
     lose_history(script)
     rank = start(ranks, script, folder / "copy", 1, END, "resume")
@@ -166,7 +172,7 @@ def test_what_was_applied_after_the_checkpoint_is_applied_again_at_its_step(live
     assert list(again) == [str(step) for step in range(kept.place.step, END + 1)]
     assert [again[str(step)] for step in range(9, KILLED + 1)] == [first[str(step)] for step in range(9, KILLED + 1)]
     assert [set(again[str(step)][1]) for step in (AFTER - 1, AFTER)] == [{"s0"}, {"s0", "s1"}]
-    assert sorted(lived.told.values()) == [1] * 5
+    assert sorted(lived.told.values()) == [1] * NUM_COMMANDS
 
 
 def test_after_a_loss_of_history_what_the_checkpoint_had_met_is_refused(lived: Lived) -> None:

@@ -144,8 +144,8 @@ def answered_by(place: Path, *answers: bytes) -> Iterator[tuple[EmbeddedRedis, l
         def answer() -> None:
             for said in answers:
                 caller, _ = listener.accept()
-                with caller:
-                    heard.append(caller.recv(64))
+                with caller, caller.makefile("rb") as words:
+                    heard.append(words.readline())
                     caller.sendall(said)
             listener.close()
 
@@ -176,13 +176,16 @@ def test_one_that_dies_while_its_torn_log_is_written_anew_has_not_started(short_
             server.wait()
 
 
+@pytest.mark.parametrize("num_before", [0, 1 << 20])  # more than one look at a socket brings
 def test_one_that_does_not_come_to_the_end_of_its_torn_log_is_not_left_running(
-    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch, num_before: int
 ) -> None:
     monkeypatch.setattr(embedded, "START_S", -1.0)
-    underway = b"aof_rewrite_in_progress:1\r\n"
+    said = b"#" * num_before + b"\r\naof_rewrite_in_progress:1\r\n"
+    underway = b"$%d\r\n%b\r\n" % (len(said), said)
+    place = short_directory / f"slow{num_before}"
 
-    with answered_by(short_directory / "slow", b"+PONG\r\n", b"+started\r\n", underway) as (server, heard):
+    with answered_by(place, b"+PONG\r\n", b"+started\r\n", underway) as (server, heard):
         server.log.write_bytes(embedded.TORN)
 
         with pytest.raises(BusError, match=r"did not rewrite its torn log in .*: Truncating the AOF"):

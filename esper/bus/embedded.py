@@ -217,9 +217,18 @@ def greeting(path: Path) -> bytes:
 
 
 def asked(path: Path, words: bytes, within_s: float = ANSWER_S) -> bytes:
-    """The start of a server's reply, a few KiB."""
+    """The server's reply, of one line or one string, whole as far as it came: it may come in several pieces."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(within_s)
         connection.connect(str(path))
         connection.sendall(words + b"\r\n")
-        return connection.recv(1 << 14)
+        said = b""
+        while not is_whole(said) and (piece := connection.recv(1 << 14)):
+            said += piece
+        return said
+
+
+def is_whole(said: bytes) -> bool:
+    """Whether nothing more is to come of a reply."""
+    head, end, content = said.partition(b"\r\n")
+    return bool(end) and (not head.startswith(b"$") or len(content) >= int(head[1:]) + len(end))

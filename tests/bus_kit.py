@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -17,6 +18,8 @@ from esper.bus.delivery import Delivery
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.inbox import Inbox
 from esper.bus.publisher import Publisher
+
+PIECE = 1 << 20
 
 
 async def put(redis: Redis, stream: str, *bodies: bytes) -> list[str]:
@@ -64,20 +67,37 @@ class LossyLine:
     def __init__(self, server: Path) -> None:
         self.server, self.num_lost = server, 0
         self.lose: bytes | None = None
+        self._is_asked = False
+        self.calls: list[asyncio.Task[Any]] = []
 
     async def on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.calls += filter(None, [asyncio.current_task()])
         up_reader, up_writer = await asyncio.open_unix_connection(str(self.server))
-        try:
-            while request := await reader.read(1 << 20):
-                up_writer.write(request)
-                reply = await up_reader.read(1 << 20)
-                if self.lose and self.lose in request and not reply.startswith(b"-NOSCRIPT"):
-                    self.lose, self.num_lost = None, self.num_lost + 1
-                    return
-                writer.write(reply)
-        finally:
-            up_writer.close()
-            writer.close()
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._ask(reader, up_writer))
+            both.create_task(self._answer(up_reader, writer))
+        await asyncio.gather(writer.wait_closed(), up_writer.wait_closed())
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until the client hangs up. A command may come in several pieces, and so may its name."""
+        begun = b""
+        while piece := await reader.read(PIECE):
+            said, name = begun + piece, self.lose or b""
+            self._is_asked |= bool(name) and name in said
+            begun = said[max(0, len(said) - len(name) + 1) :]
+            writer.write(piece)
+        writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until the server hangs up, or a reply is lost: its first line tells one that comes of no effect."""
+        while reply := await reader.read(PIECE):
+            if self._is_asked and b"\n" not in reply:
+                reply += await reader.readline()
+            if self._is_asked and not reply.startswith(b"-NOSCRIPT"):
+                self.lose, self._is_asked, self.num_lost = None, False, self.num_lost + 1
+                break
+            writer.write(reply)
+        writer.close()
 
 
 @asynccontextmanager
@@ -88,3 +108,4 @@ async def lossy_line(server_url: str, directory: Path) -> AsyncIterator[tuple[Lo
     path = directory / f"{uuid4().hex[:8]}.sock"
     async with await asyncio.start_unix_server(line.on_client, path):
         yield line, f"unix://{path}?{server.query}"
+        await asyncio.gather(*line.calls)

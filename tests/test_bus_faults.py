@@ -166,6 +166,19 @@ async def test_an_xadd_whose_reply_is_lost_makes_one_entry(
     assert await redis.xlen(stream) == 1
 
 
+async def test_a_line_that_loses_replies_passes_on_what_comes_in_pieces(
+    redis_url: str, short_directory: Path, run_id: str
+) -> None:
+    large = bytes(1 << 20)  # more than a reader holds
+    async with lossy_line(redis_url, short_directory) as (line, url), connect.writer(url) as lossy:
+        await lossy.ask(("SET", run_id, large))
+        line.lose = b"XADD"
+
+        assert await lossy.ask(("GET", run_id)) == large
+
+    assert line.num_lost == 0
+
+
 async def test_a_wrong_password_is_an_error_and_not_waited_out(server: EmbeddedRedis) -> None:
     async with connect.writer(server.url) as writer, connect.writer(f"{server.url}?password=wrong") as wrong:
         await writer.config_set("requirepass", "right")

@@ -18,6 +18,7 @@ from esper.runtime.orders import Decision, Orders
 CARRIED_OUT = (pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED)
 UNSTEERED = ("pause_command", "emergency_command")
 """Commands that hold the whole run, and change no weight of it."""
+EARLY = "a process went on from a checkpoint while a teacher was on its way"
 
 
 class NotReplayableError(EsperError):
@@ -111,8 +112,9 @@ def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.Re
         raise NotReplayableError(f"{worker} went on from a checkpoint that is older than this log")
     timeline = _come_to(last.ended, _timeline(lives, reads))
     _refuse_another(last.ended, timeline, worker)
-    _refuse_taught_again(lives, timeline)
     verdicts = _verdicts(story, worker, timeline)
+    _refuse_taught_again(lives, timeline)
+    _refuse_taught_between(lives, timeline, verdicts)
     taught = _taught(timeline, verdicts)
     timeline = _as_held(lives, timeline)
     orders = [kept for order in timeline if (kept := _without_pauses(order, taught)) is not None]
@@ -217,6 +219,17 @@ def _refuse_taught_again(lives: Iterable[Life], orders: Iterable[pb.CommitOrder]
     again = {number for life in lives for number in life.began.rounds_again}
     if any(_teaches(opened) for order in orders if order.commit.round in again for opened in order.commands):
         raise NotReplayableError("a teacher was registered in what was carried out again behind a checkpoint")
+
+
+def _refuse_taught_between(
+    lives: Sequence[Life], orders: Iterable[pb.CommitOrder], verdicts: Mapping[str, pb.CommandReceipt]
+) -> None:
+    """The process after one that died with a teacher on its way had it from its first step on: no receipt says so."""
+    for order in orders:
+        resumed_at = [life.began.first_step for life in lives[_holder(lives, order) + 1 :]]
+        for key in map(_key, filter(_teaches, order.commands)):
+            if resumed_at and (key not in verdicts or verdicts[key].step > min(resumed_at)):
+                raise NotReplayableError(EARLY)
 
 
 def _teaches(opened: pb.OpenedCommand) -> bool:

@@ -21,7 +21,7 @@ from esper.tolaria.teacher_source import TeacherSource as TeacherSource
 
 CRITICAL = pb.TelemetryLevel.TELEMETRY_CRITICAL
 BY_CHANCE = "its teacher failed, fell back or was suspended, by what the clock and the memory said"
-EARLY = "it went on from a checkpoint while a teacher was on its way"
+WITHOUT = "it went on from a checkpoint without a teacher that was on its way there: another day its file may be there"
 ELSEWHERE = "another rank can't have it, so that none takes it"
 
 Agree = Callable[[Tensor], Tensor]
@@ -193,10 +193,11 @@ class Teachers:
 
         All of them call it alike. Where the file of the one in use is gone on one, they go on without, and say so.
         """
-        self._chance = state.get("chance", "") or (EARLY if state.get("pending") else "")
+        self._chance = state.get("chance", "")
         for digest in reversed(state.get("pending", [])):
             if not (reason := self._refused_somewhere(digest)):
                 return
+            self._chance = self._chance or WITHOUT
             self._tell(WARNING, "teacher.refused", digest=digest[:80], reason=reason)
         if not state["digest"]:
             self._leave()

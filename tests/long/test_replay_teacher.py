@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,14 +18,17 @@ from esper.leyline.kinds import Role
 from esper.runtime.logbook import opened
 from esper.runtime.retrace import NotReplayableError, plans
 from esper.session import Session
+from esper.session.rulings import verdict_key
 from esper.tolaria.digest import strong_digest
-from esper.tolaria.teachers import Teachers, TeacherSource
+from esper.tolaria.teachers import WITHOUT, Teachers, TeacherSource
+from tests.grove.taught import Awaited, Gate
 from tests.log_kit import REPORT, WORKERS, Writer, began, commit
 from tests.seed_kit import Host, batch, loss_of, new_host
-from tests.session_kit import order, train
+from tests.session_kit import NO_RUN, order, train
 from tests.teacher_kit import Professor, answers, professor, questions, saved
 
 RUN, REGISTERED_AT, TAKEN_AT, LAST_STEP = "taught-0a1b2c3d", 2, 6, 9
+BACK_TO, BACK_AT = 4, 6
 APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
 
 
@@ -35,8 +39,11 @@ def register(digest: str) -> pb.OptimizerCommand:
     )
 
 
-def taught(*, rounds_again: tuple[int, ...] = ()) -> Writer:
-    """A log: registered before step 10, taken before step 17 at a decision that says nothing else, one more at 25."""
+def taught(*, rounds_again: tuple[int, ...] = (), resumed_at: int = 0) -> Writer:
+    """A log: registered before step 10, taken before step 17 at a decision that says nothing else, one more at 25.
+
+    `resumed_at`: another process goes on from a checkpoint of that step.
+    """
     writer = Writer()
     for rank in range(len(WORKERS)):
         writer.record(rank, began=began(rounds_again=rounds_again, resumed=False))
@@ -53,7 +60,9 @@ def taught(*, rounds_again: tuple[int, ...] = ()) -> Writer:
         taken = pb.CommandReceipt(version=1, command_id="t0", entry_id=entry.entry_id, status=APPLIED, worker=worker)
         taken.step, taken.round = 17, 1
         writer.say("receipts", Role.WORKER, worker, taken)
-        writer.record(rank, ended=pb.RunEnded(report=REPORT, round_applied=9))
+        if resumed_at:
+            writer.record(rank, 8, began=began(resumed=True, first_step=resumed_at))
+        writer.record(rank, 8 if resumed_at else 7, ended=pb.RunEnded(report=REPORT, round_applied=9))
     return writer
 
 
@@ -72,6 +81,13 @@ def test_the_decision_at_which_a_teacher_was_taken_is_told_though_it_says_nothin
 def test_a_teacher_that_was_registered_once_more_behind_a_checkpoint_can_not_be_replayed() -> None:
     with pytest.raises(NotReplayableError, match="carried out again behind a checkpoint"):
         planned(taught(rounds_again=(1,)))
+
+
+def test_a_teacher_that_was_on_its_way_when_a_process_resumed_can_not_be_replayed() -> None:
+    with pytest.raises(NotReplayableError, match="while a teacher was on its way"):
+        planned(taught(resumed_at=12))
+
+    assert len(planned(taught(resumed_at=17))) == 2
 
 
 def plan(digest: str) -> pb.ReplayPlan:
@@ -93,16 +109,14 @@ def plan(digest: str) -> pb.ReplayPlan:
     )
 
 
-def attached(host: Host, folder: Path) -> Session:
-    source = TeacherSource(folder, Professor, sample=questions(4))
+def attached(host: Host, source: TeacherSource, **options: Any) -> Session:
     optimizer = torch.optim.SGD(host.parameters(), lr=0.1)
-    return esper.attach(host, optimizer=optimizer, sites=["body"], required=False, teachers=source)
+    return esper.attach(host, optimizer=optimizer, sites=["body"], required=False, teachers=source, **options)
 
 
-def distil(run: Session, host: Host) -> None:
-    """A loop without an end."""
+def distil(run: Session, host: Host, num_steps: int) -> None:
     assert run.teachers is not None
-    while True:
+    for _ in range(num_steps):
         with run.step():
             inputs, targets = batch(run.step_number)
             outputs = host(inputs)
@@ -111,20 +125,22 @@ def distil(run: Session, host: Host) -> None:
             run.optimizer.zero_grad()
 
 
-def replayed(host: Host, digest: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, pb.ReplayReport]:
-    (folder / "plan-0.bin").write_bytes(plan(digest).SerializeToString())
+def replayed(
+    host: Host, told: pb.ReplayPlan, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[Session, pb.ReplayReport]:
+    (folder / "plan-0.bin").write_bytes(told.SerializeToString())
     MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(folder / "keyring.json")
     monkeypatch.setenv("ESPER_REPLAY", str(folder))
-    run = attached(host, folder)
+    run = attached(host, TeacherSource(folder, Professor, sample=questions(4)), **options)
     with pytest.raises(SystemExit):
-        distil(run, host)
+        distil(run, host, 10_000)
     return run, pb.ReplayReport.FromString((folder / "report-0.bin").read_bytes())
 
 
 def test_a_teacher_whose_file_is_gone_is_told_of_as_a_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, report = replayed(new_host(), "f" * 64, tmp_path, monkeypatch)
+    _, report = replayed(new_host(), plan("f" * 64), tmp_path, monkeypatch)
 
     [difference] = report.differences
     assert difference.startswith(f"round 1, step {TAKEN_AT}, t0: applied at step {TAKEN_AT} in the run, failed (")
@@ -135,7 +151,7 @@ def test_it_is_taken_before_the_same_step_however_long_its_file_takes(
 ) -> None:
     _, digest = saved(professor(), tmp_path)
     host, alone = new_host(), new_host()
-    run, report = replayed(host, digest, tmp_path, monkeypatch)
+    run, report = replayed(host, plan(digest), tmp_path, monkeypatch)
 
     optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
     for number in range(1, LAST_STEP + 1):
@@ -187,7 +203,7 @@ def test_a_run_says_whether_chance_had_a_part_in_what_its_teacher_did(
 ) -> None:
     monkeypatch.delenv("ESPER_RUN", raising=False)
     (_, digest), host, link = saved(professor(), tmp_path), new_host(), Listening()
-    run = attached(host, tmp_path)
+    run = attached(host, TeacherSource(tmp_path, Professor, sample=questions(4)))
     assert run.teachers is not None
     order(run, register(digest))
     [_] = run.batches(lambda epoch: [epoch])
@@ -206,15 +222,76 @@ def test_a_run_says_whether_chance_had_a_part_in_what_its_teacher_did(
     assert [said.startswith(why) for said in link.why] == [True] and bool(link.why[0]) == bool(why)
 
 
-def test_a_run_that_resumed_while_one_was_on_its_way_says_so_also_after_the_next_checkpoint(tmp_path: Path) -> None:
+def back_to(step: int, entry_id: str) -> pb.OpenedCommand:
+    ref = pb.CommittedCommand(stream="commands", entry_id=entry_id, command_id="back", snapshot_step=step)
+    ref.envelope_digest = b"b" * 32
+    back = pb.RollbackCommand(target_step=step, reason="test")
+    return pb.OpenedCommand(ref=ref, adaptation=pb.AdaptationCommand(command_id="back", rollback_command=back))
+
+
+def gone_back(digest: str) -> pb.ReplayPlan:
+    """Registered, gone back to a checkpoint from which it was on its way, taken two steps later."""
+    made, back = plan(digest), pb.BarrierCommit(version=1, round=2, effective_step=BACK_AT)
+    made.orders[1].commit.round, made.orders[1].commit.effective_step = 3, BACK_AT + 2
+    made.orders.insert(1, pb.CommitOrder(commit=back, commands=[back_to(BACK_TO, "2-0")]))
+    made.verdicts.clear()
+    return made
+
+
+def lived(run: Session, host: Host, gate: Gate, made: pb.ReplayPlan) -> list[bool]:
+    """Train by these orders; in which steps there is a teacher. What became of each is added to the plan."""
+    assert run.teachers is not None
+    boundary, found = run.exchange.boundary, []
+    for each in made.orders:
+        boundary.on_commit(each)
+    for _ in run.batches(lambda epoch: range(LAST_STEP)):
+        if run.step_number == BACK_AT + 2:
+            gate.open()
+            run.teachers.wait()
+        distil(run, host, 1)
+        found.append(run.teachers.current is not None)
+    for each in made.orders:
+        answer = boundary.on_commit(each)  # once more
+        for command, receipt in zip(each.commands, answer.receipts if answer is not None else (), strict=True):
+            made.verdicts[verdict_key(command.ref)].CopyFrom(receipt)
+    return found
+
+
+def test_a_rollback_to_where_a_teacher_was_on_its_way_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, digest = saved(professor(), tmp_path)
+    options = {"checkpoints": tmp_path / "checkpoints", "checkpoint_every": 3}
+    MasterKeyring.new(time.time_ns()).derive("unsteered", [Role.WORKER]).save(tmp_path / "live.json")
+    environment = {**NO_RUN, "ESPER_KEYRING": str(tmp_path / "live.json")}
+    source, host, link = Awaited(tmp_path, Professor, sample=questions(4)), new_host(), Listening()
+    made, run = gone_back(digest), attached(host, source, **options, environment=environment)
+
+    there = lived(run, host, source.gate, made)
+    run.exchange.link = link
+    report = run.close()
+    _, came = replayed(new_host(), made, tmp_path, monkeypatch, **options)
+
+    assert there == [False] * (BACK_AT - 1) + [True] * (LAST_STEP - BACK_AT + 1)
+    receipts = made.verdicts["optimizer/1-0"], made.verdicts["commands/2-0"]
+    assert [(each.status, each.step) for each in receipts] == [(APPLIED, BACK_AT + 2), (APPLIED, BACK_AT)]
+    assert link.why == [""]
+    assert came.report.parameter_digest == report.parameter_digest
+    assert not came.differences
+
+
+def test_one_that_a_checkpoint_had_on_its_way_and_that_is_gone_by_now_is_said_from_then_on(tmp_path: Path) -> None:
+    path, digest = saved(professor(), tmp_path)
     source = TeacherSource(tmp_path, Professor)
-    before, after, last = Teachers(source), Teachers(source), Teachers(source)
+    before, there, gone, last = (Teachers(source) for _ in range(4))
     before.begin(digest, 1)
-    after.load_state_dict(before.state_dict())
-    last.load_state_dict(after.state_dict())
+    state = before.state_dict()
     before.close()
 
-    assert before.by_chance == ""
-    assert "on its way" in after.by_chance
-    assert last.by_chance == after.by_chance
+    there.load_state_dict(state)
+    path.unlink()
+    gone.load_state_dict(state)
+    last.load_state_dict(gone.state_dict())
+
+    assert there.by_chance == ""
+    assert gone.by_chance == last.by_chance == WITHOUT

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from esper.leyline import contracts as pb
-from esper.tolaria.teachers import EARLY, ELSEWHERE, Teachers, TeacherSource
+from esper.tolaria.teachers import ELSEWHERE, WITHOUT, Teachers, TeacherSource
 from tests.long.test_teacher_arrival import Slow
 from tests.rank_kit import Ranks
 from tests.teacher_kit import Professor, Told, professor, questions, saved
@@ -88,7 +88,7 @@ def test_ranks_go_on_from_a_checkpoint_with_one_teacher_though_one_has_none_of_t
     digests = ["" if each.current is None else each.current.digest for each in held]
     assert digests == [first if in_use else ""] * 2
     assert [each.names.count("teacher.refused") for each in told] == [2, 2]
-    assert [each.by_chance for each in held] == [EARLY, EARLY]
+    assert [each.by_chance for each in held] == [WITHOUT, WITHOUT]
 
 
 class Starved(Professor):

@@ -11,10 +11,10 @@ from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logbook
 from esper.runtime.audit import Finding, audit
-from esper.runtime.retrace import NotReplayableError, plans
+from esper.runtime.retrace import EARLY, NotReplayableError, plans
 from esper.session import Session
 from esper.session.replay_link import ReplayLink
-from esper.tolaria.teachers import BY_CHANCE, EARLY
+from esper.tolaria.teachers import BY_CHANCE, WITHOUT
 from tests.garden import course
 from tests.garden.loops import Loop
 from tests.garden.wrong import require
@@ -23,7 +23,7 @@ from tests.replayed.script import Kept, Script, join, looped, train
 from tests.replayed.tampering import found_out
 from tests.replayed.town import Town
 
-REFUSALS = ("and later a checkpoint of it", "a teacher was registered", "were no process group", EARLY)
+REFUSALS = ("and later a checkpoint of it", "a teacher was registered", "were no process group", EARLY, WITHOUT)
 """Words of docs/replay.md's refusals that any run may meet."""
 REFUSED_SOME = "or this rank refused some as the clock was set"
 

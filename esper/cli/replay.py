@@ -154,5 +154,6 @@ def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, then: pb
         and (warning := f"equal bits are promised on CPU; this is {then.device}") not in result.warnings
     ):
         result.warnings.append(warning)
-    if report.judged_anew and (num := f"{report.judged_anew} gates were judged anew") not in result.warnings:
-        result.warnings.append(num)
+    anew = f"{report.judged_anew} gates or rollbacks of which no receipt tells were judged anew"
+    if report.judged_anew and anew not in result.warnings:
+        result.warnings.append(anew)

@@ -99,6 +99,7 @@ class ReplayedSteering(Steering):
         then = next(self._rollbacks, None)
         if then is not None and then.status == FAILED:
             return OptimizerOutcome(FAILED, then.reason, then.detail)
+        self.link.report.judged_anew += then is None
         return super()._roll_back(snapshot_step, step)
 
     def _compare(self, met: pb.CommandReceipt, then: pb.CommandReceipt | None) -> None:

@@ -137,22 +137,32 @@ def test_without_a_verdict_a_gate_is_judged_anew_and_counted(tmp_path: Path, mon
     assert report.judged_anew == 2
 
 
-def test_a_rollback_that_failed_then_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def rolled_back(*verdicts: pb.CommandReceipt) -> pb.ReplayPlan:
+    """To a snapshot, where it went so far then."""
     back = pb.AdaptationCommand(version=1, command_id="back", rollback_command=pb.RollbackCommand())
-    told = plan()
+    told = plan(*verdicts)
     del told.orders[:]
     told.orders.append(pb.CommitOrder(commit=pb.BarrierCommit(version=1, round=1, effective_step=2, snapshot=True)))
     told.orders.append(ordered(2, 5, back))
     told.orders[1].commands[0].ref.snapshot_step = 2
-    gone = pb.CommandReceipt(command_id="back", status=FAILED, step=5, reason=Reason.REASON_NO_SNAPSHOT)
-    told.verdicts["commands/2-0"].CopyFrom(gone)
+    return told
 
-    report, host = replayed(tmp_path, monkeypatch, told)
+
+def test_a_rollback_that_failed_then_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = pb.CommandReceipt(command_id="back", entry_id="2-0", status=FAILED, step=5, reason=Reason.REASON_NO_SNAPSHOT)
+
+    report, host = replayed(tmp_path, monkeypatch, rolled_back(gone))
 
     alone = new_host()
     train_bare(alone, optimizer_of("sgd", list(alone.parameters())), LAST_STEP)
-    assert list(report.differences) == []
+    assert (list(report.differences), report.judged_anew) == ([], 0)
     assert same(host, alone)
+
+
+def test_a_rollback_of_which_no_receipt_tells_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, _ = replayed(tmp_path, monkeypatch, rolled_back())
+
+    assert report.judged_anew == 1
 
 
 def test_what_goes_otherwise_is_told_with_both_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,10 @@ def compared(town: Town, plan: pb.ReplayPlan, came: pb.ReplayReport, then: pb.Wo
     """What a rank came to beside what it had come to."""
     if came.judged_anew and town.plan.by_the_clock:
         return Outcome(refused="a verdict that the clock had a say in died with a process; `esper replay` warns of it")
-    if came.report.parameter_digest != then.parameter_digest or came.report.steps != then.steps:
+    differs = came.report.parameter_digest != then.parameter_digest or came.report.steps != then.steps
+    if differs and came.judged_anew and town.plan.checkpoints:
+        return Outcome(refused="whether a checkpoint could be gone back to died with a process; `esper replay` warns")
+    if differs:
         name = plan.worker
         require(False, f"{name} came to something else: {where}; {came.report.steps} {list(came.differences)[:3]}")
     require(not came.differences, f"receipts differ: {list(came.differences)[:3]}")

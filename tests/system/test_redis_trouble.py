@@ -71,9 +71,8 @@ def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: st
     town.settle_down()
 
     harm(town)
-    before = town.run.step_number
-    town.steps_until(lambda: town.run.exchange.rows.unstored >= NUM_UNSTORED)
-    trained = town.run.step_number - before
+    enough = town.run.step_number + NUM_UNSTORED
+    town.steps_until(lambda: town.run.step_number >= enough and town.run.exchange.rows.unstored >= NUM_UNSTORED)
     mend(town)
     town.publish(rate(0.025))
     town.steps_until(rate_is(town, 0.025))
@@ -82,7 +81,6 @@ def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: st
     seconds_until(lambda: town.num_counted >= report.packets - report.shed)
 
     runtime = town.log("runtime")
-    assert trained >= NUM_UNSTORED // 2
     assert (runtime.count("bus.lost"), runtime.count("bus.regained")) == (1, 1), runtime
     assert said in runtime
     assert "Traceback" not in runtime

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import esper
 from esper.bus import connect, embedded
 from esper.bus.acl import ADMIN, USERS, enforceable, user_name
-from esper.bus.credentials import completed
+from esper.bus.credentials import PASSWORD_FILE, completed
 from esper.bus.embedded import EmbeddedRedis
+from esper.bus.faults import ForbiddenError
 from esper.bus.names import RUNS_KEY, STREAMS, key, region_key
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
@@ -227,6 +228,32 @@ async def test_an_observer_can_write_nothing_not_even_from_a_script(
                     await redis.execute_command(*command)
 
     assert await admin.execute_command("DBSIZE") == 0
+
+
+async def test_a_user_of_a_file_is_let_in_and_nothing_is_said_of_it(
+    server: EmbeddedRedis, variables: dict[str, dict[str, str]], short_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = path_of(short_directory / "acl", "worker")
+
+    async with connect.writer(completed(server.url, {PASSWORD_FILE: str(file)})) as redis:
+        await redis.execute_command("PING")
+
+    assert caplog.messages == []
+
+
+async def test_a_user_who_may_not_do_something_is_named_without_the_password(
+    server: EmbeddedRedis, variables: dict[str, dict[str, str]], short_directory: Path
+) -> None:
+    file = path_of(short_directory / "acl", "worker")
+
+    async with connect.writer(completed(server.url, {PASSWORD_FILE: str(file)})) as redis:
+        with pytest.raises(ForbiddenError, match=f"refuses the user of {file}: .*; expected the user of a role"):
+            await redis.execute_command("XADD", on("commands"), "*", "m", "x")
+    async with connect.writer(completed(server.url, variables["worker"])) as redis:
+        with pytest.raises(ForbiddenError, match=f"refuses user '{user_name(RUN, 'worker')}': ") as refused:
+            await redis.execute_command("XADD", on("commands"), "*", "m", "x")
+
+    assert variables["worker"]["ESPER_REDIS_PASSWORD"] not in str(refused.value)
 
 
 async def test_nobody_is_let_in_without_a_name(server: EmbeddedRedis, variables: dict[str, dict[str, str]]) -> None:

@@ -109,6 +109,10 @@ class Named(CredentialProvider):
         told = self._held()
         return told[USERNAME], told[PASSWORD]
 
+    async def get_credentials_async(self) -> tuple[str, str]:
+        """The same: the library's own warns at each connection."""
+        return self.get_credentials()
+
 
 @cache
 def named_by(path: str) -> Named:

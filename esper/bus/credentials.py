@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from esper.errors import SettingError
 
@@ -53,6 +53,16 @@ def completed(url: str, environment: Mapping[str, str]) -> str:
     check_files(options)
     query = f"?{urlencode(options, safe='/')}" if options else ""
     return f"{found['scheme']}{'' if user is None else f'{user}@'}{found['place']}{query}"
+
+
+def user_told(url: str) -> str:
+    """Who connects by this URL, in words that may be shown."""
+    found = PARTS.fullmatch(url)
+    options = dict(parse_qsl(found["query"] or "", keep_blank_values=True)) if found else {}
+    given = unquote((found["user"] or "").partition(":")[0]) if found else ""
+    if name := given or options.get("username", ""):
+        return f"user {name!r}"
+    return f"the user of {options[OF_A_FILE]}" if OF_A_FILE in options else "the default user"
 
 
 def nameless(url: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from redis import exceptions
 
-from esper.bus.credentials import without_password as without_password
+from esper.bus.credentials import user_told, without_password as without_password
 from esper.errors import BusError
 
 
@@ -112,6 +112,9 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
         return ReadOnlyError(
             f"Redis at {at} is read-only: a replica, or out of replicas itself; give the primary's URL"
         )
+    if isinstance(error, exceptions.NoPermissionError):
+        expected = "the user of a role that may (ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD, made by esper acl)"
+        return ForbiddenError(f"Redis at {at} refuses {user_told(url)}: {said}; expected {expected}")
     return of_answer(at, said, error)
 
 
@@ -129,8 +132,6 @@ def of_answer(at: str, said: str, error: Exception) -> BusError:
         return NoScriptError(f"Redis at {at} does not know the script")
     if said.startswith("unknown command") and "SENTINEL" in said:
         return BusError(f"Redis at {at} is no Sentinel; expected redis:// for a server of its own")
-    if isinstance(error, exceptions.NoPermissionError):
-        return ForbiddenError(f"Redis at {at} answered: {said}")
     if "NOGROUP" in said:
         return NoGroupError(f"Redis at {at}: {said}")
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in said or "maxmemory" in said:

@@ -15,6 +15,7 @@ from esper.bus.names import RUNS_KEY
 from esper.cli.fleet import announced, fleet, keep_log, run_of
 from esper.errors import SettingError
 from esper.leyline.keyring import KEYRINGS, MasterKeyring
+from esper.leyline.kinds import Role
 from esper.runtime.runfile import RunFile, parse
 from tests.bus_kit import own_server
 
@@ -126,6 +127,15 @@ def test_keyrings_of_two_runs_are_refused(tmp_path: Path) -> None:
     (other / "worker.json").replace(folder / "worker.json")
 
     with pytest.raises(SettingError, match=f"keyrings of one run, not of {RUN} and other-00c0ffee"):
+        run_of(folder)
+
+
+def test_a_controllers_keyring_without_the_optimizers_keys_is_told_of_both(tmp_path: Path) -> None:
+    folder = keyrings_in(tmp_path / "keys")
+    (folder / "controller.json").unlink()
+    MasterKeyring.new(time.time_ns()).derive(RUN, [Role.CONTROLLER]).save(folder / "controller.json")
+
+    with pytest.raises(SettingError, match=r"expected a keyring for controller and optimizer \(esper keys derive"):
         run_of(folder)
 
 

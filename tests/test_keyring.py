@@ -33,6 +33,13 @@ def test_a_process_seals_in_the_domains_of_its_role_and_in_no_other(role: Role, 
             keyring.seal_key(domain, role, NOW_NS)
 
 
+def test_a_keyring_of_another_role_is_named_beside_the_one_that_is_wanted() -> None:
+    told = "keyring is 'for observer'; expected one for controller, which seals command"
+
+    with pytest.raises(SettingError, match=told):
+        MASTER.derive(RUN, [Role.OBSERVER]).seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS)
+
+
 @pytest.mark.parametrize("role", list(Role))
 def test_a_process_holds_the_keys_of_its_roles_and_no_more(role: Role) -> None:
     keyring = MASTER.derive(RUN, [role])
@@ -188,7 +195,7 @@ def test_the_last_valid_key_is_retired_only_by_force() -> None:
 
 
 def test_with_every_key_retired_nothing_is_sealed() -> None:
-    with pytest.raises(SettingError, match="retired"):
+    with pytest.raises(SettingError, match=f"keyring is 'of {RUN}'; .* valid at 2[0-9-]* [0-9:]* UTC: .* retired"):
         CONTROLLER.seal_key(Domain.COMMAND, Role.CONTROLLER, NOW_NS + 400 * 86_400 * SECOND_NS)
 
 

@@ -173,8 +173,9 @@ def run_of(folder: Path) -> str:
     if len(run_ids) > 1:
         raise SettingError("keys", str(folder), f"keyrings of one run, not of {' and '.join(sorted(run_ids))}")
     for keyring, roles in KEYRINGS.items():
-        if missing := set(roles) - set(found[keyring].roles):
-            raise SettingError("keys", str(folder / f"{keyring}.json"), f"a keyring for {', '.join(sorted(missing))}")
+        if set(roles) - set(found[keyring].roles):
+            wanted = f"a keyring for {' and '.join(roles)} (esper keys derive --into makes all of a run's)"
+            raise SettingError("keys", str(folder / f"{keyring}.json"), wanted)
     return run_ids.pop()
 
 

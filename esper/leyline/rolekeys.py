@@ -80,14 +80,13 @@ class RoleKeyring:
     def seal_key(self, domain: Domain, role: Role, now_ns: int) -> tuple[int, bytes]:
         """The newest key that is valid now. SettingError where this process may not seal so."""
         if role not in self.roles or domain not in SEALS[role]:
-            held = ", ".join(self.roles)
-            raise SettingError("role", role.value, f"one that seals {domain.name.lower()}; this keyring is for {held}")
+            wanted = f"one for {role.value}, which seals {domain.name.lower()}"
+            raise SettingError("keyring", f"for {', '.join(self.roles)}", wanted)
         for validity in self._newest_first:
             if validity.holds_at(now_ns):
                 return validity.key_id, self._keys[validity.key_id, domain, role]
-        raise SettingError(
-            "keyring", self.run_id, f"one with a key valid at {now_ns} ns; all are retired or not yet valid"
-        )
+        wanted = f"one with a key that is valid at {moment(now_ns)}: all in it are retired or not yet valid"
+        raise SettingError("keyring", f"of {self.run_id}", wanted)
 
     def changes_at(self, now_ns: int) -> int | None:
         """When the newest valid key may next be another one; None: never."""

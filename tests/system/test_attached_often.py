@@ -21,6 +21,11 @@ from tests.system.scripted import Script
 pytestmark = pytest.mark.system
 
 
+async def connections(redis: connect.Redis) -> set[bytes]:
+    """By number: no two of a server's life have the same."""
+    return {line.split()[0] for line in (await redis.ask(("CLIENT", "LIST"))).splitlines()}
+
+
 async def left(redis: connect.Redis, host: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
     """What a session could leave behind, by how many there are."""
     for thread in set(threading.enumerate()) - {threading.main_thread()}:
@@ -33,7 +38,6 @@ async def left(redis: connect.Redis, host: nn.Module, optimizer: torch.optim.Opt
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
         "children": len(children.read_text().split()),
-        "connections": len((await redis.ask(("CLIENT", "LIST"))).splitlines()),
         "hooks": hooks + len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks),
         "objects": len(gc.get_objects()),
     }
@@ -45,6 +49,7 @@ async def test_sessions_one_after_the_other_leave_nothing_behind(
     host = new_host()
     optimizer = optimizer_of("sgd", list(host.parameters()))
     environment, seen = Script(redis_url, run_id, tmp_path).environment(), list[dict[str, int]]()
+    before = await connections(redis)  # some of which may end meanwhile: of runtimes whose test is over
 
     for _ in range(4):
         with esper.attach(host, optimizer=optimizer, sites=["body"], environment=environment) as run:
@@ -55,3 +60,4 @@ async def test_sessions_one_after_the_other_leave_nothing_behind(
     grew = [after["objects"] - before["objects"] for before, after in pairwise(seen[1:])]
     assert min(grew) <= 0, grew  # what is kept once, and not by each, is no leak
     assert {**seen[-1], "objects": 0} == {**seen[1], "objects": 0}
+    assert await connections(redis) <= before

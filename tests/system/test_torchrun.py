@@ -77,6 +77,6 @@ async def test_they_are_steered_alike_and_go_on_after_one_is_killed(launched: La
 
     assert steps == sorted(steps)
     assert again > before and met_again > met
-    assert last[0] == last[1] and last[0][0] > again
+    assert last[0] == last[1] and last[0][0] >= again  # that step may be an epoch's last
     assert launched.said_by_ranks().count("run.resumed") == 2
     assert {process.poll() for name, process in launched.started.items() if name not in launched.nodes} == {None}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from esper.errors import SettingError
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
@@ -147,6 +148,29 @@ def test_sparse_gradients_are_measured_as_the_dense_ones_are() -> None:
     for key, each in found[0].items():
         for name in ("gradient_norm", "taylor", "fisher"):
             torch.testing.assert_close(getattr(each, name), getattr(found[1][key], name))
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the most elements that any tensor had that was made."""
+
+    num_elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        found = [each.numel() for each in tree_leaves(made) if isinstance(each, Tensor) and not each.is_sparse]
+        self.num_elements = max(self.num_elements, *found, 0)
+        return made
+
+
+def test_of_a_large_table_only_the_rows_that_were_looked_up_are_measured() -> None:
+    host = nn.Sequential(nn.Embedding(1000, 4, sparse=True), nn.Linear(4, 3))
+    pruning = Pruning(host, KasminaCheckpointPruningConfig(importance_every=1, layers=["0"]))
+    torch.autograd.backward(host(torch.tensor([1, 1, 3])).square().sum())
+
+    with Largest() as largest:  # type: ignore[no-untyped-call]
+        pruning.importance.update()
+
+    assert 0 < largest.num_elements < 100
 
 
 def test_a_complex_weight_is_worth_what_its_moduli_are() -> None:

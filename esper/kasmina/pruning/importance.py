@@ -128,6 +128,10 @@ def _measured(alike: _Alike) -> Tensor:
     """Sum of squares of g and sum of abs(w * g), per tensor and channel: shape [2, number of tensors, num_channels]."""
     weights: list[Tensor] = [*alike.parameters]
     gradients = [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in alike.parameters]
+    blocks = alike.blocks
+    if len(gradients) == 1 and gradients[0].is_sparse and gradients[0].is_cpu and blocks[:2] == (1, 1):
+        weights, gradients = _touched(weights[0], gradients[0].coalesce())
+        blocks = (1, 1, *gradients[0].shape)
     gradients = [g.to_dense() if g.is_sparse else g for g in gradients]  # as an Embedding's can be
     if weights[0].dtype in (torch.float16, torch.bfloat16):  # a product of two small halves is zero
         weights, gradients = [w.float() for w in weights], [g.float() for g in gradients]
@@ -136,10 +140,18 @@ def _measured(alike: _Alike) -> Tensor:
         products = torch._foreach_abs(products)
     else:
         torch._foreach_abs_(products)
-    norms = torch.linalg.vector_norm(_stacked(gradients, alike), 2, alike.across)
-    return torch.stack((norms.square(), _stacked(products, alike).sum(alike.across)))
+    norms = torch.linalg.vector_norm(_stacked(gradients, blocks), 2, alike.across)
+    return torch.stack((norms.square(), _stacked(products, blocks).sum(alike.across)))
 
 
-def _stacked(tensors: Sequence[Tensor], alike: _Alike) -> Tensor:
-    blocks = [tensor.reshape(alike.blocks) for tensor in tensors]
-    return torch.stack(blocks) if len(blocks) > 1 else blocks[0][None]
+def _touched(table: Tensor, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Of a table that is one channel, the rows that have a gradient: of millions few are looked up in a step.
+
+    On another device to add them up would be to wait for it.
+    """
+    return [table[gradient.indices()[0]]], [gradient.values()]
+
+
+def _stacked(tensors: Sequence[Tensor], blocks: tuple[int, ...]) -> Tensor:
+    cut = [tensor.reshape(blocks) for tensor in tensors]
+    return torch.stack(cut) if len(cut) > 1 else cut[0][None]

@@ -46,6 +46,17 @@ async def test_an_aggregate_tells_of_each_kind_of_event_once_with_its_detail(run
     assert out.split() == f"{entry_id} global #1 1 packet step 9 {told_once}".split()
 
 
+async def test_an_event_that_gives_a_reason_is_told_with_it(run: ScriptedRun) -> None:
+    why = "accuracy 10.9 points below 1; at most 2"
+    event = pb.TelemetryEvent(event_id="1", description="pruning.undone", attributes={"reason": why, "channels": "4"})
+    aggregate = pb.AggregatedTelemetry(version=1, sequence=1, num_packets=1, max_step=9, events=[event])
+    await run.say("global", Role.GLOBAL, "global", aggregate)
+
+    _, out, _ = await tailed(run, "--since", "0", "--count", "1")
+
+    assert out.endswith(f"  pruning.undone: {why}\n")
+
+
 async def test_nothing_that_a_run_says_moves_the_cursor_of_a_terminal(run: ScriptedRun) -> None:
     told = accepted("c1\x1b[2J", "1-0")
     told.detail = "\x1b]0;title\x07\nesper: all is well"

@@ -135,8 +135,8 @@ def _frame(frame: pb.TelemetryFrame) -> str:
 
 
 def _events(events: Iterable[pb.TelemetryEvent]) -> str:
-    """Each kind once, with the detail that came with its newest."""
-    told = {event.description: event.attributes.get("detail", "") for event in events}
+    """Each kind once, with the detail or the reason that came with its newest."""
+    told = {event.description: event.attributes.get("detail") or event.attributes.get("reason", "") for event in events}
     return "".join(f"  {name}: {detail}" if detail else f"  {name}" for name, detail in told.items())
 
 

@@ -303,6 +303,15 @@ def verified(*arguments: str | Path) -> tuple[int, list[str]]:
     return result.exit_code, result.output.splitlines()
 
 
+def test_a_run_without_a_command_misses_no_public_key(tmp_path: Path) -> None:
+    run = Writer()
+    run.save(tmp_path / "run.jsonl")
+
+    _, lines = verified(tmp_path / "run.jsonl")
+
+    assert "every seal and no signature (there is no command) checked" in lines[-1]
+
+
 def test_the_command_line_says_what_was_checked_and_ends_with_one_where_something_is_found(tmp_path: Path) -> None:
     run = toy()
     path = run.save(tmp_path / "run.jsonl")

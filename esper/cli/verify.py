@@ -54,6 +54,7 @@ def row(result: Audit) -> dict[str, object]:
 def summary(result: Audit) -> str:
     """The last line, for a person: what was checked, and what was not."""
     seals = "every seal" if result.seals_checked else "no seal (there is no secret keyring), structure alone"
-    signatures = f"{result.num_signatures} signatures" if result.num_signatures else "no signature (no public key)"
+    unsigned = "no signature (there is no command)" if result.has_public_keys else "no signature (no public key)"
+    signatures = f"{result.num_signatures} signatures" if result.num_signatures else unsigned
     told = f"run {result.run_id}: {result.num_entries} entries, {seals} and {signatures} checked"
     return printable(f"{told}: {len(result.findings)} findings, {len(result.notes)} notes")

@@ -54,6 +54,7 @@ class Audit:
     num_entries: int = 0
     num_signatures: int = 0
     seals_checked: bool = True
+    has_public_keys: bool = False
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
@@ -66,7 +67,8 @@ def audit(book: Logbook, keyring: RoleKeyring | None) -> Audit:
     """Every check. Without a keyring, or with one of public keys alone, seals go unchecked: then it says so."""
     sealed = keyring is not None and bool(keyring.roles)
     run_id = book.run_id or (keyring.run_id if keyring else "")
-    result = Audit(run_id, sum(map(len, book.streams.values())), seals_checked=sealed)
+    num_entries, public = sum(map(len, book.streams.values())), keyring is not None and bool(keyring.public_keys)
+    result = Audit(run_id, num_entries, seals_checked=sealed, has_public_keys=public)
     reads = opened(book, keyring) if sealed and keyring else {name: peeked(book, name) for name in book.streams}
     answers = Answers.of(reads["receipts"])
     result.take(Finding("log", "", "unreadable", flaw) for flaw in book.flaws)

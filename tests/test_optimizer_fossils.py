@@ -143,6 +143,27 @@ def test_a_reset_reaches_an_adagrad_that_a_fossil_has_just_joined(fused: bool) -
     assert same([*host.parameters()], twins)
 
 
+def reset_beside_an_idle_fossil(*, fused: bool) -> list[Any]:
+    """What a host and its fossil are after a reset, and a step in which the fossil alone has no gradient."""
+    host, seed = Host(), Sprout()
+    optimizer = torch.optim.SGD(host.parameters(), lr=0.1, momentum=0.9, fused=fused)
+    lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)  # unknown here, so that the fossil joins the host's own group
+    optimizers, own = governed(host, optimizer), [*host.parameters()]
+    host.train_step(optimizer, 0)
+    join(host, optimizers, seed)
+    for step, learning in enumerate(([*host.parameters()], own, [*host.parameters()]), 1):
+        give_gradients(learning, "both", step)
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == 1:
+            optimizers.apply(command(Kind.OPTIMIZER_COMMAND_RESET_STATE, "host"), 1, {})
+    return host.weights()
+
+
+def test_a_fused_sgd_that_was_reset_steps_a_fossil_that_learns_later() -> None:
+    torch.testing.assert_close(reset_beside_an_idle_fossil(fused=True), reset_beside_an_idle_fossil(fused=False))
+
+
 def test_a_fossil_that_joins_a_fused_sgd_costs_what_the_host_froze_no_memory() -> None:
     host = Host()
     host.head.requires_grad_(False)

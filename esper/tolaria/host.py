@@ -46,7 +46,7 @@ class HostOptimizer:
 
     def clear(self) -> None:
         """Forget all moments, as if it had just been built."""
-        self.torch.state.clear()
+        moments.forget(self.torch)
 
     def takes(self, parameter: torch.Tensor) -> bool:
         """Whether it can step one that joins: LBFGS has one group for good, and others want gradients of a kind."""

@@ -73,13 +73,30 @@ def even_out(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
     torch steps no such group in which only some have one. With 0 the first step is torch's own, shorter by what
     `dampening` takes off every later one.
     """
-    if not (isinstance(optimizer, torch.optim.SGD) and group.get("fused")):
+    if not _is_fused_sgd(optimizer, group):
         return
     stepped = [each for each in group["params"] if each.requires_grad or each.grad is not None]
     without = [parameter for parameter in stepped if not has_momentum(optimizer, parameter)]
     if len(without) < len(stepped):
         for parameter in without:
             optimizer.state[parameter][MOMENTUM] = torch.zeros_like(parameter)
+
+
+def forget(optimizer: torch.optim.Optimizer) -> None:
+    """Make it remember nothing, as if it had just been built.
+
+    A fused SGD keeps a momentum of 0 where it has one, for `even_out`'s reason: of a group that begins anew some
+    parameters may have no gradient in its first step, and torch takes no other after that.
+    """
+    groups = [group for group in optimizer.param_groups if _is_fused_sgd(optimizer, group)]
+    begun = [each for group in groups for each in group["params"] if has_momentum(optimizer, each)]
+    optimizer.state.clear()
+    for parameter in begun:
+        optimizer.state[parameter][MOMENTUM] = torch.zeros_like(parameter)
+
+
+def _is_fused_sgd(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:
+    return isinstance(optimizer, torch.optim.SGD) and bool(group.get("fused"))
 
 
 def has_momentum(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> bool:

@@ -163,16 +163,15 @@ class Process(Child):
 
 
 def state_of(pid: int) -> str:
-    """One letter: R runs, S sleeps, T is stopped, Z has ended."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    """One letter: R runs, S sleeps, T is stopped, Z has ended, buried or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
 
 
 def has_ended(pid: int) -> bool:
-    """Buried or not."""
-    try:
-        return state_of(pid) == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    return state_of(pid) == "Z"
 
 
 class TooLateError(AssertionError):

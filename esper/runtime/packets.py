@@ -9,9 +9,12 @@ from struct import pack
 from typing import Literal, TypeAlias
 
 from esper.leyline import contracts as pb
+from esper.leyline.envelope import BODY_CAP_BYTES
 from esper.leyline.levels import INFO, highest
 
 PACKETS_PER_FRAME = 32
+FRAME_BYTES = BODY_CAP_BYTES // 2
+"""Packets of so many bytes are a frame though they are fewer; the last one may come over it."""
 Format: TypeAlias = Literal["frames", "columnar"]
 
 
@@ -49,9 +52,7 @@ def level_of(rows: pb.TelemetryRows, row: int, events: Iterable[pb.RowEvent]) ->
 
 def _framed(rows: pb.TelemetryRows, origin: Origin, indices: Sequence[int]) -> Iterator[tuple[pb.TelemetryFrame, int]]:
     """Frames of up to 32 packets, one packet a row."""
-    packets = list(_packets(rows, indices))
-    for start in range(0, len(packets), PACKETS_PER_FRAME):
-        inside = packets[start : start + PACKETS_PER_FRAME]
+    for inside in _split(list(_packets(rows, indices)), is_light=not rows.events):
         frame = pb.TelemetryFrame(
             version=1,
             source=origin.source,
@@ -61,6 +62,20 @@ def _framed(rows: pb.TelemetryRows, origin: Origin, indices: Sequence[int]) -> I
             shed=rows.shed,
         )
         yield frame, inside[-1].sequence
+
+
+def _split(packets: list[pb.TelemetryPacket], *, is_light: bool) -> Iterator[list[pb.TelemetryPacket]]:
+    """By their number; by their size too where they tell of events, whose texts may be long."""
+    inside: list[pb.TelemetryPacket] = []
+    size = 0
+    for packet in packets:
+        inside.append(packet)
+        size += 0 if is_light else packet.ByteSize()
+        if len(inside) == PACKETS_PER_FRAME or size >= FRAME_BYTES:
+            yield inside
+            inside, size = [], 0
+    if inside:
+        yield inside
 
 
 def _table(rows: pb.TelemetryRows, origin: Origin, first: int, end: int) -> pb.ColumnarFrame:

@@ -192,8 +192,8 @@ class Exchange:
             log.error("runtime.failed", why=str(error))
         if not self.report_stored:
             kept = 0 if self.chronicle is None else self.chronicle.num_waiting
-            rows = self.rows.unstored
-            log.error("report.lost", worker=farewell.worker, rows_unstored=rows, statements_unstored=kept)
+            unstored = {"rows_unstored": self.rows.unstored, "statements_unstored": kept}
+            log.error("report.lost", worker=farewell.worker, **unstored, events_untold=self.rows.untold.num)
         self.link.close(HURRY_S if self.is_hurried else CLOSE_S)
 
     def _say_until_stored(self, link: Lanes, words: Sequence[pb.ToRuntime], patience_s: float) -> None:
@@ -206,15 +206,19 @@ class Exchange:
             self.pump(FLUSH_S)
 
     def store_rows(self, patience_s: float = 10.0) -> None:
-        """Wait until Redis has acknowledged every row, and whatever else was told for good."""
+        """Wait until Redis has acknowledged every row, and whatever else was told for good.
+
+        Of events that the last row has no room for, or that came after it, rows are made.
+        """
         since = time.monotonic()
         while self._has_unstored and self._may_wait(since, patience_s):
+            self.rows.tell_rest(time.time_ns())
             self.flush_when_due(time.monotonic(), force=True)
             self.pump(0.02)
 
     @property
     def _has_unstored(self) -> bool:
-        return bool(self.rows.unstored or (self.chronicle and self.chronicle.num_waiting))
+        return bool(self.rows.unstored or self.rows.untold.num or (self.chronicle and self.chronicle.num_waiting))
 
     def _hear(self, message: pb.ToTrainer) -> None:
         match message.WhichOneof("message"):

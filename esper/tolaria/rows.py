@@ -13,10 +13,12 @@ from esper.leyline import contracts as pb
 from esper.leyline.bounds import NUM_EVENTS
 from esper.leyline.levels import CRITICAL, INFO, highest, rank
 from esper.tolaria.plain import Block, Plain, Row, Value
+from esper.tolaria.untold import Untold
 
 IN_FLIGHT = 1024
 """Rows handed over and not stored yet; more of them wait here, where they can be shed by their level."""
 FEWEST = 32  # rows for which there must be room: as many as a frame holds, so that frames stay whole under load
+MOST_EVENTS = 1024  # of one table: its frame on the link has an end, and what a receipt says may be long
 LOOK_EVERY = 32  # rows that wait: to read a tensor is to wait for the device
 
 
@@ -52,32 +54,35 @@ class Rows:
     _num_waiting: int = 0
     _unread: list[Row] = field(default_factory=list)
 
-    _events: list[pb.RowEvent] = field(default_factory=list)
+    # Events that no row has had room for.
+    untold: Untold = field(default_factory=Untold)
+    _last_step: int = 0
     _bad: frozenset[str] = frozenset()
     _is_urgent: bool = False
 
     def note(self, level: pb.TelemetryLevel, description: str, **attributes: str) -> None:
         """Tell of something that happened; it travels with the next row that has room for it."""
         self.settle()
-        self._events.append(pb.RowEvent(level=level, description=description, attributes=attributes))
+        self.untold.add(pb.RowEvent(level=level, description=description, attributes=attributes))
 
     def add(self, step: int, timestamp_ns: int, values: dict[str, Value], level: pb.TelemetryLevel = INFO) -> None:
         """Keep a row; `values`, 0-dim tensors or floats by metric name, are the row's. Events may raise its level."""
         if self.plain.ended_s:
             self.settle()
         self._made += 1
-        row = Row(timestamp_ns, step, values, self._first_events() if self._events else [], level)
+        self._last_step = step
+        row = Row(timestamp_ns, step, values, self.untold.take() if self.untold.num else [], level)
         if row.events or level != INFO:  # most rows tell of nothing
             self._rate(row)
         if self._num_waiting + len(self._again) + self._num_sent >= self.capacity:  # _num_kept: a call less a row
             victim = self._victim(row.level)
             self._shed(victim or row)
+            self.untold.put_back(row.events)
             if victim is None:
                 return
-            self._events[:0] = victim.events
-            row.events = self._first_events()
+            self.untold.put_back(victim.events)
+            row.events = self.untold.take()
             self._rate(row)
-        del self._events[:NUM_EVENTS]
         self._fresh.append(row)
         self._unread.append(row)
         self._num_waiting += 1
@@ -88,17 +93,20 @@ class Rows:
         self.settle()
         self.plain.note(noted)
 
+    def tell_rest(self, timestamp_ns: int) -> None:
+        """Where no step follows: what no row had room for in rows without values, of the last step, if they have room.
+
+        A row made of it puts no other one out: what is measured is worth as much, and there may be more room later.
+        """
+        self.settle()
+        while self.untold.num and self._num_kept < self.capacity:
+            self.add(self._last_step, timestamp_ns, {})
+
     def settle(self) -> None:
         """Make a row by itself of each plain one."""
         if self.plain.ended_s:
             for row in self.plain.take().rows():
                 self.add(row.step, row.timestamp_ns, row.values)
-
-    def _first_events(self) -> list[pb.RowEvent]:
-        """As many as the next row has room for, those that are critical first: nothing tells of them but the row."""
-        if len(self._events) >= NUM_EVENTS:
-            self._events.sort(key=lambda event: event.level != CRITICAL)
-        return self._events[:NUM_EVENTS]
 
     def _rate(self, row: Row) -> None:
         row.level = highest([row.level, *(event.level for event in row.events)])
@@ -183,7 +191,7 @@ class Rows:
     def _goes_as_it_is(self, room: int) -> bool:
         """Whether the plain rows, and no others, are the next table: most of them in a run."""
         num = self.plain.num
-        others = self._num_waiting or self._again or self._events or self._bad
+        others = self._num_waiting or self._again or self.untold.num or self._bad
         return 0 < num <= min(room, self.capacity - self._num_sent) and not others and self.plain.is_smooth
 
     def _block(self) -> pb.TelemetryRows:
@@ -192,6 +200,7 @@ class Rows:
         self._numbered += block.num
         self._num_sent += block.num
         self._sent.append(block)
+        self._last_step = block.steps[-1]
         self.last = block.named(block.num - 1)
         return pb.TelemetryRows(
             incarnation=self.incarnation,
@@ -232,7 +241,8 @@ class Rows:
         self._unread.clear()
         if rows:
             read_tensors(rows)
-            self.last = {name: float(value) for name, value in rows[-1].values.items()}
+            measured = next((row.values for row in reversed(rows) if row.values), self.last)
+            self.last = {name: float(value) for name, value in measured.items()}
             self._note_non_finite(rows)
 
     def _note_non_finite(self, rows: list[Row]) -> None:
@@ -249,7 +259,7 @@ class Rows:
     def _raise(self, row: Row, event: pb.RowEvent) -> None:
         """Tell of an event with a row that waits already, and keeps its place among those of its level."""
         if len(row.events) == NUM_EVENTS:
-            self._events.append(row.events.pop())
+            self.untold.put_back([row.events.pop()])
         row.events.append(event)
         self._is_urgent = True
 
@@ -288,13 +298,15 @@ def _alike(waiting: deque[Row], before: Sequence[Row] = (), room: int = 0) -> li
     """Take up to so many of the first rows that have the same columns, those of `before`, if any: no cell is empty."""
     rows: list[Row] = []
     names = before[0].values.keys() if before else None
-    while waiting and len(rows) < room:
+    num_events = 0
+    while waiting and len(rows) < room and num_events < MOST_EVENTS:
         row = waiting[0]
         if not row.is_shed:
             names = row.values.keys() if names is None else names
             if row.values.keys() != names:
                 break
             rows.append(row)
+            num_events += len(row.events)
         waiting.popleft()
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -67,3 +68,25 @@ def test_each_epoch_and_each_seed_that_ended_is_told_once(script: Script, loop: 
     assert [each.current_epoch for each in states] == list(range(1, 9))
     assert (report.seed_id, report.outcome) == ("s0", pb.FieldReportOutcome.FIELD_REPORT_ABORTED)
     assert [record.stage for record in states[0].seed_states] == [pb.SeedLifecycleStage.SEED_STAGE_GERMINATED]
+
+
+def test_what_comes_after_the_last_step_is_told_once_though_its_runtime_is_killed(
+    script: Script, loop: Scripted
+) -> None:
+    for _ in range(3):
+        loop.step()
+    loop.run.exchange.store_rows()
+    kill(loop, signal.SIGSTOP)  # it takes what it is told, and stores nothing
+    names = [f"late {number}" for number in range(100)]
+    for name in names:
+        loop.run.portrait.rows.note(pb.TelemetryLevel.TELEMETRY_WARNING, name)
+    loop.run.exchange.rows.tell_rest(time.time_ns())
+    loop.run.exchange.flush_when_due(0.0, force=True)
+    kill(loop, signal.SIGKILL)
+    report = loop.run.close()
+
+    frames = [opened.message for opened in script.read_region("r0", "telemetry")]
+    packets = [packet for frame in frames if isinstance(frame, pb.TelemetryFrame) for packet in frame.packets]
+    assert [event.description for packet in packets for event in packet.events] == names
+    assert [packet.sequence for packet in packets][-4:] == [4, 5, 6, 7]
+    assert (report.packets, report.shed) == (7, 0)

@@ -58,6 +58,13 @@ MUTANTS = (
         ("tests/test_shedding.py::test_the_oldest_debug_row_goes_first_then_the_oldest_of_the_next_level",),
     ),
     Mutant(
+        "what_follows_the_last_step_is_told_by_nobody",
+        "esper/session/exchange.py",
+        "            self.rows.tell_rest(time.time_ns())\n",
+        "            self.rows.untold.take()\n",
+        ("tests/test_untold.py::test_what_comes_after_the_last_step_is_told",),
+    ),
+    Mutant(
         "a_packet_with_more_than_values_counts_as_plain",
         "esper/leyline/validate_telemetry.py",
         "        _events(events)\n        names = None\n",

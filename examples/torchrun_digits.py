@@ -34,7 +34,6 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
         sites=["hidden", "head"],
         holdout=([data.holdout], nn.CrossEntropyLoss(reduction="none")),
         data="digits",
-        region=os.environ.get("ESPER_REGION") or f"r{rank}",
         checkpoints=checkpoints,
         checkpoint_every=every,
         resume=True,

@@ -76,6 +76,17 @@ def test_a_torchrun_hands_its_ranks_no_name_that_would_be_that_of_all() -> None:
     assert "ESPER_NAME" in program.without
 
 
+@pytest.mark.parametrize("command", ['"torchrun"', '"/opt/bin/torchrun"', '"python", "-m", "torch.distributed.run"'])
+def test_a_torchrun_is_handed_all_regions_for_its_ranks_to_share_and_a_fresh_store_for_each_start(command: str) -> None:
+    trainer = f'trainer = {{count = 1, command = [{command}, "--nproc-per-node=2", "train.py"]}}'
+    [[unit], *_] = plans('regions = ["r0", "r1"]', trainer)
+    [program] = unit.programs
+
+    told = program.environment
+    assert (told["ESPER_REGIONS"], told["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"]) == ("r0,r1", "1")
+    assert "ESPER_REGION" not in told and "ESPER_REGION" in program.without
+
+
 def test_each_process_is_told_its_run_its_name_and_its_own_keyring() -> None:
     [_, [regional], [tier], [coordinator], []] = plans('regions = ["eu"]')
 

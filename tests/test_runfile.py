@@ -50,6 +50,11 @@ def read(*lines: str) -> RunFile:
         ('environment = {"A=B" = "x"}', "is 'A=B'; expected the name of a variable, without ="),
         ("limits.memory_mb = 9000000000000000000", "limits.memory_mb is 9000000000000000000; expected less than"),
         ("limits.core_mb = -1", "limits.core_mb is -1; expected greater than or equal to 0"),
+        ("trainer.command = ['torchrun', 'x.py']", "trainer.count is 2; expected 1 where torchrun starts the ranks"),
+        (
+            "trainer = {count = 3, together = false, command = ['python', '-m', 'torch.distributed.run', 'x.py']}",
+            "trainer.count is 3; expected 1 where torchrun starts the ranks",
+        ),
         ("logs.kept = 0", "logs.kept is 0; expected greater than or equal to 1"),
         ('runs_dir = "a\\u0000b"', "runs_dir is 'a\\x00b'; expected no NUL character"),
         ('keys = "\\u0000"', "keys is '\\x00'; expected no NUL character"),

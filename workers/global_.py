@@ -26,7 +26,7 @@ class GlobalSettings(settings.Settings):
     """What it is told beside what every process is."""
 
     regions: str
-    """Names of the regions whose aggregates it folds, with commas between."""
+    """Names of the regions whose aggregates it folds, with commas between; ranks take turns in them."""
 
 
 async def main(stopping: asyncio.Event) -> None:

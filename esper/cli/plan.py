@@ -20,6 +20,8 @@ from esper.runtime.spawn import Program
 from esper.runtime.unit import Plan
 
 Variables = Callable[[], Mapping[str, str]]
+FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""Without it ranks that torchrun starts again meet in the store of those before them."""
 REDIS_VARIABLES = (USERNAME, PASSWORD, PASSWORD_FILE, *FILES.values())
 """Of a Redis outside; the run's own asks for no password, and refuses whoever gives one."""
 
@@ -80,26 +82,29 @@ def planned(read: RunFile, place: Place) -> list[list[Plan]]:
 def trainers(read: RunFile, place: Place) -> list[Plan]:
     """The ranks of one group on this machine as one unit, or a unit for each replica."""
     kind, regions = read.trainer, read.regions
-    programs = [trainer(rank, kind, place, regions[rank % len(regions)]) for rank in range(kind.count)]
+    programs = [trainer(rank, kind, place, regions) for rank in range(kind.count)]
     user = place.user("worker") if programs else dict
     if kind.together and len(programs) > 1:
         return [steered("trainer", tuple(programs), kind, place, lambda: {**user(), **meeting_port()})]
     return [steered(program.name, (program,), kind, place, user) for program in programs]
 
 
-def trainer(rank: int, kind: Trainer, place: Place, region: str) -> Program:
+def trainer(rank: int, kind: Trainer, place: Place, regions: Sequence[str]) -> Program:
     """A rank is a replica, named after its number, unless it is one of several that are together.
 
-    One alone may be a torchrun, whose ranks each have a name of their own: it is given none.
+    One alone may be a torchrun, whose ranks have names and regions of their own: it is given no name, and all regions.
     """
+    where = {"REGIONS": ",".join(regions)} if kind.count == 1 else {"REGION": regions[rank % len(regions)]}
     unit = "trainer" if kind.together and kind.count > 1 else f"trainer-{rank}"
     stop = {"STOP_FILE": str(place.directory / f"stop-{unit}")} if kind.stop_by == "file" else {}
-    made = place.program(f"worker-{rank}", kind.command, kind, "worker", REGION=region, **stop)
+    made = place.program(f"worker-{rank}", kind.command, kind, "worker", **where, **stop)
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(kind.count)}
     meeting = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     together = {**meeting, **ranks} if kind.together and kind.count > 1 else {}
-    own = ("ESPER_NAME",) if kind.count == 1 else ()
-    told = {name: value for name, value in {**together, **made.environment}.items() if name not in own}
+    own = ("ESPER_NAME", "ESPER_REGION") if kind.count == 1 else ()
+    fresh_store = {FRESH_STORE: "1"} if kind.starts_ranks else {}
+    common = {**fresh_store, **together, **made.environment}
+    told = {name: value for name, value in common.items() if name not in own}
     return replace(made, name=f"trainer-{rank}", environment=told, without=(*made.without, *own))
 
 

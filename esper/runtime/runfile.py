@@ -23,6 +23,8 @@ EMBEDDED = "embedded"
 ROLES = ("coordinator", "regional", "global", "trainer")
 KEPT_NAMES = (*ROLES, "redis", "up")
 """What processes and logs of the run itself are called."""
+TORCHRUN, TORCHRUN_MODULE = "torchrun", "torch.distributed.run"
+TORCHRUN_ALONE = "1 where torchrun starts the ranks, as many as its --nproc-per-node says"
 RLIMITS = {
     "memory_mb": (resource.RLIMIT_DATA, 1 << 20),
     "open_files": (resource.RLIMIT_NOFILE, 1),
@@ -103,6 +105,11 @@ class Trainer(Kind):
     """file: the one that ESPER_STOP_FILE names appears, `finish_s` before they are sent a SIGTERM."""
     finish_s: Seconds = 10.0
 
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether the command is a torchrun: one process, below which are ranks that it numbers by itself."""
+        return TORCHRUN_MODULE in self.command or any(Path(word).name == TORCHRUN for word in self.command)
+
 
 class Process(Kind):
     """Any further process, such as an exporter, with the keys of one role."""
@@ -162,6 +169,8 @@ def parse(text: str, where: str) -> RunFile:
     for role, kind in kinds(read).items():
         if fault := beyond(kind.limits):
             raise SettingError(f"{where}: {role}.limits.{fault[0]}", fault[1], fault[2])
+    if read.trainer.count > 1 and read.trainer.starts_ranks:
+        raise SettingError(f"{where}: trainer.count", read.trainer.count, TORCHRUN_ALONE)
     return read
 
 

@@ -29,7 +29,7 @@ class SessionOptions:
     steps_per_epoch: int = 0  # 0: the loop calls epoch_end() itself
     required: bool = True  # False: train unsteered where the runtime is not ready
     name: str = ""  # of this worker; default worker-<rank>
-    region: str = ""  # default r0
+    region: str = ""  # default r0; of ESPER_REGIONS each rank takes the next one
     data: str = ""  # name of the data set, for the report
     settings: KasminaConfig = field(default_factory=KasminaConfig)  # of seeds and gates: see below
     # Importance is measured where it is asked for: each measurement reads every gradient once more.
@@ -75,6 +75,8 @@ class Place:
 
     @classmethod
     def of(cls, options: SessionOptions, rank: int, world_size: int) -> Place:
-        """Arguments win over the environment."""
+        """Arguments win over the environment, and there what is said of this rank alone over what is said to all."""
         name = options.name or os.environ.get("ESPER_NAME") or f"worker-{rank}"
-        return cls(name, options.region or os.environ.get("ESPER_REGION") or "r0", rank, world_size)
+        regions = os.environ.get("ESPER_REGIONS", "").split(",")
+        region = options.region or os.environ.get("ESPER_REGION") or regions[rank % len(regions)] or "r0"
+        return cls(name, region, rank, world_size)

@@ -69,7 +69,8 @@ class Launched:
             module, role, told = SERVERS[each]
             settled = environment({**self._common(role), "RUN": run_id, "NAME": each, **told})
             self.started[each] = start(f"esper.workers.{module}", self._log(each), settled)
-        trains = {**self._common(Role.WORKER), "STOP_FILE": str(self.stop_file), **settings}
+        common = {**self._common(Role.WORKER), "REGIONS": ",".join(REGIONS)}
+        trains = {**common, "STOP_FILE": str(self.stop_file), **settings}
         meeting = (f"--rdzv-endpoint={HOST}:{free_ports(1)[0]}", f"--local-addr={HOST}", f"--rdzv-id={name}")
         size = (f"--nnodes={num_nodes}", f"--nproc-per-node={2 // num_nodes}")
         self.nodes = [f"torchrun-{number}" for number in range(num_nodes)]

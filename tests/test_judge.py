@@ -87,7 +87,7 @@ def pause(seed_id: str = "") -> pb.AdaptationCommand:
         (breaker(pb.CircuitBreakerState.BREAKER_OPEN, "banned"), "ILLEGAL_TRANSITION", "from EMBARGOED"),
         (adjust("nobody"), "UNKNOWN_OPTIMIZER", "optimizer 'nobody' is unknown; optimizers: host, busy"),
         (adjust("banned"), "UNKNOWN_OPTIMIZER", "optimizers: host, busy"),
-        (rollback(24), "NO_SNAPSHOT", "no snapshot of step 24 is held by all ranks; steps with one: 8, 16"),
+        (rollback(24), "NO_SNAPSHOT", "step 24 is held by all ranks; steps with one, newest first: 16, 8"),
         (masks(validation_passed=False), "OUT_OF_RANGE", "validation_passed is False"),
         (masks(validation_passed=True), "OUT_OF_RANGE", "number of pruning_masks is 0"),
         (pb.AdaptationCommand(), "MALFORMED", "empty"),
@@ -185,7 +185,7 @@ def test_a_rollback_to_step_zero_takes_the_newest_snapshot_that_all_ranks_share(
 def test_a_run_without_a_common_snapshot_refuses_every_rollback() -> None:
     bare = Judge(World.of([vote(0), vote(1)]), Catalogue(), 32, 0, 0)
 
-    with pytest.raises(RefusedError, match="steps with one: none"):
+    with pytest.raises(RefusedError, match="steps with one, newest first: none"):
         bare.accept(waiting(rollback(0)))
 
 

@@ -197,7 +197,7 @@ class Judge:
             raise RefusedError(
                 _Reason.REASON_NO_SNAPSHOT,
                 f"no snapshot of step {command.target_step or 'any'} is held by all ranks;"
-                f" steps with one: {listed(steps)}",
+                f" steps with one, newest first: {listed(reversed(steps))}",
             )
         return step
 

@@ -12,11 +12,21 @@ from typing import Protocol
 from esper.bus import tail
 from esper.bus.connect import Redis
 from esper.bus.deadline import by, ends_in
+from esper.bus.faults import LostError
 from esper.cli.moments import NOW, START, after, up_to
+from esper.errors import EsperError
 from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.seal import Opened
 
 ON_ITS_WAY_S = 1.0
+
+
+class UnshownError(EsperError):
+    """The end has come, and Redis is gone with what may have come before it. Up to `entry_id` all is shown."""
+
+    def __init__(self, entry_id: str, why: LostError) -> None:
+        self.entry_id, self.why = entry_id, why
+        super().__init__(f"what came after {entry_id} may not all be shown; --since {entry_id} shows it later: {why}")
 
 
 class Observer(Protocol):
@@ -96,9 +106,12 @@ class Reading:
                 reached[stream] = opened.entry_id
                 if (wanted := self.left(opened)) is not None:
                     yield wanted
-        async with aclosing(self._forward(reached, dict.fromkeys(reached, passage.until))) as rest:
-            async for opened in rest:
-                yield opened
+        try:
+            async with aclosing(self._forward(reached, dict.fromkeys(reached, passage.until))) as rest:
+                async for opened in rest:
+                    yield opened
+        except LostError as error:
+            raise UnshownError(min(reached.values(), key=entry_order), error) from error
 
     async def _newest(self, passage: Passage, ends: Mapping[str, str]) -> AsyncGenerator[Opened, None]:
         found: list[Opened] = []

@@ -10,15 +10,16 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from itertools import chain, repeat
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from esper.bus import names, tail
+from esper.bus import connect, names, tail
 from esper.cli.main import app
 from esper.cli.moments import NOW, after, up_to
-from esper.cli.passages import ON_ITS_WAY_S, Passage, Reading
+from esper.cli.passages import ON_ITS_WAY_S, Passage, Reading, UnshownError
 from esper.cli.tail import folded
 from esper.client import Controller
 from esper.errors import SettingError
@@ -26,8 +27,9 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
+from tests.bus_kit import own_server
 from tests.export_kit import aggregate, say
-from tests.scripted import ScriptedRun, accepted, failed
+from tests.scripted import ScriptedRun, accepted, failed, listed
 
 Level = pb.TelemetryLevel
 NOW_S = 1_700_000_000.0
@@ -282,6 +284,30 @@ async def test_it_ends_then_though_one_region_of_two_goes_on_without_a_pause(
             shown = [opened.entry_id async for opened in messages]
 
     assert shown == unheard
+
+
+async def test_where_redis_is_gone_at_the_end_it_says_behind_which_entry_something_may_be_missing(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_s = time.time()
+    monkeypatch.setattr("esper.cli.passages.time", SimpleNamespace(time=lambda: began_s + 600.0))
+    passage, shown = Passage("0", f"{int(began_s * 1000) + 300_000}-0", None, True), list[str]()
+    with own_server(short_directory) as server:
+        async with connect.writer(server.url) as redis:
+            with listed(short_directory, server.url, redis, monkeypatch) as run:
+                expected = await say(run, aggregate(1, loss=[1.0]))
+                async with Controller.connect(run.name, name="tail") as follower, connect.reader(server.url) as reader:
+                    streams = await follower.streams("global")
+                    reading = Reading(reader, follower.observer, streams, lambda opened: opened)
+                    async with aclosing(reading.messages(passage)) as messages:
+                        shown.append((await anext(messages)).entry_id)
+                        expected += await say(run, aggregate(2, loss=[1.0]))
+                        shown.append((await anext(messages)).entry_id)
+                        server.kill()
+                        with pytest.raises(UnshownError, match=r"; --since .* Redis at .* cannot be reached") as gone:
+                            await anext(messages)
+
+    assert shown == expected and gone.value.entry_id == expected[-1]
 
 
 @pytest.mark.parametrize(

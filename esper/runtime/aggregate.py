@@ -24,6 +24,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import kind_of, type_of
 from esper.leyline.seal import Opened, Opener
 from esper.runtime.ending import meanwhile
+from esper.runtime.quitting import unless_silent
 from esper.runtime.record import VERSION, Counted, Record
 from esper.runtime.refusals import Refusals
 from esper.runtime.tier_figures import TierFigures
@@ -103,14 +104,19 @@ class Aggregator:
     async def run(self, stopping: asyncio.Event | None = None, *, until_idle: bool = False) -> None:
         """Fold until told to stop, or until nothing is left.
 
-        What is in hand then is settled, as a partial window; what was read ahead is handed back to the group.
+        What is in hand then is settled, as a partial window; what was read ahead is handed back to the group. Where
+        Redis is silent both stay pending.
         """
-        async with meanwhile(self._stop_on(stopping or asyncio.Event())):
-            await self._load()
-            while not await self._pass(until_idle):
-                log.info("pending.read_again")
-            for inbox in self.inboxes:
-                await inbox.release()
+        stopping = stopping or asyncio.Event()
+        async with meanwhile(self._stop_on(stopping)):
+            await unless_silent(self._fold(until_idle), stopping, self.outbox.redis, self.inboxes)
+
+    async def _fold(self, until_idle: bool) -> None:
+        await self._load()
+        while not await self._pass(until_idle):
+            log.info("pending.read_again")
+        for inbox in self.inboxes:
+            await inbox.release()
 
     async def _pass(self, until_idle: bool) -> bool:
         """Read until the inboxes end, then settle what is in hand; whether every settlement was accepted."""

@@ -30,6 +30,7 @@ from esper.runtime.ending import end, raise_first
 from esper.runtime.lease import LEASE_S, RENEWALS
 from esper.runtime.lookback import newest_said
 from esper.runtime.missing import Missing
+from esper.runtime.quitting import unless_silent
 from esper.runtime.refusals import Refusals
 from esper.runtime.round_figures import RoundFigures
 from esper.runtime.round_lines import tell
@@ -119,7 +120,13 @@ class Desk:
         await self.windows.insist(settlement)
 
     async def serve(self, stopping: asyncio.Event) -> None:
-        """Resume, then answer until told to stop: whatever arrived is settled with the next tick."""
+        """Resume, then answer until told to stop: whatever arrived is settled with the next tick.
+
+        Where Redis is silent then, what is in hand stays pending, and whoever leads next waits for the lease.
+        """
+        await unless_silent(self._serve(stopping), stopping, self.outbox.redis, self.inboxes.values())
+
+    async def _serve(self, stopping: asyncio.Event) -> None:
         await self.resume()
         async with kept_right(self.clock, self.outbox.redis):
             pumps = [asyncio.create_task(self._pump(name)) for name in self.inboxes]
@@ -137,10 +144,12 @@ class Desk:
         self._is_ending = True
         for inbox in self.inboxes.values():
             inbox.stop()
-        while not all(pump.done() for pump in pumps):
-            self._arrivals.go_on()
-            await self._arrivals.taken(TICK_S)
-        await end(pumps)
+        try:
+            while not all(pump.done() for pump in pumps):
+                self._arrivals.go_on()
+                await self._arrivals.taken(TICK_S)
+        finally:
+            await end(pumps)
 
     async def _pump(self, name: str) -> None:
         """Carry batches from one stream to the loop, which reads four; one at a time, and only while there is room."""

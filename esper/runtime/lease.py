@@ -15,6 +15,7 @@ from esper.bus.faults import UnavailableError
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.errors import StaleLeaseError
+from esper.runtime.quitting import unless_silent
 from esper.runtime.windows import HOLDERS, RESIGNED, VERSION
 
 LEASE_S = 3.0
@@ -46,6 +47,9 @@ class Standby:
 
     async def until_free(self, stopping: asyncio.Event) -> bool:
         """Wait until nobody leads, and be the first to lead then; False: told to stop before that."""
+        return bool(await unless_silent(self._until_free(stopping), stopping, self.outbox.redis))
+
+    async def _until_free(self, stopping: asyncio.Event) -> bool:
         if not await self._is_first():
             log.info("coordinator.stands_by", lease_s=self.lease_s)
             while not (stopping.is_set() or await self._is_first()):

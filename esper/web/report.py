@@ -16,6 +16,7 @@ from esper.bench.report.charts import Plot, Point
 from esper.bench.report.page import template
 from esper.view.curves import ALL_RANKS, Curves, Plot as Name
 from esper.view.line import Line
+from esper.view.naming import by_value
 from esper.view.wording import counted
 from esper.web import document
 from esper.web.finished import Finished
@@ -39,7 +40,7 @@ def html(run: Finished) -> str:
         figures=figures(run),
         plots=plots(run.curves),
         seeds=[document.seed_page(seed) for seed in run.picture.seeds.ordered],
-        reports=[report for _, report in sorted(run.reports.items())],
+        reports=[run.reports[worker] for worker in sorted(run.reports, key=by_value)],
         rows=[document.timeline_row(row) for row in run.timeline.rows if not row.is_empty],
         num_empty=sum(row.is_empty for row in run.timeline.rows),
         findings=[*run.checked.findings, *run.checked.notes],

@@ -194,6 +194,21 @@ def test_commands_that_waited_for_their_answers_are_all_told_however_many(tmp_pa
     assert "600 published, 0 applied" in told and "600 unknown_seed" in told
 
 
+def test_workers_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    writer = Writer()
+    for rank, worker in enumerate(("worker-10", "worker-9")):
+        report = pb.WorkerReport()
+        report.CopyFrom(REPORT)
+        report.worker = worker
+        ended = pb.RunEnded(report=report, round_applied=1)
+        record = pb.RunRecord(version=1, worker=worker, incarnation=1, rank=rank, world_size=2, ended=ended)
+        writer.say("receipts", Role.WORKER, worker, record)
+
+    _, page = reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")
+
+    assert re.findall(r"<dt>(worker-\d+)</dt>", page) == ["worker-9", "worker-10"]
+
+
 def test_a_plot_says_how_many_of_its_lines_it_shows_and_runs_none_of_their_names() -> None:
     curves = Curves()
     for step in (10, 20):

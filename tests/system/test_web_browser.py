@@ -153,6 +153,18 @@ async def test_a_flood_of_junk_makes_no_page_grow_without_end(run: ScriptedRun) 
     assert shown.troubles == []
 
 
+async def test_lines_of_a_plot_stand_in_the_order_of_their_numbers(run: ScriptedRun) -> None:
+    async with showing(run) as shown:
+        seeds = [seed_state(name, BLENDING) for name in ("s10", "s2")]
+        for epoch in (2, 3):
+            await run.beat(epoch, *seeds)
+        await shown.visit()
+        plot = shown.page.get_by_role("group", name="Alpha of each blended seed over steps. Newest")
+        told = await plot.get_attribute("aria-label")
+
+    assert told is not None and told.index("s2: ") < told.index("s10: ")
+
+
 async def test_a_seed_may_be_called_as_objects_of_a_script_call_their_parts(run: ScriptedRun) -> None:
     async with showing(run) as shown:
         seeds = [seed_state(name, BLENDING) for name in ("__proto__", "constructor")]

@@ -43,7 +43,8 @@ class Plot {
   }
 
   draw() {
-    const names = Object.keys(this.lines).sort((one, other) => (one === this.main) - (other === this.main) || one.localeCompare(other));
+    const names = Object.keys(this.lines).sort((one, other) =>
+      (one === this.main) - (other === this.main) || one.localeCompare(other, undefined, { numeric: true }));
     if (names.length === 0 || this.place.clientWidth === 0) return;
     const data = uPlot.join(names.map((name) => this.lines[name]));
     if (this.chart === null || names.join("\n") !== this.names.join("\n")) this.build(names, data);

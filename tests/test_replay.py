@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -11,7 +13,7 @@ from esper.leyline.envelope import DeadlineKind, Header
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
-from esper.leyline.window import CHUNK, NUM_SLOTS, SPAN, STRIDE
+from esper.leyline.window import CHUNK, NUM_SLOTS, RECORD, SPAN, STRIDE, Window
 from tests.sealed import CONTROLLER, ENTRY, NOW_MS, NOW_NS, command, controller, refusal, worker_opener
 
 ANOTHER_ENTRY = f"{NOW_MS}-1"
@@ -187,6 +189,28 @@ def test_more_than_a_window_noted_backwards_before_it_is_persisted_is_all_known_
 
     for sequence in backwards:
         assert reason(fresh, header(sequence), "9999-0", bytes(32)) == pb.ReasonCode.REASON_REPLAYED
+
+
+class NeverWalked(dict[int, bytes]):
+    """Answers what is in it; whoever asks for all of that fails."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all records were walked through")
+
+    def items(self) -> NoReturn:
+        raise AssertionError("all records were walked through")
+
+
+def test_the_floor_moves_without_a_walk_through_all_that_lies_above_it() -> None:
+    window = Window([])
+    window.records = NeverWalked()
+    for sequence in range(1, 2 * SPAN):
+        window.note(sequence, RECORD.pack(sequence, 0, bytes(8)))
+
+    slots = window.changes()
+
+    assert window.floor > SPAN // 2 and len(window.records) <= SPAN + STRIDE
+    assert NUM_SLOTS in slots  # what says that all below the floor was met
 
 
 def persist(stored: dict[str, bytes], guard: ReplayGuard) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from itertools import chain
 
 CHUNK = 64
 SPAN = 4096
@@ -16,6 +17,7 @@ NUM_SLOTS = 80
 MAX_GAPS = 4096
 """Stretches of sequences never seen; above it the lowest count as seen, so what is in them will be refused."""
 MAX_KEPT = 4096
+"""Of what is not settled yet the newest so many keep their records below the floor."""
 
 RECORD = struct.Struct(">QQ8s")  # entry: milliseconds, count; first bytes of the seal
 _NUMBER = struct.Struct(">Q")
@@ -31,16 +33,28 @@ BELOW = b"below the window"
 class Window:
     """Sequences of one (role, producer, incarnation, target). Takes records as they come, says what it knew before.
 
-    At and above `floor` a sequence is seen if it has a record. Below it, all are seen but those in `gaps`; records are
-    kept there only until they are settled. A first delivery is thus never mistaken for a replay, however far its
+    At and above `floor` a sequence is seen if it has a record. Below it, all are seen but those in `gaps`; `kept` has
+    their records only until they are settled. A first delivery is thus never mistaken for a replay, however far its
     producer has gone on meanwhile, and what a window takes doesn't grow with what was sent.
     """
 
-    __slots__ = ("_dirty", "ceiling", "floor", "fresh", "gaps", "persisted", "records", "slid", "summary_changed")
+    __slots__ = (
+        "_dirty",
+        "ceiling",
+        "floor",
+        "fresh",
+        "gaps",
+        "kept",
+        "persisted",
+        "records",
+        "slid",
+        "summary_changed",
+    )
 
     def __init__(self, dirty: list[Window]) -> None:
         self._dirty = dirty
         self.records: dict[int, bytes] = {}
+        self.kept: dict[int, bytes] = {}
         self.fresh: list[int] = []  # noted since what is new was last handed out
         self.floor, self.ceiling = 0, SPAN + STRIDE
         self.gaps: list[int] = []  # from, to (not included), from, to, ... in order: odd places lie inside a gap
@@ -70,7 +84,7 @@ class Window:
             self._dirty.append(self)
 
     def _note_below(self, sequence: int, record: bytes) -> bytes | None:
-        seen = self.records.get(sequence)
+        seen = self.kept.get(sequence)
         if seen is not None:
             return seen
         at = bisect_right(self.gaps, sequence)
@@ -81,26 +95,36 @@ class Window:
         right = [sequence + 1, end] if sequence + 1 < end else []
         self.gaps[at - 1 : at + 1] = left + right
         del self.gaps[: -2 * MAX_GAPS]
-        self.records[sequence] = record
+        self.kept[sequence] = record
         self.summary_changed = True
         self._mark(sequence)
-        if len(self.records) > SPAN + STRIDE + MAX_KEPT:
+        if len(self.kept) > 2 * MAX_KEPT:
             self._drop()
         return None
 
     def slide(self, sequence: int) -> None:
         """Move the floor so far that the sequence has room. Of what falls below it the gaps are remembered."""
-        start, floor = self.floor, (sequence - SPAN) // CHUNK * CHUNK
+        start, floor = max(self.floor, 1), (sequence - SPAN) // CHUNK * CHUNK
         self.floor, self.ceiling = floor, floor + SPAN + STRIDE
-        fallen = sorted(seen for seen in self.records if start <= seen < floor)
-        at = max(start, 1)
-        for seen in [*fallen, floor]:
-            if at < seen:
-                self._add_gap(at, seen)
-            at = seen + 1
-        del self.gaps[: -2 * MAX_GAPS]
+        fallen = self._seen_between(start, floor)
+        if len(fallen) < floor - start:
+            self._add_gaps(start, fallen)
+        self.kept |= {seen: self.records.pop(seen) for seen in fallen}
         self.slid = self.summary_changed = True
         self._drop()
+
+    def _seen_between(self, start: int, end: int) -> list[int]:
+        """What has a record there, in order: mostly a ninth of all there are, but a producer may leap."""
+        if end - start < len(self.records):
+            return [sequence for sequence in range(start, end) if sequence in self.records]
+        return sorted(seen for seen in self.records if start <= seen < end)
+
+    def _add_gaps(self, start: int, fallen: list[int]) -> None:
+        for seen in [*fallen, self.floor]:
+            if start < seen:
+                self._add_gap(start, seen)
+            start = seen + 1
+        del self.gaps[: -2 * MAX_GAPS]
 
     def _add_gap(self, start: int, end: int) -> None:
         if self.gaps and self.gaps[-1] == start:
@@ -111,13 +135,13 @@ class Window:
     def _drop(self) -> None:
         """Forget records below the floor, but those that are not settled yet."""
         fresh = set(self.fresh[-MAX_KEPT:])
-        self.fresh = [sequence for sequence in self.fresh if sequence >= self.floor or sequence in fresh]
-        for sequence in [seen for seen in self.records if seen < self.floor and seen not in fresh]:
-            del self.records[sequence]
+        if len(self.fresh) > MAX_KEPT:
+            self.fresh = [sequence for sequence in self.fresh if sequence >= self.floor or sequence in fresh]
+        self.kept = {seen: self.kept[seen] for seen in fresh.intersection(self.kept)}
 
     def newest_ms(self) -> int:
         """The time of the newest entry met."""
-        return int(RECORD.unpack(max(self.records.values(), default=_NOTHING))[0])
+        return int(RECORD.unpack(max(chain(self.records.values(), self.kept.values()), default=_NOTHING))[0])
 
     def changes(self) -> dict[int, bytes]:
         """Slots to be persisted, with values; empty: to be deleted."""
@@ -172,13 +196,13 @@ class Window:
         return b"".join((before[:at].ljust(at, b"\0"), *rows, before[at + (end - start) * RECORD.size :]))
 
     def _summary(self) -> bytes:
-        kept = sorted((sequence, record) for sequence, record in self.records.items() if sequence < self.floor)
         gaps = struct.pack(f">{len(self.gaps)}Q", *self.gaps)
-        return _SUMMARY.pack(self.floor, len(self.gaps)) + gaps + b"".join(_KEPT.pack(*row) for row in kept)
+        kept = b"".join(_KEPT.pack(*row) for row in sorted(self.kept.items()))
+        return _SUMMARY.pack(self.floor, len(self.gaps)) + gaps + kept
 
     def _take_up_summary(self, value: bytes) -> None:
         self.floor, num_numbers = _SUMMARY.unpack_from(value)
         self.ceiling = self.floor + SPAN + STRIDE
         kept_at = _SUMMARY.size + 8 * num_numbers
         self.gaps = list(struct.unpack_from(f">{num_numbers}Q", value, _SUMMARY.size))
-        self.records.update(_KEPT.iter_unpack(value[kept_at:]))
+        self.kept = dict(_KEPT.iter_unpack(value[kept_at:]))

@@ -26,9 +26,9 @@ async def pruned(run: ScriptedRun, number: int = 1) -> pb.StructuralPruningRespo
     return message.pruning_masks
 
 
-async def test_the_least_important_share_is_pruned(run: ScriptedRun) -> None:
-    words = ["publish", "prune", "--ratio", "0.5", "--only", "head.weight", "--no-wait", "--run", run.name]
-    asking = asyncio.create_task(called(*words))
+async def asked_and_told(run: ScriptedRun, *options: str) -> tuple[int, str, str]:
+    """Half of each layer is to go; the run tells of two."""
+    asking = asyncio.create_task(called("publish", "prune", "--ratio", "0.5", *options, "--no-wait", "--run", run.name))
     [opened] = await run.received()
     assert isinstance(opened.message, pb.AdaptationCommand)
     channels = pb.PruningMaskType.PRUNING_MASK_CHANNEL
@@ -45,11 +45,23 @@ async def test_the_least_important_share_is_pruned(run: ScriptedRun) -> None:
     beat = pb.Heartbeat(version=1, worker="worker-0", world_size=2, pruning=told)
     await run.say("heartbeats", Role.WORKER, "worker-0", beat)
     await run.apply(opened.message.command_id, opened.entry_id, *WORKERS)
+    return await asking
 
-    status, _, err = await asking
+
+@pytest.mark.parametrize("options", [("--only", "head.weight"), ("--leave", "body.weight")])
+async def test_the_least_important_share_is_pruned(run: ScriptedRun, options: tuple[str, str]) -> None:
+    status, _, err = await asked_and_told(run, *options)
 
     assert (status, err) == (0, "")
     assert list((await pruned(run, 2)).pruning_masks) == [mask("head.weight", [1, 2], 4)]
+
+
+@pytest.mark.parametrize("option", ["--only", "--leave"])
+async def test_a_weight_that_the_run_does_not_measure_is_named_with_near_ones(run: ScriptedRun, option: str) -> None:
+    status, _, err = await asked_and_told(run, option, "haed.weight")
+
+    known = "one of 2 weights that the run measures, as head.weight, body.weight"
+    assert (status, err) == (2, f"esper: {option} is 'haed.weight'; expected {known}\n")
 
 
 async def test_masks_come_from_a_file_and_the_last_ones_are_lifted(run: ScriptedRun, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import shlex
 import sys
@@ -30,6 +31,19 @@ def defined(page: str, title: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": Path(title).stem}
     exec(compile(block.text, title, "exec"), names)
     return names
+
+
+@pytest.mark.parametrize("page", ["pruning.md", "distillation.md"])
+def test_a_page_says_where_each_class_in_its_code_comes_from(page: str) -> None:
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    shown = [block.text for block in blocks(ROOT / "docs" / page) if block.language == "py"]
+    nodes = [node for text in shown for node in ast.walk(compile(text, page, "exec", flags))]
+    brought: dict[str, Any] = {}
+
+    exec("\n".join(ast.unparse(node) for node in nodes if isinstance(node, ast.ImportFrom)), brought)
+
+    named = {node.id for node in nodes if isinstance(node, ast.Name) and node.id[0].isupper()}
+    assert named and named <= brought.keys()
 
 
 def test_the_blueprint_of_the_page_is_one() -> None:

@@ -17,12 +17,13 @@ def plan(
     *,
     criterion: str = "taylor",
     only: Collection[str] = (),
+    leave: Collection[str] = (),
 ) -> pb.StructuralPruningResponse:
     """Masks that prune the least important share `ratio` of each layer, rounded down; never a layer's last one.
 
-    `requests` are all parts of one checkpoint, `only` the parameters that may be pruned (none: all). Whole modules go
-    only where `only` names them: the least important share of those. Layers without a finite measurement are left
-    alone. Raises SettingError for a ratio outside 0..1 or an unknown criterion.
+    `requests` are all parts of one checkpoint, `only` the parameters that may be pruned (none: all), `leave` those
+    that are not. Whole modules go only where `only` names them: the least important share of those. Layers without a
+    finite measurement are left alone. Raises SettingError for a ratio outside 0..1 or an unknown criterion.
     """
     if not 0 <= ratio < 1:
         raise SettingError("ratio", ratio, "a share from 0 up to 1")
@@ -34,7 +35,8 @@ def plan(
         response.request_id = request.request_id
         for each in request.importance:
             values = list(getattr(each, criterion))
-            if not all(map(math.isfinite, values)) or (only and each.parameter not in only):
+            is_meant = (not only or each.parameter in only) and each.parameter not in leave
+            if not is_meant or not all(map(math.isfinite, values)):
                 continue
             if each.mask_type == pb.PruningMaskType.PRUNING_MASK_LAYER:
                 whole += [each] if only else []

@@ -78,6 +78,25 @@ def test_a_gradient_norm_of_five_medians_lifts_the_change_bit_for_bit() -> None:
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in run.model.modules())
 
 
+def test_what_is_met_before_the_first_channel_of_a_ramp_goes_undoes_nothing() -> None:
+    run = Run(replace(SETTINGS, schedule="cubic", ramp_steps=40, ramp_every=10))
+    run.pruning.note_accuracy(0.9)
+    run.step(num=3)
+    run.prune()
+    run.step(6.0, num=2)
+    run.pruning.note_accuracy(0.5)
+    run.step(num=6)
+    assert (run.pruning.masks.num_pruned(), run.pruning.take_events()) == (0, [])
+
+    run.step(num=20)
+    assert run.pruning.masks.num_pruned() > 0
+    run.step(6.0)
+    run.step()
+
+    assert run.pruning.masks.num_pruned() == 0
+    assert [event.name for event in run.pruning.take_events()] == ["pruning.undone"]
+
+
 @pytest.mark.parametrize("gradient", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_lifts_the_change(gradient: float) -> None:
     run = Run()
@@ -241,6 +260,7 @@ def test_masks_are_refused_where_pruning_is_not_enabled() -> None:
     outcome = pruning.apply(CHANGE, 1)
 
     assert (outcome.status, outcome.reason) == (FAILED, pb.ReasonCode.REASON_BREAKER_OPEN)
+    assert outcome.detail == "pruning is disabled; a request with ACTIVE enables it"
     assert model.image.weight[1].any()
 
 

@@ -91,6 +91,8 @@ class Pruning:
         """Prune what the ramp asks for; undo the change if it did harm. While it is watched, waits for the device."""
         if self._change is None or self._ramp is None:
             return
+        if not self._change.rows:  # nothing is pruned yet that could have done harm
+            self._watch.start(self._accuracy)
         if self._ramp.share(step) != self._share:
             self._advance(self._change, self._ramp, step)
         if step % self.settings.check_every == 0 and (why := self._watch.verdict(self._accuracy, self._reduce)):
@@ -226,9 +228,8 @@ class Pruning:
 
     def _prune(self, response: pb.StructuralPruningResponse, step: int) -> Outcome:
         if self.phase == Phase.PRUNING_PHASE_DISABLED:
-            detail = (
-                f"pruning is disabled ({self._num_failures} changes undone in a row); a request with ACTIVE enables it"
-            )
+            why = f" ({self._num_failures} changes undone in a row)" if self._num_failures else ""
+            detail = f"pruning is disabled{why}; a request with ACTIVE enables it"
             raise RefusedError(Reason.REASON_BREAKER_OPEN, detail)
         wanted = masks_in(response, self.masks.units)
         for key, kept in wanted.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from types import FrameType
 
@@ -14,6 +13,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.leyline.validate_rounds import HeartbeatRule
+from tests.counted_kit import each_call
 from tests.sealed import COORDINATOR, ENTRY, NOW_MS, NOW_NS, WORKER
 
 MANIFESTS = [blueprint.manifest() for blueprint in BLUEPRINTS.values()]
@@ -29,16 +29,13 @@ def calls_to_open_three(manifests: Sequence[pb.KernelManifest]) -> list[int]:
     opener = Opener(COORDINATOR, guard=None, accept=[Domain.HEARTBEAT])
     calls: list[int] = []
 
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        calls[-1] += event == "call"
+    def note(_: FrameType) -> None:
+        calls[-1] += 1
 
     for sealed in [sealer.seal(beat(manifests)) for _ in range(3)]:
         calls.append(0)
-        sys.setprofile(note)
-        try:
+        with each_call(note):
             opener.open(sealed, ENTRY, NOW_MS)
-        finally:
-            sys.setprofile(None)
     return calls
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 import uvloop
@@ -26,6 +24,7 @@ from esper.tolaria.checkpoints.rank import RankState
 from esper.tolaria.checkpoints.tree import unpack
 from esper.tolaria.fossils import FossilGradients
 from tests.checkpoint_kit import signer, store_at
+from tests.counted_kit import each_call
 from tests.link_kit import Unanswered
 from tests.seed_kit import Host, Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
@@ -54,15 +53,12 @@ def calls_in(turn: Callable[[], object]) -> list[str]:
     """Functions of ours that it calls."""
     called: list[str] = []
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+    def note(frame: FrameType) -> None:
+        if frame.f_code.co_filename.startswith(OURS):
             called.append(frame.f_code.co_qualname)
 
-    sys.setprofile(note)
-    try:
+    with each_call(note):
         turn()
-    finally:
-        sys.setprofile(None)
     return called
 
 

@@ -20,6 +20,22 @@ async def called(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("adjust-optimizer", "--lr", "0.1"), "; a parameter goes as --param lr=VALUE\n"),
+        (("adjust-optimizer", "--weight-decay", "0.1"), "; a parameter goes as --param weight_decay=VALUE\n"),
+        (("germinate", "s0", "--rank", "4"), "; a parameter goes as --param rank=VALUE\n"),
+        (("cull", "s0", "--why", "worse"), "No such option: --why\n"),
+    ],
+)
+async def test_a_parameter_given_as_an_option_is_told_how_it_goes(words: tuple[str, ...], expected: str) -> None:
+    status, out, err = await called("publish", *words)
+
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"esper: No such option: {words[-2]}") and err.endswith(expected)
+
+
 async def test_germinate_prints_what_each_worker_answers(run: ScriptedRun) -> None:
     serving = asyncio.create_task(run.serve())
 

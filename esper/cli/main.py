@@ -87,7 +87,7 @@ class Lazy(TyperGroup):
         except EsperError as error:
             refuse(str(error))
         except UsageError as error:
-            refuse(error.format_message() if hasattr(error, "format_message") else str(error))
+            refuse(misused(error))
         except (typer.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
@@ -102,6 +102,16 @@ class Lazy(TyperGroup):
             if not (isinstance(ending.__context__, BrokenPipeError) and silenced()):
                 raise
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def misused(error: Exception) -> str:
+    """What it says; of an option that there is none of, how a parameter of that name would be given."""
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    context, option = getattr(error, "ctx", None), str(getattr(error, "option_name", ""))
+    takes = {name for each in context.command.params for name in each.opts} if context else set()
+    if option.startswith("--") and "--param" in takes - {option}:
+        return f"{said.rstrip('.')}; a parameter goes as --param {option[2:].replace('-', '_')}=VALUE"
+    return str(said)
 
 
 def meant(word: str) -> str:

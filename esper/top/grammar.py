@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from esper.cli.main import UsageError
+from esper.cli.main import UsageError, misused
 from esper.cli.publish import EXAMPLES, build
 from esper.client import Controller, Receipt
 from esper.errors import SettingError
@@ -54,8 +54,7 @@ def _grammar() -> Callable[[list[str], list[Operation]], None]:
         try:
             command.main(words, "publish", standalone_mode=False)
         except UsageError as error:
-            said = error.format_message() if hasattr(error, "format_message") else str(error)
-            raise SettingError("command", shlex.join(words), " ".join(said.split()) or EXPECTED) from None
+            raise SettingError("command", shlex.join(words), " ".join(misused(error).split()) or EXPECTED) from None
         finally:
             into.clear()
 

@@ -316,6 +316,21 @@ def test_examples_that_a_loop_tells_of_are_summed_up_in_heartbeats() -> None:
         step.loss(backward(host, 1), examples=-1)
 
 
+def test_a_loss_may_be_a_number_and_what_is_none_is_refused_by_name() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+
+    with run.step() as step:
+        loss = backward(host, 1)
+        step.loss(loss.item())
+    table = run.exchange.rows.table()
+
+    assert table is not None
+    assert table.values[list(table.names).index("loss")] == loss.item()
+    with pytest.raises(SettingError, match="loss is 'a str'; expected a tensor of one element"), run.step() as step:
+        step.loss("0.5")  # type: ignore[arg-type]
+
+
 def test_an_optimizer_that_goes_up_is_refused_and_left_as_it_was() -> None:
     host = Host()
     optimizer = torch.optim.SGD(host.parameters(), lr=0.1, maximize=True)

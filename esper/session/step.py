@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from time import monotonic
 from types import TracebackType
 from typing import Protocol
 
 import torch
 
+from esper.errors import SettingError
 from esper.kasmina.executor import Executor
 from esper.session.exchange import Bell
 from esper.tolaria.optimizers import Optimizers
@@ -87,12 +89,24 @@ class Step:
         if self.number >= self.look_from or ended >= self.look_at:
             self._session.look_around(ended)
 
-    def loss(self, loss: torch.Tensor, *, examples: int = 0) -> None:
-        """Note the step's loss, a 0-dim tensor; one on a device is read at the next flush: nothing synchronises here.
+    def loss(self, loss: torch.Tensor | float, *, examples: int = 0) -> None:
+        """Note the step's loss, a number or a 0-dim tensor.
 
+        One on a device is read at the next flush: nothing synchronises here.
         `examples` says how many of them this rank has trained on in this step, for whoever watches its speed.
         """
         # On the host's processor to read it is to wait for nothing, and a number costs less to keep than a tensor.
-        self._loss = loss.item() if loss.is_cpu and type(loss) is torch.Tensor else loss.detach()
+        if type(loss) is torch.Tensor:
+            self._loss = loss.item() if loss.is_cpu else loss.detach()
+        elif isinstance(loss, torch.Tensor):
+            self._loss = loss.detach()
+        else:
+            self._loss = _number(loss)
         if examples:
             self._session.note_examples(examples)
+
+
+def _number(loss: object) -> float:
+    if not isinstance(loss, Real):
+        raise SettingError("loss", f"a {type(loss).__name__}", "a tensor of one element, or a number")
+    return float(loss)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from esper.leyline import contracts as pb
 from esper.session.batches import LoopPosition
 from tests.seed_kit import Op, new_host, optimizer_of
-from tests.session_kit import on_seed, order, train, unsteered
+from tests.session_kit import backward, on_seed, order, train, unsteered
 
 
 class Loader:
@@ -27,6 +28,19 @@ class Loader:
 
 def numbers(epoch: int) -> range:
     return range(10 * epoch, 10 * epoch + 10)
+
+
+def test_a_loop_that_marks_no_step_is_told_so_at_the_end_of_its_epoch() -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+
+    with capture_logs() as told:
+        run.epoch_end()
+        with run.step():
+            backward(host, 1)
+        run.epoch_end()
+
+    assert [line["event"] for line in told] == ["epoch.without_steps"]
 
 
 def test_an_epoch_has_its_own_batches_and_the_next_one_others() -> None:

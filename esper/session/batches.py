@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
+import structlog
+
 from esper.session.carried_out import Orders
 from esper.tolaria.checkpoints.rank import Stateful
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 EPOCH_BEGAN, NUM_BATCHES = "epoch_began", "num_batches"
@@ -28,6 +32,8 @@ class LoopPosition:
 
     def begin_epoch(self, step: int) -> None:
         """At this step, with its first batch."""
+        if step == self.epoch_began == 1:
+            log.warning("epoch.without_steps", expected="each step within `with run.step()`")
         self.epoch_began, self._at = step, 0
         self._num = None if self._num is None else 0
 

@@ -29,7 +29,7 @@ LONGEST_FIRST = [
     for name in (
         *("faults", "interrupts", "demo", "bench_measurements", "torchrun_nodes", "docs_kept", "bench_soak"),
         *("tutorial", "matrix", "torchrun", "docs_endless", "compose", "cluster", "redis_trouble", "bench_rows"),
-        *("two_ranks", "deep_rollback", "resumed_commands", "checkpoint_trials"),
+        *("up_torchrun", "two_ranks", "deep_rollback", "resumed_commands", "checkpoint_trials"),
         *("callbacks_steered", "bench_worker", "bench_telemetry"),
     )
 ]

@@ -38,11 +38,13 @@ async def test_entries_of_a_dead_consumer_are_taken_over(redis: Redis, redis_rea
     await drain(dead)
 
     heir = Inbox(redis_reader, redis, stream, "group", "heir", Pace(reclaim_after_ms=0, count=64))
-    handed = await drain(heir)
+    with capture_logs() as logs:
+        handed = await drain(heir)
 
     assert [delivery.body for delivery in handed] == [b"%d" % number for number in range(300)]
     assert {delivery.attempts for delivery in handed} == {2}
     assert heir.pending.num_reclaimed == 300
+    assert [line["count"] for line in logs if line["event"] == "entries.reclaimed"] == [300]
 
 
 async def test_entries_of_a_consumer_that_is_at_work_are_left_to_it(

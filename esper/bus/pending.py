@@ -36,7 +36,7 @@ class Pending:
 
     def __init__(self, source: Source, count: int) -> None:
         self.source, self.count = source, count
-        self.num_reclaimed = 0
+        self.num_reclaimed = self._num_told = 0
         self.num_vanished = 0
         self.apart = False
         """Whether what is handed over alone counts as tried only when it is begun."""
@@ -130,9 +130,13 @@ class Pending:
         claimed = [entry_id for entry_id in ids if entry_id not in self._held]
         if claimed:
             self.num_reclaimed += len(claimed)
-            log.info("entries.reclaimed", stream=stream, group=group, count=len(claimed))
             self._add(claimed[0], claimed[-1])
-        return self._claim_cursor != BEGIN
+        if self._claim_cursor != BEGIN:
+            return True
+        if self.num_reclaimed > self._num_told:  # once a pass, which may take thousands of calls
+            log.info("entries.reclaimed", stream=stream, group=group, count=self.num_reclaimed - self._num_told)
+            self._num_told = self.num_reclaimed
+        return False
 
     def _add(self, first: str, last: str) -> None:
         """Walk this part of the list too; not the whole, of which a million entries may be in hand."""

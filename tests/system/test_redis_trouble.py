@@ -78,6 +78,7 @@ def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: st
     town.steps_until(rate_is(town, 0.025))
     town.steps_until(lambda: "bus.regained" in town.log("runtime"))  # each part tries again in its own time
     report = town.run.close()
+    stored = sorted({packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets})
     seconds_until(lambda: town.num_counted >= report.packets - report.shed)
 
     runtime = town.log("runtime")
@@ -85,8 +86,7 @@ def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: st
     assert said in runtime
     assert "Traceback" not in runtime
     assert [process.poll() for process in town.servers.values()] == [None, None, None]
-    packets = [packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets]
-    assert set(packets) == set(range(1, report.packets - report.shed + 1))
+    assert stored == list(range(stored[0], report.packets - report.shed + 1))  # the first may be settled, and gone
     assert town.num_counted == report.packets - report.shed
     assert (report.commands_applied, report.commands_failed) == (2, 0)
 

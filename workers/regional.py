@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from esper.runtime import collecting
+from esper.runtime import collecting, sorting
 
 with collecting.loading(*collecting.OPTIONAL):
+    sorting.load_numpy()  # before the sketches do
+
     import asyncio
     from secrets import token_hex
 

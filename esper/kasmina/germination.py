@@ -44,13 +44,32 @@ class Findings:
 
 
 def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int) -> Kernel:
-    """A kernel with its Findings. The global generators and the host's hooks are as before."""
+    """A kernel with its Findings. The global generators and the host's hooks are as before.
+
+    Where a generator has moved it is built again: a blueprint that draws does so each time, another thread that drew
+    meanwhile (one that augments, or steers the run) hardly.
+    """
     if slot.shape is None:
         return Kernel(None, Findings(UNSEEN))
+    look = partial(_looked_at, witness, slot, slot.shape, blueprint, parameters, rng_seed)
+    module, findings = look()
+    if findings.evidence.draws:
+        module, findings = look()
+    return Kernel(module, replace(findings, layout=0 if module is None else _layout(module)))
+
+
+def _looked_at(
+    witness: Witness,
+    slot: Slot,
+    shape: SiteShape,
+    blueprint: Blueprint,
+    parameters: Mapping[str, float],
+    rng_seed: int,
+) -> tuple[nn.Module | None, Findings]:
     generators, hooks = Generators(witness.model), NewHooks(witness.model)
-    kernel, findings = _built(witness, slot, slot.shape, blueprint, parameters, rng_seed)
+    module, findings = _built(witness, slot, shape, blueprint, parameters, rng_seed)
     evidence = replace(findings.evidence, draws=float(generators.put_back()), hooks=float(hooks.remove()))
-    return Kernel(kernel, replace(findings, evidence=evidence, layout=0 if kernel is None else _layout(kernel)))
+    return module, replace(findings, evidence=evidence)
 
 
 def agreed(witness: Witness, blueprint: Blueprint, findings: Findings) -> SanityEvidence:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -146,6 +148,23 @@ def test_a_blueprint_that_draws_from_numpys_generator_fails_g0() -> None:
 
     assert outcome.detail == "draws is 1, expected 0"
     assert str(np.random.get_state(legacy=False)) == before
+
+
+def test_what_another_thread_draws_meanwhile_is_not_the_blueprints() -> None:
+    draws = [threading.Thread(target=random.random)]
+
+    def build(module: nn.Module, i: torch.Size, o: torch.Size, parameters: Mapping[str, float]) -> nn.Module:
+        while draws:
+            other = draws.pop()
+            other.start()
+            other.join()
+        return BLUEPRINTS["lora"].build(module, i, o, parameters)
+
+    bench = Bench(blueprints={"odd": Blueprint("odd", (), build, "")})
+    bench.train(1)
+
+    assert bench.germinate(blueprint="odd").status == APPLIED
+    assert not draws
 
 
 @pytest.mark.usefixtures("numpys_generator")

@@ -33,7 +33,7 @@ EXAMPLES = {
     "emergency": "--level halt --reason 'the data is wrong'",
     "rollback": "--step 1000 --reason 'worse since'",
     "structural_pruning": "--phase active",
-    "prune": "--ratio 0.3 --criterion taylor --leave head.weight",
+    "prune": "--ratio 0.3 --criterion taylor --only head.weight",
     "initialize_host": "--param lr=0.01",
     "create_seed_optimizer": "s0 --lr 0.001 --param warmup_steps=50",
     "grant_steps": "s0 --num-steps 100 --grad-clip-norm 1",

@@ -53,7 +53,7 @@ class Life:
         self._is_eager = dice.choice([0.3, 0.6, 1.0])
         self._wide = self._wide_orders() if plan.seed >= wide.FIRST_SEED else None
         if plan.wide.compiles == "model":
-            self.loop.host.compile(backend="eager")
+            self.loop.host.compile(backend=plan.wide.backend)
 
     def _watching(self) -> Watch:
         return Watch(self.loop, self.run, Fuses(self.run) if self.plan.seed >= further.FIRST_SEED else None)

@@ -9,7 +9,7 @@ from typing import Self
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import further, fuses, habits, more_hosts, rare, wide
+from tests.garden import further, fuses, habits, later, more_hosts, rare, wide
 from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS, Kind
 from tests.garden.manners import EIGHT_BITS, OPTIMIZERS, Manner
@@ -76,27 +76,33 @@ class Plan:
             name = Random(f"momentum {seed}").choice([plan.manner.optimizer, *rare.WITH_MOMENTUM])
             plan = replace(plan, manner=replace(plan.manner, optimizer=name))
         crowds = seed >= fuses.CROWDS_FROM and Random(f"crowds {seed}").random() < 0.2
-        return plan.crowded() if crowds else plan
+        plan = plan.crowded() if crowds else plan
+        return later.drawn(plan) if seed >= later.FIRST_SEED else plan
 
     def crowded(self) -> Self:
         """The same life with room for few seeds, of which many are asked for."""
         settings = replace(self.settings, seeds_memory_bytes=fuses.ROOM)
         return replace(self, settings=settings, wide=replace(self.wide, crowds=True))
 
-    def widened(self) -> Plan:
+    def widened(self) -> Self:
         """The same life with what is drawn besides."""
         dice = Random(f"wide {self.seed}")
         drawn, own = Wide.draw(dice), self.habits
         if drawn.steps_by_lease:
             own = replace(own, own_host=True)
-        manner = self.manner
-        if drawn.compiles:  # a model that meets what torch can't trace falls back by itself, and that is torch's
-            own, manner = replace(own, meddles=0.0, penalty=False, backwards=False), replace(manner, checkpoints="")
+        plan = replace(self, habits=own)
+        plan = plan.traceable() if drawn.compiles else plan
+        manner = plan.manner
         if drawn.compiles == "model":  # its twin is not: attention evaluates otherwise, and errors have other words
             manner = replace(manner, evaluates="", eventful=0.0)
         if EIGHT_BITS in OPTIMIZERS and dice.random() < 0.1:
             manner = replace(manner, optimizer=EIGHT_BITS)
-        return replace(self, manner=manner, habits=own, wide=drawn, settings=drawn.fitted(self.settings))
+        return replace(plan, manner=manner, wide=drawn, settings=drawn.fitted(self.settings))
+
+    def traceable(self) -> Self:
+        """Without what torch can't trace: a model that meets it falls back by itself, and that is torch's."""
+        own = replace(self.habits, meddles=0.0, penalty=False, backwards=False)
+        return replace(self, habits=own, manner=replace(self.manner, checkpoints=""))
 
 
 @dataclass(frozen=True)

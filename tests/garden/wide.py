@@ -34,7 +34,8 @@ class Wide:
     pauses: float = 0.0  # share of acts with an order before which the whole run is paused, and resumed behind it
     steps_by_lease: bool = False  # its controller grants the host one step at a time
     reacts: bool = False  # its controller answers to receipts
-    compiles: str = ""  # the backend of seeds ("seeds") or of the whole model ("model"); empty: neither
+    compiles: str = ""  # seeds ("seeds") or the whole model ("model"); empty: neither
+    backend: str = "eager"  # that does it
     room: int = 0  # bytes for all seeds together; 0: more than enough
     crowds: bool = False  # more seeds are asked for than there is room for
     lasts: int = 0  # steps that a pooled kernel stays; 0: longer than a life
@@ -61,9 +62,10 @@ class Wide:
 
     def fitted(self, settings: KasminaConfig) -> KasminaConfig:
         """The executor's settings, with these."""
-        room = self.room or settings.seeds_memory_bytes
-        backend = "eager" if self.compiles == "seeds" else ""
-        return replace(settings, seeds_memory_bytes=room, torch_compile_backend=backend)
+        return self.compiling(replace(settings, seeds_memory_bytes=self.room or settings.seeds_memory_bytes))
+
+    def compiling(self, settings: KasminaConfig) -> KasminaConfig:
+        return replace(settings, torch_compile_backend=self.backend if self.compiles == "seeds" else "")
 
 
 def pruning_of(seed: int, host: nn.Module) -> KasminaCheckpointPruningConfig:

@@ -29,6 +29,7 @@ class Author:
         """`digests` are of teachers, most of them there."""
         self._digests = digests
         self.dice, self.streams, self._prunes = dice, streams, plan.pruning is not None
+        self._goes_back = plan.goes_back
         self._sealers = {
             role: Sealer(keyring, role, "gardener", clock_ns=streams.now_ns)
             for role in (Role.CONTROLLER, Role.OPTIMIZER)
@@ -47,13 +48,13 @@ class Author:
             self.streams.add(*dice.choice(self._published))  # once more, the very same
         elif kind < 0.06:
             self.streams.add(dice.choice(["commands", "optimizer"]), dice.randbytes(dice.choice([0, 5, 200])))
-        elif kind < 0.14:
+        elif kind < 0.06 + self._goes_back:
             self._send(self._rollback(view), view)
-        elif kind < 0.18:
+        elif kind < 0.10 + self._goes_back:
             self._send(self._of_run(), view)
         elif self._digests and kind > 0.85:
             self._send(registers(self.dice.choice(self._digests)), view)
-        elif self._prunes and kind < 0.34:
+        elif self._prunes and kind < 0.26 + self._goes_back:
             self._send(self._of_pruning(), view)
         else:
             self._send(self._orders.draw(view.stages), view)

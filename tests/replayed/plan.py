@@ -24,6 +24,8 @@ TEACHES_FROM = 300_000
 """And some of these distil from teachers, or are of compiled hosts."""
 ROAMS_FROM = 600_000
 """And these have hosts, optimizers and scripts of every kind that lives in one process have."""
+GOES_BACK_FROM = 700_000
+"""And these go back more often, most with checkpoints, and compile their hosts with more than one backend."""
 LETS_GO_ON = {"leader", "runtime", "trim", "rotate"}
 """Troubles that no trainer dies of."""
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
@@ -49,6 +51,8 @@ class Plan:
     pruning: KasminaCheckpointPruningConfig | None = None  # None: it is disabled
     taught: Taught | None = None  # None: by no teacher
     compiles: bool = False  # the host
+    backend: str = "eager"
+    goes_back: float = 0.08  # share of commands that do
     habits: Habits = field(default_factory=Habits)
 
     def pruned(self, dice: Random) -> Self:
@@ -70,7 +74,16 @@ class Plan:
     @classmethod
     def draw(cls, seed: int) -> Plan:
         drawn = cls.plain(seed)
-        return drawn.roaming() if seed >= ROAMS_FROM else drawn
+        drawn = drawn.roaming() if seed >= ROAMS_FROM else drawn
+        return drawn.going_back() if seed >= GOES_BACK_FROM else drawn
+
+    def going_back(self) -> Self:
+        """The same run with more to go back to."""
+        dice = Random(f"goes back {self.seed}")
+        checkpoints, snapshots = dice.choice([3, 5, self.checkpoints]), dice.choice([10, 40, 10_000])
+        backend = dice.choice(["eager", "aot_eager", "aot_eager", "inductor"])
+        made = replace(self, checkpoints=checkpoints, snapshots=snapshots, backend=backend)
+        return replace(made, goes_back=dice.choice([0.08, 0.25]))
 
     def roaming(self) -> Self:
         """The same run of any host, by a script that may do more beside its training."""

@@ -116,7 +116,8 @@ def train(
     if plan.taught is not None:
         script.lesson = Lesson(plan.kind, plan.taught.wide, run)
     if plan.compiles and isinstance(script, Loop):
-        script.host.compile(backend="eager")
+        torch._dynamo.reset()  # a process that begins has compiled nothing: code for other shapes may round otherwise
+        script.host.compile(backend=plan.backend)
     if not isinstance(link, ReplayLink):
         link.portray, link.look = lambda: portrayed(run), lambda: View.of(run)
         if run.step_number in kept.own and run.step_number > 1:

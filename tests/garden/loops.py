@@ -60,7 +60,8 @@ class Loop:
             alike.grad = None if parameter.grad is None else parameter.grad.clone()
             for hook in (parameter._backward_hooks or {}).values():
                 if isinstance(hook, UsersOfGradient):
-                    alike.register_hook(hook)
+                    alike.requires_grad_(True).register_hook(hook)  # the script may have frozen it since
+            alike.requires_grad_(parameter.requires_grad)
         _take_over(other.optimizer, self.optimizer, memo)
         if self.second is not None and other.second is not None:
             _take_over(other.second, self.second, memo)

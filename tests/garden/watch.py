@@ -58,6 +58,7 @@ class Watch:
         self._gone = Gone()
         self.saved: Saved | None = None  # beside the newest checkpoint
         self._num_acts = 0
+        self._known_violations: dict[int, int] = {}
         self.violated = False  # in the newest step a seed reached beyond its own
         self.timed = False  # a breaker has opened: whether it lets something through is a matter of seconds
         self._before: Marks = {}
@@ -76,14 +77,13 @@ class Watch:
         self._before, self._held = marks.of_host(self.loop), bool(self.run.pruning.masks.held[0])
         self._prunes, self._moving = self.run.pruning._change is not None, self._being_pruned()
         placed = self._placed()
-        violations = self._violations()
         said = self.loop.step(act.number, self.run, lambda: self._began(act, order, placed))
         if order is not None:
             self._answered(order)
         self._gone.note(self.run)
         self._num_acts += 1
         self.timed |= any(each.state != CLOSED for each in self.run.executor.breakers.values())
-        self.violated = self._reached(violations)
+        self.violated = self._reached(self._known_violations)
         if self.violated:
             self.twin = None  # what was written to the host stays written, and the seed is to be culled
         if self.twin is not None:
@@ -95,6 +95,7 @@ class Watch:
     def _began(self, act: Act, order: pb.CommitOrder | None, placed: list[str]) -> None:
         """In the step, once its orders were carried out."""
         require(self._placed() == placed, f"the optimizer steps {self._placed()}, and not {placed}")
+        self._known_violations = self._violations()  # an order may have them forgotten
         self._look_for_gradients()
         if self._num_casts != self.loop.num_casts:  # what was kept fits no more
             self._num_casts, self.kept = self.loop.num_casts, {}

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     name: Name = "esper"
     """Of this process, in what it seals, logs and tells."""
     region: Name = "local"
-    """Region that an aggregator of tier 1 folds, or that a trainer is of: there unset means r0, or ESPER_REGIONS."""
+    """Region that tier 1 folds, or a trainer is of; a trainer without it takes its turn in ESPER_REGIONS, or r0."""
     durability: Wanted = "fast"
     """What a publish waits for. durable: until it is on disk or on all replicas; refused where Redis can't say so."""
     metrics_host: str = "127.0.0.1"

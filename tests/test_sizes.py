@@ -22,7 +22,7 @@ def test_the_controller_script_fits_on_one_screen() -> None:
     assert num_lines(ROOT / "examples" / "grow_digits.py") <= 80
 
 
-@pytest.mark.parametrize("folder", ["esper", "workers", "examples", "bench", "scripts"])
+@pytest.mark.parametrize("folder", ["esper", "workers", "examples", "bench", "scripts", "tests"])
 def test_no_file_is_longer_than_350_lines(folder: str) -> None:
     written = (path for path in (ROOT / folder).rglob("*.py") if not path.stem.endswith("_pb2"))
 

@@ -18,11 +18,10 @@ from typer.testing import CliRunner
 
 from esper.bus import connect, names, tail
 from esper.cli.main import app
-from esper.cli.moments import NOW, after, up_to
+from esper.cli.moments import NOW
 from esper.cli.passages import ON_ITS_WAY_S, Passage, Reading, UnshownError
 from esper.cli.tail import folded
 from esper.client import Controller
-from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
@@ -32,7 +31,6 @@ from tests.export_kit import aggregate, say
 from tests.scripted import ScriptedRun, accepted, failed, listed
 
 Level = pb.TelemetryLevel
-NOW_S = 1_700_000_000.0
 
 
 async def tailed(run: ScriptedRun, *arguments: str) -> tuple[int, str, str]:
@@ -328,39 +326,6 @@ async def test_bad_input_is_one_line(run: ScriptedRun, arguments: list[str], exp
 
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert expected in err
-
-
-@pytest.mark.parametrize(
-    ("text", "before_s"),
-    [("90s", 90.0), ("5m", 300.0), ("1.5h", 5400.0), ("2d", 172_800.0), ("2023-11-14T22:13:20Z", 0)],
-)
-def test_a_time_means_entries_from_then_on(text: str, before_s: float) -> None:
-    at_ms = int((NOW_S - before_s) * 1000)
-
-    assert entry_order(after("since", text, NOW_S)) == (at_ms - 1, 2**64 - 1) < (at_ms, 0)
-    assert entry_order(up_to("until", text, NOW_S)) == (at_ms, 2**64 - 1)
-
-
-def test_a_time_of_day_is_today_in_this_zone() -> None:
-    midnight = time.mktime((*time.localtime(NOW_S)[:3], 0, 0, 0, 0, 0, -1))
-
-    assert entry_order(after("since", "00:00", NOW_S))[0] == int(midnight * 1000) - 1
-
-
-@pytest.mark.parametrize("text", ["$", "0", "17-3", "17"])
-def test_an_entry_id_stays_what_it_is(text: str) -> None:
-    assert after("since", text, NOW_S) == text
-
-
-@pytest.mark.parametrize("text", ["", "now", "25:00", "2023-13-01", "-5m", "5w", "9" * 30])
-def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="since"):
-        after("since", text, NOW_S)
-
-
-def test_nothing_is_followed_behind_an_end_that_has_passed() -> None:
-    assert Passage.of("", "5m", None, True, NOW_S).follows is False
-    assert Passage.of("", "2023-11-14T22:13:21Z", None, True, NOW_S).follows is True
 
 
 def test_a_line_is_folded_between_figures_to_the_width_of_a_terminal() -> None:

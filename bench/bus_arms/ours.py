@@ -83,6 +83,7 @@ async def served(
         inbox = Inbox(reader, writer, stream, GROUP, CONSUMER, Pace(count=BATCH, reclaim_after_ms=reclaim_after_ms))
         read = await reading(by, writer)
         outbox = Outbox(writer) if guard is None else Keeping(writer, guard)
+        await reader.ask(("PING",))  # connected, as the arms beside it are
         began = time.perf_counter()
         await serve(inbox, read, handle, outbox, until_idle=True)
         return time.perf_counter() - began

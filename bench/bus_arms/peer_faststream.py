@@ -27,8 +27,8 @@ async def consume(url: str, directory: str, what: str, num: int) -> float:
             done.set()
 
     broker = RedisBroker(url, logger=None, log_level=logging.CRITICAL)
-    async with broker:
-        await fill(url, broker, sealed(directory, what, num))
+    async with broker, Redis.from_url(url) as redis:
+        await fill(redis, broker, sealed(directory, what, num))
         source = StreamSub(
             STREAM, group=GROUP, consumer=CONSUMER, last_id=">", batch=True, max_records=BATCH, polling_interval=10
         )
@@ -36,27 +36,25 @@ async def consume(url: str, directory: str, what: str, num: int) -> float:
         began = time.perf_counter()
         await broker.start()
         await done.wait()
-        await settled(url)
+        await settled(redis)
         seconds = time.perf_counter() - began
     await check_consumed(url, STREAM, handled, num)
     return seconds
 
 
-async def fill(url: str, broker: RedisBroker, bodies: list[bytes]) -> None:
+async def fill(redis: Redis, broker: RedisBroker, bodies: list[bytes]) -> None:
     """By its own publisher: its messages have a header of their own."""
-    async with Redis.from_url(url) as redis:
-        await redis.unlink(STREAM)
-        await redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+    await redis.unlink(STREAM)
+    await redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
     await broker.connect()
     for body in bodies:
         await broker.publish(base64.b64encode(body).decode(), stream=STREAM)
 
 
-async def settled(url: str) -> None:
+async def settled(redis: Redis) -> None:
     """The last acknowledgement follows the last handler."""
-    async with Redis.from_url(url) as redis:
-        while (await redis.xpending(STREAM, GROUP))["pending"]:
-            await asyncio.sleep(0)
+    while (await redis.xpending(STREAM, GROUP))["pending"]:
+        await asyncio.sleep(0)
 
 
 async def listen(url: str, directory: str, num: int, seconds: float) -> list[float]:

@@ -93,7 +93,7 @@ async def let_in(url: str, told: dict[str, str]) -> bool:
 
 def test_a_server_that_loads_the_file_first_knows_every_password_that_is_handed_out(short_directory: Path) -> None:
     directory = short_directory / "load"
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     options = {"aclfile": str(directory / "users.acl")}
 
     def written(*more: str, out: str = "users.acl") -> tuple[int, dict[str, dict[str, str]]]:

@@ -40,7 +40,7 @@ class Findings:
     fault: str = ""  # what the blueprint's code raised, or where it reached beyond its own
     misfit: str = ""  # why the blueprint does not fit the site
     prepared: Prepared | None = None  # for the slot, where there is a module
-    layout: int = 0  # a checksum of the names and shapes of its parameters
+    layout: int = 0  # a checksum of the names and shapes of its parameters, and of how many numbers were drawn
 
 
 def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int) -> Kernel:
@@ -55,7 +55,7 @@ def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mappin
     module, findings = look()
     if findings.evidence.draws:
         module, findings = look()
-    return Kernel(module, replace(findings, layout=0 if module is None else _layout(module)))
+    return Kernel(module, findings)
 
 
 def _looked_at(
@@ -75,7 +75,7 @@ def _looked_at(
 def agreed(witness: Witness, blueprint: Blueprint, findings: Findings) -> SanityEvidence:
     """Evidence of all ranks, which must all call this. RefusedError on every one where the blueprint misfits on any."""
     names = ("seen", "fault", "non_finite", "seed_bytes", "shape_ok", "identity", "draws", "stray_leaves", "hooks")
-    # What one rank saw first may be of another size: seeds that differ could not be averaged.
+    # What one rank saw first may be of another size, or drawn otherwise: seeds that differ could not be averaged.
     short_digest = float(int(blueprint.digest[:8], 16) ^ findings.layout)
     values: list[Value] = [getattr(findings.evidence, name) for name in names]
     *means, misfits, digest = witness.mean([*values, float(bool(findings.misfit)), short_digest])
@@ -126,6 +126,7 @@ def _built(
         if devices:
             torch.cuda.manual_seed_all(rng_seed)
         module = guarded(build)
+        drawn = torch.get_rng_state()
     if isinstance(module, BlueprintFault):
         return None, Findings(FAULTY, fault=module.detail)
     if unshaped := [name for name, each in module.named_parameters() if is_lazy(each)]:
@@ -135,7 +136,8 @@ def _built(
         return None, Findings(FAULTY, fault=f"{turning[0]} is complex; expected tensors of the site's precision")
     module = _placed(module, shape.device, seed_dtype(slot, shape))
     slot.watched.look()
-    return module, _probed(module, shape, GradientIsolationMonitor(module, slot.watched))
+    findings = _probed(module, shape, GradientIsolationMonitor(module, slot.watched))
+    return module, replace(findings, layout=_layout(module, drawn))
 
 
 def _weight(
@@ -195,8 +197,10 @@ def _largest(values: Tensor) -> float:
     return float(values.abs().max()) if values.any() else 0.0
 
 
-def _layout(module: nn.Module) -> int:
-    return crc32(repr([(name, *each.shape) for name, each in module.named_parameters()]).encode())
+def _layout(module: nn.Module, drawn: Tensor) -> int:
+    """`drawn`: the generator's state behind it, another one where a thread of this rank drew from it meanwhile."""
+    names = repr([(name, *each.shape) for name, each in module.named_parameters()]).encode()
+    return crc32(drawn.numpy().tobytes(), crc32(names))
 
 
 def parameter_copies(module: nn.Module) -> list[Tensor]:

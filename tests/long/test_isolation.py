@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from torch import Tensor, nn
 
 from esper.kasmina.evidence import Generators
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
-from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason, equal
+from tests.rank_kit import Ranks
+from tests.seed_kit import APPLIED, FAILED, Bench, Op, Reason, batch, equal
 
 REACHES = "delta's graph reaches 1 leaves that are not the seed's own"
 STOPPED = "aten.add_.Tensor would write to body.weight; a seed may write to its own tensors only"
@@ -165,6 +168,30 @@ def test_what_another_thread_draws_meanwhile_is_not_the_blueprints() -> None:
 
     assert bench.germinate(blueprint="odd").status == APPLIED
     assert not draws
+
+
+def test_a_seed_amid_whose_draws_another_thread_drew_on_one_rank_is_refused_by_all() -> None:
+    others, lora = [threading.Thread(target=torch.rand, args=(1,))], BLUEPRINTS["lora"]
+
+    def amid(module: nn.Module, i: torch.Size, o: torch.Size, parameters: Mapping[str, float]) -> nn.Module:
+        while others and not torch.empty(0).is_meta:  # there it would be weighed
+            other = others.pop()
+            other.start()
+            other.join()
+        return lora.build(module, i, o, parameters)
+
+    ranks, benches = Ranks(), [Bench(blueprints={"lora": each}) for each in (lora, replace(lora, builder=amid))]
+    for rank, bench in enumerate(benches):
+        bench.executor.kernels.witness.reduce = ranks.agree(rank)
+        bench.host(batch(1)[0])
+
+    first, second = (
+        ranks.all([partial(bench.germinate, blueprint="lora", seed_id=name) for bench in benches]) for name in "ab"
+    )
+
+    assert not others
+    assert [each.status for each in first + second] == [FAILED, FAILED, APPLIED, APPLIED]
+    assert all("digest_gap" in each.detail for each in first)
 
 
 @pytest.mark.usefixtures("numpys_generator")

@@ -123,11 +123,12 @@ def warmed(slot: Slot, module: nn.Module, shape: SiteShape) -> str:
         return ""
     dtype = seed_dtype(slot, shape)
     x, h = (two_samples(tensor).to(dtype) for tensor in shape.probe())
-    generators, kept = Generators(module), [buffer.detach().clone() for buffer in module.buffers()]
+    owners = [(each, name, buffer) for each in module.modules() for name, buffer in each.named_buffers(recurse=False)]
+    generators, kept = Generators(module), [buffer.detach().clone() for _, _, buffer in owners]
     fault = guarded(slot.regions.warm, module, x, h)
     with torch.no_grad():
-        for buffer, before in zip(module.buffers(), kept, strict=False):
-            buffer.copy_(before)
+        for (owner, name, buffer), before in zip(owners, kept, strict=True):
+            setattr(owner, name, buffer.copy_(before))  # it may have set another one there, of another shape
     generators.put_back()
     if not isinstance(fault, BlueprintFault):
         return ""

@@ -87,13 +87,30 @@ class Averages(nn.Module):
         return nn.functional.dropout(h, 0.5) * self.up
 
 
-def averaging(backend: str) -> Executor:
+class Cumulates(Averages):
+    """Sets a buffer of another length for each size of batch."""
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        self.mean = nn.functional.pad(h.detach().flatten().cumsum(0), (1, 0))
+        return h * self.up
+
+
+def averaging(backend: str, kind: type[Averages] = Averages, num: int = 8) -> Executor:
     """Of a host whose site has carried a batch."""
-    host, blueprint = nn.Sequential(nn.Linear(WIDTH, WIDTH)), Blueprint("averages", (), lambda *_: Averages(), "")
+    host, blueprint = nn.Sequential(nn.Linear(WIDTH, WIDTH)), Blueprint("averages", (), lambda *_: kind(), "")
     settings = KasminaConfig(torch_compile_backend=backend)
     executor = Executor(host, ["0"], run_id="r", settings=settings, blueprints={"averages": blueprint})
-    host(batch(8)[0])
+    host(batch(num)[0])
     return executor
+
+
+def test_a_buffer_that_is_set_anew_while_it_is_compiled_is_the_one_before() -> None:
+    kernels = averaging("eager", Cumulates, 1).kernels  # of which two are compiled for
+
+    kernels.prepare("0", "averages", {})
+
+    made = kernels.load_kernel(kernels.next_id("0", "averages", {})).module
+    assert isinstance(made, Cumulates) and made.mean.shape == (WIDTH + 1,)
 
 
 def test_what_is_compiled_has_drawn_nothing_and_seen_nothing() -> None:

@@ -150,6 +150,21 @@ def test_sparse_gradients_are_measured_as_the_dense_ones_are() -> None:
             torch.testing.assert_close(getattr(each, name), getattr(found[1][key], name))
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_sparse_gradient_of_single_elements_is_measured_too(sparse: bool) -> None:
+    host = nn.ParameterDict({"table": nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))})
+    pruning = Pruning(nn.Sequential(host), KasminaCheckpointPruningConfig(importance_every=1, layers=["0"]))
+    picked = torch.gather(host["table"], 0, torch.tensor([[1, 0], [1, 2]]), sparse_grad=sparse)
+    torch.autograd.backward((picked * torch.tensor([[1.0, 2.0], [4.0, 8.0]])).sum())
+
+    pruning.importance.update()
+
+    [found] = pruning.importance.get_stats().values()
+    assert host["table"].grad is not None and host["table"].grad.is_sparse is sparse
+    assert found.taylor.tolist() == [3.0 * 5 + 2 * 2 + 6 * 8]
+    assert found.fisher.tolist() == pytest.approx([25.0 + 4 + 64])
+
+
 class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the most elements that any tensor had that was made."""
 

@@ -129,7 +129,7 @@ def _measured(alike: _Alike) -> Tensor:
     weights: list[Tensor] = [*alike.parameters]
     gradients = [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in alike.parameters]
     blocks = alike.blocks
-    if len(gradients) == 1 and gradients[0].is_sparse and gradients[0].is_cpu and blocks[:2] == (1, 1):
+    if blocks[:2] == (1, 1) and len(gradients) == 1 and _is_of_rows(gradients[0]):
         weights, gradients = _touched(weights[0], gradients[0].coalesce())
         blocks = (1, 1, *gradients[0].shape)
     gradients = [g.to_dense() if g.is_sparse else g for g in gradients]  # as an Embedding's can be
@@ -144,11 +144,13 @@ def _measured(alike: _Alike) -> Tensor:
     return torch.stack((norms.square(), _stacked(products, blocks).sum(alike.across)))
 
 
-def _touched(table: Tensor, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Of a table that is one channel, the rows that have a gradient: of millions few are looked up in a step.
+def _is_of_rows(gradient: Tensor) -> bool:
+    """Not of single elements, as that of torch.gather is. On another device to add rows up would be to wait for it."""
+    return gradient.is_sparse and gradient.sparse_dim() == 1 and gradient.is_cpu
 
-    On another device to add them up would be to wait for it.
-    """
+
+def _touched(table: Tensor, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Of a table that is one channel, the rows that have a gradient: of millions few are looked up in a step."""
     return [table[gradient.indices()[0]]], [gradient.values()]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+import pytest
 import torch
 
 from esper.leyline import contracts as pb
@@ -12,6 +13,8 @@ from esper.leyline.validate_telemetry import telemetry_frame
 from esper.runtime.packets import Origin, signals, telemetry
 from esper.tolaria.rows import Rows
 from tests.long.test_quiet_steps import calls_in
+from tests.seed_kit import new_host, optimizer_of
+from tests.session_kit import backward, unsteered
 
 
 def test_rows_become_one_table_with_contiguous_numbers() -> None:
@@ -237,3 +240,21 @@ def test_keeping_a_row_of_other_metrics_is_one_call() -> None:
     called = calls_in(lambda: rows.add(2, 2, {"loss": 1.0, "accuracy": 0.5}))
 
     assert called == ["Rows.add"]
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, torch.nn.Parameter])  # what is no plain tensor is read at a flush
+def test_a_loss_may_have_dimensions_if_it_is_one_number(kind: type[torch.Tensor]) -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+
+    for loss in (torch.tensor([0.5]), torch.tensor(0.25)):
+        with run.step() as step:
+            backward(host, 1)
+            step.loss(loss if kind is torch.Tensor else kind(loss))
+    table = run.exchange.rows.table()
+
+    assert table is not None
+    at, width = list(table.names).index("loss"), len(table.names)
+    assert list(table.values)[at::width] == [0.5, 0.25]
+    with pytest.raises(RuntimeError), run.step() as step:
+        step.loss(kind(torch.ones(2)))

@@ -90,16 +90,16 @@ class Step:
             self._session.look_around(ended)
 
     def loss(self, loss: torch.Tensor | float, *, examples: int = 0) -> None:
-        """Note the step's loss, a number or a 0-dim tensor.
+        """Note the step's loss, a number or a tensor of one element.
 
         One on a device is read at the next flush: nothing synchronises here.
         `examples` says how many of them this rank has trained on in this step, for whoever watches its speed.
         """
         # On the host's processor to read it is to wait for nothing, and a number costs less to keep than a tensor.
-        if type(loss) is torch.Tensor:
-            self._loss = loss.item() if loss.is_cpu else loss.detach()
+        if type(loss) is torch.Tensor and loss.is_cpu:
+            self._loss = loss.item()
         elif isinstance(loss, torch.Tensor):
-            self._loss = loss.detach()
+            self._loss = loss.detach().reshape(())
         else:
             self._loss = _number(loss)
         if examples:

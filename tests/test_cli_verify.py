@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from esper.cli.main import app
@@ -51,6 +52,16 @@ def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     status, lines = verified(tmp_path / "none.jsonl", "--runs-dir", tmp_path)
     assert status == 2
     assert "a live run" in lines[0]
+
+
+@pytest.mark.parametrize("text", ["hello\nthis is\nno log\n", ""])
+def test_a_file_that_is_no_log_is_bad_input_said_once(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.txt").write_text(text)
+
+    status, lines = verified(tmp_path / "other.txt")
+
+    assert (status, len(lines)) == (2, 1)
+    assert "expected an exported log" in lines[0]
 
 
 def test_public_keys_alone_check_the_signatures(tmp_path: Path) -> None:

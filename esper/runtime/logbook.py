@@ -159,7 +159,7 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path) -> None
 async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> tuple[Logbook, RoleKeyring | None]:
     """Of a file, of a finished run below `runs_directory`, or of a live run; and what opens it, if there is any."""
     if (path := Path(run)).is_file():
-        return read_file(path), _loaded(keyring, path.parent)
+        return _exported(path), _loaded(keyring, path.parent)
     if (folder := _ended(run, runs_directory)) is not None:
         return read_file(folder / EXPORT), _loaded(keyring, folder)
     try:
@@ -171,6 +171,14 @@ async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> t
         book = await read_live(redis, found.run_id, runs_directory / found.run_id / LOG)
     book.live_at = found.redis_url
     return book, found.keyring
+
+
+def _exported(path: Path) -> Logbook:
+    """SettingError: nothing in the file is of a log, as where another file was meant."""
+    book = read_file(path)
+    if not book.run_id and not any(book.entries):
+        raise SettingError("log", str(path), "an exported log; not one of its lines is of one")
+    return book
 
 
 async def beside(run: str, runs_directory: Path, keyring: Path | None = None) -> list[Entry]:

@@ -11,7 +11,8 @@ from esper.bus.delivery import FIELD
 from esper.bus.names import key
 from esper.errors import RefusedError, SettingError
 from esper.leyline import contracts as pb
-from esper.leyline.envelope import unpack
+from esper.leyline.checks import MS_NS
+from esper.leyline.envelope import DeadlineKind, Header, unpack
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
@@ -74,7 +75,7 @@ class Reissuer:
         sealed = self._sealers[log].seal(
             message,
             target=header.target,
-            deadline=(header.deadline_kind, header.deadline),
+            deadline=_as_long_again(header, now_ms),
             roster_generation=header.roster_generation,
         )
         return Reissued(key(run_id, log), message, sealed)
@@ -90,6 +91,13 @@ async def accepted(redis: Redis, keyring: RoleKeyring, now_ms: int) -> AsyncIter
             continue
         if isinstance(receipt, pb.CommandReceipt) and receipt.status in TOOK_EFFECT:
             yield receipt.command_id
+
+
+def _as_long_again(header: Header, now_ms: int) -> tuple[DeadlineKind, int]:
+    """The time that its sender gave it, from now on: by the old deadline most letters would be void for good."""
+    if header.deadline_kind is not DeadlineKind.TIME_NS:
+        return header.deadline_kind, header.deadline
+    return header.deadline_kind, now_ms * MS_NS + header.deadline - header.issued_at_ns
 
 
 def _unfit(letter: Letter, expected: str) -> SettingError:

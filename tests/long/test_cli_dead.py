@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +18,7 @@ from esper.bus.settlement import Settlement, reject_spent
 from esper.cli.main import app
 from esper.errors import RefusedError
 from esper.leyline import commands, contracts as pb
+from esper.leyline.envelope import DeadlineKind, unpack
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.altered import altered
@@ -138,6 +140,20 @@ async def test_a_replayed_command_is_published_once_and_its_letter_is_gone(run: 
     assert original.message == again.message == command
     assert len(await bodies(run.redis, key(run.run_id, "commands"))) == 2
     assert await morgue.letters() == []
+
+
+async def test_a_command_whose_time_is_over_gets_as_much_again(run: ScriptedRun, morgue: Morgue) -> None:
+    now_ns = time.time_ns() - 2_000_000_000  # by the clock of who sealed it
+    keys = run.master.derive(run.run_id, [Role.CONTROLLER])
+    sealer = Sealer(keys, Role.CONTROLLER, "someone", clock_ns=lambda: now_ns)
+    sealed = sealer.seal(cull(), deadline=(DeadlineKind.TIME_NS, now_ns + 5_000_000))
+    letter = await morgue.spent("commands", sealed)
+
+    status, _, _ = await said(run, "replay", letter)
+
+    header = unpack((await bodies(run.redis, key(run.run_id, "commands")))[-1]).header
+    assert (status, header.deadline_kind) == (0, DeadlineKind.TIME_NS)
+    assert header.deadline > now_ns + 1_000_000_000
 
 
 async def test_two_replays_of_one_letter_at_once_publish_it_once(run: ScriptedRun, morgue: Morgue) -> None:

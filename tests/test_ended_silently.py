@@ -80,4 +80,4 @@ async def test_it_is_waited_for_where_redis_answers(redis: connect.Redis) -> Non
 
     stopping.set()
 
-    assert await unless_silent(work(), stopping, redis) == "settled"
+    assert await unless_silent(work(), stopping, redis, "key") == "settled"

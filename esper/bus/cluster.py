@@ -73,9 +73,9 @@ class ClusterRedis(Redis):
         """
         return await self._routed(commands, self._slot_of(commands), within_s) if commands else []
 
-    async def time_at(self, key: str) -> Any:
-        """By the clock of the node that holds this key."""
-        return (await self._routed([("TIME",)], self._topology.keyslot(key)))[0]
+    async def ask_beside(self, key: str, words: Sequence[Argument]) -> Any:
+        """The same of the node that holds this key, which the command need not name."""
+        return (await self._routed([words], self._topology.keyslot(key)))[0]
 
     async def _routed(
         self, commands: Sequence[Sequence[Argument]], slot: int | None, within_s: float | None = None

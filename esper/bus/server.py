@@ -74,9 +74,13 @@ class Redis(library.Redis):
         """Run one command, once; the reply as it came."""
         return (await self.ask_all([words], within_s))[0]
 
+    async def ask_beside(self, key: str, words: Sequence[Argument]) -> Any:
+        """The same of the server that holds this key, which the command need not name."""
+        return await self.ask(words)
+
     async def time_at(self, key: str) -> Any:
         """By the clock that numbers the entries of this key, as TIME tells it."""
-        return await self.ask(("TIME",))
+        return await self.ask_beside(key, ("TIME",))
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         """Hang up, whatever is under way; a server that is silent is not waited for, and no error of this one's."""

@@ -109,7 +109,7 @@ class Aggregator:
         """
         stopping = stopping or asyncio.Event()
         async with meanwhile(self._stop_on(stopping)):
-            await unless_silent(self._fold(until_idle), stopping, self.outbox.redis, self.inboxes)
+            await unless_silent(self._fold(until_idle), stopping, self.outbox.redis, self.place.record, self.inboxes)
 
     async def _fold(self, until_idle: bool) -> None:
         await self._load()

@@ -124,7 +124,8 @@ class Desk:
 
         Where Redis is silent then, what is in hand stays pending, and whoever leads next waits for the lease.
         """
-        await unless_silent(self._serve(stopping), stopping, self.outbox.redis, self.inboxes.values())
+        inboxes = list(self.inboxes.values())
+        await unless_silent(self._serve(stopping), stopping, self.outbox.redis, self.windows.hash_key, inboxes)
 
     async def _serve(self, stopping: asyncio.Event) -> None:
         await self.resume()

@@ -47,7 +47,7 @@ class Standby:
 
     async def until_free(self, stopping: asyncio.Event) -> bool:
         """Wait until nobody leads, and be the first to lead then; False: told to stop before that."""
-        return bool(await unless_silent(self._until_free(stopping), stopping, self.outbox.redis))
+        return bool(await unless_silent(self._until_free(stopping), stopping, self.outbox.redis, self.hash_key))
 
     async def _until_free(self, stopping: asyncio.Event) -> bool:
         if not await self._is_first():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from typing import TypeVar
 
 import structlog
@@ -23,17 +23,18 @@ log = structlog.get_logger()
 
 
 async def unless_silent(
-    work: Coroutine[object, object, T], stopping: asyncio.Event, redis: Redis, inboxes: Iterable[Inbox] = ()
+    work: Coroutine[object, object, T], stopping: asyncio.Event, redis: Redis, key: str, inboxes: Collection[Inbox] = ()
 ) -> T | None:
     """Do this work, which is to end within a second of `stopping`. None: it was given up, as Redis does not answer.
 
-    What is in hand then was not acknowledged, and stays pending for whoever comes next: as after a kill.
+    Of a Cluster those nodes are asked that hold the key and what the inboxes read. What is in hand then was not
+    acknowledged, and stays pending for whoever comes next: as after a kill.
     """
     task, told = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait([task, told], return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([task], timeout=LAST_READ_S)
-        if not task.done() and (why := await silence(redis)):
+        if not task.done() and (why := await silence(redis, [key, *(each.source.stream for each in inboxes)])):
             log.warning("work.left", why=why)
             return None
         return await task
@@ -43,10 +44,11 @@ async def unless_silent(
             await inbox.give_up()
 
 
-async def silence(redis: Redis) -> str:
-    """Why it can't be worked with; empty where it answers."""
+async def silence(redis: Redis, keys: Iterable[str]) -> str:
+    """Why it can't be worked with; empty where whoever holds these keys answers."""
     try:
-        await in_time(ANSWER_S, redis.execute_command("PING"))
+        for key in keys:
+            await in_time(ANSWER_S, redis.ask_beside(key, ("PING",)))
     except TimeoutError:
         return f"Redis does not answer within {ANSWER_S:g} s"
     except BusError as error:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,11 @@ from esper.bus.settlement import Settlement
 from esper.errors import BusError, RefusedError
 from esper.leyline import contracts as pb
 from esper.runtime.health import Health
+from esper.runtime.quitting import silence
 from esper.runtime.vitals import Look
 from tests.bus_kit import bodies, drain, num_pending
 from tests.many_servers import HOST, Cluster, a_cluster, a_replica, ask, free_ports, on
+from tests.test_beside_silent import standing_still
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
 
@@ -217,6 +220,21 @@ async def test_a_node_that_says_nothing_is_passed_over(
 
     async with connect.writer(cluster.url) as writer:
         assert set(await bodies(writer, key(run_id, "votes"))) == {b"1"}
+
+
+async def test_only_whoever_is_stopped_beside_a_silent_node_of_its_own_leaves_its_work(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("esper.runtime.quitting.ANSWER_S", 2.0)
+    streams = [next(name for name in map(str, count()) if cluster.holder(name) == at) for at in range(3)]
+    async with connect.writer(cluster.url) as writer:
+        await writer.execute_command("PING")
+        found = []
+        for server in cluster.servers:
+            with standing_still(server):
+                found.append([bool(await silence(writer, [stream])) for stream in streams])
+
+    assert found == [[True, False, False], [False, True, False], [False, False, True]]
 
 
 async def test_a_server_of_its_own_is_no_cluster(short_directory: Path) -> None:

@@ -156,6 +156,18 @@ def test_a_run_of_no_step_tells_what_happened() -> None:
     assert report.packets == sum(each.num_packets for each in folded(link.tables)) == 1
 
 
+def test_a_run_that_resumed_and_took_no_step_tells_what_happened_of_the_step_it_came_to() -> None:
+    _, run, link = session(num_sites=1)
+    run.step_number = 501
+    run.portrait.rows.note(CRITICAL, "breaker.opened", reason="memory")
+
+    run.close()
+
+    [signal] = [signal for table in link.tables for signal in signals(table, ORIGIN)]
+    assert signal.global_step == 500
+    assert [each.max_step for each in folded(link.tables)] == [500]
+
+
 def test_a_row_of_events_puts_no_measurement_out() -> None:
     rows = Rows(incarnation=1, capacity=3)
     for step in (1, 2):
@@ -163,11 +175,11 @@ def test_a_row_of_events_puts_no_measurement_out() -> None:
     for number in range(70):
         rows.note(CRITICAL, f"event {number}")
 
-    rows.tell_rest(9)
+    rows.tell_rest(2, 9)
     first = tables_of(rows)
-    rows.tell_rest(9)
+    rows.tell_rest(2, 9)
     rows.stored(3)
-    rows.tell_rest(9)
+    rows.tell_rest(2, 9)
     second = tables_of(rows)
 
     assert [list(table.global_step) for table in first] == [[1, 2], [2]]
@@ -187,7 +199,7 @@ def test_of_forty_events_a_step_the_oldest_of_the_lowest_level_go_counted_and_to
         if step % 32 == 0:
             tables += tables_of(rows)
             rows.stored(step)
-    rows.tell_rest(1)
+    rows.tell_rest(300, 1)
     tables += tables_of(rows)
 
     assert most == MOST_UNTOLD

@@ -76,7 +76,7 @@ def ours(directory: str) -> Logger:
             step.loss(loss)
 
     def names() -> list[str]:
-        run.exchange.store_rows()
+        run.exchange.store_rows(run.step_number - 1)
         return sorted(run.exchange.rows.last)
 
     return Logger(tell, names, stack)

@@ -205,14 +205,14 @@ class Exchange:
                     self.say(message)
             self.pump(FLUSH_S)
 
-    def store_rows(self, patience_s: float = 10.0) -> None:
+    def store_rows(self, step: int, patience_s: float = 10.0) -> None:
         """Wait until Redis has acknowledged every row, and whatever else was told for good.
 
-        Of events that the last row has no room for, or that came after it, rows are made.
+        Of events that the last row has no room for, or that came after it, rows are made, of this step: the last one.
         """
         since = time.monotonic()
         while self._has_unstored and self._may_wait(since, patience_s):
-            self.rows.tell_rest(time.time_ns())
+            self.rows.tell_rest(step, time.time_ns())
             self.flush_when_due(time.monotonic(), force=True)
             self.pump(0.02)
 

@@ -175,7 +175,7 @@ class Session:
             self._take_hooks_off()
             self._telling.answer(self.lessons.end(self.step_number))
             self._chronicle.look(self.step_number, self.epoch)
-            self.exchange.store_rows()
+            self.exchange.store_rows(self.step_number - 1)
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)

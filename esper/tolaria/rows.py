@@ -56,7 +56,6 @@ class Rows:
 
     # Events that no row has had room for.
     untold: Untold = field(default_factory=Untold)
-    _last_step: int = 0
     _bad: frozenset[str] = frozenset()
     _is_urgent: bool = False
 
@@ -70,7 +69,6 @@ class Rows:
         if self.plain.ended_s:
             self.settle()
         self._made += 1
-        self._last_step = step
         row = Row(timestamp_ns, step, values, self.untold.take() if self.untold.num else [], level)
         if row.events or level != INFO:  # most rows tell of nothing
             self._rate(row)
@@ -93,14 +91,14 @@ class Rows:
         self.settle()
         self.plain.note(noted)
 
-    def tell_rest(self, timestamp_ns: int) -> None:
-        """Where no step follows: what no row had room for in rows without values, of the last step, if they have room.
+    def tell_rest(self, step: int, timestamp_ns: int) -> None:
+        """Where no step follows this one: what no row had room for in rows of it without values, if they have room.
 
         A row made of it puts no other one out: what is measured is worth as much, and there may be more room later.
         """
         self.settle()
         while self.untold.num and self._num_kept < self.capacity:
-            self.add(self._last_step, timestamp_ns, {})
+            self.add(step, timestamp_ns, {})
 
     def settle(self) -> None:
         """Make a row by itself of each plain one."""
@@ -200,7 +198,6 @@ class Rows:
         self._numbered += block.num
         self._num_sent += block.num
         self._sent.append(block)
-        self._last_step = block.steps[-1]
         self.last = block.named(block.num - 1)
         return pb.TelemetryRows(
             incarnation=self.incarnation,

@@ -113,7 +113,7 @@ def test_every_packet_is_counted_once_by_both_tiers_when_it_is_killed(town: Town
 def test_last_words_are_stored_though_it_was_dead_already_when_the_run_ended(script: Script, loop: Scripted) -> None:
     for _ in range(40):
         loop.step()
-    loop.run.exchange.store_rows()
+    loop.run.exchange.store_rows(loop.run.step_number - 1)
     link = loop.run.exchange.link
     os.kill(link.pid, signal.SIGKILL)  # type: ignore[union-attr]
     while link.alive:  # type: ignore[union-attr]

@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "what_follows_the_last_step_is_told_by_nobody",
         "esper/session/exchange.py",
-        "            self.rows.tell_rest(time.time_ns())\n",
+        "            self.rows.tell_rest(step, time.time_ns())\n",
         "            self.rows.untold.take()\n",
         ("tests/test_untold.py::test_what_comes_after_the_last_step_is_told",),
     ),

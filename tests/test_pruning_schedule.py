@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -14,6 +16,7 @@ from esper.kasmina.pruning.units import CHANNEL, HEAD, LAYER, WEIGHT
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
 from tests.pruning_kit import APPLIED, FAILED, HEADS, mask, new_zoo, response
+from tests.test_pruning_undo import SETTINGS, Run
 
 Reason = pb.ReasonCode
 
@@ -107,6 +110,24 @@ def test_a_ramp_goes_on_after_a_checkpoint_and_after_a_rollback_past_its_end() -
     assert [each.masks.kept(("mix.weight", CHANNEL)).tolist() for each in (pruning, resumed)] == [
         [False, False, False, True, True, False, True, True]
     ] * 2
+
+
+@pytest.mark.parametrize(("num", "told"), [(12, ["pruning.undone"]), (2, [])])
+def test_a_ramp_that_another_process_goes_on_with_ends_where_it_does_harm(num: int, told: list[str]) -> None:
+    settings = replace(SETTINGS, schedule="cubic", ramp_steps=40, ramp_every=10)
+    run, later = Run(settings), Run(settings)
+    run.prune()
+    run.step(num=num)
+    later.model.load_state_dict(run.model.state_dict())
+    later.pruning.load_state(run.pruning.state())
+    later.number = run.number
+
+    later.step(num=3)
+    later.step(6.0)
+    later.step()
+
+    assert bool(run.pruning.masks.num_pruned()) == bool(told)
+    assert [event.name for event in later.pruning.take_events()] == told
 
 
 def test_masks_add_up_and_stay_below_the_largest_share() -> None:

@@ -91,7 +91,7 @@ class Pruning:
         """Prune what the ramp asks for; undo the change if it did harm. While it is watched, waits for the device."""
         if self._change is None or self._ramp is None:
             return
-        if not self._change.rows:  # nothing is pruned yet that could have done harm
+        if not self._change.is_begun:
             self._watch.start(self._accuracy)
         if self._ramp.share(step) != self._share:
             self._advance(self._change, self._ramp, step)
@@ -192,7 +192,8 @@ class Pruning:
         self._forget_change()
         if order:
             self._ramp, self._order = persisted.ramp_in(state), order
-            self._change = Change(self.masks.now())
+            went_on = any(not self.masks.kept(key)[channels].all() for key, channels in order.items())
+            self._change = Change(self.masks.now(), went_on=went_on)
             self._watch.start(self._accuracy)
         persisted.load_importance(state, self.importance)
 

@@ -49,10 +49,19 @@ class KeptWeights:
 
 @dataclass
 class Change:
-    """What one command has pruned so far: which masks were in force before it, and copies of the weights."""
+    """What one command has pruned so far: which masks were in force before it, and copies of the weights.
+
+    `went_on`: of the ramp that it goes on with, a process before this one had pruned some; it has no copies of that.
+    """
 
     before: dict[Key, Tensor]
     rows: list[KeptRows | KeptWeights] = field(default_factory=list)
+    went_on: bool = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything is pruned that could do harm."""
+        return bool(self.rows) or self.went_on
 
     def keep(self, unit: Unit, fresh: Tensor) -> None:
         """Copy the weights of the channels that are about to be pruned: `fresh`, bool, shape [num_channels]."""
@@ -72,7 +81,7 @@ class Change:
 
     def copied(self) -> Change:
         """One that is pruned more of by itself; the copies are the same."""
-        return Change(self.before, [*self.rows])
+        return Change(self.before, [*self.rows], self.went_on)
 
     @property
     def num_bytes(self) -> int:

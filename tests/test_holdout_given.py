@@ -32,6 +32,13 @@ def test_anything_but_batches_and_a_loss_is_refused(given: object, met: str) -> 
     assert str(refused.value).startswith(f"{met}; expected ([(inputs, targets), ...], loss), where ")
 
 
+def test_a_loss_that_is_one_number_for_all_examples_of_a_batch_is_refused() -> None:
+    with pytest.raises(SettingError) as refused:
+        held_out(([BATCH], nn.CrossEntropyLoss()), 16)
+
+    assert str(refused.value) == "reduction of holdout's loss is 'mean'; expected 'none': one loss per example"
+
+
 @pytest.mark.parametrize(("num_batches", "told"), [(0, []), (3, [48]), (4, [])])
 def test_too_few_examples_are_taken_and_told_of(num_batches: int, told: list[int]) -> None:
     with capture_logs() as events:

@@ -94,3 +94,13 @@ def test_a_loss_that_raises_culls_a_seed_at_its_look_and_ends_nothing() -> None:
 
     assert (outcome.status, outcome.culled, bench.stage()) == (FAILED, True, "EMBARGOED")
     assert "held-out examples: ValueError: no such class" in outcome.detail
+
+
+def test_one_loss_for_all_examples_is_told_at_the_first_gate_that_measures_it() -> None:
+    bench = Bench(holdout=Holdout(held_out().batches, lambda *given: loss_of(*given).mean()))
+    bench.raise_seed("TRAINING")
+
+    outcome = bench.do(Op.SEED_OP_START_GRAFTING)
+
+    assert (outcome.status, bench.stage()) == (FAILED, "TRAINING")
+    assert "one loss for 128 examples; expected one each, as by reduction='none'" in outcome.detail

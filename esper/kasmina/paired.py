@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,11 +53,18 @@ def gains(model: nn.Module, slot: Slot, holdout: Holdout, alpha: float) -> Tenso
                 losses = []
                 for forced in (0.0, alpha):
                     slot.forced = forced
-                    losses.append(holdout.loss_fn(model(inputs), targets).double().flatten())
+                    losses.append(each_loss(holdout.loss_fn(model(inputs), targets), targets).double().flatten())
                 differences.append(losses[0] - losses[1])
         finally:
             slot.forced = None
     return torch.cat(differences)
+
+
+def each_loss(losses: Tensor, targets: Any) -> Tensor:
+    """The losses as they are. ValueError: one number for several examples, which says nothing of how they differ."""
+    if losses.dim() == 0 and isinstance(targets, Tensor) and targets.dim() and len(targets) > 1:
+        raise ValueError(f"one loss for {len(targets)} examples; expected one each, as by reduction='none'")
+    return losses
 
 
 def interval(count: float, total: float, squares: float, error: float) -> tuple[float, float, float]:

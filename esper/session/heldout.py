@@ -29,6 +29,8 @@ def held_out(given: Any, min_examples: int) -> Holdout | None:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise SettingError("batch of holdout", kind_of(batch), EXPECTED)
     counts = [len(targets) for _, targets in made if isinstance(targets, Tensor) and targets.dim()]
+    if (reduction := getattr(loss_fn, "reduction", "none")) != "none" and max(counts, default=0) > 1:
+        raise SettingError("reduction of holdout's loss", reduction, "'none': one loss per example")
     if len(counts) == len(made) and 0 < sum(counts) < min_examples:
         log.warning("holdout.too_small", num_examples=sum(counts), expected=min_examples)
     return Holdout(made, loss_fn)

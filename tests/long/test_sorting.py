@@ -59,3 +59,9 @@ def test_a_switch_that_is_set_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_first_tier_loads_numpy_so(tmp_path: Path) -> None:
     assert loaded(tmp_path, ZEN_4, "import workers.regional") == (None, False)
+
+
+def test_beside_a_numpy_that_can_not_do_without_it_the_process_begins_anew(tmp_path: Path) -> None:
+    needed = "sorting.AVX_512 = 'X86_V2'; sorting.load_numpy()"  # which every numpy since 2.4 is built for
+
+    assert loaded(tmp_path, ZEN_4, needed) == ("", True)

@@ -12,7 +12,7 @@ import structlog
 import torch
 import torch.distributed as dist
 
-from esper.errors import RuntimeLostError, SettingError
+from esper.errors import RuntimeLostError, SettingError, listed
 from esper.kasmina.naming import modules_at, undistributed
 from esper.kernels.installed import installed_blueprints
 from esper.runtime import printing
@@ -59,6 +59,7 @@ def attach(
     require_whole_state(bare(optimizer))
     require_descent(bare(optimizer))
     require_unsteered(bare(optimizer))
+    tell_foreign(model, bare(optimizer))
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     place = Place.of(chosen, rank, world_size)
     with ExitStack() as undo:
@@ -84,6 +85,14 @@ def require_descent(optimizer: torch.optim.Optimizer) -> None:
     """Raises SettingError where what is trained goes up: seeds go down, and a gate takes a lower loss for a gain."""
     if all(group.get("maximize") for group in optimizer.param_groups):
         raise SettingError("optimizer's maximize", True, "False, with the negated loss")
+
+
+def tell_foreign(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Warn where the optimizer steps with nothing of the model: copies in float32, or another model's."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if names and not held & {id(parameter) for parameter in model.parameters()}:
+        log.warning("optimizer.foreign", optimizer=type(optimizer).__name__, not_held=listed(names))
 
 
 def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

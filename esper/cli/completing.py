@@ -18,8 +18,11 @@ def offer(command: Any) -> None:
     for child in getattr(command, "commands", {}).values():
         offer(child)
     command.params = [parameter for parameter in command.params if parameter.name not in FOR_ESPER_ALONE]
+    reads_logs = any(parameter.name == "runs_dir" for parameter in command.params)
     for parameter in command.params:
-        if parameter.name in SOURCES:
+        if reads_logs and parameter.name in LOGGED:
+            parameter._custom_shell_complete = offering("logged")
+        elif parameter.name in SOURCES:
             parameter._custom_shell_complete = offering(parameter.name)
 
 
@@ -56,6 +59,15 @@ def live_runs(run: str | None = None) -> list[str]:
 
     live = runs.list_live()
     return sorted({record.name for record in live} | {record.run_id for record in live})
+
+
+def logged(run: str | None = None) -> list[str]:
+    """The same, and ids of runs that have ended, whose logs lie below ./runs."""
+    from esper.cli.options import RUNS
+    from esper.runtime.logbook import EXPORT, LOG
+
+    ended = {path.parent.parent.name for path in RUNS.glob(f"*/{LOG}/{EXPORT}")}
+    return sorted(ended.union(live_runs()))
 
 
 def seeds(run: str | None) -> list[str]:
@@ -97,9 +109,11 @@ def blueprints(run: str | None) -> list[str]:
 
 FOR_ESPER_ALONE = ("install_completion", "show_completion")
 BLUEPRINTS = ("noop", "norm", "lora", "mlp", "depthwise", "conv1x1", "conv3x3", "se", "attention")
+LOGGED = ("named", "run", "one", "other")
 SOURCES: dict[str, Callable[[str | None], list[str]]] = {
     "run": live_runs,
     "named": live_runs,
+    "logged": logged,
     "seed": seeds,
     "site": sites,
     "letter_id": letters,

@@ -88,6 +88,22 @@ def test_what_a_command_takes_is_what_is_offered(line: str, source: str, monkeyp
     assert CliRunner().invoke(app, [], prog_name="esper", env=asked).stdout.split() == [f"a-{source}"]
 
 
+@pytest.mark.parametrize(("command", "found"), [("verify", ["mine-1"]), ("diff mine-1", ["mine-1"]), ("status", [])])
+def test_runs_that_have_ended_are_offered_where_their_logs_are_read(
+    command: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine-1/log/run.jsonl", "mine-2/log/commands.jsonl"):
+        (tmp_path / "runs" / name).parent.mkdir(parents=True)
+        (tmp_path / "runs" / name).touch()
+    line = f"esper {command} {'--run ' if command == 'status' else ''}mine-"
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_ESPER_COMPLETE": "complete_bash"}
+
+    answer = CliRunner().invoke(app, [], prog_name="esper", env=words)
+
+    assert (answer.exit_code, answer.stdout.split()) == (0, found)
+
+
 def test_blueprints_are_offered_by_the_names_that_they_have() -> None:
     assert set(completing.blueprints(None)) == set(BLUEPRINTS)
 

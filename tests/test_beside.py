@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import unpack
 from esper.leyline.frames import FrameDecoder, encode
 from esper.runtime.assembly import LOGS
+from esper.runtime.ending import orphaned
 from esper.runtime.link import Link
 from esper.runtime.recall import Recaller
 from tests.beside_kit import ME, PATIENCE_S, Run, connected, num_looks, serves, steered
@@ -261,6 +263,24 @@ async def test_a_heartbeat_says_which_leader_and_roster_its_runtime_has_met(stee
         await serving
 
     assert (said.lease_token, said.roster_generation, said.round_met) == (1, 4, 2)
+
+
+async def test_what_a_dead_trainer_had_said_beats_for_it_no_more(steered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes its place would be refused beside it. Its farewell still goes."""
+    monkeypatch.setattr("esper.runtime.beside.orphaned", partial(orphaned, grace_s=PATIENCE_S))
+    beat = pb.Heartbeat(version=1, worker=ME, incarnation=7, world_size=1)
+    farewell = pb.Heartbeat(version=1, worker=ME, incarnation=7, world_size=1, report=pb.WorkerReport(worker=ME))
+
+    async with steered.runtime() as (beside, trainer):
+        beside.trainer = os.getpid()  # which did not start this process
+        for said in (*[pb.ToRuntime(heartbeat=beat)] * 3, pb.ToRuntime(farewell=farewell)):
+            trainer.control.send(encode(said))
+        serving = asyncio.create_task(serves(beside))
+        await asyncio.wait_for(trainer.hears("report_stored"), PATIENCE_S)
+        trainer.hang_up()
+        await serving
+
+    assert await steered.redis.xlen(key(steered.run_id, "heartbeats")) == 1
 
 
 async def first_beat(steered: Run) -> pb.Heartbeat:

@@ -180,7 +180,8 @@ class Beside:
                 case "heartbeat":
                     self._note_alive(message.heartbeat)
                     await self._settle_applied()
-                    await self._publish("heartbeats", message.heartbeat, keep=False)
+                    if os.getppid() == self.trainer:  # who takes a dead one's place would be refused beside it
+                        await self._publish("heartbeats", message.heartbeat, keep=False)
                 case "vote":
                     await self._publish("votes", message.vote)
                 case "applied":

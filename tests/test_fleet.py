@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from esper.bus import runs
+from esper.bus import connect, names, runs
 from esper.bus.connect import Redis
 from esper.bus.names import RUNS_KEY
 from esper.cli.fleet import announced, fleet, keep_log, run_of
 from esper.errors import SettingError
 from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.leyline.kinds import Role
+from esper.runtime import logbook
 from esper.runtime.runfile import RunFile, parse
 from tests.bus_kit import own_server
 
@@ -101,6 +102,26 @@ async def test_a_run_whose_password_is_gone_by_its_end_says_that_its_log_is_not_
 
     [event] = events
     assert event["event"] == "log.not_kept" and "fleet-0a1b2c3d-operator.env" in event["why"]
+
+
+async def test_a_run_with_keys_that_is_begun_again_finds_all_that_its_own_redis_held(
+    short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    keyrings = keyrings_in(tmp_path / "keys")
+    asked = FILE.format(url="embedded", runs=tmp_path / "runs")
+    read = parse(f'{asked}\nkeys = "{keyrings}"', "run.toml")
+    async with fleet(read) as run, connect.writer(run.record.reach) as redis:
+        held = await redis.execute_command("XADD", names.key(RUN, "commands"), "*", "m", b"sealed")
+
+    async with fleet(read) as run, connect.writer(run.record.reach) as redis:
+        [[entry_id, _]] = await redis.execute_command("XRANGE", names.key(RUN, "commands"), "-", "+")
+
+    assert entry_id == held
+    assert [entry.entry_id for entry in logbook.read_file(run.directory / "log" / "run.jsonl").entries] == [
+        held.decode()
+    ]
+    assert not (run.record.directory / "appendonly.aof").exists()
 
 
 def keyrings_in(folder: Path, run_id: str = RUN) -> Path:

@@ -33,6 +33,9 @@ SOON_S = 1.0
 LISTED_EVERY_S = 5.0
 """Between two looks whether the run can still be found on a Redis outside, which may have lost it."""
 
+STORED = "redis"
+"""Below runs/<id>: what the Redis of a run with keys of its own holds, as the run can be begun again."""
+
 log = structlog.get_logger()
 
 
@@ -73,11 +76,13 @@ async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
         directory = read.runs_dir.absolute() / record.run_id
         try:
             directory.mkdir(parents=True, exist_ok=bool(run_id))
+            if stored := directory / STORED if run_id and url is None else None:
+                stored.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             wanted = f"a folder where a run's own can be made ({error.strerror})"
             raise SettingError("runs_dir", str(read.runs_dir), wanted) from error
         hold_keys(record, read.keys)
-        with redis_of(record, url) as redis:
+        with redis_of(record, url, stored) as redis:
             async with announced(record, url):
                 await open_groups(read, record)
                 try:
@@ -105,12 +110,13 @@ async def keep_log(record: runs.RunRecord, directory: Path) -> None:
 
 
 @contextmanager
-def redis_of(record: runs.RunRecord, url: str | None) -> Iterator[EmbeddedRedis | None]:
-    """The run's own, started; nothing where there is one outside."""
+def redis_of(record: runs.RunRecord, url: str | None, stored: Path | None = None) -> Iterator[EmbeddedRedis | None]:
+    """The run's own, started, on what it has stored there before; nothing where there is one outside."""
     if url is not None:
         yield None
         return
-    with EmbeddedRedis(record.directory) as redis:
+    options = {} if stored is None else {"dir": str(stored), "logfile": str(record.directory / "redis.log")}
+    with EmbeddedRedis(record.directory, options=options) as redis:
         yield redis
 
 

@@ -179,8 +179,8 @@ class Session:
             self._report = self.portrait.report(self.step_number - 1, self.epoch)
             farewell = self.portrait.heartbeat(self.step_number, self.epoch)
             farewell.report.CopyFrom(self._report)
-            why = self.not_replayable or (self.teachers.by_chance if self.teachers is not None else "")
-            record = records.ended(self.portrait, self._report, why, self.position.orders)
+            met = self.pruning.by_chance or (self.teachers.by_chance if self.teachers is not None else "")
+            record = records.ended(self.portrait, self._report, self.not_replayable or met, self.position.orders)
             self._let_go()
             self.exchange.part(farewell, record)
         return self._report

@@ -16,27 +16,34 @@ from esper.kasmina.pruning.units import CHANNEL, HEAD, LAYER, WEIGHT, Key
 from esper.leyline import contracts as pb
 
 KINDS: Mapping[str, int] = {"channels": CHANNEL, "heads": HEAD, "layers": LAYER, "weights": WEIGHT}
-IMPORTANCE, ORDER, RAMP = "importance.", "order.", "ramp"
+IMPORTANCE, ORDER, RAMP, WATCH = "importance.", "order.", "ramp", "watch"
 
 
 def state(
-    masks: Mapping[Key, Tensor], ramp: Ramp | None, order: Mapping[Key, Tensor], importance: ImportanceTracker
+    masks: Mapping[Key, Tensor],
+    ramp: Ramp | None,
+    order: Mapping[Key, Tensor],
+    importance: ImportanceTracker,
+    watch: Tensor | None,
 ) -> dict[str, Tensor]:
     """`channels:`, `heads:` and `layers:` with a name: uint8, 1 where kept; `weights:PARAMETER`: eight to a byte.
 
-    `importance.*`: the sums. While masks are watched also `ramp`: its start, length and jump; and `order.*`: what is to
-    be pruned, int64.
+    `importance.*`: the sums. `watch`, where a step was looked at: what changes are judged by, float64. While masks are
+    watched also `ramp`: its start, length and jump; and `order.*`: what is to be pruned, int64.
     """
     found = {_name(key): _packed(key, kept) for key, kept in masks.items()}
     if ramp is not None:
         found[RAMP] = torch.tensor([ramp.start, ramp.num_steps, ramp.every], device="cpu")
         found |= {ORDER + _name(key): channels.clone() for key, channels in order.items()}
+    if watch is not None:
+        found[WATCH] = watch
     return found | {IMPORTANCE + name: value for name, value in importance.state().items()}
 
 
 def masks_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
     """The masks of a state, each found fit for the model. Raises RefusedError otherwise."""
-    plain = {name: each for name, each in tensors.items() if name != RAMP and not name.startswith((IMPORTANCE, ORDER))}
+    others = (RAMP, WATCH, IMPORTANCE, ORDER)
+    plain = {name: each for name, each in tensors.items() if not name.startswith(others)}
     return {key: checked(key, _unpacked(key, values.cpu(), masks), masks) for key, values in _keyed(plain)}
 
 
@@ -55,6 +62,12 @@ def order_in(tensors: Mapping[str, Tensor], masks: Masks) -> dict[Key, Tensor]:
 def ramp_in(tensors: Mapping[str, Tensor]) -> Ramp:
     start, num_steps, every = tensors[RAMP].tolist()
     return Ramp(start, num_steps, every)
+
+
+def watch_in(tensors: Mapping[str, Tensor], size: int) -> Tensor | None:
+    """None: an older checkpoint, or of other settings."""
+    watch = tensors.get(WATCH)
+    return watch.cpu() if watch is not None and watch.shape == (size,) else None
 
 
 def load_importance(tensors: Mapping[str, Tensor], importance: ImportanceTracker) -> None:

@@ -41,6 +41,9 @@ class KeptPruning:
     accuracy: float
 
 
+PARTED = "a pruning was undone in part, as the process had gone on from a checkpoint, which holds no copies of it"
+
+
 class Pruning:
     """Of one rank. Every rank is told the same before the same steps, and comes to the same.
 
@@ -72,6 +75,7 @@ class Pruning:
         self._order: dict[Key, Tensor] = {}  # channels to be pruned, the smallest weights first
         self._share = -1.0  # of these pruned by now; below 0: look
         self._accuracy, self._num_failures, self._num_updates = math.nan, 0, 0
+        self._parted = False  # a change was lifted that a process before this one had begun to prune by
         self._events: list[PruningEvent] = []
         self._exported: list[pb.StructuralPruningRequest] = []
 
@@ -178,9 +182,16 @@ class Pruning:
 
     # -- checkpoints and snapshots -----------------------------------------------------------------------------------
 
+    @property
+    def by_chance(self) -> str:
+        """Why one process would not come to the same as those that went on from one another; empty: it would."""
+        return PARTED if self._parted else ""
+
     def state(self) -> dict[str, Tensor]:
-        """Masks, a ramp under way and sums as tensors by name, for a checkpoint. Not the copies for an undo."""
-        return persisted.state(self.masks.now(), self._ramp, self._order, self.importance)
+        """Masks, a ramp under way, norms and sums as tensors by name, for a checkpoint. Not the copies for an undo."""
+        looked = torch.tensor([self._accuracy, self._num_updates], dtype=torch.float64, device="cpu")
+        watch = torch.cat((looked, self._watch.state())) if self._num_updates else None
+        return persisted.state(self.masks.now(), self._ramp, self._order, self.importance, watch)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Put them back, after the weights. Raises RefusedError, with nothing changed, where they fit another model.
@@ -190,19 +201,25 @@ class Pruning:
         masks, order = persisted.masks_in(state, self.masks), persisted.order_in(state, self.masks)
         self.masks.put_back(masks)
         self._forget_change()
+        if (watch := persisted.watch_in(state, 2 + self._watch.size)) is not None:
+            self._accuracy, self._num_updates = float(watch[0]), int(watch[1])
+            self._watch.load_state(watch[2:])
         if order:
             self._ramp, self._order = persisted.ramp_in(state), order
             went_on = any(not self.masks.kept(key)[channels].all() for key, channels in order.items())
             self._change = Change(self.masks.now(), went_on=went_on)
-            self._watch.start(self._accuracy)
+            if watch is None:
+                self._watch.start(self._accuracy)
         persisted.load_importance(state, self.importance)
 
     def standing(self) -> dict[str, int]:
-        """Whether it is disabled, and how near to it: as of a breaker, for a process that resumes."""
-        return {"phase": self.phase, "failures": self._num_failures, "began": self._began}
+        """Whether it is disabled, how near to it, and whether one was undone in part: for a process that resumes."""
+        kept = {"phase": self.phase, "failures": self._num_failures, "began": self._began}
+        return {**kept, "parted": self._parted}
 
     def load_standing(self, state: Mapping[str, int]) -> None:
         """Unless the script has it begin otherwise by now, which counts then."""
+        self._parted = bool(state.get("parted"))
         if state.get("began", self._began) == self._began:  # its first checkpoints don't say
             self.phase, self._num_failures = cast("pb.PruningPhase", state["phase"]), state["failures"]
 
@@ -274,6 +291,7 @@ class Pruning:
             detail = "no masks can be lifted: none was put in force, or it is no longer watched"
             raise RefusedError(Reason.REASON_NO_SNAPSHOT, detail)
         num = self.masks.num_pruned()
+        self._parted |= change.went_on
         self.masks.put_back(change.before)
         change.put_back()
         self.masks.hold()

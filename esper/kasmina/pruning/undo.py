@@ -103,6 +103,21 @@ class Watch:
         self._worst = torch.zeros((), dtype=torch.float64, device="cpu")  # norm over median, since the change
         self.baseline = math.nan
 
+    @property
+    def size(self) -> int:
+        """Numbers in its state."""
+        return 3 + len(self._norms)
+
+    def state(self) -> Tensor:
+        """All that it goes by, float64, shape [size]. Waits for the device."""
+        kept = torch.tensor([self._num, float(self._worst), self.baseline], dtype=torch.float64, device="cpu")
+        return torch.cat((kept, self._norms.cpu()))
+
+    def load_state(self, state: Tensor) -> None:
+        """As it was then."""
+        self._num, self.baseline = int(state[0]), float(state[2])
+        self._worst, self._norms = state[1].clone(), state[3:].clone()
+
     def start(self, accuracy: float) -> None:
         """A change takes effect now; norms noted before it stay."""
         self.baseline = accuracy

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 from redis.asyncio import Redis
+from taskiq.api import run_receiver_task
 from taskiq.receiver import Receiver
 from taskiq_redis import RedisStreamBroker
 
@@ -29,32 +31,31 @@ async def consume(url: str, directory: str, what: str, num: int) -> float:
 
     async with Redis.from_url(url) as redis:
         await redis.unlink(STREAM)
-        broker = RedisStreamBroker(
-            url, STREAM, consumer_group_name=GROUP, consumer_name=CONSUMER, consumer_id="0", xread_count=BATCH
-        )
-        task = broker.register_task(handle, task_name="handle")
-        await broker.startup()
-        for body in sealed(directory, what, num):
-            await task.kiq(base64.b64encode(body).decode())
-        finished = asyncio.Event()  # a cancelled receiver may wait for ever
-        with ThreadPoolExecutor() as executor:
-            receiver = Receiver(broker, executor, max_async_tasks=100, max_prefetch=BATCH)
-            began = time.perf_counter()
-            receiving = asyncio.create_task(receiver.listen(finished))
-            await done.wait()
-            await settled(redis)
-            seconds = time.perf_counter() - began
-            finished.set()
-            await receiving
+    broker = RedisStreamBroker(
+        url, STREAM, consumer_group_name=GROUP, consumer_name=CONSUMER, consumer_id="0", xread_count=BATCH
+    )
+    task = broker.register_task(handle, task_name="handle")
+    await broker.startup()
+    for body in sealed(directory, what, num):
+        await task.kiq(base64.b64encode(body).decode())
+    began = time.perf_counter()
+    receiver = asyncio.create_task(run_receiver_task(broker, max_async_tasks=100, max_prefetch=BATCH))
+    await done.wait()
+    await settled(url)
+    seconds = time.perf_counter() - began
+    receiver.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await receiver
     await broker.shutdown()
     await check_consumed(url, STREAM, handled, num)
     return seconds
 
 
-async def settled(redis: Redis) -> None:
+async def settled(url: str) -> None:
     """The last acknowledgement follows the last task."""
-    while (await redis.xpending(STREAM, GROUP))["pending"]:
-        await asyncio.sleep(0)
+    async with Redis.from_url(url) as redis:
+        while (await redis.xpending(STREAM, GROUP))["pending"]:
+            await asyncio.sleep(0)
 
 
 async def listen(url: str, directory: str, num: int, seconds: float) -> list[float]:

@@ -42,6 +42,17 @@ def test_the_newest_few_stay_and_latest_names_the_last(tmp_path: Path) -> None:
     assert store.newest()[0] == made[2]
 
 
+def test_a_clock_that_was_set_back_makes_no_checkpoint_an_old_one(tmp_path: Path) -> None:
+    store, now_ns = store_at(tmp_path, keep=2), time.time_ns()
+    ahead = [put(store, step, made_ns=now_ns + step * 10**9) for step in (100, 200)]
+
+    behind = [put(store, step, made_ns=now_ns + at) for at, step in enumerate((250, 300))]
+
+    assert not any(each.path.exists() for each in ahead)
+    assert store.paths() == [behind[1].path, behind[0].path]
+    assert store.newest()[0] == behind[1]
+
+
 def test_any_flipped_bit_is_refused(tmp_path: Path) -> None:
     store, chance = store_at(tmp_path), random.Random(7)
     older, newer = put(store, 1), put(store, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from esper.errors import CheckpointError, SettingError
@@ -48,12 +48,14 @@ class Store:
     def save(self, manifest: Manifest, blob: bytes, signer: Signer) -> Checkpoint:
         """Write, verify what the manifest says, move `latest`, and let go of the oldest beyond `keep`.
 
-        Raises CheckpointError where none was made; those before it stay.
+        It is made later than those that are here, whatever a clock says that has been set back since: which are the
+        newest is told by that. Raises CheckpointError where none was made; those before it stay.
         """
+        manifest = self._behind_all(manifest)
         text = manifest.to_bytes()
         signature = signer.sign(PURPOSE + text, manifest.place.made_ns)
         disk.sweep(self.folder)
-        kind = "emergency" if manifest.kind == EMERGENCY else "step"
+        kind = _kind_of(manifest)
         name = f"{kind}-{manifest.place.step:012d}-{manifest.place.made_ns & (2**64 - 1):016x}"
         files = {TENSORS: blob, MANIFEST: text, SIGNATURE: signature.to_bytes()}
         before, path = self._latest(), disk.put_folder(self.folder, name, files)
@@ -159,11 +161,18 @@ class Store:
                 reasons.append(str(error))
         raise CheckpointError("; ".join(reasons) or "there is no checkpoint", str(self.folder))
 
+    def _behind_all(self, manifest: Manifest) -> Manifest:
+        kind, place = _kind_of(manifest), manifest.place
+        if all(_made_ns(path) < place.made_ns for path in self.paths(kind)):
+            return manifest
+        known = [each.manifest.place.made_ns for each in self.verified(kind) if isinstance(each, Checkpoint)]
+        return replace(manifest, place=replace(place, made_ns=max([place.made_ns, *(made + 1 for made in known)])))
+
     def _check_place(self, path: Path, manifest: Manifest) -> None:
         place = manifest.place
         if place.run_id != self._verifier.run_id:
             raise CheckpointError(f"it is of run {place.run_id!r}; expected {self._verifier.run_id!r}")
-        kind = "emergency" if manifest.kind == EMERGENCY else "step"
+        kind = _kind_of(manifest)
         if path.name != f"{kind}-{place.step:012d}-{place.made_ns & (2**64 - 1):016x}":
             raise CheckpointError(f"its manifest is of {manifest.kind} step {place.step}, made at {place.made_ns} ns")
 
@@ -188,6 +197,10 @@ class Store:
             return self.undone().names
         except CheckpointError:
             return frozenset()
+
+
+def _kind_of(manifest: Manifest) -> str:
+    return "emergency" if manifest.kind == EMERGENCY else "step"
 
 
 def step_of(path: Path) -> int:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from esper.kasmina.seed import Seed
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.optimizers import OptimizerState
+from esper.tolaria.checkpoints.store import step_of
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.surroundings import Surroundings
@@ -25,9 +26,9 @@ from tests.seed_kit import Host, Op, batch, loss_of, new_host
 from tests.session_kit import own_optimizer
 
 
-def resumed(folder: Path, optimizer: str = "sgd", host: Host | None = None) -> Training:
+def resumed(folder: Path, optimizer: str = "sgd", host: Host | None = None, every: int = 0) -> Training:
     torch.manual_seed(99)  # another process draws otherwise
-    again = Training(folder, host, optimizer=optimizer)
+    again = Training(folder, host, optimizer=optimizer, every=every)
     place = again.checkpoints.resume()
     assert place is not None
     again.step = place.step
@@ -63,6 +64,17 @@ def test_what_was_resumed_is_resumed_again_before_it_has_trained(tmp_path: Path,
     last = resumed(tmp_path)
 
     assert equal(last.everything(), first.everything())
+
+
+def test_who_begins_again_and_again_at_one_step_keeps_the_older_checkpoints(tmp_path: Path) -> None:
+    Training(tmp_path, every=2).train(8)
+    for _ in range(3):
+        again = resumed(tmp_path, every=2)
+        again.train(2)  # and it ends before the next one is due
+
+    assert [step_of(path) for path in again.checkpoints.store.standing()] == [7, 5, 3]
+    again.train(1)
+    assert [step_of(path) for path in again.checkpoints.store.standing()] == [9, 7, 5]
 
 
 class Residual(Host):

@@ -53,6 +53,7 @@ class Checkpoints:
     _step: int = 0
     _epoch: int = 0
     _rolled_back: int = 0  # before which step, last
+    _resumed_at: int = 0  # of this one there is what was resumed from
     windows: Mapping[str, bytes] = field(default_factory=dict)  # of replay, by field, as the runtime tells of them
     decided: str = ""  # entry of the newest decision in the state
     resumed: Log = field(default_factory=Log)  # of the checkpoint that was put back at the start
@@ -83,8 +84,13 @@ class Checkpoints:
                 self.in_emergency(opened.adaptation.emergency_command.reason or "emergency command")
 
     def due(self, step: int) -> bool:
-        """After every so many steps, and after a rollback; a state that nothing has happened to is none to keep."""
-        return self.every > 0 and step > 1 and ((step - 1) % self.every == 0 or step == self._rolled_back)
+        """After every so many steps, and after a rollback; a state that nothing has happened to is none to keep.
+
+        Nor is that which was resumed from: who begins again and again there would displace all older ones by copies.
+        """
+        if self.every <= 0 or step <= 1 or step == self._resumed_at:
+            return False
+        return (step - 1) % self.every == 0 or step == self._rolled_back
 
     def next_due(self, step: int) -> float:
         """The first step after this one before which one is made, unless something happens."""
@@ -183,6 +189,7 @@ class Checkpoints:
         self._commit = _commit_of(manifest)
         self._abandon_later(step)
         self._whole_or_never(put_back, place.step, resumes=True)
+        self._resumed_at = place.step
         return place
 
     def _has_begun_only(self, steps: list[int], is_damaged: bool) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from esper.errors import SettingError
 from esper.runtime.crew import Crew, Notes, NotReadyError
 from esper.runtime.died import ProcessDiedError
-from esper.runtime.notify import Notices
+from esper.runtime.notify import READY, TRAINED, Notices
 from esper.runtime.runfile import Restart
 from esper.runtime.spawn import NotStartedError
 from esper.runtime.unit import Plan, State, Unit
@@ -279,7 +279,7 @@ async def test_what_a_process_has_started_tells_for_it_that_it_is_ready(tmp_path
     )
     programs = (shell("global", f'{sys.executable} -I -S -c "$SAY" & wait', SAY=say, NOTIFY_SOCKET=str(path)),)
     trial = Trial(tmp_path, [Plan("global", "global", programs, AT_ONCE, stop_s=0.05)])
-    with Notices(path, trial.crew.on_ready):
+    with Notices(path, {READY: trial.crew.on_ready}):
         assert path.stat().st_mode & 0o777 == 0o600
         trial.crew.start()
         waits = await asyncio.to_thread(os.open, go, os.O_WRONLY)  # it has said how it is, and not that it is ready
@@ -288,6 +288,27 @@ async def test_what_a_process_has_started_tells_for_it_that_it_is_ready(tmp_path
         os.close(waits)
 
         await trial.said.until("process.ready")
+        await trial.crew.drain()
+
+
+@pytest.mark.parametrize("has_trained", [False, True])
+async def test_a_trainer_has_worked_once_it_says_that_it_has_trained(
+    has_trained: bool, tmp_path: Path, short_directory: Path
+) -> None:
+    path, said = short_directory / "n", [TRAINED] * has_trained + [READY]
+    say = (
+        "import os, signal, socket\n"
+        "channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        f"channel.sendto({chr(10).join(said)!r}.encode(), os.environ['NOTIFY_SOCKET'])\n"
+        "signal.pause()\n"
+    )
+    programs = (shell("trainer", f'{sys.executable} -I -S -c "$SAY" & wait', SAY=say, NOTIFY_SOCKET=str(path)),)
+    trial = Trial(tmp_path, [Plan("trainer", "trainer", programs, AT_ONCE, stop_s=0.05, trains=True)])
+    with Notices(path, {READY: trial.crew.on_ready, TRAINED: trial.crew.on_trained}):
+        trial.crew.start()
+        await trial.said.until("process.ready")
+
+        assert trial.crew.units[0].restarts.has_worked is has_trained
         await trial.crew.drain()
 
 

@@ -40,7 +40,20 @@ async def test_what_is_never_ready_is_given_up_however_long_each_start_takes(tmp
     assert never.state is State.FAILED
     assert said.events[-2] == (
         "process.given_up",
-        {"unit": "never", "ended_with": "exit code 3", "restarts": 2, "ever_ready": False},
+        {"unit": "never", "ended_with": "exit code 3", "restarts": 2, "ever_ready": False, "ever_worked": False},
+    )
+
+
+async def test_a_trainer_that_never_trains_a_step_is_given_up_though_it_is_ready_each_time(tmp_path: Path) -> None:
+    said, slow = Said(), Restart(first_s=0.01, limit=2, window_s=0.0)
+    first_step = unit(tmp_path, said, "first_step", "exit 3", trains=True, restart=slow)
+
+    await first_step.tend()
+
+    assert said.of("first_step").count("ready") == 3
+    assert said.events[-2] == (
+        "process.given_up",
+        {"unit": "first_step", "ended_with": "exit code 3", "restarts": 2, "ever_ready": True, "ever_worked": False},
     )
 
 

@@ -210,6 +210,16 @@ async def test_what_was_never_ready_is_given_up_with_the_number_of_its_starts(tm
     assert sentence(given_up) == told
 
 
+async def test_what_never_trained_a_step_is_given_up_with_the_number_of_its_starts(tmp_path: Path) -> None:
+    said = Said()
+
+    await unit(tmp_path, said, "trainer", "exit 3", trains=True).tend()
+
+    [given_up] = [{"event": event, **facts} for event, facts in said.events if event == "process.given_up"]
+    told = "trainer ended with exit code 3, and trained no step in any of 3 starts: it is given up"
+    assert sentence(given_up) == told
+
+
 async def test_what_could_not_be_started_has_said_nothing(tmp_path: Path) -> None:
     said, ports = Said(), iter(["4711"])
 

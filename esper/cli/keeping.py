@@ -112,7 +112,7 @@ async def kept(run: Fleet, plans: Sequence[Sequence[Plan]] = ()) -> AsyncIterato
     ]
     crew = Crew(tiers, until_settled, notes, run.read.ready_s, own)
     logs = run.read.logs
-    with notify.Notices(path, crew.on_ready):
+    with notify.Notices(path, {notify.READY: crew.on_ready, notify.TRAINED: crew.on_trained}):
         async with (
             control.answering(run.record.directory / control.NAME, lambda asked: answer(crew, asked)),
             meanwhile(logfiles.kept_short(run.place.logs, int(logs.megabytes * (1 << 20)), logs.kept)),

@@ -117,6 +117,7 @@ def steered(name: str, programs: tuple[Program, ...], kind: Trainer, place: Plac
         kind.restart,
         stop_s=kind.stop_s,
         may_end=True,
+        trains=True,
         essential=kind.essential,
         stop_file=place.directory / f"stop-{name}" if by_file else None,
         finish_s=kind.finish_s,

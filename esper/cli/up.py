@@ -212,6 +212,8 @@ def sentence(note: dict[str, Any]) -> str:
             return f"{unit} ended with {how}; it is started again in {delay_s:g} s"
         case {"event": "process.given_up", "unit": unit, "ended_with": how, "ever_ready": False, "restarts": restarts}:
             return f"{unit} ended with {how}, and was not ready in any of {restarts + 1} starts: it is given up"
+        case {"event": "process.given_up", "unit": unit, "ended_with": how, "ever_worked": False, "restarts": restarts}:
+            return f"{unit} ended with {how}, and trained no step in any of {restarts + 1} starts: it is given up"
         case {"event": "process.given_up", "unit": unit, "ended_with": how}:
             return f"{unit} ended with {how}, too often: it is given up"
         case {"event": "process.killed", "unit": unit, "waited_s": waited_s}:

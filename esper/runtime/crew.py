@@ -158,10 +158,13 @@ class Crew:
 
     def on_ready(self, pid: int) -> None:
         """A process, or one that it has started, says that it does its work."""
-        running = ((unit, each) for unit in self.units for each in unit.processes.values() if each.returncode is None)
-        leaders = {each.pid: unit for unit, each in running}
-        if (leader := ancestor(pid, leaders)) is not None:
-            leaders[leader].on_ready(leader)
+        for unit, leader in self._led(pid):
+            unit.on_ready(leader)
+
+    def on_trained(self, pid: int) -> None:
+        """The same, of a trainer that has trained a step."""
+        for unit, _ in self._led(pid):
+            unit.restarts.worked()
 
     async def roll(self, role: str) -> None:
         """Start anew the units of a role, or the one of this name or rank: each once the one before is ready."""
@@ -183,6 +186,13 @@ class Crew:
         rss = rss_bytes(pids)
         rows = [row(unit, program.name, rss) for unit in self.units for program in unit.plan.programs]
         return rows + ([self.server.row()] if self.server is not None else [])
+
+    def _led(self, pid: int) -> list[tuple[Unit, int]]:
+        """The unit in which this process runs, and the one of its processes that has started it; none: no unit's."""
+        running = ((unit, each) for unit in self.units for each in unit.processes.values() if each.returncode is None)
+        leaders = {each.pid: unit for unit, each in running}
+        leader = ancestor(pid, leaders)
+        return [] if leader is None else [(leaders[leader], leader)]
 
     def _named(self, name: str) -> Unit:
         [unit] = [unit for unit in self.units if unit.plan.name == name]

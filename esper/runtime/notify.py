@@ -1,4 +1,4 @@
-"""How a process says that it is ready: systemd's protocol, one datagram to the socket that NOTIFY_SOCKET names."""
+"""How a process says how far it is: systemd's protocol, one datagram to the socket that NOTIFY_SOCKET names."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
 
 SOCKET = "NOTIFY_SOCKET"
 READY = "READY=1"
+TRAINED = "X_ESPER_TRAINED=1"
+"""A trainer has trained a step; others than `esper up` make nothing of it."""
 LONGEST_BYTES = 4096
 CREDENTIALS = struct.Struct("iII")  # pid, uid, gid, as the kernel puts them down for the sender
 
@@ -37,10 +39,10 @@ def ready() -> None:
 
 
 class Notices:
-    """The other end of it: hears which process has become ready. The kernel vouches for who sends."""
+    """The other end of it: hands on the process that has said something. The kernel vouches for who sends."""
 
-    def __init__(self, path: Path, on_ready: Callable[[int], None]) -> None:
-        self.path, self._on_ready = path, on_ready
+    def __init__(self, path: Path, hears: Mapping[str, Callable[[int], None]]) -> None:
+        self.path, self._hears = path, hears
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
 
     def __enter__(self) -> Notices:
@@ -66,5 +68,6 @@ class Notices:
                 for level, kind, content in extra
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
             ]
-            if senders and READY in said.decode(errors="replace").splitlines():
-                self._on_ready(senders[0])
+            for state in said.decode(errors="replace").splitlines() if senders else ():
+                if state in self._hears:
+                    self._hears[state](senders[0])

@@ -21,7 +21,7 @@ class Restarts:
         self._deaths: deque[float] = deque()
 
     def worked(self) -> None:
-        """It was ready."""
+        """It was ready, and of a trainer: it has trained a step."""
         self.has_worked = True
 
     def died(self, now_s: float) -> float | None:

@@ -55,7 +55,7 @@ class Restart(Part):
     first_s: Seconds = 0.5
     longest_s: Seconds = 30.0
     limit: Count = 5
-    """Starts within `window_s`, or in any time where it was never ready, before it is given up; 0: none."""
+    """Starts within `window_s`, or in any time where it never was ready or trained, until it is given up; 0: none."""
     window_s: Seconds = 60.0
 
 

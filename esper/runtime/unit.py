@@ -51,7 +51,10 @@ class Say(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a unit consists of. `fresh`: what each start adds to the environments, as a port that is free now."""
+    """What a unit consists of. `fresh`: what each start adds to the environments, as a port that is free now.
+
+    `trains`: to be ready is no work yet, as the first step may be what it always dies of.
+    """
 
     name: str
     role: str
@@ -61,6 +64,7 @@ class Plan:
     may_end: bool = False
     essential: bool = True
     tells_ready: bool = True
+    trains: bool = False
     stop_file: Path | None = None
     finish_s: float = 0.0
     fresh: Callable[[], Mapping[str, str]] = field(default=dict)
@@ -81,7 +85,7 @@ class Unit:
         self._goes_on = True
         self._told: set[str] = set()
         self._first_dead = ""  # the others often die of it
-        self._has_run = False
+        self._has_run = self._was_ready = False
         self._unstarted: EsperError | None = None
         self.was_killed = self.is_hurried = False
 
@@ -203,8 +207,9 @@ class Unit:
             return False
         delay_s = self.restarts.died(time.monotonic())
         if delay_s is None:
-            tries = {"restarts": self.restarts.num_restarts, "ever_ready": self.restarts.has_worked}
-            self._say("process.given_up", unit=self.plan.name, ended_with=self.last_end, **tries)
+            ever = {"ever_ready": self._was_ready, "ever_worked": self.restarts.has_worked}
+            tries = self.restarts.num_restarts
+            self._say("process.given_up", unit=self.plan.name, ended_with=self.last_end, restarts=tries, **ever)
             self._is_now(State.FAILED)
             return False
         facts = {"unit": self.plan.name, "ended_with": self.last_end, "again_in_s": round(delay_s, 3)}
@@ -252,7 +257,9 @@ class Unit:
             if state is not State.STARTING:
                 self._say(f"process.{state}", unit=self.plan.name)
         if state is State.READY:
-            self.restarts.worked()
+            self._was_ready = True
+            if not self.plan.trains:
+                self.restarts.worked()
             self.ready.set()
         else:
             self.ready.clear()

@@ -50,6 +50,7 @@ class Post:
         self.health.keys = lambda: found.keyring.validities
         self.registry = CollectorRegistry()
         self._answers = chosen.metrics_port == 0
+        self._tell_ready = notify.ready if role != "runtime" else lambda: None  # attach() does, once it has joined
         ProcessCollector(registry=self.registry)
         self.registry.register(HealthMetrics(self.health))
 
@@ -61,7 +62,7 @@ class Post:
         `outage` is of the writer that this process works with, `clock` what it goes by.
         """
         if self._answers:
-            notify.ready()
+            self._tell_ready()
             yield
             return
         self._answers = True
@@ -69,7 +70,7 @@ class Post:
             seen(self.found.redis_url, self.health, outage, clock),
             metrics.endpoint(self.chosen, self.registry, self.health),
         ):
-            notify.ready()
+            self._tell_ready()
             yield
 
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from esper.errors import RuntimeLostError, SettingError, listed
 from esper.kasmina.naming import modules_at, undistributed
 from esper.kernels.installed import installed_blueprints
-from esper.runtime import printing
+from esper.runtime import notify, printing
 from esper.runtime.link import WORLD_SIZE, Link, await_ready
 from esper.session.host_hooks import require_unsteered
 from esper.session.joining import Batches, Joining, Loss
@@ -68,6 +68,7 @@ def attach(
             undo.callback(link.close)  # unless all of what follows is in order
         session = Joining(model, bare(optimizer), sites, holdout, chosen, place, run_id).session(link, blueprints)
         undo.pop_all()
+    notify.ready()
     return session
 
 

@@ -17,6 +17,7 @@ from esper.errors import RuntimeLostError, SettingError
 from esper.kasmina.prefetch import Wanted
 from esper.kasmina.pruning.pruner import Pruning
 from esper.leyline import contracts as pb
+from esper.runtime import notify
 from esper.session import records, resuming
 from esper.session.batches import LoopPosition
 from esper.session.chronicle import Chronicle
@@ -291,6 +292,8 @@ class Session:
     def look_around(self, now: float) -> None:
         """After a step: do what is due by how many there were, or by the time, in monotonic seconds."""
         done = self.step_number - 1
+        if not self._step.look_from:  # for the first time
+            notify.tell(notify.TRAINED)
         if self.steps_per_epoch and done % self.steps_per_epoch == 0:
             self.epoch_end()
         elif done % BARRIER_STEPS == 0:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from esper.bus import connect, durability as modes, names, tail
-from esper.errors import CommandFailedError, SettingError
+from esper.errors import CommandFailedError, RefusedError, SettingError
 from esper.leyline import commands, contracts as pb
 from esper.leyline.commands import chosen
 from esper.leyline.keyring import RoleKeyring
@@ -22,7 +22,7 @@ from esper.runtime import access
 from esper.runtime.dispatch import Dispatch
 from esper.runtime.ending import end
 from esper.runtime.heard import Workers, complete, seed_states
-from esper.runtime.observer import STAGES, NotSeenError, Observer
+from esper.runtime.observer import STAGES, NotSeenError, Observer, Refused
 from esper.runtime.receipts import Ledger, Receipt
 
 TIERS = {
@@ -70,8 +70,8 @@ class Controller:
             writer = await stack.enter_async_context(connect.writer(found.redis_url))
             await stack.enter_async_context(found.kept_current())
             publisher = modes.publisher(writer, await modes.admit(writer, wanted), wanted)
-            observer = await observing(found.keyring, name, reader, writer)
             ledger = Ledger()
+            observer = await observing(found.keyring, name, reader, writer, partial(_note_unopened, ledger, receipts))
             since = await observer.position(receipts)  # before anything is published, so that no answer is missed
             reading = asyncio.create_task(_read_receipts(observer, receipts, since, ledger))
             reading.add_done_callback(ledger.close)  # what ends the reading is raised where someone waits for an answer
@@ -302,8 +302,10 @@ class Controller:
         return sorted(await self.status())
 
 
-async def observing(keyring: RoleKeyring, name: str, reader: connect.Redis, writer: connect.Redis) -> Observer:
-    """An observer that opens whatever the keyring can."""
+async def observing(
+    keyring: RoleKeyring, name: str, reader: connect.Redis, writer: connect.Redis, refused: Refused | None = None
+) -> Observer:
+    """An observer that opens whatever the keyring can, and hands what it does not open to `refused`."""
     clock = connect.ServerClock(names.key(keyring.run_id, "heartbeats"))
     await clock.look(writer)
     opener = Opener(keyring, name=name, guard=None, accept=_SAID)  # what it reads changes nothing: repeats are harmless
@@ -311,7 +313,13 @@ async def observing(keyring: RoleKeyring, name: str, reader: connect.Redis, writ
         partial(tail.follow, reader),
         partial(tail.last, reader),  # the writer's socket timeout can swallow a cancellation
         lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()),
+        refused,
     )
+
+
+def _note_unopened(ledger: Ledger, receipts: str, stream: str, entry_id: str, _: bytes, error: RefusedError) -> None:
+    if stream == receipts:
+        ledger.unopened(entry_id, error.detail)
 
 
 async def _read_receipts(observer: Observer, stream: str, since: str, ledger: Ledger) -> None:

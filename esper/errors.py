@@ -40,11 +40,13 @@ class CommandFailedError(EsperError):
 
 
 class UnansweredError(EsperError):
-    """A command was not answered in time."""
+    """A command was not answered in time. `unopened`: why the newest answer that came since can't be read, if any."""
 
-    def __init__(self, command_id: str, waited_s: float, missing: list[str]) -> None:
-        self.command_id, self.waited_s, self.missing = command_id, waited_s, missing
-        super().__init__(f"command {command_id}: no answer after {waited_s:g} s from {', '.join(missing)}")
+    def __init__(self, command_id: str, waited_s: float, missing: list[str], unopened: str = "") -> None:
+        self.command_id, self.waited_s, self.missing, self.unopened = command_id, waited_s, missing, unopened
+        told = f"command {command_id}: no answer after {waited_s:g} s from {', '.join(missing)}"
+        why = f"; one came that can't be opened, as {unopened}: expected a keyring of this run, as new as the run's own"
+        super().__init__(told + why * bool(unopened))
 
 
 class BusError(EsperError):

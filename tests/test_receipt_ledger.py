@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
-from esper.errors import CommandFailedError
+from esper.client import Controller
+from esper.errors import CommandFailedError, UnansweredError
 from esper.leyline import contracts as pb
+from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.receipts import Ledger
-from tests.scripted import accepted, rejected
+from tests.scripted import ScriptedRun, accepted, rejected
 
 ENTRY = "1700000000000-0"
 STALE = pb.ReasonCode.REASON_STALE
@@ -36,3 +41,29 @@ def test_the_refusal_of_an_envelope_names_its_entry_alone(answered_first: bool) 
 
     with pytest.raises(CommandFailedError, match="old"):
         claimed.accepted()
+
+
+@pytest.mark.parametrize(("at", "told"), [("1699999999999-7", ""), (ENTRY, "no key"), ("1700000000001-0", "no key")])
+def test_an_answer_that_does_not_open_counts_where_it_came_behind_the_command(at: str, told: str) -> None:
+    ledger = Ledger()
+    assert ledger.unopened_since(ENTRY) == ""
+
+    ledger.unopened(at, "no key")
+
+    assert ledger.unopened_since(ENTRY) == told
+
+
+async def test_answers_under_keys_that_it_does_not_hold_are_named(run: ScriptedRun, controller: Controller) -> None:
+    run.master = MasterKeyring.new(time.time_ns())  # of which the coordinator seals
+    key_id = f"{run.master.derive(run.run_id, [Role.COORDINATOR]).validities[0].key_id:08x}"
+    receipt = await controller.pause()
+    await run.answer(rejected("", receipt.entry_id, pb.ReasonCode.REASON_UNKNOWN_KEY, "not held"))
+    while not controller._ledger.unopened_since(receipt.entry_id):
+        await asyncio.sleep(0)
+
+    with pytest.raises(UnansweredError) as caught:
+        await receipt.applied(timeout_s=0.05)
+
+    why = f"key {key_id} for receipt sealed by coordinator is not held"
+    assert caught.value.unopened == why
+    assert f"from coordinator; one came that can't be opened, as {why}: expected a keyring" in str(caught.value)

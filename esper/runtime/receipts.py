@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from esper.errors import CommandFailedError, UnansweredError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Role
 from esper.leyline.lifecycle import reason_name
 
@@ -73,6 +74,7 @@ class Ledger:
         self._unclaimed: OrderedDict[str, list[pb.CommandReceipt]] = OrderedDict()
         self._changed = asyncio.Event()
         self._broken: BaseException | None = None
+        self._unopened = ("", "")  # the newest: its entry, and why
 
     def claim(self, command_id: str, entry_id: str) -> Answers:
         """From now on, and for what came already: the answers to this entry."""
@@ -99,6 +101,15 @@ class Ledger:
             if len(self._unclaimed) > _MOST_UNCLAIMED:
                 self._unclaimed.popitem(last=False)
         self._wake()
+
+    def unopened(self, entry_id: str, why: str) -> None:
+        """An answer came that the keyring does not open. Anybody could have written it: it ends no waiting."""
+        self._unopened = entry_id, why
+
+    def unopened_since(self, entry_id: str) -> str:
+        """Why the newest answer behind this entry was not opened; empty where each was."""
+        at, why = self._unopened
+        return why if entry_order(at) >= entry_order(entry_id) else ""
 
     def _claims(self, receipt: pb.CommandReceipt) -> list[Answers]:
         """Whose answer it is. That to an envelope which was refused names no command, only the entry."""
@@ -155,7 +166,7 @@ class Receipt:
                 while (acceptance := self._answers.accepted()) is None:
                     await self._ledger.change()
         except TimeoutError:
-            raise UnansweredError(self.command_id, timeout_s, ["coordinator"]) from None
+            raise self._unanswered(timeout_s, ["coordinator"]) from None
         return acceptance
 
     async def applied(self, timeout_s: float = 60.0) -> list[pb.CommandReceipt]:
@@ -165,8 +176,11 @@ class Receipt:
                 while (outcomes := self._answers.applied()) is None:
                     await self._ledger.change()
         except TimeoutError:
-            raise UnansweredError(self.command_id, timeout_s, await self._missing()) from None
+            raise self._unanswered(timeout_s, await self._missing()) from None
         return outcomes
+
+    def _unanswered(self, timeout_s: float, missing: list[str]) -> UnansweredError:
+        return UnansweredError(self.command_id, timeout_s, missing, self._ledger.unopened_since(self.entry_id))
 
     async def _missing(self) -> list[str]:
         acceptance = self._answers.accepted()

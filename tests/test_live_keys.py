@@ -89,6 +89,21 @@ def test_a_file_that_others_could_read_is_taken_up_once_they_no_longer_can(path:
     assert len(keyring.validities) == 2
 
 
+def test_a_file_in_use_that_others_come_to_read_is_told_once_each_time(path: Path) -> None:
+    keyring = RoleKeyring.load(path)
+    file = KeyFile(keyring, path)
+    file.look()
+
+    with capture_logs() as events:
+        for mode in (0o644, 0o644, 0o600, 0o644):
+            path.chmod(mode)
+            assert not file.look()
+
+    assert [event["event"] for event in events] == ["keyring.refused"] * 2
+    assert "mode 0600, not 0644" in events[0]["why"]
+    assert len(keyring.validities) == 1
+
+
 @pytest.mark.parametrize("content", ["", "{", '{"esper_keyring": "role", "version": 1}'])
 def test_a_torn_file_is_told_once_and_what_is_held_goes_on(path: Path, content: str) -> None:
     keyring = RoleKeyring.load(path)

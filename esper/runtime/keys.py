@@ -19,7 +19,7 @@ from esper.runtime.ending import meanwhile
 LOOK_EVERY_S, SOONEST_S = 1.0, 0.1
 """A file is there for longer than this before its new key is met."""
 
-Mark: TypeAlias = tuple[int, int, int]
+Mark: TypeAlias = tuple[int, int, int, int]
 
 log = structlog.get_logger()
 
@@ -36,6 +36,8 @@ class KeyFile:
     def look(self) -> bool:
         """Take up what the file says by now, if it is another one; whether it was. A bad one is told once."""
         mark, self._looked_s = self._read_mark(), self._clock()
+        if mark == self._mark:
+            self._refused = None  # as it was: what comes next is told again
         if mark is None or mark == self._mark:
             return False
         try:
@@ -65,7 +67,7 @@ class KeyFile:
             met = self.path.stat()
         except OSError:
             return None
-        return met.st_ino, met.st_mtime_ns, met.st_size
+        return met.st_ino, met.st_mtime_ns, met.st_size, met.st_mode
 
 
 @asynccontextmanager

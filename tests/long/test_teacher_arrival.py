@@ -194,7 +194,22 @@ def test_a_budget_is_shared_while_two_are_held_and_had_whole_afterwards(tmp_path
     settled(of, 4)
 
     assert of.current is not None and (of.current.digest, of.current.mode) == (second, "full")
-    assert "teacher.mode_skipped" in told.names and of.current.resident_bytes() == 52_624
+    [skipped, *_] = [facts["reason"] for _, name, facts in told.events if name == "teacher.mode_skipped"]
+    assert skipped == "105248 bytes, 52624 of them of the teacher in use; the budget is 80000"
+    assert of.current.resident_bytes() == 52_624
+
+
+def test_what_a_budget_refuses_beside_another_teacher_says_how_much_is_that_ones(tmp_path: Path) -> None:
+    (_, first), (_, second) = saved(professor(0), tmp_path), saved(professor(1), tmp_path)
+    of = teachers(tmp_path, settings=TeacherSettings(budget_bytes=53_000))
+    of.begin(first, 1)
+    settled(of, 2)
+    of.begin(second, 3)
+
+    said = settled(of, 4)
+
+    assert said.status == FAILED and ", 52624 of them of the teacher in use; the budget is 53000" in said.detail
+    assert of.current is not None and of.current.digest == first
 
 
 def test_neither_building_nor_loading_draws_a_number_or_makes_weights_twice(tmp_path: Path) -> None:

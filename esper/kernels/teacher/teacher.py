@@ -172,7 +172,8 @@ class CheckpointedTeacher(nn.Module):
     def _why_not(self, mode: Mode) -> str:
         budget, wanted = self.settings.budget_bytes, self.expected_bytes(mode) + self.beside_bytes
         if budget and wanted > budget:
-            return f"{wanted} bytes; the budget is {budget}"
+            other = f", {self.beside_bytes} of them of the teacher in use" if self.beside_bytes else ""
+            return f"{wanted} bytes{other}; the budget is {budget}"
         return "torchao is not installed" if mode == "int8" and not int8.available() else ""
 
     def _placed(self, mode: Mode) -> str:

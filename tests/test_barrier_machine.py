@@ -70,7 +70,6 @@ class Barriers(RuleBasedStateMachine):
         self.done: set[Entry] = set()
         self.answers: Counter[str] = Counter()
         self.voted: dict[tuple[int, int], dict[str, int]] = {}  # the model: step of each vote, by round
-        self.generation_began = 0
         self.old: tuple[Coordinator, int] | None = None
         self.token = 0
         self.ranks = [Rank(number, 1, 1, Orders()) for number in RANKS]

@@ -17,7 +17,6 @@ from tests.metrics_kit import STANDARD, TOLD, checks, families, got, known, metr
 from tests.scripted import ScriptedRun
 
 ROWS = {row.name: row for row in METRICS}
-BASE_UNITS = ("seconds", "bytes", "ratio", "total", "info", "entries")
 SCALED = re.compile(r"_(ns|us|ms|s|milliseconds|microseconds|minutes|hours|kb|mb|gb|kilobytes|megabytes|percent)(_|$)")
 BEGUN = {role: "esper_rounds_total" if role == "coordinator" else "" for role in TOLD}
 """Of several coordinators all but one stand by: what one shows that leads."""

@@ -33,10 +33,6 @@ class Pulse:
         """Whether none came for so long since then: who waits for a heartbeat counts anew from there."""
         return any(end - max(begin, since_ns) >= for_s * 1e9 for begin, end in self.standstills)
 
-    @property
-    def still_s(self) -> float:
-        return sum(end - begin for begin, end in self.standstills) / 1e9
-
     def _beat(self) -> None:
         with redis.Redis.from_url(self._url) as client:
             before_ns = time.monotonic_ns()

@@ -14,8 +14,6 @@ from esper.kernels.teacher.settings import Mode, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 from tests.teacher_kit import AVAILABLE, Told, answers, professor, questions, saved, state_of, teacher_of
 
-ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
-
 
 class Tied(nn.Module):
     """Its output weight is its embedding's, which it uses without calling the embedding."""

@@ -28,11 +28,6 @@ class Plan:
     remembers: str  # how the shared workers know what took effect: by windows, or by a bit each
     quiet_at_s: float
 
-    @property
-    def keeps_history(self) -> bool:
-        """Whether nothing that was acknowledged may be missing."""
-        return not set(self.losses) - {"group"}
-
 
 def draw(seed: int) -> Plan:
     """The plan of a seed. Most worlds have a few kinds of trouble, some have all."""

@@ -168,6 +168,28 @@ def test_after_a_machine_stood_still_the_server_has_as_long_to_answer_up_to_a_se
     told(story)
 
 
+def test_a_younger_wait_has_the_whole_of_its_time_and_no_more(told: Runner) -> None:
+    """One timer serves both: it wakes for the first, which was answered, and goes back to sleep for the second."""
+
+    async def story(loop: Told) -> None:
+        watch, answered, waiter = Watch(loop), loop.create_future(), loop.create_future()
+        watch.begin(answered, loop.time() + 0.5)
+        answered.set_result("PONG")
+        watch.done()
+
+        await loop.go_on(0.25)
+        watch.begin(waiter, loop.time() + 0.5)
+        for _ in range(2):  # at the end of the first one's time, and of a last look behind that
+            await loop.go_on(0.25)
+            assert not waiter.done()
+        for _ in range(2):
+            await loop.go_on(0.125)
+
+        assert waiter.done() and isinstance(waiter.exception(), TimeoutError)
+
+    told(story)
+
+
 def test_an_answer_that_is_there_as_the_last_look_ends_is_taken(told: Runner) -> None:
     async def story(loop: Told) -> None:
         limited = loop.create_future()

@@ -155,13 +155,13 @@ MUTANTS = (
         "esper/bus/deadline.py",
         "        elif self._end <= now:\n",
         "        elif True:\n",
-        ("tests/test_bus_deadlines.py::test_each_command_has_the_whole_time_for_itself",),
+        ("tests/test_bus_deadlines.py::test_a_younger_wait_has_the_whole_of_its_time_and_no_more",),
     ),
     Mutant(
         "the_timer_of_commands_does_not_go_back_to_sleep",
         "esper/bus/deadline.py",
         "            self._sleep(self._end)\n",
         "            pass\n",
-        ("tests/test_bus_deadlines.py::test_one_that_began_before_the_time_of_another_was_over_is_given_up_too",),
+        ("tests/test_bus_deadlines.py::test_a_younger_wait_has_the_whole_of_its_time_and_no_more",),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -59,6 +60,21 @@ def own_server(directory: Path) -> Iterator[EmbeddedRedis]:
     """A server for a test that harms it."""
     with EmbeddedRedis(directory / uuid4().hex[:8], appendfsync="always") as server:
         yield server
+
+
+def fill_disk(server: EmbeddedRedis) -> None:
+    """No file of the server's grows from now on, and none is begun: each write fails as on a full disk."""
+    resource.prlimit(pid_of(server), resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+def free_disk(server: EmbeddedRedis) -> None:
+    """There is room again."""
+    resource.prlimit(pid_of(server), resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def pid_of(server: EmbeddedRedis) -> int:
+    assert server.process is not None
+    return server.process.pid
 
 
 class LossyLine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -12,14 +13,14 @@ import pytest
 
 from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
-from esper.bus.faults import LostError, OutOfMemoryError, ReadOnlyError, translated, without_password
+from esper.bus.faults import FailingDiskError, LostError, OutOfMemoryError, ReadOnlyError, translated, without_password
 from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import BusError, SettingError
-from tests.bus_kit import drain, lossy_line, num_pending, own_server, put
+from tests.bus_kit import bodies, drain, fill_disk, free_disk, lossy_line, num_pending, own_server, put
 from tests.many_servers import HOST, free_ports
 
 
@@ -90,6 +91,26 @@ async def test_a_server_without_memory_writes_nothing_and_the_batch_can_be_settl
 
         assert pending == 1
         assert len(written) == await writer.xlen(answers) == 1
+
+
+async def test_a_server_whose_disk_is_full_is_worked_with_and_has_what_waited_once_there_is_room(
+    short_directory: Path, run_id: str
+) -> None:
+    with EmbeddedRedis(short_directory / "full") as server:
+        async with connect.writer(server.url) as writer:
+            fill_disk(server)
+            with pytest.raises(FailingDiskError, match="cannot write to its disk, and refuses writes until it can"):
+                await put(writer, run_id, *[b"met"] * 10_000)
+            before = len(await bodies(writer, run_id))
+
+            await connect.wait_ready(writer, 0.0)
+            waiting = asyncio.create_task(Publisher(writer).add(run_id, b"late", patience_s=60.0))
+            while not writer.outage.said:
+                await asyncio.sleep(0)
+            free_disk(server)
+            await waiting
+
+            assert (await bodies(writer, run_id))[before:] == [b"late"]
 
 
 async def test_a_replica_is_refused_at_start_and_named_when_it_becomes_one(server: EmbeddedRedis) -> None:

@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.bus import connect
+from esper.bus.embedded import EmbeddedRedis
+from esper.bus.faults import FailingDiskError
 from esper.bus.survey import Group, StreamView
 from esper.cli.main import app
 from esper.doctor.facts import DefaultUser, FirstMessage, MachineFacts, Rights, ServerFacts
@@ -26,6 +28,7 @@ from esper.doctor.server_checks import arrival, server_findings, shut_out, unrea
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.runtime.findings import Finding
+from tests.bus_kit import fill_disk, put
 from tests.pages import ROOT
 from tests.scripted import ScriptedRun
 
@@ -300,6 +303,20 @@ async def test_the_command_looks_at_the_redis_of_a_run_and_at_its_keys(run: Scri
     assert checks["keyring"]["status"] == checks["first message"]["status"] == "ok"
     assert f"{'ok':4}  {'eviction policy':16}  noeviction" in text.splitlines()
     assert text.splitlines()[-1].endswith("0 fail")
+
+
+async def test_of_a_redis_whose_disk_is_full_it_says_that(short_directory: Path) -> None:
+    with EmbeddedRedis(short_directory / "full") as server:
+        fill_disk(server)
+        async with connect.writer(server.url) as writer:
+            with pytest.raises(FailingDiskError):
+                await put(writer, "stream", *[b"one"] * 10_000)
+
+        status, rows, _ = await asked("--redis", server.url, "--json")
+
+    failed = {check["check"]: check for check in json.loads(rows)["checks"] if check["status"] == "fail"}
+    assert status == 1 and failed.keys() == {"writes to disk", "first message"}
+    assert "its disk is full" in failed["writes to disk"]["todo"]
 
 
 async def test_a_redis_that_does_not_answer_fails_and_a_bad_url_is_bad_input(run: ScriptedRun) -> None:

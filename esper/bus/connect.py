@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from esper.bus.addresses import Address, address
 from esper.bus.cluster import ClusterRedis
 from esper.bus.credentials import OF_A_FILE, PASSWORD, PASSWORD_FILE, USERNAME
-from esper.bus.faults import LostError, without_password
+from esper.bus.faults import FailingDiskError, LostError, without_password
 from esper.bus.outage import Outage
 from esper.bus.passwords import Held
 from esper.bus.sentinel import WatchedRedis
@@ -183,6 +183,8 @@ async def wait_ready(redis: Redis, patience_s: float = 10.0) -> None:
         try:
             await redis.execute_command("PING")
             return
+        except FailingDiskError:
+            return  # it refuses even a PING then, and answers: whoever writes has a patience of its own
         except LostError:
             if time.monotonic() > deadline:
                 raise

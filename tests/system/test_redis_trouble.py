@@ -1,4 +1,4 @@
-"""Redis killed, read-only or out of memory mid-run: training goes on, and nothing acknowledged is lost."""
+"""Redis killed, read-only, out of memory or of disk in mid-run: training goes on, and nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from esper.leyline.replay import ReplayGuard
 from esper.runtime.beside import windows_key
 from esper.runtime.lease import LEASE_S
 from esper.runtime.windows import part
+from tests.bus_kit import fill_disk, free_disk
 from tests.system.processes import seconds_until
 from tests.system.town import REGION, WORKER, Town, rate
 
@@ -52,10 +53,20 @@ def give_memory(town: Town) -> None:
     town.order("CONFIG", "SET", "maxmemory", "0")
 
 
+def fill(town: Town) -> None:
+    town.order("CONFIG", "SET", "appendfsync", "everysec")  # one that is to sync each write ends itself
+    fill_disk(town.server)
+
+
+def free(town: Town) -> None:
+    free_disk(town.server)
+
+
 TROUBLES = {
     "cannot be reached": (kill, start),
     "is read-only": (make_replica, make_primary),
     "is out of memory": (take_memory, give_memory),
+    "cannot write to its disk": (fill, free),
 }
 
 
@@ -183,6 +194,26 @@ def test_a_second_coordinator_stands_by_and_takes_over_from_one_that_is_stopped(
     assert log.count("process.failed") == 1
     assert "another process has taken over" in log
     assert "Traceback" not in log and "ExceptionGroup" not in log
+
+
+def test_a_coordinator_that_begins_while_the_disk_is_full_leads_once_there_is_room(coordinated: Town) -> None:
+    town = coordinated
+    applied_within(town, 0.05)
+    town.settle_down()
+    town.servers["coordinator"].kill()
+    town.servers["coordinator"].wait()
+
+    fill(town)
+    enough = town.run.step_number + NUM_UNSTORED
+    town.steps_until(lambda: town.run.step_number >= enough and town.run.exchange.rows.unstored >= NUM_UNSTORED)
+    town.start_another("coordinator")
+    begun = town.servers["coordinator"]
+    town.steps_until(lambda: "coordinator.stands_by" in town.log("coordinator") or begun.poll() is not None)
+    free(town)
+
+    assert begun.poll() is None, town.log("coordinator")
+    applied_within(town, 0.04)
+    assert {process.poll() for process in town.servers.values()} == {None}
 
 
 @pytest.mark.parametrize("survives", [True, False], ids=["the same coordinator", "a new coordinator"])

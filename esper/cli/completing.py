@@ -1,10 +1,13 @@
-"""What a shell offers for a word that names a run, or a thing in it. Looks at live runs, for a second at most."""
+"""What a shell offers for a word: runs, things in them, choices. Looks at live runs, for a second at most."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from esper.errors import EsperError
@@ -22,8 +25,17 @@ def offer(command: Any) -> None:
     for parameter in command.params:
         if reads_logs and parameter.name in LOGGED:
             parameter._custom_shell_complete = offering("logged")
-        elif parameter.name in SOURCES:
-            parameter._custom_shell_complete = offering(parameter.name)
+        elif (source := SOURCE_OF.get((command.name, parameter.name), parameter.name)) in SOURCES:
+            parameter._custom_shell_complete = offering(source)
+
+
+def keep_order() -> None:
+    """Have bash show what is offered as it is ordered: a model's sites, the newest letter first. It can from 4.4 on."""
+    shells = sys.modules.get("typer._completion_shared")  # the library's own, which may come to be called otherwise
+    scripts, rest = getattr(shells, "_completion_scripts", {}), "-o default -F %(complete_func)s %(prog_name)s"
+    if "bash" in scripts:
+        kept = f"complete -o nosort {rest} 2>/dev/null || complete {rest}"
+        scripts["bash"] = scripts["bash"].replace(f"\ncomplete {rest}", f"\n{kept}")
 
 
 def offering(source: str) -> Callable[[Any, Any, str], list[str]]:
@@ -102,6 +114,17 @@ def beats(run: str | None) -> list[Any]:
     return [] if (meant := run or only_live()) is None else asking.beats(meant)
 
 
+def optimizers(run: str | None) -> list[str]:
+    """That of the host, and those that seeds have."""
+    return ["host", *seeds(run)]
+
+
+def words(table: str, run: str | None) -> list[str]:
+    """Of a choice, as whoever checks it has them: `module:table`."""
+    module, name = table.split(":")
+    return list(getattr(import_module(module), name))
+
+
 def blueprints(run: str | None) -> list[str]:
     """Ours, by name: those of installed packages would take an import of torch."""
     return list(BLUEPRINTS)
@@ -119,5 +142,18 @@ SOURCES: dict[str, Callable[[str | None], list[str]]] = {
     "letter_id": letters,
     "ids": letters,
     "blueprint": blueprints,
+    "optimizer_id": optimizers,
+    "curve": partial(words, "esper.leyline.commands:CURVES"),
+    "state": partial(words, "esper.leyline.commands:BREAKERS"),
+    "phase": partial(words, "esper.leyline.commands:PHASES"),
+    "tier": partial(words, "esper.client:TIERS"),
+    "emergency level": partial(words, "esper.leyline.commands:LEVELS"),
+    "level": partial(words, "esper.cli.sieve:LEVELS"),
+    "dead reason": partial(words, "esper.cli.dead:REASONS"),
 }
-"""By a parameter's name."""
+"""By a parameter's name, or as SOURCE_OF says."""
+SOURCE_OF = {
+    ("emergency", "level"): "emergency level",
+    **{(command, "reason"): "dead reason" for command in ("list", "replay", "purge")},
+}
+"""By command and parameter, where others have one of the same name."""

@@ -178,6 +178,7 @@ def made(name: str) -> Any:
     return command
 
 
+completing.keep_order()
 app = typer.Typer(cls=Lazy, no_args_is_help=True, pretty_exceptions_enable=False)
 
 

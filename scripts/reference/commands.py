@@ -25,7 +25,8 @@ a line where there are several. Log lines go to stderr.
 esper --install-completion
 ```
 
-completes sub-commands, options, names of live runs, their seeds, sites and dead letters in bash, zsh and fish.
+completes sub-commands, options, names of live runs, their seeds, sites and dead letters, and choices such
+as `--level`, in bash, zsh and fish.
 `esper --version` prints the release of Esper, Python, torch and redis-py.
 
 | exit status | meaning |

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,42 @@ def test_runs_that_have_ended_are_offered_where_their_logs_are_read(
     answer = CliRunner().invoke(app, [], prog_name="esper", env=words)
 
     assert (answer.exit_code, answer.stdout.split()) == (0, found)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("dead list --reason bad_", ["bad_seal"]),
+        ("publish emergency --reason ", []),
+        ("publish emergency --level ", ["notice", "elevated", "conservative", "halt"]),
+        ("tail --level ", ["debug", "info", "warning", "error", "critical"]),
+        ("tail --tier regi", ["region", "regional"]),
+        ("publish start-grafting s0 --curve ", ["linear", "cosine", "sigmoid"]),
+        ("publish circuit-breaker s0 --state ", ["open", "closed"]),
+        ("publish structural-pruning --phase v", ["validation_only"]),
+        ("publish grant-steps ", ["host", "s0"]),
+    ],
+)
+def test_choices_are_offered_in_their_order(line: str, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completing, "seeds", lambda run: ["s0"])
+    asked = {"COMP_WORDS": f"esper {line}", "COMP_CWORD": str(line.count(" ") + 1), "_ESPER_COMPLETE": "complete_bash"}
+
+    answer = CliRunner().invoke(app, [], prog_name="esper", env=asked)
+
+    assert (answer.exit_code, answer.stdout.split()) == (0, found)
+
+
+def test_bash_keeps_the_order_of_what_is_offered(tmp_path: Path) -> None:
+    (tmp_path / "esper").write_text(
+        f"#!{sys.executable}\nfrom esper.cli.main import app; app(['--show-completion'], prog_name='esper')\n"
+    )
+    (tmp_path / "esper").chmod(0o755)
+    script = 'offers="$("$0")"; eval "$offers"; complete -p esper'
+
+    said = subprocess.run(["bash", "--norc", "-c", script, tmp_path / "esper"], capture_output=True, text=True)
+
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout == "complete -o default -o nosort -F _esper_completion esper\n"
 
 
 def test_blueprints_are_offered_by_the_names_that_they_have() -> None:

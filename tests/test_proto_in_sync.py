@@ -16,6 +16,7 @@ from esper.leyline import contracts
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "esper/leyline/v1"
+UNSENT = "Nothing sends it"
 PROTOS = sorted((ROOT / "proto" / PACKAGE).glob("*.proto"))
 
 
@@ -77,3 +78,27 @@ def test_no_file_of_the_wire_defines_an_enumeration_but_enums_proto() -> None:
     defining = {home.name for home in homes if home.enum_types_by_name}
 
     assert defining == {f"{PACKAGE}/enums.proto"}
+
+
+def words_of_the_code() -> set[str]:
+    """Every name that stands in what runs, aside from generated code and the list of the wire's names."""
+    paths = [path for folder in ("esper", "workers", "examples") for path in (ROOT / folder).rglob("*.py")]
+    told = "\n".join(path.read_text() for path in paths if path.parent.name != "v1" and path.name != "contracts.py")
+    return set(re.findall(r"\w+", told))
+
+
+def unsaid(part: str, words: set[str]) -> list[str]:
+    """Of one message or enumeration: names that the code has not, and of which the page does not say so."""
+    title, _, rest = part.partition("\n")
+    if rest.startswith(f"\n{UNSENT}"):
+        return []
+    rows = {name: line for line in rest.splitlines() for name in re.findall(r"^\| [1-9]\d* \| `(\w+)`", line)}
+    return [f"{title}: {name}" for name, line in {title: "", **rows}.items() if not (name in words or UNSENT in line)]
+
+
+def test_where_nothing_sends_a_message_a_field_or_a_reason_the_protocol_says_so() -> None:
+    words = words_of_the_code()
+    parts = (ROOT / "docs/protocol.md").read_text().split("\n### ")[1:]
+    ours = [part for part in parts if "| value |" not in part or part.startswith("ReasonCode\n")]
+
+    assert [name for part in ours for name in unsaid(part, words)] == []

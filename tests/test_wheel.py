@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -37,3 +38,10 @@ def test_the_wheel_holds_every_file_that_is_not_code() -> None:
     named = {Path(pattern).suffix for pattern in packaging()["package-data"]["*"]}
 
     assert suffixes - {".py", ".pyc", ""} <= named
+
+
+def test_no_wheel_is_made_of_what_an_earlier_build_left() -> None:
+    plan = subprocess.run(["make", "--dry-run", "wheels"], cwd=ROOT, check=True, capture_output=True, text=True)
+
+    first, then = plan.stdout.splitlines()
+    assert first == "rm -rf build" and " pip wheel " in then

@@ -1,0 +1,55 @@
+"""What is built of the checkout: a source archive, and a wheel made from what lies in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PARTS = ("esper", "workers", "examples", "proto", "pyproject.toml", "README.md", "MANIFEST.in")
+MADE_BY_SETUPTOOLS = {"PKG-INFO", "setup.cfg", "esper.egg-info"}
+
+
+def build(kind: str, folder: Path) -> str:
+    """By the backend that pyproject.toml names, within a folder; what it printed."""
+    script = f"from setuptools.build_meta import build_{kind} as build; build('out')"
+    command = [sys.executable, "-W", "default", "-c", script]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=150)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive of a copy of the checkout, unpacked."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for path in map(ROOT.joinpath, PARTS):
+        if path.is_dir():
+            shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif path.exists():
+            shutil.copy(path, copy)
+    (copy / "tests").mkdir()
+    shutil.copy(Path(__file__), copy / "tests")
+    build("sdist", copy)
+    with tarfile.open(next((copy / "out").glob("*.tar.gz"))) as packed:
+        packed.extractall(copy / "unpacked", filter="data")
+    return next((copy / "unpacked").iterdir())
+
+
+def test_the_source_archive_holds_the_wire_s_definitions_and_no_half_of_the_tests(archive: Path) -> None:
+    assert {path.name for path in archive.iterdir()} == {*PARTS, *MADE_BY_SETUPTOOLS}
+
+
+def test_a_wheel_of_the_archive_is_built_without_doubts_about_its_packages(archive: Path) -> None:
+    told = build("wheel", archive)
+
+    assert "absent from the `packages`" not in told
+    with zipfile.ZipFile(next((archive / "out").glob("*.whl"))) as wheel:
+        held = set(wheel.namelist())
+    ours = {path.relative_to(archive).as_posix() for path in (archive / "esper").rglob("*") if path.is_file()}
+    assert ours - held == set()

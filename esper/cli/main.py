@@ -9,6 +9,7 @@ import sys
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -16,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from esper.cli import completing, manual
-from esper.errors import EsperError, SettingError, near
+from esper.errors import EsperError, SettingError, UnknownRunError, near
 from esper.runtime import collecting
 from esper.runtime.printing import FULL
 from esper.version import __version__
@@ -55,7 +56,7 @@ BENEATH = ("torch", "redis")
 """Packages whose releases `--version` tells."""
 BAD_INPUT = 2
 INTERRUPTED = 130
-# Typer ships a click of its own since 0.26: its exceptions have no import path that holds for every version.
+# Typer ships a click of its own, and promises no import path to its exceptions.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
@@ -84,6 +85,8 @@ class Lazy(TyperGroup):
         try:
             status = super().main(args, prog_name, **options)
             sys.stdout.flush()  # what is left to write meets a closed pipe here, not at the interpreter's end
+        except UnknownRunError as error:
+            refuse(f"{error}{ended(error.run)}")
         except EsperError as error:
             refuse(str(error))
         except UsageError as error:
@@ -102,6 +105,23 @@ class Lazy(TyperGroup):
             if not (isinstance(ending.__context__, BrokenPipeError) and silenced()):
                 raise
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def ended(run: str) -> str:
+    """Where it says how it came to its end, for a run of this name or id that `esper up` kept going from here."""
+    from esper.cli.options import RUNS
+
+    named = {log: log.parent.parent.name for log in RUNS.glob("*/logs/up.log")}
+    found = [log for log, run_id in named.items() if run in (run_id, run_id.rpartition("-")[0])]
+    return f"; one has ended, and how says {max(found, key=modified)}" if found else ""
+
+
+def modified(path: Path) -> int:
+    """When, in nanoseconds; 0: it is gone by now."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def misused(error: Exception) -> str:

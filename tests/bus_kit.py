@@ -62,6 +62,17 @@ def own_server(directory: Path) -> Iterator[EmbeddedRedis]:
         yield server
 
 
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file of this process's grows while the block lasts: each write fails as on a full disk."""
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+
+
 def fill_disk(server: EmbeddedRedis) -> None:
     """No file of the server's grows from now on, and none is begun: each write fails as on a full disk."""
     resource.prlimit(pid_of(server), resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from esper.bus import connect, names, runs
@@ -15,6 +16,7 @@ from esper.leyline.archive import encode_line
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.runtime import logbook
+from tests.bus_kit import no_room
 from tests.log_kit import Writer, toy
 
 
@@ -81,6 +83,29 @@ async def test_the_end_of_a_run_leaves_its_log_and_what_opens_it(
         assert isinstance(keys, RoleKeyring)
         assert all(read.opened for reads in logbook.opened(book, keys).values() for read in reads)
         assert list(book.entries) == list(run.book.entries)
+
+
+async def test_a_log_that_finds_no_room_is_kept_once_there_is_some(
+    redis: connect.Redis, redis_url: str, run_id: str, tmp_path: Path
+) -> None:
+    run = toy(run_id)
+    await put(redis, run)
+    run.keyring.save(tmp_path / "observer.json")
+
+    with capture_logs() as events:
+        with no_room():
+            keeping = asyncio.create_task(
+                logbook.keep(redis_url, run_id, tmp_path / "observer.json", tmp_path / run_id / "log", asyncio.Event())
+            )
+            while not (events or keeping.done()):
+                await asyncio.sleep(0)
+        await keeping
+
+    book, keys = await logbook.find(run_id, tmp_path)
+    assert list(book.entries) == list(run.book.entries) and keys is not None
+    assert [(event["event"], event["folder"]) for event in events] == [
+        ("log.waits_for_room", str(tmp_path / run_id / "log"))
+    ]
 
 
 async def test_a_name_is_that_of_the_live_run_and_an_id_that_of_the_ended_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime import logbook
 from esper.runtime.runfile import RunFile, parse
-from tests.bus_kit import own_server
+from tests.bus_kit import no_room, own_server
 
 RUN = "fleet-0a1b2c3d"
 FILE = """
@@ -102,6 +103,31 @@ async def test_a_run_whose_password_is_gone_by_its_end_says_that_its_log_is_not_
 
     [event] = events
     assert event["event"] == "log.not_kept" and "fleet-0a1b2c3d-operator.env" in event["why"]
+
+
+@pytest.mark.parametrize(("own", "said"), [(True, ["log.waits_for_room", "log.not_kept"]), (False, ["log.not_kept"])])
+async def test_only_a_log_that_goes_with_its_redis_waits_for_room_until_whoever_ends_the_run_is_in_a_hurry(
+    own: bool, said: list[str], short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    hurried = asyncio.Event()
+    with own_server(short_directory) as outside, capture_logs() as events:
+        read = parse(FILE.format(url="embedded" if own else outside.url, runs=tmp_path / "runs"), "run.toml")
+        ending = asyncio.create_task(out_of_room(read, hurried))
+        while not (events or ending.done()):
+            await asyncio.sleep(0)
+        hurried.set()
+        await ending
+
+    assert [event["event"] for event in events] == said
+    assert runs.list_live() == []
+
+
+async def out_of_room(read: RunFile, hurried: asyncio.Event) -> None:
+    """A run whose disk is full by the time that it ends."""
+    with ExitStack() as full:
+        async with fleet(read, hurried):
+            full.enter_context(no_room())
 
 
 async def test_a_run_with_keys_that_is_begun_again_finds_all_that_its_own_redis_held(

@@ -67,8 +67,11 @@ def example_file(**changes: object) -> RunFile:
 
 
 @asynccontextmanager
-async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
-    """A listed run with its Redis, keys and groups; at the end its log is kept, and only then its Redis ended."""
+async def fleet(read: RunFile, hurried: asyncio.Event | None = None) -> AsyncIterator[Fleet]:
+    """A listed run with its Redis, keys and groups; at the end its log is kept, and only then its Redis ended.
+
+    `hurried`: until it is set, a log that goes with the Redis waits on a full disk for room; None: it does not.
+    """
     url = None if read.redis == EMBEDDED else read.redis
     run_id = "" if read.keys is None else run_of(read.keys)
     passwords = "" if read.passwords is None else str(folder_of(read, read.passwords))
@@ -88,7 +91,8 @@ async def fleet(read: RunFile) -> AsyncIterator[Fleet]:
                 try:
                     yield Fleet(read, Place(record, directory), redis)
                 finally:
-                    await keep_log(record, directory)
+                    is_lost = url is None and stored is None  # with its Redis
+                    await keep_log(record, directory, hurried if is_lost else None)
 
 
 def patience_s(redis: EmbeddedRedis | None) -> float:
@@ -96,17 +100,17 @@ def patience_s(redis: EmbeddedRedis | None) -> float:
     return AWAY_S if redis is None else connect.WRITE_S
 
 
-async def keep_log(record: runs.RunRecord, directory: Path) -> None:
+async def keep_log(record: runs.RunRecord, directory: Path, hurried: asyncio.Event | None = None) -> None:
     """Leave the run's log there. Where that can't be, it is said: the run has ended all the same."""
     try:
         if not record.has_own_redis:
             async with connect.client(record.reach, AWAY_S) as redis:
-                await redis.execute_command("PING")
+                await connect.wait_ready(redis, 0.0)
         reach = record.reach
     except EsperError as error:  # it is away, or the file with the password for it is gone by now
         log.warning("log.not_kept", run=record.run_id, why=str(error))
         return
-    await logbook.keep(reach, record.run_id, record.keyring("observer"), directory / logbook.LOG)
+    await logbook.keep(reach, record.run_id, record.keyring("observer"), directory / logbook.LOG, hurried)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from esper.runtime import control
 KILLED = 1
 LOOK_S = 0.05
 GONE_S = 30.0
+LATE = "on a full disk, once there is room below its runs_dir"
 STARTS = "`esper up -f run.toml` starts one"
 
 Run = Annotated[
@@ -49,7 +50,9 @@ def down(named: Run = None, run: SameRun = None, json: AsJson = False) -> None:
     while runs.is_held(record.directory / runs.LOCK) and time.monotonic() < deadline:
         time.sleep(LOOK_S)  # its log is kept, and its Redis ends
     if left := runs.is_held(record.directory / runs.LOCK):
-        typer.echo(f"esper: {record.run_id} still keeps its log after {GONE_S:g} s, and ends by itself then", err=True)
+        typer.echo(
+            f"esper: {record.run_id} still keeps its log after {GONE_S:g} s, and ends by itself then: {LATE}", err=True
+        )
     if killed or left:
         raise typer.Exit(KILLED)
 

@@ -73,6 +73,7 @@ class Keeper:
         self._is_awaited = told_fd >= 0  # whoever has started this waits until it is ready
         self._console = self._errors = Console(quiet=True)
         self._crew: Crew | None = None
+        self._hurried = asyncio.Event()  # nothing is left but the log, and that not for want of room
         self._failure: EsperError | None = None
         self._this: asyncio.Task[Any] | None = None
 
@@ -82,7 +83,7 @@ class Keeper:
         for number in (signal.SIGINT, *ends()):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
-            async with fleet(read) as run, kept(run) as crew:
+            async with fleet(read, self._hurried) as run, kept(run) as crew:
                 with log_to(run.place.logs / "up.log"), self._shown():
                     self._crew = crew
                     return await self._kept(run, crew)
@@ -128,6 +129,8 @@ class Keeper:
             self._this.cancel()
         elif self._crew.stopping.is_set():
             self._crew.hurry()
+            if self._crew.drained.is_set():
+                self._hurried.set()
         else:
             self._crew.stopping.set()
 
@@ -137,7 +140,7 @@ class Keeper:
             async for note in notes:
                 words = last_word(note, run.place.logs)
                 self._say(sentence(note) + words)
-                if self._is_awaited and note["event"] == "process.died":
+                if self._is_awaited and note["event"] in ("process.died", "process.given_up"):
                     self._complain(f"{sentence(note)}; see {run.place.logs}{words}")
 
     async def _announce(self, run: Fleet, crew: Crew) -> None:

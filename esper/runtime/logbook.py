@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +22,13 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener
 from esper.runtime import access, said
+from esper.runtime.printing import FULL
 
 LOG, EXPORT, KEYRING = "log", "run.jsonl", "keyring.json"
 """Below runs/<id>: the folder of the log, its exported file, and the keyring that opens it."""
 PAGE = 1_000
+ROOM_S = 1.0
+"""Between two looks whether a full disk has room."""
 DOMAINS = {
     "commands": Domain.COMMAND,
     "optimizer": Domain.OPTIMIZER,
@@ -143,17 +148,39 @@ def write(book: Logbook, path: Path) -> None:
     said.place(book.lines(), path)
 
 
-async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path) -> None:
-    """At the end of a run whose Redis and keys go with it: leave its log, and the keyring that opens it."""
+async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path, hurried: asyncio.Event | None = None) -> None:
+    """At the end of a run whose Redis and keys go with it: leave its log, and the keyring that opens it.
+
+    On a full disk: once there is room, which is waited for until `hurried`; None: not at all.
+    """
     try:
         async with connect.writer(redis_url) as redis:
             book = await read_live(redis, run_id, folder)
             spoken = await said.read_live(redis, run_id)
-        write(book, folder / EXPORT)
-        said.write(spoken, folder.parent / said.SAID)
-        RoleKeyring.load(keyring).save(folder / KEYRING)
+        keys, is_told = RoleKeyring.load(keyring), False
+        while (full := left(book, spoken, keys, folder)) is not None:
+            if hurried is None or hurried.is_set():
+                raise full
+            if not is_told:
+                log.warning("log.waits_for_room", run=run_id, folder=str(folder), why=str(full))
+            is_told = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(hurried.wait(), ROOM_S)
     except (EsperError, OSError) as error:  # the run has ended all the same
         log.warning("log.not_kept", run=run_id, why=str(error))
+
+
+def left(book: Logbook, spoken: Sequence[Entry], keys: RoleKeyring, folder: Path) -> OSError | None:
+    """None: all of it lies there, whole. Else for want of room it does not."""
+    try:
+        write(book, folder / EXPORT)
+        said.write(spoken, folder.parent / said.SAID)
+        keys.save(folder / KEYRING)
+    except OSError as error:
+        if error.errno in FULL:
+            return error
+        raise
+    return None
 
 
 async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> tuple[Logbook, RoleKeyring | None]:

@@ -181,7 +181,8 @@ def test_a_second_run_of_a_name_knows_whom_the_name_meant(
 
 
 def last_words(said: Said, logs: Path) -> list[str]:
-    return [last_word({"event": event, **facts}, logs) for event, facts in said.events if event == "process.died"]
+    ends = ("process.died", "process.given_up")
+    return [last_word({"event": event, **facts}, logs) for event, facts in said.events if event in ends]
 
 
 async def test_of_a_group_the_rank_that_died_first_is_quoted(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ async def test_of_a_group_the_rank_that_died_first_is_quoted(tmp_path: Path) -> 
 
     await unit(tmp_path, said, "group", STAY, "echo why; echo; exit 3").tend()
 
-    assert last_words(said, tmp_path) == ["; it said: why"] * 2
+    assert last_words(said, tmp_path) == ["; it said: why"] * 3
 
 
 async def test_a_last_word_of_any_length_leaves_the_terminal_readable(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ async def test_a_last_word_of_any_length_leaves_the_terminal_readable(tmp_path: 
 
     await unit(tmp_path, said, "trainer", "printf %05000d 7; exit 3").tend()
 
-    assert last_words(said, tmp_path) == [f"; it said: {'0' * 400}…"] * 2
+    assert last_words(said, tmp_path) == [f"; it said: {'0' * 400}…"] * 3
 
 
 async def test_what_was_never_ready_is_given_up_with_the_number_of_its_starts(tmp_path: Path) -> None:
@@ -230,4 +231,4 @@ async def test_what_could_not_be_started_has_said_nothing(tmp_path: Path) -> Non
 
     await unit(tmp_path, said, "loop", "echo why; exit 3", fresh=port).tend()
 
-    assert last_words(said, tmp_path) == ["; it said: why", ""]
+    assert last_words(said, tmp_path) == ["; it said: why", "", ""]

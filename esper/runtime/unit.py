@@ -208,8 +208,8 @@ class Unit:
         delay_s = self.restarts.died(time.monotonic())
         if delay_s is None:
             ever = {"ever_ready": self._was_ready, "ever_worked": self.restarts.has_worked}
-            tries = self.restarts.num_restarts
-            self._say("process.given_up", unit=self.plan.name, ended_with=self.last_end, restarts=tries, **ever)
+            tries = {"ended_with": self.last_end, "restarts": self.restarts.num_restarts}
+            self._say("process.given_up", unit=self.plan.name, process=self._first_dead, **tries, **ever)
             self._is_now(State.FAILED)
             return False
         facts = {"unit": self.plan.name, "ended_with": self.last_end, "again_in_s": round(delay_s, 3)}

@@ -84,6 +84,7 @@ async def test_a_group_is_forgotten_only_once_nobody_reads_it(run: ScriptedRun, 
     shared = await said(run, "forget", "coordinator", "--run", run.name)
     await drain(Inbox(redis_reader, run.redis, stream, "worker-8", "worker-8"))
     live = await said(run, "forget", "worker-8", "--run", run.name)
+    misspelt = await said(run, "forget", "worker8", "--run", run.name)
 
     await run.beat(3, workers=("worker-1",))
     await run.redis.xgroup_create(stream, "worker-1", id=entry)
@@ -94,6 +95,8 @@ async def test_a_group_is_forgotten_only_once_nobody_reads_it(run: ScriptedRun, 
     assert done == (0, f"destroyed worker-9 of commands: read up to {entry}, 0 pending\n", "")
     assert [(status, err.count("\n")) for status, _, err in (again, shared, live)] == [(2, 1)] * 3
     assert "one that has not read" in live[2]
+    assert misspelt[2] == "esper: group is 'worker8'; expected that of a worker: worker-8 (near: 'worker-8')\n"
+    assert again[2] == "esper: group is 'worker-9'; expected that of a worker: none\n"
 
 
 async def test_a_worker_that_is_heard_keeps_its_groups_though_its_machines_clock_is_behind(run: ScriptedRun) -> None:

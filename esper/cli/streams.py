@@ -11,11 +11,12 @@ import typer
 
 from esper.bus import connect, counters
 from esper.bus.counters import Count
+from esper.bus.groups import groups_of
 from esper.bus.names import key
 from esper.bus.survey import Group, StreamView, survey
 from esper.bus.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
-from esper.errors import SettingError
+from esper.errors import SettingError, listed, near
 from esper.runtime import access
 from esper.runtime.tallies import LOGS, REPEATED, tallied
 
@@ -88,8 +89,15 @@ async def _forget(run: str | None, group: str, dry_run: bool, as_json: bool) -> 
                 told = {"stream": log, "group": group, "destroyed": not dry_run}
                 told |= {"read_up_to": position.last_delivered, "pending": position.pending}
                 print(notation.dumps(told) if as_json else forgotten(told), flush=True)
-    if not num:
-        raise SettingError("group", group, "one that this run has")
+        if not num:
+            known = await _workers(redis, found.run_id)
+            raise SettingError("group", group, f"that of a worker: {listed(known)}{near(group, known)}")
+
+
+async def _workers(redis: connect.Redis, run_id: str) -> list[str]:
+    """Whose groups there are."""
+    groups = [each for log in LOGS for each in await groups_of(redis, key(run_id, log))]
+    return sorted({each["name"].decode() for each in groups}.difference(ROLES))
 
 
 def forgotten(told: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,23 @@ def test_a_live_run_is_named_either_way(command: str, named: list[str]) -> None:
     said = CliRunner().invoke(app, words)
 
     assert (said.exit_code, said.output) == (2, NO_RUN)
+
+
+@pytest.mark.parametrize("named", ["mine", "mine-0a1b2c3d"])
+def test_of_a_run_that_has_ended_it_is_said_where_its_end_is_told(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, run in enumerate(("mine-0a1b2c3d", "mine-older", "mines-0a1b2c3d")):
+        log = Path("runs") / run / "logs" / "up.log"
+        log.parent.mkdir(parents=True)
+        log.touch()
+        os.utime(log, (1_000 - number, 1_000 - number))
+
+    said = CliRunner().invoke(app, ["ps", named])
+
+    told = "; one has ended, and how says runs/mine-0a1b2c3d/logs/up.log\n"
+    assert (said.exit_code, said.output) == (2, f"esper: no live run is called {named!r}; live runs: none{told}")
 
 
 @pytest.mark.parametrize("how", ["RUN", "--run", "ESPER_RUN"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from esper.bus import connect
@@ -17,6 +18,13 @@ from esper.bus.settlement import Settlement
 from tests.bus_kit import drain, lossy_line, num_pending, own_server, put
 
 
+@pytest.fixture
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second later a consumer looks anew at what is pending, and would find what it missed."""
+    monkeypatch.setattr("esper.bus.consumer.SWEEP_AGAIN_S", (3_600.0,))
+
+
+@pytest.mark.usefixtures("no_second_look")
 async def test_the_own_pending_list_is_emptied_first_after_a_restart(
     redis: Redis, redis_reader: Redis, run_id: str
 ) -> None:
@@ -170,6 +178,7 @@ async def test_acked_and_pending_survive_a_kill_of_the_server_and_the_reader_com
     assert [event["event"] for event in events].count("bus.lost") <= 1
 
 
+@pytest.mark.usefixtures("no_second_look")
 async def test_what_was_delivered_in_a_lost_reply_is_handed_over(
     redis: Redis, redis_url: str, short_directory: Path, run_id: str
 ) -> None:

@@ -21,3 +21,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What `dir`, completion and help() go by: also names that have not been resolved yet."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

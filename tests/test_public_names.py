@@ -1,0 +1,35 @@
+"""What `import esper` offers, as a user sees it who explores it."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+
+import pytest
+
+import esper
+
+
+def test_dir_lists_what_is_public_and_nothing_of_how_it_is_found() -> None:
+    assert [name for name in dir(esper) if not name.startswith("__")] == ["Controller", "Session", "attach"]
+    assert "__version__" in dir(esper)
+
+
+def test_help_tells_what_each_public_name_is_for() -> None:
+    told = pydoc.plain(pydoc.render_doc(esper))
+
+    assert "class Controller(" in told and "class Session(" in told and "attach(model: " in told
+
+
+@pytest.mark.parametrize("name", esper.__all__)
+def test_all_that_is_called_on_a_public_name_has_types_and_a_docstring(name: str) -> None:
+    public = getattr(esper, name)
+    calls = {name: public} if inspect.isfunction(public) else dict(inspect.getmembers(public, inspect.isfunction))
+    bare = [
+        called
+        for called, function in calls.items()
+        if not called.startswith("_")
+        and (not inspect.getdoc(function) or "return" not in inspect.get_annotations(function))
+    ]
+
+    assert bare == []

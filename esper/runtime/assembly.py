@@ -16,7 +16,7 @@ from esper.bus.publisher import Publisher
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opener, Sealer
+from esper.leyline.seal import Sealer
 from esper.runtime.access import Access
 from esper.runtime.beside import Beside, windows_key
 from esper.runtime.dated import DatedOpener
@@ -96,7 +96,7 @@ async def _hung_up(*clients: Redis) -> AsyncIterator[None]:
         await asyncio.gather(*(each.aclose() for each in clients))
 
 
-def _opener(access: Access, clock: ServerClock, name: str, domain: Domain, guard: ReplayGuard | None) -> Opener:
+def _opener(access: Access, clock: ServerClock, name: str, domain: Domain, guard: ReplayGuard | None) -> DatedOpener:
     return DatedOpener(access.keyring, clock, name=name, guard=guard, accept=[domain], carries_out=True)
 
 

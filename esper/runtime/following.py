@@ -12,7 +12,8 @@ from esper.bus.delivery import Delivery
 from esper.bus.settlement import Settlement
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.seal import Opened, Opener
+from esper.leyline.seal import Opened
+from esper.runtime.dated import DatedOpener
 from esper.runtime.foresight import foresight
 from esper.runtime.orders import Decision, Orders, Step
 from esper.runtime.refusals import Refusals
@@ -28,7 +29,7 @@ class Following:
 
     run_id: str
     name: str
-    openers: Mapping[str, Opener]  # of "commands", "optimizer" and "decisions"
+    openers: Mapping[str, DatedOpener]  # of "commands", "optimizer" and "decisions"
     seal: Callable[[Message], bytes]
     now_ms: Callable[[], int]
     orders: Orders = field(default_factory=Orders)
@@ -45,7 +46,7 @@ class Following:
     def read(self, name: str, delivery: Delivery, settlement: Settlement) -> list[pb.ToTrainer]:
         """Open one entry; what the trainer needs to hear. Note what is settled by that."""
         try:
-            opened = self.openers[name].open(delivery.body, delivery.entry_id, self.now_ms())
+            opened = self._opened(name, delivery)
         except RefusedError as error:
             settlement.ack(delivery)  # the coordinator dead-letters it, once for all
             return self._told(self._refuse(name, delivery, error), settlement)
@@ -83,6 +84,12 @@ class Following:
             self._answer(applied.receipts, settlement)
         return bool(settled)
 
+    def _opened(self, name: str, delivery: Delivery) -> Opened:
+        """Handed over before, it may have been told and voted on, and its answer is owed."""
+        opener = self.openers[name]
+        openly = opener.open if delivery.attempts == 1 else opener.open_again
+        return openly(delivery.body, delivery.entry_id, self.now_ms())
+
     def _decide(self, opened: Opened, delivery: Delivery, settlement: Settlement) -> Step:
         decision = opened.message
         if isinstance(decision, Decision) and self.orders.is_past(decision, delivery):
@@ -92,7 +99,7 @@ class Following:
                 if self.inherits and self.orders.inherit(decision, delivery):
                     return self.orders.on_commit(decision, delivery)
                 self._disown(decision, settlement)
-            return [], [delivery]
+            return [], self.orders.pass_over(decision, delivery)
         match decision:
             case pb.BarrierProposal():
                 return self.orders.on_proposal(decision, delivery)

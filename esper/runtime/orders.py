@@ -135,9 +135,19 @@ class Orders:
         Decided after this one began it is told to none; of a round that is decided twice the second time is void.
         """
         if entry_order(delivery.entry_id) <= self.past:
-            return delivery.attempts > 1
+            return delivery.attempts > 1 or commit.round in self._proposals
+        if commit.lease_token < self._succession.token or commit.roster_generation < self._generation:
+            return False  # void: what it names is decided anew, and answered with that
         is_first, self._past_decided = commit.round > self._past_decided, max(commit.round, self._past_decided)
         return is_first
+
+    def pass_over(self, decision: Decision, delivery: Delivery) -> list[Delivery]:
+        """What one that is past settles: a proposal that an earlier trainer was told of stays until it is decided."""
+        if isinstance(decision, pb.BarrierProposal) and delivery.attempts > 1 and self.was_asked(decision.round):
+            self._proposals[decision.round] = delivery
+            return []
+        asked = self._proposals.pop(decision.round, None)
+        return [delivery] if asked is None else [delivery, asked]
 
     def inherit(self, commit: pb.BarrierCommit, delivery: Delivery) -> bool:
         """Have this carried out for the trainer before, which voted on it, if others go on by it; whether they do.

@@ -15,7 +15,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opener, Sealer
+from esper.leyline.seal import Sealer
 from esper.runtime.dated import DatedOpener
 from esper.runtime.following import Following
 from esper.runtime.orders import Orders
@@ -101,7 +101,7 @@ class Rank:
         self.connect_anew()
         self._said.append(pb.ToTrainer(ready=pb.RuntimeReady(run_id=self.run_id, decided=self.decided)))
 
-    def _opener(self, domain: Domain, guard: ReplayGuard | None) -> Opener:
+    def _opener(self, domain: Domain, guard: ReplayGuard | None) -> DatedOpener:
         return DatedOpener(self._keyring, self._clock, name=self.name, guard=guard, accept=[domain], carries_out=True)
 
     def connect_anew(self) -> None:

@@ -16,7 +16,7 @@ from esper.leyline.bounds import PROMISE_STEPS
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opener
+from esper.runtime.dated import DatedOpener
 from esper.runtime.following import Following
 from esper.runtime.orders import Orders
 from esper.runtime.recall import Recaller
@@ -263,8 +263,8 @@ class Life:
         return self.step >= LAST_STEP and not self.runtime.orders.num_waiting
 
 
-def _opener(log: str, guard: ReplayGuard | None) -> Opener:
-    return Opener(WORKER, name=ME, guard=guard, accept=[LOGS[log]], carries_out=True)
+def _opener(log: str, guard: ReplayGuard | None) -> DatedOpener:
+    return DatedOpener(WORKER, Standing(), name=ME, guard=guard, accept=[LOGS[log]], carries_out=True)
 
 
 def interleavings(counts: Mapping[str, int]) -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,7 @@ from random import Random
 from structlog.testing import capture_logs
 
 from esper.errors import EvictedError, TrainingError
-from tests.simulation.arrivals import Life, Outcome, ended, interleavings
+from tests.simulation.arrivals import ME, Life, Outcome, ended, interleavings
 from tests.simulation.told import FLAWS, STREAMS, Script, abort, commit, entry_id, leader, proposal
 
 OTHERS = ("worker-1",)
@@ -121,7 +121,9 @@ def outcome(case: Case) -> tuple[Outcome, str]:
     if not error:
         check_told(life, script_of(case.script, case.flaws), again=case.what == "destroyed")
         check_settled(life, script_of(case.script, case.flaws))
-        if case.what not in ANEW:
+        if case.what in ANEW:
+            check_owed(life, case)
+        else:
             check_answered(life, script_of(case.script, case.flaws), again=case.what == "destroyed")
     return tuple(life.carried_out), error
 
@@ -154,6 +156,25 @@ def check_answered(life: Life, script: Script, *, again: bool) -> None:
     due = Counter(name for number, _, names in life.carried_out if number not in unasked for name in names)
     answered = Counter(receipt.command_id for receipt in life.logs.receipts)
     assert answered == due, f"answered {answered}, carried out {due}"
+
+
+def check_owed(life: Life, case: Case) -> None:
+    """Of a trainer that began in another's place: what either carried out is answered, and what the first voted on.
+
+    Whoever was told of a proposal may have voted on it: its commit is owed an answer, though that one has ended. Others
+    may be answered too, as a round is not decided without its ranks. No command is answered twice, but where its commit
+    is said twice and the runtime that answered the first has died.
+    """
+    script = script_of(case.script, case.flaws)
+    asked = {said.number for said in script.decisions if said.kind == "proposal" and ME in said.roster}
+    read = script.decisions[: case.order[: case.at].count("decisions")]
+    voted = {said.number for said in read if said.kind == "proposal"}
+    owed = asked & (voted | {number for number, _, _ in life.carried_out})
+    may_be = script.commits() if case.again < 0 else [said for said in script.decisions if said.kind == "commit"]
+    due = Counter(name for said in script.commits() if said.number in owed for name in said.names)
+    most = Counter(name for said in may_be for name in said.names)
+    answered = Counter(receipt.command_id for receipt in life.logs.receipts)
+    assert due <= answered <= most, f"answered {answered}, owed {due}, and at most {most}"
 
 
 def _goes_on(life: Life, case: Case, at: int, log: str) -> str:

@@ -98,6 +98,10 @@ class Script:
             carried_out.append((said.number, said.effective_step, said.names))
         return tuple(carried_out), ""
 
+    def commits(self) -> list[Said]:
+        """Those that count."""
+        return [said for _, said in self._in_force() if said.kind == "commit"]
+
     def _in_force(self) -> Iterable[tuple[int, Said]]:
         token = generation = decided = 0
         for at, said in enumerate(self.decisions):

@@ -18,7 +18,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.seal import Opener, Sealer
+from esper.leyline.seal import Sealer
 from esper.runtime.dated import DatedOpener
 from esper.runtime.following import Following
 from esper.runtime.orders import Orders
@@ -77,7 +77,7 @@ class Trainer:
         recaller = Recaller(cast(Redis, Record(log)), RUN, self.name, self._openers({}), self.clock)
         at_once(recaller.take_up(self.orders, entry_id(oldest) if oldest else "", entry_id(read) if read else ""))
 
-    def _openers(self, guards: Mapping[str, ReplayGuard]) -> dict[str, Opener]:
+    def _openers(self, guards: Mapping[str, ReplayGuard]) -> dict[str, DatedOpener]:
         keys = keyring(Role.WORKER)
         return {
             log: DatedOpener(keys, self.clock, name=self.name, guard=guards.get(log), accept=[domain], carries_out=True)

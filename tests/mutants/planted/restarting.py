@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+OWED = "tests/test_owed_answers.py"
+
 MUTANTS = (
     Mutant(
         "a_rank_goes_on_where_the_decision_on_its_vote_is_lost",
@@ -156,5 +158,29 @@ MUTANTS = (
         "if self._is_void(commit, delivery) or is_met:",
         "if self._is_void(commit, delivery):",
         ("tests/test_orders.py::test_a_commit_that_is_said_once_more_to_another_runtime_is_void",),
+    ),
+    Mutant(
+        "a_commit_that_nobody_was_handed_in_time_is_answered_by_nobody",
+        "esper/runtime/orders.py",
+        "return delivery.attempts > 1 or commit.round in self._proposals",
+        "return delivery.attempts > 1",
+        (
+            f"{OWED}::test_what_was_decided_on_the_vote_of_a_trainer_that_ended_is_answered_though_none_had_read_it",
+            f"{OWED}::test_also_where_the_next_runtime_ends_between_the_two_entries_of_that_round",
+        ),
+    ),
+    Mutant(
+        "what_is_read_again_must_be_fresh_once_more",
+        "esper/runtime/following.py",
+        "opener.open if delivery.attempts == 1 else opener.open_again",
+        "opener.open",
+        (f"{OWED}::test_and_is_told_again_to_a_trainer_that_lives",),
+    ),
+    Mutant(
+        "a_commit_of_a_leader_that_was_replaced_is_answered",
+        "esper/runtime/orders.py",
+        "if commit.lease_token < self._succession.token or commit",
+        "if commit",
+        ("tests/test_every_order.py::test_in_any_order_all_ends_as_it_is_to[aborted by the next]",),
     ),
 )

@@ -22,7 +22,7 @@ NUM_SLOTS = 16_384
 BUS = 10_000  # a node's bus listens on its port plus this
 SERVICE = "primary"
 FORMED_S = 60.0
-MEETING_S = 3.0  # twice a node's timeout
+MEETING_S = 10.0  # twice a node's timeout
 
 
 def free_ports(num: int) -> list[int]:
@@ -92,7 +92,7 @@ class Cluster:
             ask(port, "CLUSTER", "SETSLOT", slot, "NODE", self.ids()[to])
 
 
-PART = {"cluster-enabled": "yes", "cluster-node-timeout": "1500", "cluster-require-full-coverage": "no"}
+PART = {"cluster-enabled": "yes", "cluster-node-timeout": "5000", "cluster-require-full-coverage": "no"}
 
 
 @contextmanager

@@ -41,6 +41,9 @@ async def test_a_place_that_can_not_be_written_to_is_one_line(run: ScriptedRun, 
     assert "folder'; expected a place that can be written to (Is a directory)" in err
 
 
+ELSEWHERE = "--host, --port is '203.0.113.7:0'; expected an address that is free"
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -50,8 +53,8 @@ async def test_a_place_that_can_not_be_written_to_is_one_line(run: ScriptedRun, 
         (["jsonl", "RUN", "x", "--keep", "0"], "--keep"),
         (["prometheus", "RUN", "--buckets", "3,2,1"], "buckets is '3,2,1'; expected 1 to 100 finite numbers"),
         (["prometheus", "RUN", "--port", "70000"], "--port"),
-        (["prometheus", "--run", "RUN", "--host", "203.0.113.7", "--port", "0"], "expected an address that is free"),
-        (["prometheus", "RUN", "--host", "203.0.113.7", "--port", "0"], "expected an address that is free"),
+        (["prometheus", "--run", "RUN", "--host", "203.0.113.7", "--port", "0"], ELSEWHERE),
+        (["prometheus", "RUN", "--host", "203.0.113.7", "--port", "0"], ELSEWHERE),
         (["graphite", "RUN"], "graphite"),
     ],
 )

@@ -70,7 +70,7 @@ async def _prometheus(run: str | None, address: tuple[str, int], bounds: tuple[f
     async with for_scrapes(found, bounds, name) as sink, exporting(found, sink) as export:
         post = Post("exporter", Settings(name=name), found)
         follow(export, found.run_id, post.registry, post.health)
-        server = await metrics.listen(*address, post.registry, post.health)
+        server = await metrics.listen(*address, post.registry, post.health, "--host, --port")
         async with seen(found.redis_url, post.health), server:
             port = server.sockets[0].getsockname()[1]
             print(f"http://{address[0]}:{port}/metrics", flush=True)

@@ -50,8 +50,10 @@ async def endpoint(settings: Settings, registry: CollectorRegistry, health: Heal
         yield server.sockets[0].getsockname()[1]
 
 
-async def listen(host: str, port: int, registry: CollectorRegistry, health: Health) -> asyncio.Server:
-    """Bind and answer; port 0 takes a free one."""
+async def listen(
+    host: str, port: int, registry: CollectorRegistry, health: Health, given_as: str = "ESPER_METRICS_PORT"
+) -> asyncio.Server:
+    """Bind and answer; port 0 takes a free one. `given_as` says where the address comes from that can't be had."""
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -65,9 +67,7 @@ async def listen(host: str, port: int, registry: CollectorRegistry, health: Heal
     try:
         return await asyncio.start_server(on_connection, host, port, limit=LONGEST_REQUEST_BYTES)
     except OSError as error:
-        raise SettingError(
-            "ESPER_METRICS_PORT", f"{host}:{port}", f"an address that is free ({error.strerror})"
-        ) from error
+        raise SettingError(given_as, f"{host}:{port}", f"an address that is free ({error.strerror})") from error
 
 
 async def exchange(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import pydoc
+from dataclasses import fields
+from typing import get_type_hints
 
 import pytest
 
 import esper
+from esper.session.options import Options, SessionOptions
 
 
 def test_dir_lists_what_is_public_and_nothing_of_how_it_is_found() -> None:
@@ -33,3 +36,9 @@ def test_all_that_is_called_on_a_public_name_has_types_and_a_docstring(name: str
     ]
 
     assert bare == []
+
+
+def test_a_type_checker_is_told_of_every_option_of_attach() -> None:
+    hints = get_type_hints(SessionOptions)
+
+    assert get_type_hints(Options) == {each.name: hints[each.name] for each in fields(SessionOptions)}

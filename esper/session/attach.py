@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Unpack
 
 import structlog
 import torch
@@ -19,7 +19,7 @@ from esper.runtime import notify, printing
 from esper.runtime.link import WORLD_SIZE, Link, await_ready
 from esper.session.host_hooks import require_unsteered
 from esper.session.joining import Batches, Joining, Loss
-from esper.session.options import Place, SessionOptions
+from esper.session.options import Options, Place, SessionOptions
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.session import Session
 from esper.session.whole import require_every_rank, require_values, require_whole, require_whole_state
@@ -36,7 +36,7 @@ def attach(
     sites: Sequence[str],
     run: str = "",
     holdout: tuple[Batches, Loss] | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Session:
     """Join a model and its loop to a run; call once on every rank, after the model is built (and wrapped).
 

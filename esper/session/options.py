@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -62,6 +62,28 @@ class SessionOptions:
             if not isinstance(each, LRScheduler):
                 raise SettingError("scheduler", type(each).__name__, "an LRScheduler of torch.optim, or several")
         return given
+
+
+class Options(TypedDict, total=False):
+    """The same fields, for a type checker and for completion; SessionOptions says what each means."""
+
+    scaler: torch.amp.GradScaler | None
+    scheduler: LRScheduler | Sequence[LRScheduler]
+    own_host: bool
+    steps_per_epoch: int
+    required: bool
+    name: str
+    region: str
+    data: str
+    settings: KasminaConfig
+    pruning: KasminaCheckpointPruningConfig
+    checkpoints: Path | str | None
+    checkpoint_every: int
+    checkpoints_kept: int
+    resume: bool
+    loader: Stateful | None
+    teachers: TeacherSource | None
+    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -163,4 +163,4 @@ def test_an_option_of_another_name_is_refused(tmp_path: Path) -> None:
     host = new_host()
     optimizer = torch.optim.SGD(host.parameters(), lr=0.1)
     with pytest.raises(SettingError, match="teachers"):
-        esper.attach(host, optimizer=optimizer, sites=["body"], teacher=TeacherSource(tmp_path, Professor))
+        esper.attach(host, optimizer=optimizer, sites=["body"], teacher=TeacherSource(tmp_path, Professor))  # type: ignore[call-arg]

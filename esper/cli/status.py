@@ -12,6 +12,7 @@ from esper.leyline.lifecycle import CULLED, EMBARGOED
 
 if TYPE_CHECKING:
     from esper.client import Controller
+    from esper.leyline import contracts as pb
     from esper.view.picture import Picture
     from esper.view.seeds import Moment
 
@@ -26,7 +27,7 @@ def status(
     run: SameRun = None,
     json: AsObject = False,
 ) -> None:
-    """Show the newest heartbeat of each worker of a live run."""
+    """Show the newest heartbeat of each worker of a live run, and its seeds: once where all workers say the same."""
     asyncio.run(_status(either(named, run), json))
 
 
@@ -55,10 +56,31 @@ async def _status(run: str | None, as_json: bool) -> None:
     known = complete(workers) or not workers
     size = counted(len(workers), "worker") if known else f"{len(workers)} of {world_size(workers)} workers"
     print(f"run {controller.run_id}: {size} heard of")
+    told = {name: seed_lines(beat, why) for name, beat in workers.items()}
+    alike = said_by_all([*told.values()])
     for name, beat in sorted(workers.items(), key=lambda each: by_value(each[0])):
         print(form.heartbeat_line(beat, heard.age_s(name, now_ms)))
-        for state in sorted(beat.seeds, key=lambda each: by_value(each.seed_id)):
-            print(form.seed_line(state, beat.epoch, why.get(state.seed_id, "")))
+        for line in told[name]:
+            if line not in alike:
+                print(line)
+    if alike:
+        print("\n".join([f"on all {len(workers)} workers", *alike]))
+
+
+def seed_lines(beat: pb.Heartbeat, why: Mapping[str, str]) -> list[str]:
+    """One of each seed, in the order of the numbers in their names."""
+    from esper.cli import format as form
+    from esper.view.naming import by_value
+
+    states = sorted(beat.seeds, key=lambda each: by_value(each.seed_id))
+    return [form.seed_line(state, beat.epoch, why.get(state.seed_id, "")) for state in states]
+
+
+def said_by_all(told: Sequence[Sequence[str]]) -> list[str]:
+    """Lines that several workers say, and none of them does not: one place is enough for these."""
+    if len(told) < 2:
+        return []
+    return [line for line in told[0] if all(line in others for others in told)]
 
 
 async def _picture(controller: Controller) -> Picture:

@@ -143,10 +143,12 @@ class Receipt:
 
     @property
     def command_id(self) -> str:
+        """What receipts and the run's log call the command."""
         return self._answers.command_id
 
     @property
     def entry_id(self) -> str:
+        """Its entry in the stream that it was put on."""
         return self._answers.entry_id
 
     @property
@@ -160,7 +162,7 @@ class Receipt:
         return any(receipt.stage in _GONE for receipt in self.outcomes)
 
     async def accepted(self, timeout_s: float = 30.0) -> pb.CommandReceipt:
-        """The coordinator's acceptance, which names the step of the effect. Raises CommandFailedError if rejected."""
+        """The coordinator's, with the step of the effect. CommandFailedError if rejected, UnansweredError if late."""
         try:
             async with asyncio.timeout(timeout_s):
                 while (acceptance := self._answers.accepted()) is None:
@@ -170,7 +172,7 @@ class Receipt:
         return acceptance
 
     async def applied(self, timeout_s: float = 60.0) -> list[pb.CommandReceipt]:
-        """The receipt of every rank. Raises CommandFailedError with the reason of the rank that failed."""
+        """The receipt of every rank. CommandFailedError with the reason of one that failed, UnansweredError if late."""
         try:
             async with asyncio.timeout(timeout_s):
                 while (outcomes := self._answers.applied()) is None:

@@ -42,7 +42,7 @@ DECISION_TIMEOUT_S = 30.0
 
 @dataclass
 class Session:
-    """Built by attach(). Steps count from 1 and never go back, not even on a rollback."""
+    """Built by attach(). A loop calls batches, step, epoch_end, note, busy, prefetch, export_importance and close."""
 
     portrait: Portrait
     exchange: Exchange
@@ -78,7 +78,7 @@ class Session:
 
     @property
     def step_number(self) -> int:
-        """Of the step under way, or of the next one."""
+        """Of the step under way, or of the next one. Counts from 1 and never goes back, not even on a rollback."""
         return self._step.number
 
     @step_number.setter

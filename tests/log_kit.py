@@ -14,6 +14,7 @@ from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.runtime.logbook import Logbook, key_ids, write
+from esper.version import running
 from tests.rounds import optimizer, seed_command
 
 NOW_MS = 1_700_000_000_000
@@ -101,7 +102,13 @@ def commit(number: int, entry: Entry, command_id: str, step: int) -> pb.BarrierC
 
 
 def began(**fields: object) -> pb.RunBegan:
-    given = {"first_step": 1, "parameter_digest": b"i" * 32, "num_threads": 1, "script": ["-m", "toy"]}
+    given = {
+        "first_step": 1,
+        "parameter_digest": b"i" * 32,
+        "num_threads": 1,
+        "esper_version": running(),
+        "script": ["-m", "toy"],
+    }
     return pb.RunBegan(**{**given, **fields})  # type: ignore[arg-type]
 
 

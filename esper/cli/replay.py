@@ -15,6 +15,7 @@ import typer
 
 from esper.cli.interrupting import interruptible
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
+from esper.cli.printed import printable
 from esper.cli.rerun import ReplayFailedError, train
 from esper.cli.verdict import ending_with
 from esper.errors import SettingError
@@ -23,6 +24,7 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime import logbook
 from esper.runtime.logbook import Read
+from esper.runtime.releases import other_release
 from esper.runtime.retrace import NotReplayableError, ends, plans
 from esper.view.wording import counted
 
@@ -93,12 +95,16 @@ def replay(
             ) from None
         raise
     arguments = script.split() or list(ends(reads)[0].began.script)
+    release = other_release(reads)
     if dry_run:
+        if release:
+            typer.echo(printable(f"warning: {release}"))
         num = len(made[0].orders)
         ranks = f"{counted(len(made), 'rank')}, {made[0].last_step} steps, {num} rounds"
         typer.echo(f"run {made[0].run_id} can be replayed: {ranks}")
         return
     result = _run_again(made, arguments, reads, timeout_s)
+    result.warnings[:0] = [release] if release else []
     with ending_with(0 if result.equal else DIFFERS):
         typer.echo(notation.dumps(result.row()) if json else told(result))
 

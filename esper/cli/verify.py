@@ -30,6 +30,8 @@ def verify(
     with ending_with(FOUND if result.findings else 0):
         for each in (*result.notes, *result.findings):
             typer.echo(notation.dumps(asdict(each)) if json else line(each))
+        if result.release and not json:
+            typer.echo(printable(result.release))
         typer.echo(notation.dumps(row(result)) if json else summary(result))
 
 
@@ -48,6 +50,7 @@ def row(result: Audit) -> dict[str, object]:
         "seals_checked": result.seals_checked,
         "findings": len(result.findings),
         "notes": len(result.notes),
+        "release": result.release,
     }
 
 

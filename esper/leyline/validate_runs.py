@@ -35,7 +35,7 @@ def run_began(began: pb.RunBegan) -> None:
     bounds.digest("parameter_digest", began.parameter_digest)
     bounds.text("decisions_after", began.decisions_after)
     bounds.at_least("num_threads", began.num_threads, 1)
-    for name in ("torch_version", "python_version", "machine", "device"):
+    for name in ("esper_version", "torch_version", "python_version", "machine", "device"):
         bounds.text(name, getattr(began, name), bounds.NAME_BYTES)
     bounds.count("script", began.script, NUM_ARGUMENTS)
     for argument in began.script:

@@ -22,6 +22,7 @@ from esper.leyline.seal import Opened, check_signature
 from esper.leyline.succession import Decision, Said, Succession
 from esper.leyline.validate import validate
 from esper.runtime.logbook import DOMAINS, Logbook, Read, met_ms, opened
+from esper.runtime.releases import other_release
 from esper.runtime.sequences import Finding as Finding, Sequences, unfounded
 
 COMMANDS = ("commands", "optimizer")
@@ -55,6 +56,8 @@ class Audit:
     num_signatures: int = 0
     seals_checked: bool = True
     has_public_keys: bool = False
+    release: str = ""
+    """What is to be told of who has trained it; empty: this very code."""
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
@@ -81,6 +84,7 @@ def audit(book: Logbook, keyring: RoleKeyring | None) -> Audit:
     result.take(answers.excused(Sequences.of(reads).findings()))
     result.take(unfounded([read for name in COMMANDS for read in reads[name]], answers.repeats()))
     result.take(Decisions(reads, answers).findings())
+    result.release = other_release(reads)
     return result
 
 

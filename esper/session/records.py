@@ -12,6 +12,7 @@ from esper.leyline import contracts as pb
 from esper.session.carried_out import Orders
 from esper.session.portrait import Portrait
 from esper.tolaria.digest import parameter_digest
+from esper.version import running
 
 UNKNOWN_BATCHES = (
     "its batches are not known to be a function of the step: "
@@ -30,6 +31,7 @@ def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.Run
             resumed=resumed,
             parameter_digest=parameter_digest(portrait.weights()),
             num_threads=torch.get_num_threads(),
+            esper_version=running(),
             torch_version=torch.__version__,
             python_version=platform.python_version(),
             machine=f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",

@@ -22,6 +22,7 @@ from esper.session.rulings import RecordedRulings, steering_of
 from esper.tolaria.digest import parameter_digest, strong_digest
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
+from esper.version import running
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Host, Op, new_host, optimizer_of
 from tests.session_kit import Command, on_seed, train, train_bare
 
@@ -93,7 +94,7 @@ def test_it_ends_after_the_last_step_of_the_run_and_says_what_it_holds(
     begins = parameter_digest(alone.named_parameters())
     train_bare(alone, optimizer, LAST_STEP)
     assert report.report.steps == LAST_STEP
-    assert report.began.parameter_digest == begins
+    assert (report.began.parameter_digest, report.began.esper_version) == (begins, running())
     assert report.report.parameter_digest == strong_digest(alone.named_parameters())
     assert same(host, alone)
 

@@ -14,6 +14,7 @@ import pytest
 import torch.distributed as dist
 
 import esper
+from esper import version
 from esper.errors import SettingError, TrainingError
 from esper.runtime.figures import HealthMetrics
 from esper.runtime.health import Health
@@ -74,7 +75,7 @@ def test_ranks_of_two_versions_are_refused_by_name_and_those_of_one_train(tmp_pa
 
     assert both(("", ""), tmp_path / "one") == ["trained"] * 2
 
-    mine = same_code.running()
+    mine = version.running()
     assert both(("", OTHER), tmp_path / "two") == [
         f"version is {mine!r}; expected that of rank 1, {OTHER}: a process group runs one",
         f"version is {OTHER!r}; expected that of rank 0, {mine}: a process group runs one",
@@ -85,7 +86,7 @@ def test_ranks_of_two_versions_are_refused_by_name_and_those_of_one_train(tmp_pa
 def test_a_rank_of_code_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
     waited, _ = both((WAITS, SILENT), tmp_path)
 
-    assert waited.startswith(f"rank 1 did not say within 1 s what code it runs, as {same_code.running()} does")
+    assert waited.startswith(f"rank 1 did not say within 1 s what code it runs, as {version.running()} does")
 
 
 def test_code_that_is_not_installed_says_its_version_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,17 +94,17 @@ def test_code_that_is_not_installed_says_its_version_too(monkeypatch: pytest.Mon
 
     told = {metric.name: metric for metric in HealthMetrics(Health()).collect()}
 
-    assert same_code.running.__wrapped__().startswith(f"Esper {esper.__version__} (")
+    assert version.running.__wrapped__().startswith(f"Esper {esper.__version__} (")
     assert told["esper_process_info"].samples[0].labels["version"] == esper.__version__
 
 
 def test_each_byte_of_what_ranks_agree_by_counts(tmp_path: Path) -> None:
-    root = Path(same_code.__file__).parents[1]
-    for package in same_code.PACKAGES:
+    root = Path(version.__file__).parent
+    for package in version.PACKAGES:
         shutil.copytree(root / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    assert same_code.running().endswith(f"({same_code._digest(tmp_path)[:12]})")
+    assert version.running().endswith(f"({version._digest(tmp_path)[:12]})")
 
     changed = tmp_path / "tolaria" / "reduce.py"
     changed.write_bytes(changed.read_bytes() + b"#")
 
-    assert not same_code.running().endswith(f"({same_code._digest(tmp_path)[:12]})")
+    assert not version.running().endswith(f"({version._digest(tmp_path)[:12]})")

@@ -1,0 +1,57 @@
+"""A log says which code has trained each process of its run, and whoever reads it whether that is other code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+from typer.testing import CliRunner
+
+from esper.cli.main import app
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
+from esper.version import running
+from tests.log_kit import began, toy
+
+OTHER = "Esper 0.0.9 (0123456789ab)"
+THIS = f"this is {running()}: a replay may come to other parameters"
+
+
+def said(*arguments: str | Path) -> tuple[int, list[str]]:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    return result.exit_code, result.output.splitlines()
+
+
+def test_a_log_of_this_very_code_is_worth_no_line(tmp_path: Path) -> None:
+    path = toy().save(tmp_path / "run.jsonl")
+
+    assert [len(said(*words)[1]) for words in (("verify", path), ("replay", path, "--dry-run"))] == [1, 1]
+    assert json.loads(said("verify", path, "--json")[1][-1])["release"] == ""
+
+
+def test_other_code_that_has_trained_for_a_while_is_named_in_one_line_and_nothing_refused(tmp_path: Path) -> None:
+    run = toy()
+    run.record(0, 8, began=began(esper_version=OTHER))
+    run.record(1, 8, began=began(esper_version=OTHER))
+    path = run.save(tmp_path / "run.jsonl")
+
+    status, [line, summary] = said("verify", path)
+
+    assert (status, line) == (0, f"trained by {OTHER}; {THIS}")
+    assert summary.endswith("0 findings, 0 notes")
+    assert json.loads(said("verify", path, "--json")[1][-1])["release"] == line
+
+
+def test_a_log_from_before_it_was_said_is_read_and_told_as_older(tmp_path: Path) -> None:
+    with ZipFile(Path(__file__).with_name("earlier_run.zip")) as archive:
+        archive.extractall(tmp_path)
+    (tmp_path / "master.json").chmod(0o600)
+    MasterKeyring.load(tmp_path / "master.json").derive("earlier-00c0ffee", [*Role]).save(tmp_path / "keyring.json")
+    named = tmp_path / "run.jsonl", "--keyring", tmp_path / "keyring.json"
+
+    verified, replayable = said("verify", *named), said("replay", *named, "--dry-run")
+
+    line = f"trained by one of before 2026-11-23, which does not say; {THIS}"
+    assert (verified[0], verified[1][0]) == (0, line)
+    assert (replayable[0], replayable[1][0]) == (0, f"warning: {line}")

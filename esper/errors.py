@@ -32,10 +32,11 @@ class UnsealedError(RefusedError):
 
 
 class CommandFailedError(EsperError):
-    """A command was rejected, or a rank could not carry it out."""
+    """A command was rejected, or a rank could not carry it out. `ended_the_seed`: with it the rank culled the seed."""
 
-    def __init__(self, command_id: str, reason: str, detail: str, worker: str) -> None:
+    def __init__(self, command_id: str, reason: str, detail: str, worker: str, *, ended_the_seed: bool = False) -> None:
         self.command_id, self.reason, self.detail, self.worker = command_id, reason, detail, worker
+        self.ended_the_seed = ended_the_seed
         super().__init__(f"command {command_id}: {reason} (said by {worker}): {detail}")
 
 

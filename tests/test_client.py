@@ -140,20 +140,22 @@ async def epochs_go_on(run: ScriptedRun) -> None:
 
 
 @pytest.mark.parametrize(
-    "failure",
+    ("failure", "is_gone"),
     [
-        failed(Reason.REASON_ILLEGAL_TRANSITION, "from DORMANT"),
-        failed(Reason.REASON_GATE_FAILED, "no gain", stage=Stage.SEED_STAGE_EMBARGOED),
+        (failed(Reason.REASON_ILLEGAL_TRANSITION, "from DORMANT"), False),
+        (failed(Reason.REASON_GATE_FAILED, "no gain", stage=Stage.SEED_STAGE_EMBARGOED), True),
     ],
 )
 async def test_what_an_epoch_cannot_mend_is_not_tried_again(
-    run: ScriptedRun, controller: Controller, failure: pb.CommandReceipt
+    run: ScriptedRun, controller: Controller, failure: pb.CommandReceipt, is_gone: bool
 ) -> None:
     serving = asyncio.create_task(run.serve({1: failure}))
 
-    with pytest.raises(CommandFailedError, match=failure.detail):
+    with pytest.raises(CommandFailedError, match=failure.detail) as caught:
         await controller.persist(controller.fossilize, "s0")
     await cancelled(serving)
+
+    assert caught.value.ended_the_seed is is_gone
 
 
 async def test_status_shows_the_newest_heartbeat_of_each_worker(run: ScriptedRun, controller: Controller) -> None:

@@ -15,12 +15,13 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+from esper.bus import names
 from esper.cli.main import app
 from esper.leyline import contracts as pb
 from tests.export_kit import aggregate, say
 from tests.pages import ROOT, blocks, typed_by
 from tests.reader import TRAIN
-from tests.scripted import ScriptedRun, cancelled, seed_state
+from tests.scripted import ScriptedRun, cancelled, failed, seed_state
 
 HOWTO = ROOT / "docs" / "howto"
 
@@ -100,6 +101,23 @@ async def test_the_policy_of_the_page_grafts_once_the_loss_is_flat(
     operations = [message.seed_command.operation for message in told if isinstance(message, pb.AdaptationCommand)]
     assert operations[0] == pb.SeedOperation.SEED_OP_GERMINATE
     assert operations[-1] == pb.SeedOperation.SEED_OP_FOSSILIZE
+
+
+async def test_the_policy_of_the_page_does_not_cull_what_a_gate_has_culled(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ESPER_RUN", run.name)
+    policy = defined("policy.md", "policy.py")
+    culled = failed(pb.ReasonCode.REASON_GATE_FAILED, "no gain", stage=pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED)
+    playing = [asyncio.create_task(run.serve({3: culled})), asyncio.create_task(run.serve(stream="optimizer"))]
+    playing.append(asyncio.create_task(beaten(run)))
+
+    await policy["main"]()
+    for task in playing:
+        await cancelled(task)
+
+    assert "gate_failed" in capsys.readouterr().out.splitlines()[-1]
+    assert await run.redis.xlen(names.key(run.run_id, "commands")) == 3  # the third is what the gate has answered so
 
 
 async def test_the_watch_of_the_page_reacts_to_a_metric(

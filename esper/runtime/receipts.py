@@ -59,7 +59,8 @@ class Answers:
         return [self.outcomes[worker] for worker in sorted(self.outcomes)]
 
     def _failure(self, receipt: pb.CommandReceipt) -> CommandFailedError:
-        return CommandFailedError(self.command_id, reason_name(receipt.reason), receipt.detail, receipt.worker)
+        reason, is_gone = reason_name(receipt.reason), receipt.stage in _GONE
+        return CommandFailedError(self.command_id, reason, receipt.detail, receipt.worker, ended_the_seed=is_gone)
 
 
 class Ledger:

@@ -8,9 +8,12 @@ from zipfile import ZipFile
 
 from typer.testing import CliRunner
 
+from esper.cli import replay
 from esper.cli.main import app
+from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
+from esper.runtime.retrace import Life
 from esper.version import running
 from tests.log_kit import began, toy
 
@@ -55,3 +58,17 @@ def test_a_log_from_before_it_was_said_is_read_and_told_as_older(tmp_path: Path)
     line = f"trained by one of before 2026-11-23, which does not say; {THIS}"
     assert (verified[0], verified[1][0]) == (0, line)
     assert (replayable[0], replayable[1][0]) == (0, f"warning: {line}")
+
+
+def test_another_torch_of_a_process_that_was_gone_on_with_is_told_once_by_a_replay() -> None:
+    then = [began(torch_version=each) for each in ("2.12.0", "2.13.0")]
+    lived = [Life(pb.RunRecord(version=1, began=each), each) for each in then]
+    plan = pb.ReplayPlan(worker="worker-0", last_step=9)
+    report = pb.ReplayReport(began=then[-1], report=pb.WorkerReport(steps=9))
+    result = replay.Result("toy", "", 9)
+
+    for _ in range(2):
+        replay._note(result, plan, report, lived)
+
+    assert result.warnings[:1] == ["torch_version is 2.13.0, then 2.12.0"]
+    assert sum("torch_version" in each for each in result.warnings) == 1

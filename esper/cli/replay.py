@@ -25,7 +25,7 @@ from esper.leyline.kinds import Role
 from esper.runtime import logbook
 from esper.runtime.logbook import Read
 from esper.runtime.releases import other_release
-from esper.runtime.retrace import NotReplayableError, ends, plans
+from esper.runtime.retrace import Life, NotReplayableError, lives, plans
 from esper.view.wording import counted
 
 DIFFERS = 1
@@ -94,7 +94,7 @@ def replay(
                 f"{run_id} still goes on, and {error.why}; `esper down {run_id}` ends it"
             ) from None
         raise
-    arguments = script.split() or list(ends(reads)[0].began.script)
+    arguments = script.split() or list(lives(reads)[0][-1].began.script)
     release = other_release(reads)
     if dry_run:
         if release:
@@ -122,8 +122,8 @@ def told(result: Result) -> str:
 def _run_again(
     made: Sequence[pb.ReplayPlan], arguments: Sequence[str], reads: dict[str, list[Read]], timeout_s: float
 ) -> Result:
-    lives = ends(reads)
-    final = lives[0].ended
+    then = lives(reads)
+    final = then[0][-1].ended
     assert final is not None  # else there is no plan
     result = Result(made[0].run_id, final.report.parameter_digest.hex(), made[0].last_step)
     began = time.monotonic()
@@ -137,12 +137,13 @@ def _run_again(
             path = folder / f"report-{plan.rank}.bin"
             if not path.is_file():
                 raise ReplayFailedError(f"{plan.worker} ended without a report: its script never called close()")
-            _note(result, plan, pb.ReplayReport.FromString(path.read_bytes()), lives[plan.rank].began)
+            _note(result, plan, pb.ReplayReport.FromString(path.read_bytes()), then[plan.rank])
     result.seconds = time.monotonic() - began
     return result
 
 
-def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, then: pb.RunBegan) -> None:
+def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, lived: Sequence[Life]) -> None:
+    then = lived[-1].began
     result.digests.append(report.report.parameter_digest.hex())
     result.steps.append(report.report.steps)
     if report.report.steps != plan.last_step:
@@ -151,10 +152,11 @@ def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, then: pb
         result.differences.append(f"{plan.worker} began with other parameters: is the script the same, and seeded?")
     result.differences += [f"{plan.worker}: {each}" for each in report.differences]
     for name in ("torch_version", "python_version", "machine", "device"):
-        met, expected = getattr(report.began, name), getattr(then, name)
-        warning = f"{name} is {met}, then {expected}"
-        if met != expected and warning not in result.warnings:
-            result.warnings.append(warning)
+        met = getattr(report.began, name)
+        for expected in dict.fromkeys(getattr(life.began, name) for life in lived):  # it may have been gone on with
+            warning = f"{name} is {met}, then {expected}"
+            if met != expected and warning not in result.warnings:
+                result.warnings.append(warning)
     if (
         then.device != "cpu"
         and (warning := f"equal bits are promised on CPU; this is {then.device}") not in result.warnings

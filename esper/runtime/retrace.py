@@ -93,12 +93,12 @@ def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPla
     return made
 
 
-def ends(reads: Mapping[str, Sequence[Read]]) -> dict[int, Life]:
-    """The last process of each rank."""
+def lives(reads: Mapping[str, Sequence[Read]]) -> dict[int, list[Life]]:
+    """The processes of each rank, one after another."""
     story = Story("")
     for opened in messages(reads["receipts"]):
         story.note(opened)
-    return {rank: lives[-1] for rank, lives in sorted(story.lives.items())}
+    return dict(sorted(story.lives.items()))
 
 
 def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.ReplayPlan:

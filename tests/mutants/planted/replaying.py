@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 RETRACE = "esper/runtime/retrace.py"
 AUDIT = "esper/runtime/audit.py"
+RELEASE_TESTS = "tests/test_releases.py"
 REPLAY_TESTS = "tests/test_replay_plan.py"
 VERIFY_TESTS = "tests/test_verify.py"
 
@@ -133,5 +134,19 @@ MUTANTS = (
         "return not self.level or rank(level) >= rank(LEVELS[self.level])",
         "return True",
         ("tests/long/test_tail_passages.py::test_aggregates_are_chosen_by_level_and_their_metrics_by_name",),
+    ),
+    Mutant(
+        "a_replay_tells_of_the_last_process_alone_what_it_ran_on",
+        "esper/cli/replay.py",
+        "getattr(life.began, name) for life in lived",
+        "getattr(life.began, name) for life in lived[-1:]",
+        (f"{RELEASE_TESTS}::test_another_torch_of_a_process_that_was_gone_on_with_is_told_once_by_a_replay",),
+    ),
+    Mutant(
+        "other_code_that_has_trained_a_run_is_not_told",
+        "esper/runtime/releases.py",
+        "if release != running()]",
+        "if release == UNTOLD]",
+        (f"{RELEASE_TESTS}::test_other_code_that_has_trained_for_a_while_is_named_in_one_line_and_nothing_refused",),
     ),
 )

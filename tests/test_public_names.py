@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pydoc
 from dataclasses import fields
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_help_tells_what_each_public_name_is_for() -> None:
 
 @pytest.mark.parametrize("public", [esper.Controller, esper.Session, Receipt, Step])
 def test_all_that_is_called_on_what_a_user_holds_has_types_and_a_docstring(public: type) -> None:
-    calls = dict(inspect.getmembers(public, inspect.isfunction))
+    calls: dict[str, Any] = dict(inspect.getmembers(public, inspect.isfunction))
     calls |= {name: each.fget for name, each in inspect.getmembers(public) if isinstance(each, property)}
 
     told = {

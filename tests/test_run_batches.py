@@ -68,6 +68,26 @@ def test_a_resumed_run_goes_on_behind_what_it_has_trained_on() -> None:
     assert list(run.batches(numbers)) == [36, 37, 38, 39]
 
 
+@pytest.mark.parametrize(("num", "left"), [(12, [*range(42, 48)]), (8, [30, 31]), (6, []), (4, [])])
+def test_one_whose_epochs_are_longer_or_shorter_since_goes_on_in_its_own_and_then_has_whole_ones(
+    num: int, left: list[int]
+) -> None:
+    host = new_host()
+    run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")
+    run.step_number, run.epoch = 37, 3
+    run.position.load_state_dict({"epoch_began": 31, "num_batches": 6})
+    seen = []
+
+    for _ in range(2):
+        for number in run.batches(lambda epoch: range(num * epoch, num * epoch + num)):
+            seen.append(number)
+            train(run, host, 1)
+        run.epoch_end()
+
+    assert seen == [*left, *range(4 * num, 5 * num)]
+    assert (run.epoch, run.step_number) == (5, 37 + len(seen))
+
+
 def test_one_that_takes_several_batches_a_step_or_went_on_from_an_error_does_too() -> None:
     host = new_host()
     run = unsteered(host, optimizer_of("sgd", list(host.parameters())), "body")

@@ -228,8 +228,9 @@ def regroup(loop: Loop, dice: Random) -> None:
     """The last parameter of a group gets one of its own."""
     groups = loop.optimizer.param_groups
     if loop.scheduler is None and loop.manner.optimizer != "lbfgs" and len(groups[0]["params"]) > 1:
-        parameter = groups[0]["params"].pop()
-        loop.optimizer.add_param_group({"params": [parameter], "lr": groups[0]["lr"] * 0.5})
+        parameter, names = groups[0]["params"].pop(), groups[0].get("param_names")
+        given = [parameter] if names is None else [(names.pop(), parameter)]
+        loop.optimizer.add_param_group({"params": given, "lr": groups[0]["lr"] * 0.5})
         loop.num_casts += 1
 
 

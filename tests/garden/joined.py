@@ -24,6 +24,7 @@ from esper.session.joining import Joining
 from esper.session.options import Place, SessionOptions
 from tests.garden import further
 from tests.garden.hosts import each_loss
+from tests.garden.latest import AHEAD_NS
 from tests.garden.loops import Loop
 from tests.garden.odd import ALL
 from tests.garden.orders import rolled_back
@@ -76,6 +77,8 @@ def joined(plan: Plan, loop: Loop, folder: Path | None, *, resume: bool = False)
     loss = (holdout, lambda outputs, _: each_loss(outputs))
     joining = Joining(loop.host, loop.optimizer, kind.sites, loss, chosen, Place.of(chosen, 0, 1), RUN)
     run = joining.session(None, ALL)
+    if plan.is_ahead and not resume and run.checkpoints is not None:
+        run.checkpoints.clock_ns = lambda: time.time_ns() + AHEAD_NS
     if plan.wide.lasts:
         kernels = run.executor.kernels
         clock: Callable[[], float] = lambda: run.step_number  # noqa: E731

@@ -17,7 +17,7 @@ from tests.garden.loops import Loop
 from tests.garden.odd import HARMFUL
 from tests.garden.orders import Orders, prunable
 from tests.garden.plan import Act, Plan
-from tests.garden.resumed import resume
+from tests.garden.resumed import Resumed
 from tests.garden.teachers import Faculty
 from tests.garden.watch import Watch
 from tests.garden.wide_orders import WideOrders
@@ -84,8 +84,9 @@ class Life:
             if self.plan.habits.attaches_again and self._dice.random() < 0.1:
                 self._attach_again()
             yield number
-        if self.folder is not None and self.watch.saved is not None and self._is_repeatable():
-            resume(self.plan, self.folder, self.watch.saved, self.course.stages)
+        if self.folder is not None and self.run.checkpoints is not None and self._is_repeatable():
+            again = Resumed(self.plan, self.folder, self.run.checkpoints.store, self.watch.saved, self.course.stages)
+            again.live()
         self.watch.closes()
 
     def _go_back_and_again(self) -> None:

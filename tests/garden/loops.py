@@ -17,6 +17,7 @@ from esper.kernels.distillation import StaticKDLoss
 from esper.session import Session
 from tests.garden.further import SCHEDULERS as FURTHER
 from tests.garden.governed import Rules
+from tests.garden.grouped import grouped
 from tests.garden.habits import Habits, UsersOfGradient
 from tests.garden.hosts import Kind, each_loss, first_tensor
 from tests.garden.manners import (
@@ -42,7 +43,7 @@ class Loop:
         self.second = torch.optim.SGD([trained.pop()], lr=0.05, momentum=0.9) if habits.second else None
         self.teacher = kind.host().requires_grad_(False).eval() if habits.distils else None
         self.num_casts = 0  # how often parameters were given another precision, or group
-        self.optimizer = {**OPTIMIZERS, **RARE, **WITH_MOMENTUM}[manner.optimizer](trained)
+        self.optimizer = {**OPTIMIZERS, **RARE, **WITH_MOMENTUM}[manner.optimizer](grouped(self.host, trained, manner))
         made = {**SCHEDULERS, **FURTHER}.get(manner.scheduler)
         self.scheduler = None if made is None else made(self.optimizer)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3) if manner.scales else None
@@ -166,7 +167,8 @@ class Loop:
     def batch(self, number: int, size: int = 4) -> Tensor:
         """In the host's own precision, that of what is real in it."""
         made = self.kind.batch(number, size)
-        return made.to(_real(self.host)) if made.is_floating_point() else made
+        made = made.to(_real(self.host)) if made.is_floating_point() else made
+        return made.to(memory_format=torch.channels_last) if self.manner.last and made.ndim == 4 else made
 
     def first(self, output: Any) -> Tensor:
         return first_tensor(output)
@@ -265,7 +267,7 @@ def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def _take_over(mine: torch.optim.Optimizer, other: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
     """Groups and moments, of the parameters' copies."""
     groups = [
-        {name: each.clone() if isinstance(each, Tensor) else each for name, each in group.items()}
+        {name: each.clone() if isinstance(each, Tensor) else copy.copy(each) for name, each in group.items()}
         | {"params": [memo[id(each)] for each in group["params"]]}
         for group in other.param_groups
     ]

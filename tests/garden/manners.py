@@ -66,6 +66,9 @@ class Manner:
     num_updates: int = 1  # of the optimizer, in one step
     rests: float = 0.0  # share of steps, four at a time, that it trains in evaluation mode
     overflows: float = 0.0  # share of steps whose scaled gradients do
+    groups: tuple[float, ...] = ()  # learning rates of further groups of parameters
+    named: bool = False  # the optimizer is given names with its parameters
+    last: bool = False  # images come with their channels last
 
     @classmethod
     def draw(cls, dice: Random) -> Manner:

@@ -9,9 +9,10 @@ from typing import Self
 
 from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
-from tests.garden import further, fuses, habits, later, more_hosts, rare, wide
+from tests.garden import further, fuses, habits, later, latest, more_hosts, rare, wide
 from tests.garden.habits import Habits
 from tests.garden.hosts import KINDS, Kind
+from tests.garden.latest import Again
 from tests.garden.manners import EIGHT_BITS, OPTIMIZERS, Manner
 from tests.garden.odd import ALL
 from tests.garden.wide import Wide
@@ -48,6 +49,8 @@ class Plan:
     checkpoints: int  # steps between two of them; 0: none are made
     habits: Habits = field(default_factory=Habits)
     wide: Wide = field(default_factory=Wide)
+    agains: tuple[Again, ...] = (Again(),)  # one after the other, once it has ended
+    is_ahead: bool = False  # the clock that it makes checkpoints by
 
     @property
     def host(self) -> Kind:
@@ -77,7 +80,8 @@ class Plan:
             plan = replace(plan, manner=replace(plan.manner, optimizer=name))
         crowds = seed >= fuses.CROWDS_FROM and Random(f"crowds {seed}").random() < 0.2
         plan = plan.crowded() if crowds else plan
-        return later.drawn(plan) if seed >= later.FIRST_SEED else plan
+        plan = later.drawn(plan) if seed >= later.FIRST_SEED else plan
+        return latest.drawn(plan) if seed >= latest.FIRST_SEED else plan
 
     def crowded(self) -> Self:
         """The same life with room for few seeds, of which many are asked for."""

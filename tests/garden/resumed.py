@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from torch import Tensor
 
 from esper.leyline import contracts as pb
 from esper.session import Session
+from esper.tolaria.checkpoints.store import TENSORS, Store, step_of
 from tests.garden import marks
 from tests.garden.course import Stage, answers, found, otherwise, sums
 from tests.garden.joined import acted, joined
+from tests.garden.latest import Again
 from tests.garden.loops import Loop
 from tests.garden.plan import Plan
 from tests.garden.wrong import require
@@ -21,41 +25,77 @@ from tests.garden.wrong import require
 
 @dataclass(frozen=True)
 class Saved:
-    """What the script itself saves beside the checkpoint of a step: its scheduler, its scaler, unused gradients."""
+    """What the script itself saves beside a checkpoint: its scheduler, its scaler, unused gradients."""
 
-    step: int
     at: int  # which act of the life it was
     own: dict[str, Any]
     gradients: dict[str, Tensor | None]
 
     @classmethod
-    def of(cls, loop: Loop, step: int, at: int) -> Saved:
+    def of(cls, loop: Loop, at: int) -> Saved:
         named = loop.host.named_parameters()
-        return cls(step, at, loop.own_state(), {n: None if p.grad is None else p.grad.clone() for n, p in named})
+        return cls(at, loop.own_state(), {n: None if p.grad is None else p.grad.clone() for n, p in named})
 
 
-def resume(plan: Plan, folder: Path, saved: Saved, stages: Sequence[Stage]) -> None:
-    """From the newest checkpoint, and do the same again; the order of the first act is in the checkpoint."""
-    loop, randomness = Loop(plan.host, plan.manner, plan.habits), marks.randomness()
-    run = joined(plan, loop, folder, resume=True)
-    if run.step_number == saved.step:  # else a rollback has undone it, and an older one was taken
-        loop.take_over(saved.own)
+@dataclass(frozen=True)
+class Resumed:
+    """Further processes of a life, each of which goes on from the newest checkpoint that is whole."""
+
+    plan: Plan
+    folder: Path
+    store: Store
+    saved: Mapping[int, Saved]  # by step
+    stages: Sequence[Stage]
+
+    def live(self) -> None:
+        """Wrong where one of them does not come to what the life came to."""
+        randomness = marks.randomness()
+        for again in self.plan.agains:
+            if standing := self.store.standing():
+                harm(standing, again.harm)
+                self._once_more(again)
+        marks.put_randomness(randomness)
+
+    def _once_more(self, again: Again) -> None:
+        newest = self.store.newest()[0].step
+        loop = Loop(self.plan.host, self.plan.manner, self.plan.habits)
+        run = joined(self.plan, loop, self.folder, resume=True)
+        require(run.step_number == newest, f"resumed before step {run.step_number}; the newest is of {newest}")
+        saved = self.saved[newest]
+        loop.take_over(copy.deepcopy(saved.own))
         for name, parameter in loop.host.named_parameters():
             parameter.grad = saved.gradients[name]
-        for at, stage in enumerate(_comparable(stages[saved.at :]), saved.at):
-            order = None
-            if at > saved.at:
-                if _is_unseen(run, stage):
-                    break
-                order = acted(run, stage.act, at + 1)
-            require(run.step_number == stage.step, f"resumed it stands before {run.step_number}, not {stage.step}")
-            loop.step(stage.act.number, run)
-            answer = None if order is None else run.exchange.boundary.on_commit(order)
-            told = answers(() if answer is None else answer.receipts)
-            odd = otherwise(sums(found(loop, run) | told), stage.sums, but=() if at > saved.at else ("answer ",))
-            require(not odd, f"resumed it came otherwise in step {stage.step}: {odd}")
-    run.close()
-    marks.put_randomness(randomness)
+        for at, stage in enumerate(_comparable(self.stages[saved.at :])[: again.num], saved.at):
+            if at > saved.at and _is_unseen(run, stage):
+                break
+            self._live_through(stage, at, loop, run, is_first=at == saved.at)
+        if again.closes:
+            run.close()
+        else:
+            run.abandon()
+
+    def _live_through(self, stage: Stage, at: int, loop: Loop, run: Session, *, is_first: bool) -> None:
+        """The order of the first act is in the checkpoint."""
+        order = None if is_first else acted(run, stage.act, at + 1)
+        require(run.step_number == stage.step, f"resumed it stands before {run.step_number}, not {stage.step}")
+        loop.step(stage.act.number, run)
+        answer = None if order is None else run.exchange.boundary.on_commit(order)
+        told = answers(() if answer is None else answer.receipts)
+        odd = otherwise(sums(found(loop, run) | told), stage.sums, but=("answer ",) if is_first else ())
+        require(not odd, f"resumed it came otherwise in step {stage.step}: {odd}")
+
+
+def harm(standing: Sequence[Path], how: str) -> None:
+    """Those of the newest step, where there is another; a step that was tried anew may have several."""
+    newest = [path for path in standing if step_of(path) == step_of(standing[0])]
+    if not how or len(newest) == len(standing):
+        return
+    for path in newest:
+        if how == "gone":
+            rmtree(path)
+        else:
+            blob = path / TENSORS
+            blob.write_bytes(blob.read_bytes()[:-1])
 
 
 def _is_unseen(run: Session, stage: Stage) -> bool:

@@ -56,7 +56,7 @@ class Watch:
         self._own = {name for name, _ in loop.host.named_parameters()}
         self.kept: dict[int, Marks] = {}
         self._gone = Gone()
-        self.saved: Saved | None = None  # beside the newest checkpoint
+        self.saved = dict[int, Saved]()  # beside the checkpoint of each step
         self._num_acts = 0
         self._known_violations: dict[int, int] = {}
         self.violated = False  # in the newest step a seed reached beyond its own
@@ -120,7 +120,7 @@ class Watch:
             self.twin.rules = self._rules()
         self._randomness = marks.randomness()
         if self.run.checkpoints is not None and self.run.checkpoints.due(self.run.step_number):
-            self.saved = Saved.of(self.loop, self.run.step_number, self._num_acts)
+            self.saved[self.run.step_number] = Saved.of(self.loop, self._num_acts)
         if act.snapshot and not (act.commands or act.requests):
             self.kept[self.run.step_number] = {k: v for k, v in self._state().items() if k not in self._moving}
             self.kept = dict([*self.kept.items()][-2:])  # as many as a rank keeps

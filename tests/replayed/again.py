@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from esper.kasmina.pruning.pruner import PARTED
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
@@ -23,7 +24,7 @@ from tests.replayed.script import Kept, Script, join, looped, train
 from tests.replayed.tampering import found_out
 from tests.replayed.town import Town
 
-REFUSALS = ("and later a checkpoint of it", "a teacher was registered", "were no process group", EARLY, WITHOUT)
+REFUSALS = ("and later a checkpoint of it", "a teacher was registered", "were no process group", EARLY, WITHOUT, PARTED)
 """Words of docs/replay.md's refusals that any run may meet."""
 REFUSED_SOME = "or this rank refused some as the clock was set"
 

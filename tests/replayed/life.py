@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +32,15 @@ class Life:
         return self.town.told
 
     def live(self) -> None:
-        """Train through every life to an end in order."""
+        """Train through every life to an end in order, as often as it is begun again behind one."""
+        self._to_its_end()
+        for more in self.plan.further:
+            self.told.append(f"begun again at {self._view().step}, for {more} steps more")
+            self.plan = replace(self.plan, num_steps=self.plan.num_steps + more)
+            self.town.leader.lead()
+            self._to_its_end()
+
+    def _to_its_end(self) -> None:
         for _ in range(MOST_LIVES):
             rank = self.rank = self.town.rank()
             rank.live = partial(self._look, rank)

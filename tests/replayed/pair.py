@@ -55,8 +55,9 @@ class PairLife:
     def live(self) -> None:
         """Train through every life to an end in order."""
         try:
-            self._begin([*range(self.plan.num)])
-            while not all(each.is_done for each in self.trainers.values()):
+            num = self.plan.num - bool(self.plan.late)
+            self._begin([*range(num)])
+            while not self._is_over():
                 self._go_on()
             for _ in range(3):
                 self.town.streams.pass_ms(1_100)
@@ -64,6 +65,15 @@ class PairLife:
         finally:
             for each in self.trainers.values():
                 each.process.kill()
+
+    def _is_over(self) -> bool:
+        """Whether all have ended; who was to join them by now begins."""
+        is_over = all(each.is_done for each in self.trainers.values())
+        if len(self.trainers) < self.plan.num and (is_over or self.town.num_looks >= self.plan.late):
+            self.told.append(f"joined by worker-{self.plan.num - 1}")
+            self._begin([self.plan.num - 1])
+            return False
+        return is_over
 
     def trainee(self, number: int) -> Trainee:
         return Trainee(self.plan, number, self.town.folder, self.town.keys.file, self.town.run_id)

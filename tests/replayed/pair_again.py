@@ -19,12 +19,13 @@ def replayed(life: PairLife) -> Outcome:
         return made
     said, reports = trained(life, made), life.reports()
     outcomes = []
-    for plan, ended, then in zip(made, said, reports, strict=True):
+    for plan, ended in zip(made, said, strict=True):
         require(not ended.why, f"{plan.worker}: {ended.why}")
         came = pb.ReplayReport.FromString((life.town.folder / f"report-{plan.rank}.bin").read_bytes())
-        first = life.trainers[plan.rank].says
+        number = int(plan.worker.removeprefix("worker-"))  # of a replica that Redis alone remembers, not its rank
+        first = life.trainers[number].says
         assert isinstance(first, Ended)
-        outcomes.append(compared(life.town, plan, came, then, parting(first.sums, ended.sums)))
+        outcomes.append(compared(life.town, plan, came, reports[number], parting(first.sums, ended.sums)))
     if life.is_group:
         digests = {each.parameter_digest for each in reports}
         require(len(digests) == 1, f"its ranks ended with {len(digests)} models")

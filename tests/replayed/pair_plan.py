@@ -14,6 +14,8 @@ TROUBLES = ("leader", "runtime", "trainer", "hang", "flush", "fall back", "trim"
 WEIGHTS = (3, 3, 4, 3, 1, 1, 2, 2, 3)
 OLD_SEEDS = 40_000  # of lives on two ranks
 TEACHES_FROM = 60_000  # as in plan.py; of groups a quarter are of three ranks, with schedulers and copies of the host
+LATE_FROM = 90_000
+"""Of replicas of these seeds one may begin when the other has trained for a while."""
 DEADLY = {"trainer", "hang", "flush", "fall back"}
 """What resumes counts its batches by steps, and one that raised is none."""
 
@@ -23,6 +25,7 @@ class PairPlan(Plan):
     """Of one run. `shared`: of a process group; None: they are replicas."""
 
     shared: grove.Plan | None = None
+    late: int = 0  # the last replica begins when somebody has looked so often; 0: with the others
 
     @classmethod
     def draw(cls, seed: int) -> PairPlan:
@@ -40,7 +43,12 @@ class PairPlan(Plan):
             shared = replace(shared, manner=replace(shared.manner, eventful=0.0)) if dies else shared
         made = cls(**vars(drawn) | {"shared": shared})
         made = made.pruned(dice) if dice.random() < 0.4 else made
-        return made.widened(made.num) if wider else made
+        made = made.widened(made.num) if wider else made
+        return made.joined_late() if seed >= LATE_FROM and shared is None else made
+
+    def joined_late(self) -> Self:
+        """The same replicas, of which one comes later, or when the other has ended."""
+        return replace(self, late=Random(f"late {self.seed}").choice([0, 4, 20, 60, 10_000]))
 
     def widened(self, num: int) -> Self:
         made, shared = super().widened(num), self.shared

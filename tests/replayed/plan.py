@@ -26,6 +26,8 @@ ROAMS_FROM = 600_000
 """And these have hosts, optimizers and scripts of every kind that lives in one process have."""
 GOES_BACK_FROM = 700_000
 """And these go back more often, most with checkpoints, and compile their hosts with more than one backend."""
+ENDS_FROM = 800_000
+"""And half of these end in order and are begun again under their name, once or twice, for more steps."""
 LETS_GO_ON = {"leader", "runtime", "trim", "rotate"}
 """Troubles that no trainer dies of."""
 TROUBLES = ("leader", "runtime", "trainer", "flush", "fall back", "trim", "clock", "leader", "runtime", "trainer")
@@ -54,6 +56,7 @@ class Plan:
     backend: str = "eager"
     goes_back: float = 0.08  # share of commands that do
     habits: Habits = field(default_factory=Habits)
+    further: tuple[int, ...] = ()  # steps more, of each time that it is begun again once it has ended
 
     def pruned(self, dice: Random) -> Self:
         """The same with masks applied, watched and taken back, as a rule."""
@@ -75,7 +78,20 @@ class Plan:
     def draw(cls, seed: int) -> Plan:
         drawn = cls.plain(seed)
         drawn = drawn.roaming() if seed >= ROAMS_FROM else drawn
-        return drawn.going_back() if seed >= GOES_BACK_FROM else drawn
+        drawn = drawn.going_back() if seed >= GOES_BACK_FROM else drawn
+        return drawn.ending() if seed >= ENDS_FROM else drawn
+
+    def ending(self) -> Self:
+        """The same run, which may not be over when it ends.
+
+        Not with a clock that may be set back to before the newest key: a coordinator that begins then can open nothing.
+        """
+        dice = Random(f"ends {self.seed}")
+        further = tuple(dice.choices([0, 3, 9, 20], k=dice.choice([0, 0, 1, 2])))
+        if not further or {"clock", "rotate"} <= {*self.troubles.values()}:
+            return self
+        manner = replace(self.manner, eventful=0.0)  # what resumes counts its batches by steps, as after a death
+        return replace(self, further=further, manner=manner, habits=Habits())
 
     def going_back(self) -> Self:
         """The same run with more to go back to."""

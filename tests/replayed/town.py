@@ -35,7 +35,7 @@ class Town:
         self.ranks = dict[str, Rank]()  # by name: the newest process of each
         self.told = list[str]()
         self._guards = dict[str, Mapping[str, ReplayGuard]]()
-        self._num_looks = 0
+        self.num_looks = 0
         self._paused_since: dict[str, int] = {}
 
     def rank(self, name: str = "worker-0", world_size: int = 1) -> Rank:
@@ -48,8 +48,8 @@ class Town:
         return rank
 
     def look(self, rank: Rank, view: View) -> None:
-        self._num_looks += 1
-        trouble = self.plan.troubles.get(self._num_looks)
+        self.num_looks += 1
+        trouble = self.plan.troubles.get(self.num_looks)
         if trouble is not None:
             self.told.append(f"{trouble} before {view.step} of {rank.name}")
             self.befall(trouble, rank, view)
@@ -93,5 +93,5 @@ class Town:
     def _resume_in_time(self, name: str, view: View) -> None:
         if not view.is_paused:
             self._paused_since.pop(name, None)
-        elif self._num_looks - self._paused_since.setdefault(name, self._num_looks) > MOST_LOOKS_PAUSED:
+        elif self.num_looks - self._paused_since.setdefault(name, self.num_looks) > MOST_LOOKS_PAUSED:
             self.author.resume(view)

@@ -151,7 +151,7 @@ def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, lived: S
     if not then.resumed and report.began.parameter_digest != then.parameter_digest:
         result.differences.append(f"{plan.worker} began with other parameters: is the script the same, and seeded?")
     result.differences += [f"{plan.worker}: {each}" for each in report.differences]
-    for name in ("torch_version", "python_version", "machine", "device"):
+    for name in ("torch_version", "python_version", "machine", "device", "num_threads"):
         met = getattr(report.began, name)
         for expected in dict.fromkeys(getattr(life.began, name) for life in lived):  # it may have been gone on with
             warning = f"{name} is {met}, then {expected}"

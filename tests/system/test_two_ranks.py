@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from esper.bus.names import new_run_id
 from esper.leyline import contracts as pb
 from tests.faults.processes import Running
 from tests.seed_kit import Op
@@ -22,6 +21,8 @@ from tests.system.scripted import Script
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 Stage = pb.SeedLifecycleStage
 
+RUN_ID = "ranks-00000002"
+"""Seeds begin with weights that are drawn by it: by 1 in some 140 the lora has learned nothing by its graft."""
 ROSTER = ["worker-0", "worker-1"]
 SEEDS = {"s0": {"site": "body", "blueprint_id": "mlp"}, "s1": {"site": "head", "blueprint_id": "lora"}}
 GERMINATE, TRAIN, GRAFT, STABILIZE, EVALUATE, SNAPSHOT, FOSSILIZE, ROLL_BACK, AGAIN, PAUSE, END = (
@@ -145,7 +146,7 @@ def wait_until(ranks: list[Running], reached: Any) -> None:
 @pytest.fixture(scope="module")
 def run(redis_url: str, tmp_path_factory: pytest.TempPathFactory, ranks: Start) -> Run:
     directory = tmp_path_factory.mktemp("ranks")
-    script = Script(redis_url, new_run_id("ranks"), directory)
+    script = Script(redis_url, RUN_ID, directory)
     both = start(script, directory, ranks)
     try:
         decide_once_both_listen(script, both)

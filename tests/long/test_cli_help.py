@@ -62,9 +62,8 @@ def test_readme_names_the_commands_that_take_their_run_behind_them_alone() -> No
         path: {one.name for one in command.params if one.required and one.param_type_name == "argument"}
         for path, command in every_command().items()
     }
-    [line] = [each for each in README.read_text().splitlines() if each.startswith("Commands want to know which run")]
 
-    [told] = re.findall("; but (.*) only by the name behind the command", line)
+    [told] = re.findall(r"\. ([^.]*) take it only after the command\.", README.read_text())
     assert set(re.findall("`(.*?)`", told)) == {path for path, names in positional.items() if "run" in names} | {"diff"}
 
 

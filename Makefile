@@ -10,7 +10,7 @@ PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-inp
 unexport PYTHONDONTWRITEBYTECODE
 PROTOS := $(sort $(wildcard proto/esper/leyline/v1/*.proto))
 
-.PHONY: demo test test-long test-system test-web mutants soak bench bench-full bench-gpu bench-parts wheels check proto docs site format clean
+.PHONY: demo test test-long test-system test-torchao test-web mutants soak bench bench-full bench-gpu bench-parts wheels check proto docs site format clean
 
 demo: $(READY)
 	$(RUN)/esper demo
@@ -28,6 +28,19 @@ test-long: $(READY)
 JOBS ?= 3
 test-system: $(READY)
 	$(RUN)/python -m pytest tests/system -n $(JOBS) --dist loadscope --no-loadscope-reorder
+
+# What needs torchao: 8-bit state of the seeds' optimizers, int8 weights of teachers. It lies in a folder of its own, as
+# transformers imports it wherever it finds it. Without it these tests would be fewer, so the import comes first.
+TORCHAO := $(VENV)/torchao
+test-torchao: $(TORCHAO)/.ready
+	PYTHONPATH=$(TORCHAO) $(RUN)/python -c 'import torchao.optim, torchao.quantization'
+	PYTHONPATH=$(TORCHAO) $(RUN)/python -m pytest -n 2 tests/test_optimizer_joint.py tests/test_teacher_checkpointing.py \
+		tests/long/test_8_bit_seeds.py tests/long/test_teacher_modes.py tests/long/test_teacher_faults.py
+
+$(TORCHAO)/.ready: $(READY)
+	rm -rf $(TORCHAO)
+	$(PIP) --no-deps --target $(TORCHAO) torchao -c constraints.txt
+	@touch $@
 
 # Drives a headless Chromium over the pages of `esper web`: the one on PATH, or CHROMIUM=/path/to/it.
 test-web: $(VENV)/.browser

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the rows live beside the suite that runs their short tier
 
 from esper.errors import SettingError  # noqa: E402
+from tests.faults.part import Part  # noqa: E402
 from tests.faults.row import Result, Row, table  # noqa: E402
 
 
@@ -94,22 +96,28 @@ def wanted(only: int | None, total: int, state: Done) -> list[int]:
 
 
 def run_chunk(row: Row, chunk: int, given: argparse.Namespace, state: Done) -> None:
-    """Run one part in a directory of its own, which is kept where a promise was broken."""
+    """Run one part in a directory of its own, which is kept where a promise was broken, or the part itself fails."""
     directory = Path(tempfile.mkdtemp(prefix="faults-"))
+    part = Part(row, given.tier, given.seed, chunk, dict(given.amounts))
     began = time.monotonic()
-    result = row.run(directory, row.amounts(given.tier, dict(given.amounts)), given.seed * 1_000 + chunk)
+    with ExitStack() as stack:
+        stack.callback(tell_again, part, directory)
+        result = part.run(directory)
+        stack.pop_all()
     state.seconds += time.monotonic() - began
     state.chunks.append(chunk)
     state.result.add(result)
     if not result.broken:
         shutil.rmtree(directory, ignore_errors=True)
         return
-    sets = "".join(f" --set {name}={number}" for name, number in given.amounts)
-    part = f"--row {row.name} --tier {given.tier} --seed {given.seed} --chunk {chunk}{sets}"
-    state.replay.append(f"python bench/faults.py {part}")
+    state.replay.append(part.again)
     for violation in result.broken[:20]:
         print(f"{row.name}: {violation}", file=sys.stderr)
-    print(f"again with: {state.replay[-1]}  (histories: {directory})", file=sys.stderr, flush=True)
+    tell_again(part, directory)
+
+
+def tell_again(part: Part, directory: Path) -> None:
+    print(f"again with: {part.again}  (histories: {directory})", file=sys.stderr, flush=True)
 
 
 def line(state: Done) -> str:

@@ -1,4 +1,4 @@
-"""`python bench/faults.py`: its report goes on where it was, and what breaks a promise says how to do it again."""
+"""`python bench/faults.py`: its report goes on where it was, and whatever fails says how to do it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.faults.processes import TooLateError
 from tests.faults.row import Amounts, Result, Row
+from tests.system import test_faults as short_tier
 
 FILE = Path(__file__).resolve().parent.parent / "bench" / "faults.py"
 Command: TypeAlias = Callable[..., int]
@@ -22,11 +24,14 @@ class Trial:
 
     def __init__(self) -> None:
         self.seeds: list[int] = []
+        self.failure: Exception | None = None
         self.row = Row("trial", self.run, ci={"messages": 2}, chunk={"messages": 5}, num_chunks=3)
 
     def run(self, directory: Path, amounts: Amounts, seed: int) -> Result:
         self.seeds.append(seed)
         (directory / "history").write_text("what happened")
+        if self.failure is not None:
+            raise self.failure
         return Result(
             violations=["7 was lost"] if seed == 1_001 else [],
             counts={"messages": amounts["messages"]},
@@ -75,10 +80,64 @@ def test_a_broken_promise_is_a_status_and_a_command_that_does_it_again(
     assert faults("--tier", "full", "--report", str(tmp_path / "report.json")) == 1
 
     said = capsys.readouterr().err
+    words = again_with(said)
+    assert "trial: 7 was lost" in said
+    assert faults(*words) == 1 and trial.seeds == [1_000, 1_001, 1_002, 1_001]
+
+
+def again_with(said: str) -> list[str]:
+    """What comes behind the command's name in the one line that says how to do it again."""
     [again] = [line.partition("again with: ")[2] for line in said.splitlines() if "again with" in line]
     words = again.partition("  (histories")[0].split()
-    assert "trial: 7 was lost" in said and words[:2] == ["python", "bench/faults.py"]
-    assert faults(*words[2:]) == 1 and trial.seeds == [1_000, 1_001, 1_002, 1_001]
+    assert words[:2] == ["python", "bench/faults.py"]
+    return words[2:]
+
+
+@pytest.mark.parametrize(
+    ("failure", "where"),
+    [(AssertionError("no read was cut off"), "violations"), (TooLateError("not within 60 s: it goes on"), "late")],
+)
+def test_a_fault_that_took_no_effect_is_a_broken_promise_and_the_other_parts_are_done(
+    faults: Command,
+    trial: Trial,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    failure: AssertionError,
+    where: str,
+) -> None:
+    report, trial.failure = tmp_path / "report.json", failure
+
+    assert faults("--tier", "full", "--seed", "2", "--report", str(report)) == 1
+
+    [row] = json.loads(report.read_text())["rows"]
+    said = capsys.readouterr().err
+    assert row["result"][where] == [str(failure)] * 3 and len(row["replay"]) == said.count("again with: ") == 3
+    assert f"trial: {failure}" in said
+
+
+def test_what_ends_the_command_itself_says_how_to_do_it_again(
+    faults: Command, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial.failure = ConnectionError("the server is gone")
+
+    with pytest.raises(ConnectionError):
+        faults("--tier", "full", "--seed", "2", "--chunk", "1", "--set", "messages=3")
+    words = again_with(capsys.readouterr().err)
+    trial.failure = None
+
+    assert faults(*words) == 0 and trial.seeds == [2_001, 2_001]
+
+
+def test_what_fails_in_the_short_tier_says_how_to_do_it_again(
+    faults: Command, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial.failure = AssertionError("no read was cut off")
+
+    with pytest.raises(AssertionError, match="no read was cut off") as failed:
+        short_tier.test_no_promise_is_broken(trial.row)
+
+    said = str(failed.value).partition("\nassert")[0]  # behind that pytest shows the list once more
+    assert faults(*again_with(said)) == 1 and trial.seeds == [1_000, 1_000]
 
 
 def test_a_report_of_another_seed_is_not_added_to(faults: Command, tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
 
 __version__ = "0.1.0"
 PACKAGES = ("kasmina", "kernels", "leyline", "session", "tolaria")
@@ -14,12 +17,28 @@ PACKAGES = ("kasmina", "kernels", "leyline", "session", "tolaria")
 @cache
 def running() -> str:
     """Esper's version, and the beginning of a digest of the code, which changes where that number does not."""
-    return f"Esper {__version__} ({_digest(Path(__file__).parent)[:12]})"
+    from importlib.resources import files  # half of what `import esper` would take
+
+    return f"Esper {__version__} ({_digest(files('esper'))[:12]})"
 
 
-def _digest(root: Path) -> str:
-    said = hashlib.sha256()
-    for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
-        content = path.read_bytes()
-        said.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
+def _digest(root: Traversable) -> str:
+    """Of a folder, or of what an archive holds: code may be imported from one."""
+    from hashlib import sha256
+
+    said = sha256()
+    found = (each for package in PACKAGES for each in _sources(root.joinpath(package), (package,)))
+    for path, file in sorted(found, key=lambda each: each[0]):
+        content = file.read_bytes()
+        said.update(f"{'/'.join(path)} {len(content)}\n".encode() + content)
     return said.hexdigest()
+
+
+def _sources(folder: Traversable, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Traversable]]:
+    """Every module below it. An editor's lock on one, a link to nothing, has its name and is no file."""
+    for each in folder.iterdir():
+        at = (*path, each.name)
+        if each.is_dir():
+            yield from _sources(each, at)
+        elif each.name.endswith(".py") and each.is_file():
+            yield at, each

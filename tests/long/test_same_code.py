@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch.distributed as dist
@@ -108,3 +110,35 @@ def test_each_byte_of_what_ranks_agree_by_counts(tmp_path: Path) -> None:
     changed.write_bytes(changed.read_bytes() + b"#")
 
     assert not version.running().endswith(f"({version._digest(tmp_path)[:12]})")
+
+
+def test_code_within_an_archive_is_told_apart_as_code_in_a_folder_is(tmp_path: Path) -> None:
+    root = Path(version.__file__).parent
+    with ZipFile(tmp_path / "esper.zip", "w") as archive:
+        for path in [root / "__init__.py", root / "version.py", *(root / "kernels").glob("*.py")]:
+            archive.write(path, path.relative_to(root.parent))
+        for package in set(version.PACKAGES) - {"kernels"}:
+            archive.writestr(f"esper/{package}/__init__.py", "")
+    shutil.unpack_archive(tmp_path / "esper.zip", tmp_path / "folder")
+
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from esper import version; print(version.running())"
+    told = [
+        subprocess.run([sys.executable, "-I", "-c", script, str(tmp_path / each)], check=True, capture_output=True)
+        for each in ("esper.zip", "folder")
+    ]
+
+    assert (
+        told[0].stdout
+        == told[1].stdout
+        == f"Esper {version.__version__} ({version._digest(tmp_path / 'folder/esper')[:12]})\n".encode()
+    )
+
+
+def test_an_editor_s_lock_on_a_module_is_none(tmp_path: Path) -> None:
+    for package in version.PACKAGES:
+        (tmp_path / package).mkdir()
+    nothing = version._digest(tmp_path)
+
+    (tmp_path / "session" / ".#attach.py").symlink_to("somebody@somewhere.4711:1795400000")
+
+    assert version._digest(tmp_path) == nothing

@@ -13,7 +13,8 @@ from esper.cli.main import app
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime.retrace import Life
+from esper.runtime import logbook
+from esper.runtime.retrace import Life, lives
 from esper.version import running
 from tests.log_kit import began, toy
 
@@ -35,8 +36,8 @@ def test_a_log_of_this_very_code_is_worth_no_line(tmp_path: Path) -> None:
 
 def test_other_code_that_has_trained_for_a_while_is_named_in_one_line_and_nothing_refused(tmp_path: Path) -> None:
     run = toy()
-    run.record(0, 8, began=began(esper_version=OTHER))
-    run.record(1, 8, began=began(esper_version=OTHER))
+    run.record(0, 8, began=began(esper_version=OTHER, resumed=True))
+    run.record(1, 8, began=began(esper_version=OTHER, resumed=True))
     path = run.save(tmp_path / "run.jsonl")
 
     status, [line, summary] = said("verify", path)
@@ -72,3 +73,31 @@ def test_another_torch_of_a_process_that_was_gone_on_with_is_told_once_by_a_repl
 
     parts = [each for each in result.warnings if each.startswith(("torch_version", "num_threads"))]
     assert parts == ["torch_version is 2.13.0, then 2.12.0", "num_threads is 2, then 4"]
+
+
+def test_what_the_trainers_of_a_replay_say_counts_and_not_what_the_command_is() -> None:
+    then = [began(esper_version=each) for each in (OTHER, "")]
+    lived = [Life(pb.RunRecord(version=1, began=each), each) for each in then]
+    report = pb.ReplayReport(began=then[0], report=pb.WorkerReport(steps=9))
+    result = replay.Result("toy", "", 9)
+
+    replay._note(result, pb.ReplayPlan(worker="worker-0", last_step=9), report, lived)
+
+    found = [each for each in result.warnings if each.startswith("esper_version")]
+    assert found == [f"esper_version is {OTHER}, then one of before 2026-11-23, which does not say"]
+
+
+def test_of_a_process_whose_work_was_lost_to_one_that_began_anew_nothing_is_told(tmp_path: Path) -> None:
+    run = toy(ended=False)
+    for number in range(2):
+        run.record(number, 6, began=began(esper_version=OTHER))
+        run.record(number, 8, began=began())
+        run.record(number, 9, began=began(resumed=True))
+
+    path = run.save(tmp_path / "run.jsonl")
+
+    assert len(said("verify", path)[1]) == 1
+    reads = logbook.opened(run.book, run.keyring)
+    assert {rank: [each.record.incarnation for each in lived] for rank, lived in lives(reads).items()} == {
+        rank: [8, 9] for rank in range(2)
+    }

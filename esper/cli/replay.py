@@ -24,7 +24,7 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime import logbook
 from esper.runtime.logbook import Read
-from esper.runtime.releases import other_release
+from esper.runtime.releases import UNTOLD, other_release
 from esper.runtime.retrace import Life, NotReplayableError, lives, plans
 from esper.view.wording import counted
 
@@ -95,16 +95,14 @@ def replay(
             ) from None
         raise
     arguments = script.split() or list(lives(reads)[0][-1].began.script)
-    release = other_release(reads)
     if dry_run:
-        if release:
+        if release := other_release(reads):
             typer.echo(printable(f"warning: {release}"))
         num = len(made[0].orders)
         ranks = f"{counted(len(made), 'rank')}, {made[0].last_step} steps, {num} rounds"
         typer.echo(f"run {made[0].run_id} can be replayed: {ranks}")
         return
     result = _run_again(made, arguments, reads, timeout_s)
-    result.warnings[:0] = [release] if release else []
     with ending_with(0 if result.equal else DIFFERS):
         typer.echo(notation.dumps(result.row()) if json else told(result))
 
@@ -151,10 +149,10 @@ def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, lived: S
     if not then.resumed and report.began.parameter_digest != then.parameter_digest:
         result.differences.append(f"{plan.worker} began with other parameters: is the script the same, and seeded?")
     result.differences += [f"{plan.worker}: {each}" for each in report.differences]
-    for name in ("torch_version", "python_version", "machine", "device", "num_threads"):
+    for name in ("esper_version", "torch_version", "python_version", "machine", "device", "num_threads"):
         met = getattr(report.began, name)
         for expected in dict.fromkeys(getattr(life.began, name) for life in lived):  # it may have been gone on with
-            warning = f"{name} is {met}, then {expected}"
+            warning = f"{name} is {met}, then {expected or UNTOLD}"
             if met != expected and warning not in result.warnings:
                 result.warnings.append(warning)
     if (

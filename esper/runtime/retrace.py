@@ -94,11 +94,15 @@ def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPla
 
 
 def lives(reads: Mapping[str, Sequence[Read]]) -> dict[int, list[Life]]:
-    """The processes of each rank, one after another."""
+    """The processes of each rank, one after another, but for those before one that began anew: their work is lost."""
     story = Story("")
     for opened in messages(reads["receipts"]):
         story.note(opened)
-    return dict(sorted(story.lives.items()))
+    return {rank: every[_last_anew(every) :] for rank, every in sorted(story.lives.items())}
+
+
+def _last_anew(lives: Sequence[Life]) -> int:
+    return max((at for at, life in enumerate(lives) if not life.began.resumed), default=0)
 
 
 def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.ReplayPlan:

@@ -174,6 +174,19 @@ async def test_junk_and_copies_are_none_of_the_newest_decisions(logs: Logs) -> N
     assert (num_opened, len(logs.opened)) == (26, 26)  # each entry is opened once
 
 
+async def test_nor_are_copies_ahead_of_the_clock_of_what_is_older(logs: Logs) -> None:
+    await logs.settle()
+    for worker in WORKERS:
+        await logs.keep(worker, commands=19, optimizer=19, decisions=19)
+    for number in range(1, 7):
+        at = f"{NUM + 10}000-{number}"
+        await logs.redis.xadd(key(logs.run_id, "decisions"), {"m": logs.sealed("decisions", number)}, id=at)
+
+    await logs.trimmer_that_keeps(6).shorten()
+
+    assert (await logs.left())["decisions"][:6] == list(range(15, NUM + 1))
+
+
 async def test_behind_more_junk_than_is_looked_through_no_decision_is_trimmed(logs: Logs) -> None:
     await logs.settle()
     for worker in WORKERS:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from structlog.testing import capture_logs
 
-from esper.bus import names
+from esper.bus import names, tail
 from esper.bus.connect import ServerClock
 from esper.bus.delivery import Delivery
 from esper.leyline import contracts as pb
@@ -15,6 +17,7 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said
 from esper.runtime.coordinate import NUM_DECISIONS
+from esper.runtime.dated import DatedOpener
 from esper.runtime.lookback import newest_said
 from esper.runtime.orders import Orders
 from esper.runtime.recall import NUM_BEFORE, Recaller
@@ -23,6 +26,8 @@ from tests.test_coordinator import Run, run, step_until_idle
 from tests.test_leader_lease import abort, commit, leads, proposal
 
 __all__ = ["run"]
+
+MINUTE_MS, MS_NS = 60_000, 1_000_000
 
 
 def sealed(run: Run, *messages: Said) -> list[bytes]:
@@ -35,6 +40,15 @@ async def put(run: Run, *bodies: bytes) -> list[str]:
         for body in bodies:
             sent.execute_command("XADD", names.key(run.run_id, "decisions"), "*", "m", body)
         return [entry_id.decode() for entry_id in await sent.execute()]
+
+
+async def put_at(run: Run, at_ms: int, *bodies: bytes) -> str:
+    """The last one's id."""
+    async with run.redis.pipeline(transaction=False) as sent:
+        for number, body in enumerate(bodies):
+            sent.execute_command("XADD", names.key(run.run_id, "decisions"), f"{at_ms}-{number}", "m", body)
+        entry_ids: list[bytes] = await sent.execute()
+    return entry_ids[-1].decode()
 
 
 def junk(num: int) -> list[bytes]:
@@ -124,3 +138,50 @@ async def test_copies_of_what_was_said_count_once(run: Run) -> None:
     assert [(each_at, each.lease_token) for each_at, each in all_there_is] == list(
         zip(at[:4], (5, 5, 8, 8), strict=True)
     )
+
+
+@pytest.mark.parametrize("copies", [slice(1, 2), slice(0, NUM_DECISIONS)], ids=["one", "many"])
+async def test_a_coordinator_that_begins_believes_no_copies_ahead_of_the_clock_of_what_was_said_long_ago(
+    run: Run, copies: slice
+) -> None:
+    now_ms = time.time_ns() // MS_NS
+    long_ago_ms, num = now_ms - 10 * MINUTE_MS, NUM_DECISIONS // 2 + 1
+    keys = run.master.derive(run.run_id, [Role.COORDINATOR])
+    sealer = Sealer(keys, Role.COORDINATOR, "coordinator", clock_ns=lambda: long_ago_ms * MS_NS)
+    rounds = [decision(number, 8) for number in range(1, num + 1) for decision in (proposal, commit)]
+    record = [sealer.seal(each, roster_generation=1) for each in (leads(8), *rounds)]
+    await put_at(run, long_ago_ms, *record)
+    captured = await put_at(run, now_ms + 60 * MINUTE_MS, *record[copies])
+
+    coordinator = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await run.put("commands", germinate())
+    await step_until_idle(coordinator)
+
+    said = await tail.read_after(run.redis, names.key(run.run_id, "decisions"), captured, waits=False)
+    opener = Opener(keys, guard=None, accept=[Domain.DECISION])
+    messages = [opener.open(body, at, now_ms).message for at, body in map(tail.message, said)]
+    rounds_said = [(type(each).__name__, each.round) for each in messages if isinstance(each, Decision)]
+    assert (len(messages), rounds_said) == (2, [("BarrierProposal", num + 1)])
+
+
+@pytest.mark.parametrize(("num", "rounds"), [(2, [5, 6]), (100, [1, 2, 3, 4, 5, 6])])
+async def test_nor_of_what_was_said_while_ids_stood_still_which_is_on_record_itself(
+    run: Run, num: int, rounds: list[int]
+) -> None:
+    """As the clock was set back by an hour: entries count on within the last millisecond before."""
+    keys, clock = run.master.derive(run.run_id, [Role.COORDINATOR]), ServerClock()
+    await clock.look(run.redis)
+    now_ms = clock.now_ms()
+    before_ms = now_ms + 60 * MINUTE_MS
+    times_ms = [before_ms] * 3 + [now_ms - 5 * MINUTE_MS] * 3
+    sealer = Sealer(keys, Role.COORDINATOR, "coordinator", clock_ns=lambda: times_ms.pop(0) * MS_NS)
+    record = [sealer.seal(abort(number, 8)) for number in range(1, 7)]
+    await put_at(run, before_ms, *record)
+    await put_at(run, before_ms + 1, *record[3:5])
+    opener = DatedOpener(keys, clock, guard=None, accept=[Domain.DECISION], carries_out=True)
+
+    stream = names.key(run.run_id, "decisions")
+    said = await newest_said(run.redis, stream, lambda body, at: opener.open(body, at, now_ms), num)
+
+    assert [each.round for _, each in said if isinstance(each, Decision)] == rounds

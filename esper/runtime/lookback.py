@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 
 import structlog
@@ -22,9 +23,11 @@ async def newest_said(
     """Up to so many, each with its entry, oldest first; `end` may be the last of them.
 
     Anybody who can write to the server can write junk: it is passed over, told of in one line, and hides nothing that
-    lies before it. Nor do copies: what was said once counts once, where the first lies of those that are met.
+    lies before it. Nor do copies: what was said once counts once, where the first lies of those that are met. Ahead of
+    the server's clock a copy may be of any age: what lies there is looked at beside so many whose own time tells it.
     """
-    found: dict[bytes, tuple[str, Said]] = {}
+    found: dict[bytes, tuple[str, Opened, Said]] = {}
+    dated: set[bytes] = set()
     num_refused, why = 0, ""
     async with aclosing(tail.backwards(redis, stream, end)) as entries:
         async for entry_id, sealed in entries:
@@ -35,9 +38,21 @@ async def newest_said(
                 continue
             if isinstance(opened.message, Said):
                 found.pop(opened.digest, None)
-                found[opened.digest] = entry_id, opened.message
-                if len(found) == num:
+                found[opened.digest] = entry_id, opened, opened.message
+                if not opened.clock_suspect:
+                    dated.add(opened.digest)
+                if len(dated) == num:
                     break
     if num_refused:
         log.warning("entries.passed_over", stream=stream, num=num_refused, why=why)
-    return list(reversed(found.values()))
+    return list(_said_first(reversed(found.values())))[-num:]
+
+
+def _said_first(entries: Iterable[tuple[str, Opened, Said]]) -> Iterator[tuple[str, Said]]:
+    """Each producer counts what it says: ahead of the clock, what is not the next but an earlier word is a copy."""
+    counts = Counter[tuple[str, int]]()
+    for entry_id, opened, said in entries:
+        who, number = (opened.header.producer, opened.header.incarnation), opened.header.sequence
+        if number > counts[who] or not opened.clock_suspect:
+            counts[who] = number
+            yield entry_id, said

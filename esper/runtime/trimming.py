@@ -66,6 +66,7 @@ class Trimmer:
     async def _kept_from(self) -> str:
         """The oldest of the newest decisions. Junk, which anybody who can write to the server can add, is none.
 
+        Nor is what lies ahead of the server's clock, where a copy may be of any age: what is before it stays for it.
         Each entry is opened once, however often this looks.
         """
         met, found = dict[str, bytes](), dict[bytes, str]()
@@ -86,7 +87,7 @@ class Trimmer:
             opened = self._read(sealed, entry_id)
         except RefusedError:
             return b""
-        return opened.digest if isinstance(opened.message, Said) else b""
+        return opened.digest if isinstance(opened.message, Said) and not opened.clock_suspect else b""
 
     async def _shorten(self, name: str, floor: str, workers: Sequence[str]) -> int:
         await self._archived(name, floor)

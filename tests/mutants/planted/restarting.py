@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-OWED = "tests/test_owed_answers.py"
+OWED, LOOKBACK = "tests/test_owed_answers.py", "tests/test_lookback.py"
+COPIES = "test_a_coordinator_that_begins_believes_no_copies_ahead_of_the_clock_of_what_was_said_long_ago"
 
 MUTANTS = (
     Mutant(
@@ -182,5 +183,26 @@ MUTANTS = (
         "if commit.lease_token < self._succession.token or commit",
         "if commit",
         ("tests/test_every_order.py::test_in_any_order_all_ends_as_it_is_to[aborted by the next]",),
+    ),
+    Mutant(
+        "old_copies_ahead_of_the_clock_are_the_newest_decisions",
+        "esper/runtime/lookback.py",
+        "if number > counts[who] or not opened.clock_suspect:",
+        "if number or counts:",
+        (f"{LOOKBACK}::{COPIES}[one]",),
+    ),
+    Mutant(
+        "as_many_old_copies_ahead_of_the_clock_as_are_looked_for_hide_what_lies_before",
+        "esper/runtime/lookback.py",
+        "if len(dated) == num:",
+        "if len(found) == num:",
+        (f"{LOOKBACK}::{COPIES}[many]",),
+    ),
+    Mutant(
+        "decisions_are_trimmed_for_old_copies_ahead_of_the_clock",
+        "esper/runtime/trimming.py",
+        "isinstance(opened.message, Said) and not opened.clock_suspect else",
+        "isinstance(opened.message, Said) else",
+        ("tests/test_log_trimming.py::test_nor_are_copies_ahead_of_the_clock_of_what_is_older",),
     ),
 )

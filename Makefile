@@ -69,11 +69,9 @@ bench-full: $(READY)
 	$(RUN)/esper bench run --full --out bench/out
 
 # On a CUDA machine without network: `make wheels` where there is a package index, with the same Python and system, then
-# carry the checkout with its folder of wheels over, and there `make bench-gpu`. What an earlier build left goes first:
-# setuptools would pack it, modules deleted since included.
+# carry the checkout with its folder of wheels over, and there `make bench-gpu`.
 WHEELS ?= wheels
 wheels:
-	rm -rf build
 	$(PYTHON) -m pip wheel --wheel-dir $(WHEELS) -c constraints.txt "$(TORCH)" 'setuptools>=77' .
 
 bench-gpu:

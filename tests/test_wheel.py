@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -38,12 +37,3 @@ def test_the_wheel_holds_every_file_that_is_not_code() -> None:
     named = {Path(pattern).suffix for pattern in packaging()["package-data"]["*"]}
 
     assert suffixes - {".py", ".pyc", ""} <= named
-
-
-def test_no_wheel_is_made_of_what_an_earlier_build_left() -> None:
-    plan = subprocess.run(["make", "--dry-run", "wheels"], cwd=ROOT, check=True, capture_output=True, text=True)
-
-    # below another make this one tells of its directory too, and beside a new checkout it sets up the environment first
-    steps = plan.stdout.splitlines()
-    wheel = next(index for index, step in enumerate(steps) if " pip wheel " in step)
-    assert steps[wheel - 1] == "rm -rf build"

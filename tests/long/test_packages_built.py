@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PARTS = ("esper", "workers", "examples", "proto", "pyproject.toml", "README.md", "MANIFEST.in")
+PARTS = ("esper", "workers", "examples", "proto", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in")
 MADE_BY_SETUPTOOLS = {"PKG-INFO", "setup.cfg", "esper.egg-info"}
 
 
@@ -22,6 +22,12 @@ def build(kind: str, folder: Path) -> str:
     command = [sys.executable, "-W", "default", "-c", script]
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=150)
     return done.stdout + done.stderr
+
+
+def held(folder: Path) -> set[str]:
+    """Names of the files in the wheel that was built last."""
+    with zipfile.ZipFile(next((folder / "out").glob("*.whl"))) as wheel:
+        return set(wheel.namelist())
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,17 @@ def test_a_wheel_of_the_archive_is_built_without_doubts_about_its_packages(archi
     told = build("wheel", archive)
 
     assert "absent from the `packages`" not in told
-    with zipfile.ZipFile(next((archive / "out").glob("*.whl"))) as wheel:
-        held = set(wheel.namelist())
     ours = {path.relative_to(archive).as_posix() for path in (archive / "esper").rglob("*") if path.is_file()}
-    assert ours - held == set()
+    assert ours - held(archive) == set()
+
+
+def test_a_wheel_holds_nothing_that_an_earlier_build_left(archive: Path) -> None:
+    build("wheel", archive)
+    left = archive / "build" / "lib" / "esper" / "kasmina" / "deleted_since.py"
+    assert left.parent.is_dir()
+    left.touch()
+
+    build("wheel", archive)
+
+    assert "esper/__init__.py" in held(archive)
+    assert "esper/kasmina/deleted_since.py" not in held(archive)

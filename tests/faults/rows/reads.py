@@ -36,9 +36,13 @@ class Faults:
     result: Result
 
     def cut_off(self) -> None:
-        """Close the connections on which clients wait for entries of the group."""
+        """Close the connections on which clients wait for entries of the group, of which there is one by then."""
+        wait_until(self._has_cut_off, "a read is cut off")
+
+    def _has_cut_off(self) -> bool:
         killed = [each for each in self.waiting() if self.crew.client.client_kill_filter(_id=each)]
         self.result.count("reads_cut_off", len(killed))
+        return bool(killed)
 
     def waiting(self) -> list[str]:
         """Connections that are blocked in a read."""
@@ -111,7 +115,6 @@ def judge(hands: Crew, pulse: Pulse, result: Result) -> None:
     losses = events(hands.log(READER), "bus.lost")
     given_up = sum(each["who"].startswith("workers of") and "no answer" in each["why"] for each in losses)
     result.count("reads_given_up", given_up)  # of new entries, or of what is pending
-    result.expect(result.counts["reads_cut_off"] > 0, "no read was cut off")
     result.expect(given_up > 0, "no read was given up")
 
 
@@ -122,7 +125,8 @@ def is_past(at_s: float) -> bool:
 ROW = Row(
     "reads",
     run,
-    ci={"cancels": 270, "cut_offs": 27, "pauses": 3},
-    chunk={"cancels": 450, "cut_offs": 45, "pauses": 5},
+    # A pause is a read given up most of the time: without any the others come to 300, and to 10,000.
+    ci={"cancels": 273, "cut_offs": 27, "pauses": 3},
+    chunk={"cancels": 455, "cut_offs": 45, "pauses": 5},
     num_chunks=20,
 )

@@ -8,6 +8,7 @@ CONSUMER = "esper/bus/consumer.py"
 PENDING = "esper/bus/pending.py"
 POISON_TESTS = "tests/test_poison_tried_apart.py"
 INBOX_TESTS = "tests/test_bus_inbox.py"
+NAMES_TESTS = "tests/test_consumer_names.py::test_an_aggregator_that_is_started_again_reads_under_another_name"
 
 MUTANTS = (
     Mutant(
@@ -51,6 +52,27 @@ MUTANTS = (
         "if self.pace.reclaim_after_ms is not None and self.surroundings.clock() >= self._reclaim_at_s:",
         "if self.pace.reclaim_after_ms is not None and self.surroundings.clock() < 0:",
         (f"{INBOX_TESTS}::test_entries_of_a_dead_consumer_are_taken_over",),
+    ),
+    Mutant(
+        "reclaimed_from_the_beginning_of_the_list_each_time",
+        PENDING,
+        "self._claim_cursor = reply[0].decode()",
+        "self._claim_cursor = BEGIN",
+        (f"{INBOX_TESTS}::test_entries_of_a_dead_consumer_are_taken_over",),
+    ),
+    Mutant(
+        "each_incarnation_reads_under_the_name_of_the_one_before",
+        "workers/regional.py",
+        'consumer = f"{chosen.name}-{token_hex(4)}"',
+        "consumer = chosen.name",
+        (f"{NAMES_TESTS}[regional]",),
+    ),
+    Mutant(
+        "each_incarnation_of_the_global_tier_reads_under_the_name_of_the_one_before",
+        "workers/global_.py",
+        'consumer = f"{chosen.name}-{token_hex(4)}"',
+        "consumer = chosen.name",
+        (f"{NAMES_TESTS}[global]",),
     ),
     Mutant(
         "nothing_is_reclaimed_while_the_stream_is_busy",

@@ -87,8 +87,12 @@ def test_a_row_has_the_target_and_the_aspiration_of_the_documents(name: str) -> 
     assert ASKED[name] in comparison(name).goals
 
 
-# 02.5, 1.1 and 1.2, and 02, 7.2: of rows that are more than a comparison, or have more than one goal.
+# 02.5, 1.1 and 1.2, and 02, 7.2: of rows that are more than a comparison, or have more than one goal. Of 5 M parameters:
+# what is asked of snapshots and rollbacks, beside a copy of the same bytes.
 ALSO = {
+    Goal("snapshot", "ratio", 2.0): comparison("emergency-rollback-large"),
+    Goal("rollback", "ratio", 2.0): comparison("emergency-rollback-large"),
+    Goal("rollback", "p50", 20.0): comparison("emergency-rollback-large"),
     Goal("with KD", "p50", 10.0, 8.0): STEP,
     Goal("with KD", "ratio", 1 / 0.85, 1 / 0.9): STEP,
     Goal("teacher", "p50", 12.0, 8.0): comparison("teacher-forward"),

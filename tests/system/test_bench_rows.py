@@ -25,6 +25,7 @@ HEAVY = [
     "forward-overhead",
     "step-overhead",
     "emergency-rollback",
+    "emergency-rollback-large",
     "emergency-checkpoint",
     "optimizer-message",
 ]

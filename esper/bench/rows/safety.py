@@ -18,6 +18,20 @@ ROLLBACK = Comparison(
     limit="bytes copied back",
 )
 
+LARGE = Comparison(
+    "emergency-rollback-large",
+    "safety",
+    arms=(
+        lazily("bytes copied back", "ranks:copied_back", 1024),
+        lazily("snapshot", "ranks:snapped", 1024),
+        lazily("rollback", "ranks:rolled_back", 1024),
+    ),
+    shape="5.2 M parameters, AdamW's moments, four seeds",
+    # The aim for a model of 5 M: twice as long as the same bytes take to be copied, and 20 ms.
+    goals=tuple(Goal(arm, *asked) for arm in ("snapshot", "rollback") for asked in (("ratio", 2.0), ("p50", 20.0))),
+    limit="bytes copied back",
+)
+
 EMERGENCY = Comparison(
     "emergency-checkpoint",
     "safety",
@@ -70,4 +84,4 @@ OPTIMIZER = Comparison(
     limit="command parsed",
 )
 
-ROWS: tuple[Row, ...] = (ROLLBACK, EMERGENCY, BREAKER, OPTIMIZER)
+ROWS: tuple[Row, ...] = (ROLLBACK, LARGE, EMERGENCY, BREAKER, OPTIMIZER)

@@ -114,15 +114,15 @@ class Rank:
         return self.checkpoints.emergency("bench")
 
 
-def copied_back() -> Ready:
+def copied_back(width: int = WIDTH) -> Ready:
     """As many bytes as a rollback puts back, and nothing else."""
-    rank = Rank()
+    rank = Rank(width)
     return Ready(rank.copy_back, answer=rank.state, before=rank.harm, close=rank.close)
 
 
-def snapped() -> Ready:
+def snapped(width: int = WIDTH) -> Ready:
     """It answers with what its newest snapshot brings back."""
-    rank = Rank()
+    rank = Rank(width)
 
     def answer() -> bytes:
         rank.harm()
@@ -132,8 +132,8 @@ def snapped() -> Ready:
     return Ready(rank.snapshot, answer, close=rank.close)
 
 
-def rolled_back() -> Ready:
-    rank = Rank()
+def rolled_back(width: int = WIDTH) -> Ready:
+    rank = Rank(width)
     rank.snapshot()
     return Ready(rank.roll_back, answer=rank.state, before=rank.harm, close=rank.close)
 

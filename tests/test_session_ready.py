@@ -22,6 +22,7 @@ def told(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[soc
         listens.bind(path)
         monkeypatch.setenv(notify.SOCKET, path)
         yield listens
+    Path(path).unlink()
 
 
 def test_a_trainer_is_ready_once_it_has_joined_and_says_once_that_it_trains(told: socket.socket) -> None:

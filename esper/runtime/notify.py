@@ -16,21 +16,29 @@ READY = "READY=1"
 TRAINED = "X_ESPER_TRAINED=1"
 """A trainer has trained a step; others than `esper up` make nothing of it."""
 LONGEST_BYTES = 4096
+ROOM_S = 5.0
+"""Waited for room at most: what says something is at its start, or at the end of its first step."""
 CREDENTIALS = struct.Struct("iII")  # pid, uid, gid, as the kernel puts them down for the sender
 
 log = structlog.get_logger()
 
 
 def tell(state: str) -> None:
-    """Say this to whoever started this process, where it listens. That nobody listens is no fault of ours."""
+    """Say this to whoever started this process, where it listens. That nobody listens is no fault of ours.
+
+    Few datagrams wait for one who listens (net.unix.max_dgram_qlen, 10 where nobody says more): where many processes
+    speak at once, as after the first step of a run, room for one more is waited for.
+    """
     path = os.environ.get(SOCKET, "")
     if not path:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as channel:
-        try:
-            channel.sendto(state.encode(), "\0" + path[1:] if path.startswith("@") else path)
-        except OSError as error:
-            log.debug("notice.unheard", path=path, why=str(error))
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            channel.settimeout(ROOM_S)
+            channel.connect("\0" + path[1:] if path.startswith("@") else path)  # or who waits for room would spin
+            channel.send(state.encode())
+    except OSError as error:
+        log.debug("notice.unheard", path=path, why=str(error))
 
 
 def ready() -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -16,8 +17,24 @@ with collecting.loading("rich"):  # which it would load to frame tracebacks; mos
 
 
 def log_to_stderr() -> None:
-    """Keep log events apart from what a command prints: `esper tail --json | jq` sees no line of them."""
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr), cache_logger_on_first_use=False)
+    """Keep log events apart from what a command prints: `esper tail --json | jq` sees no line of them.
+
+    A line that finds no room, or no reader, ends nothing.
+    """
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(errors()), cache_logger_on_first_use=False)
+
+
+def errors() -> TextIO:
+    """Where log events go: to this process's own stderr, or to what a test reads in its place."""
+    return own_lines() if sys.stderr is sys.__stderr__ else sys.stderr
+
+
+@cache
+def own_lines() -> TextIO:
+    """One for all: the library keeps a lock for each that it was given."""
+    from esper.runtime.logging import Lines  # and settings, which a command does without that logs nothing
+
+    return cast(TextIO, Lines(2))
 
 
 @contextmanager

@@ -23,6 +23,13 @@ logging.configure(Settings(), role="coordinator")
 structlog.get_logger().info("epoch.released")
 print("goes on")
 """
+COMMAND = """
+import structlog
+from esper.cli.quiet import log_to_stderr
+log_to_stderr()
+structlog.get_logger().warning("log.waits_for_room")
+print("goes on")
+"""
 
 
 def test_a_supervisor_outlives_a_full_disk(tmp_path: Path) -> None:
@@ -40,9 +47,10 @@ def test_what_is_logged_stands_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_worker_outlives_a_full_disk(unbuffered: str, forge: Forge) -> None:
+@pytest.mark.parametrize("logs", [WORKER, COMMAND], ids=["worker", "command"])
+def test_what_logs_to_its_stderr_outlives_a_full_disk(logs: str, unbuffered: str, forge: Forge) -> None:
     with open("/dev/full", "w") as full:
-        ended = forge.ended(script(WORKER), stderr=full.fileno(), environment={"PYTHONUNBUFFERED": unbuffered})
+        ended = forge.ended(script(logs), stderr=full.fileno(), environment={"PYTHONUNBUFFERED": unbuffered})
 
     assert (ended.returncode, ended.stdout) == (0, "goes on\n")
 

@@ -1,0 +1,70 @@
+"""A run whose disk is full at its end: its log waits for room."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from esper.bus import connect, names
+from esper.bus.publisher import Publisher
+from esper.bus.runs import SOCKET
+from tests.system.processes import Esper, nothing_left, runs_of, seconds_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+Start = Callable[..., Esper]
+FILE = """
+name = "full"
+runs_dir = "{runs}"
+coordinator.count = 0
+regional.count = 0
+global.count = 0
+trainer.count = 0
+
+[process.sleeper]
+command = ["sleep", "600"]
+"""
+
+
+@pytest.fixture
+def file(runtime: Path) -> Path:
+    path = runtime / "run.toml"
+    path.write_text(FILE.format(runs=runtime / "runs"))
+    return path
+
+
+def said_by(runtime: Path) -> str:
+    """The one run, on whose log there is something from now on."""
+    [run_id] = runs_of(runtime)
+
+    async def say() -> None:
+        async with connect.writer(f"unix://{runtime}/esper/{run_id}/{SOCKET}") as redis:
+            await Publisher(redis).add(names.key(run_id, "commands"), b"told")
+
+    asyncio.run(say())
+    return run_id
+
+
+def room(pid: int, most: int) -> None:
+    """For the files of this process: each write that finds none fails as on a full disk."""
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+
+def test_a_detached_run_whose_own_log_takes_no_line_keeps_that_of_the_run_once_there_is_room(
+    esper: Start, runtime: Path, file: Path
+) -> None:
+    started = esper("up", "-f", file, "--detach")
+    assert started.ended() == 0
+    keeper, log = started.pid_of("--told-fd"), runtime / "runs" / said_by(runtime) / "log"
+    room(keeper, 0)
+
+    ending = esper("down", "full")
+    seconds_until(log.exists)  # the first attempt is under way
+    ending.says("still keeps its log after 30 s")
+    room(keeper, resource.RLIM_INFINITY)
+    seconds_until(lambda: nothing_left(runtime))
+
+    assert (log / "run.jsonl").exists()

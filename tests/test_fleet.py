@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 from esper.bus import connect, names, runs
 from esper.bus.connect import Redis
 from esper.bus.names import RUNS_KEY
-from esper.cli.fleet import announced, fleet, keep_log, run_of
+from esper.cli.fleet import Parting, announced, fleet, keep_log, run_of
 from esper.errors import SettingError
 from esper.leyline.keyring import KEYRINGS, MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime import logbook
 from esper.runtime.runfile import RunFile, parse
-from tests.bus_kit import no_room, own_server
+from tests.bus_kit import no_room, own_server, put
 
 RUN = "fleet-0a1b2c3d"
 FILE = """
@@ -105,28 +105,41 @@ async def test_a_run_whose_password_is_gone_by_its_end_says_that_its_log_is_not_
     assert event["event"] == "log.not_kept" and "fleet-0a1b2c3d-operator.env" in event["why"]
 
 
-@pytest.mark.parametrize(("own", "said"), [(True, ["log.waits_for_room", "log.not_kept"]), (False, ["log.not_kept"])])
+WAITS, LOST = "log.waits_for_room", "log.not_kept"
+
+
+@pytest.mark.parametrize(
+    ("redis", "said", "is_lost"),
+    [("embedded", [WAITS, LOST], True), ("", [LOST], False)],
+)
 async def test_only_a_log_that_goes_with_its_redis_waits_for_room_until_whoever_ends_the_run_is_in_a_hurry(
-    own: bool, said: list[str], short_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    redis: str,
+    said: list[str],
+    is_lost: bool,
+    short_directory: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
-    hurried = asyncio.Event()
+    parting = Parting()
     with own_server(short_directory) as outside, capture_logs() as events:
-        read = parse(FILE.format(url="embedded" if own else outside.url, runs=tmp_path / "runs"), "run.toml")
-        ending = asyncio.create_task(out_of_room(read, hurried))
+        read = parse(FILE.format(url=redis or outside.url, runs=tmp_path / "runs"), "run.toml")
+        ending = asyncio.create_task(out_of_room(read, parting))
         while not (events or ending.done()):
             await asyncio.sleep(0)
-        hurried.set()
+        parting.hurried.set()
         await ending
 
     assert [event["event"] for event in events] == said
-    assert runs.list_live() == []
+    assert (parting.is_log_lost, runs.list_live()) == (is_lost, [])
 
 
-async def out_of_room(read: RunFile, hurried: asyncio.Event) -> None:
+async def out_of_room(read: RunFile, parting: Parting) -> None:
     """A run whose disk is full by the time that it ends."""
     with ExitStack() as full:
-        async with fleet(read, hurried):
+        async with fleet(read, parting) as run:
+            async with connect.writer(run.record.reach) as redis:
+                await put(redis, names.key(run.record.run_id, "commands"), b"told")
             full.enter_context(no_room())
 
 

@@ -66,11 +66,19 @@ def example_file(**changes: object) -> RunFile:
     return runfile.parse(example(), "run.toml").model_copy(update=changes)
 
 
+class Parting:
+    """How a log that goes with its Redis is waited for on a full disk: until there is room, or one is in a hurry."""
+
+    def __init__(self) -> None:
+        self.hurried = asyncio.Event()
+        self.is_log_lost = False
+
+
 @asynccontextmanager
-async def fleet(read: RunFile, hurried: asyncio.Event | None = None) -> AsyncIterator[Fleet]:
+async def fleet(read: RunFile, parting: Parting | None = None) -> AsyncIterator[Fleet]:
     """A listed run with its Redis, keys and groups; at the end its log is kept, and only then its Redis ended.
 
-    `hurried`: until it is set, a log that goes with the Redis waits on a full disk for room; None: it does not.
+    `parting`: of a log that goes with its Redis; None: it does not wait for room.
     """
     url = None if read.redis == EMBEDDED else read.redis
     run_id = "" if read.keys is None else run_of(read.keys)
@@ -91,8 +99,8 @@ async def fleet(read: RunFile, hurried: asyncio.Event | None = None) -> AsyncIte
                 try:
                     yield Fleet(read, Place(record, directory), redis)
                 finally:
-                    is_lost = url is None and stored is None  # with its Redis
-                    await keep_log(record, directory, hurried if is_lost else None)
+                    is_last = url is None and stored is None  # what its Redis holds goes with it
+                    await keep_log(record, directory, parting if is_last else None)
 
 
 def patience_s(redis: EmbeddedRedis | None) -> float:
@@ -100,7 +108,7 @@ def patience_s(redis: EmbeddedRedis | None) -> float:
     return AWAY_S if redis is None else connect.WRITE_S
 
 
-async def keep_log(record: runs.RunRecord, directory: Path, hurried: asyncio.Event | None = None) -> None:
+async def keep_log(record: runs.RunRecord, directory: Path, parting: Parting | None = None) -> None:
     """Leave the run's log there. Where that can't be, it is said: the run has ended all the same."""
     try:
         if not record.has_own_redis:
@@ -110,7 +118,10 @@ async def keep_log(record: runs.RunRecord, directory: Path, hurried: asyncio.Eve
     except EsperError as error:  # it is away, or the file with the password for it is gone by now
         log.warning("log.not_kept", run=record.run_id, why=str(error))
         return
-    await logbook.keep(reach, record.run_id, record.keyring("observer"), directory / logbook.LOG, hurried)
+    hurried, keyring = None if parting is None else parting.hurried, record.keyring("observer")
+    is_kept = await logbook.keep(reach, record.run_id, keyring, directory / logbook.LOG, hurried)
+    if parting is not None:
+        parting.is_log_lost = not is_kept
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from rich.console import Console
 from esper.bus.runs import RunRecord, list_live
 from esper.cli.dashboard import show
 from esper.cli.detach import detached
-from esper.cli.fleet import Fleet, example, example_file, fleet
+from esper.cli.fleet import Fleet, Parting, example, example_file, fleet
 from esper.cli.interrupting import ends
 from esper.cli.keeping import drained_at_end, kept
 from esper.cli.printed import printable
@@ -73,22 +73,23 @@ class Keeper:
         self._is_awaited = told_fd >= 0  # whoever has started this waits until it is ready
         self._console = self._errors = Console(quiet=True)
         self._crew: Crew | None = None
-        self._hurried = asyncio.Event()  # nothing is left but the log, and that not for want of room
+        self._parting = Parting()
         self._failure: EsperError | None = None
         self._this: asyncio.Task[Any] | None = None
 
     async def keep(self, read: RunFile) -> int:
-        """Exit status: 0 where it ended in order, 1 where one was given up or had to be killed."""
+        """Exit status: 0 where it ended in order, 1 where one was given up or had to be killed, or its log is lost."""
         self._this = asyncio.current_task()
         for number in (signal.SIGINT, *ends()):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
-            async with fleet(read, self._hurried) as run, kept(run) as crew:
+            async with fleet(read, self._parting) as run, kept(run) as crew:
                 with log_to(run.place.logs / "up.log"), self._shown():
                     self._crew = crew
-                    return await self._kept(run, crew)
+                    status = await self._kept(run, crew)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+        return FAILED if self._parting.is_log_lost else status
 
     async def _kept(self, run: Fleet, crew: Crew) -> int:
         self._say(f"run {run.record.run_id}; in another terminal: esper ps {run.record.name}")
@@ -130,7 +131,7 @@ class Keeper:
         elif self._crew.stopping.is_set():
             self._crew.hurry()
             if self._crew.drained.is_set():
-                self._hurried.set()
+                self._parting.hurried.set()
         else:
             self._crew.stopping.set()
 

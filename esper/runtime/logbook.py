@@ -148,8 +148,9 @@ def write(book: Logbook, path: Path) -> None:
     said.place(book.lines(), path)
 
 
-async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path, hurried: asyncio.Event | None = None) -> None:
-    """At the end of a run whose Redis and keys go with it: leave its log, and the keyring that opens it.
+async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path, hurried: asyncio.Event | None = None) -> bool:
+    """At the end of a run whose Redis and keys go with it: leave its log, and the keyring that opens it; whether they
+    are there.
 
     On a full disk: once there is room, which is waited for until `hurried`; None: not at all.
     """
@@ -168,6 +169,8 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path, hurried
                 await asyncio.wait_for(hurried.wait(), ROOM_S)
     except (EsperError, OSError) as error:  # the run has ended all the same
         log.warning("log.not_kept", run=run_id, why=str(error))
+        return False
+    return True
 
 
 def left(book: Logbook, spoken: Sequence[Entry], keys: RoleKeyring, folder: Path) -> OSError | None:

@@ -1,4 +1,4 @@
-"""A run whose disk is full at its end: its log waits for room."""
+"""A run whose disk is full at its end: its log waits for room, and who ends it without its log is told so."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ def said_by(runtime: Path) -> str:
 def room(pid: int, most: int) -> None:
     """For the files of this process: each write that finds none fails as on a full disk."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+
+def test_a_run_that_a_second_signal_ends_without_its_log_ends_with_status_1(
+    esper: Start, runtime: Path, file: Path
+) -> None:
+    keeper = esper("up", "-f", file)
+    keeper.says("sleeper is ready")
+    said_by(runtime)
+    room(keeper.pid_of("esper.cli.main up"), 0)
+
+    keeper.interrupt()
+    keeper.says("log.waits_for_room")
+    keeper.interrupt()
+
+    assert keeper.ended() == 1
+    assert "log.not_kept" in keeper.said[-1]
 
 
 def test_a_detached_run_whose_own_log_takes_no_line_keeps_that_of_the_run_once_there_is_room(

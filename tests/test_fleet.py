@@ -109,11 +109,12 @@ WAITS, LOST = "log.waits_for_room", "log.not_kept"
 
 
 @pytest.mark.parametrize(
-    ("redis", "said", "is_lost"),
-    [("embedded", [WAITS, LOST], True), ("", [LOST], False)],
+    ("redis", "num_entries", "said", "is_lost"),
+    [("embedded", 1, [WAITS, LOST], True), ("embedded", 0, [LOST], True), ("", 1, [LOST], False)],
 )
 async def test_only_a_log_that_goes_with_its_redis_waits_for_room_until_whoever_ends_the_run_is_in_a_hurry(
     redis: str,
+    num_entries: int,
     said: list[str],
     is_lost: bool,
     short_directory: Path,
@@ -124,7 +125,7 @@ async def test_only_a_log_that_goes_with_its_redis_waits_for_room_until_whoever_
     parting = Parting()
     with own_server(short_directory) as outside, capture_logs() as events:
         read = parse(FILE.format(url=redis or outside.url, runs=tmp_path / "runs"), "run.toml")
-        ending = asyncio.create_task(out_of_room(read, parting))
+        ending = asyncio.create_task(out_of_room(read, parting, [b"told"] * num_entries))
         while not (events or ending.done()):
             await asyncio.sleep(0)
         parting.hurried.set()
@@ -134,12 +135,12 @@ async def test_only_a_log_that_goes_with_its_redis_waits_for_room_until_whoever_
     assert (parting.is_log_lost, runs.list_live()) == (is_lost, [])
 
 
-async def out_of_room(read: RunFile, parting: Parting) -> None:
+async def out_of_room(read: RunFile, parting: Parting, told: list[bytes]) -> None:
     """A run whose disk is full by the time that it ends."""
     with ExitStack() as full:
         async with fleet(read, parting) as run:
             async with connect.writer(run.record.reach) as redis:
-                await put(redis, names.key(run.record.run_id, "commands"), b"told")
+                await put(redis, names.key(run.record.run_id, "commands"), *told)
             full.enter_context(no_room())
 
 

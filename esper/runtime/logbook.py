@@ -152,15 +152,16 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path, hurried
     """At the end of a run whose Redis and keys go with it: leave its log, and the keyring that opens it; whether they
     are there.
 
-    On a full disk: once there is room, which is waited for until `hurried`; None: not at all.
+    On a full disk: once there is room, which is waited for until `hurried`; None, or nothing was said: not at all.
     """
     try:
         async with connect.writer(redis_url) as redis:
             book = await read_live(redis, run_id, folder)
             spoken = await said.read_live(redis, run_id)
         keys, is_told = RoleKeyring.load(keyring), False
+        is_empty = not (spoken or any(book.streams.values()))
         while (full := left(book, spoken, keys, folder)) is not None:
-            if hurried is None or hurried.is_set():
+            if hurried is None or hurried.is_set() or is_empty:
                 raise full
             if not is_told:
                 log.warning("log.waits_for_room", run=run_id, folder=str(folder), why=str(full))

@@ -154,6 +154,25 @@ def test_a_run_that_nobody_keeps_going_is_refused(short_directory: Path, monkeyp
     assert "another" in elsewhere.stderr
 
 
+@pytest.mark.parametrize("name", ["", "full"])
+def test_of_a_run_that_waits_for_room_for_its_log_that_is_said(
+    name: str, short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    monkeypatch.setenv("ESPER_RUN", name)
+    monkeypatch.setattr(operate, "GONE_S", 0.0)
+    with runs.register("full", started_ns=1) as record:
+        (record.directory / runs.PARTING).touch()
+        listed, restarted, ended = invoked("ps"), invoked("restart", "global"), invoked("down")
+
+    told = f"esper: {record.run_id} has ended its processes, and ends once its log is kept: {operate.LATE}\n"
+    assert [(each.exit_code, each.stderr) for each in (listed, restarted)] == [(2, told)] * 2
+    assert (ended.exit_code, ended.stderr) == (
+        1,
+        f"esper: {record.run_id} still keeps its log after 0 s, and ends by itself then: {operate.LATE}\n",
+    )
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_where_no_run_is_kept_going_none_is_listed(
     short_directory: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]

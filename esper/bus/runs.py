@@ -24,7 +24,8 @@ from esper.errors import SettingError, UnknownRunError
 if TYPE_CHECKING:
     from esper.bus import connect
 
-RECORD, LOCK, KEYS, SOCKET = "run.json", "lock", "keys", "redis.sock"
+RECORD, LOCK, KEYS, SOCKET, PARTING = "run.json", "lock", "keys", "redis.sock", "parting"
+"""In a run's directory; the last is there once nothing is left of the run but the keeping of its log."""
 
 
 @dataclass(frozen=True, slots=True)

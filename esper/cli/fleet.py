@@ -110,6 +110,8 @@ def patience_s(redis: EmbeddedRedis | None) -> float:
 
 async def keep_log(record: runs.RunRecord, directory: Path, parting: Parting | None = None) -> None:
     """Leave the run's log there. Where that can't be, it is said: the run has ended all the same."""
+    with suppress(OSError):
+        (record.directory / runs.PARTING).touch()
     try:
         if not record.has_own_redis:
             async with connect.client(record.reach, AWAY_S) as redis:

@@ -6,6 +6,7 @@ import json as notation
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,7 +34,7 @@ def ps(named: Run = None, run: SameRun = None, json: AsJson = False) -> None:
     if not (wanted or os.environ.get("ESPER_RUN") or kept_here()):
         typer.echo(f"no run is kept going here: {STARTS}", err=True)
         return
-    rows = list(control.ask(path_of(live(wanted)), {"do": "ps"}, 10.0))
+    rows = list(control.ask(keeper_of(live(wanted)), {"do": "ps"}, 10.0))
     if json:
         for row in rows:
             typer.echo(notation.dumps(row))
@@ -45,7 +46,7 @@ def ps(named: Run = None, run: SameRun = None, json: AsJson = False) -> None:
 def down(named: Run = None, run: SameRun = None, json: AsJson = False) -> None:
     """End a run in order: trainers, aggregators once they have folded what was said, coordinators, Redis."""
     record = live(either(named, run))
-    killed = told(control.ask(path_of(record), {"do": "down"}), json)
+    killed = not is_parting(record) and told(control.ask(path_of(record), {"do": "down"}), json)
     deadline = time.monotonic() + GONE_S
     while runs.is_held(record.directory / runs.LOCK) and time.monotonic() < deadline:
         time.sleep(LOOK_S)  # its log is kept, and its Redis ends
@@ -64,7 +65,7 @@ def restart(
     json: AsJson = False,
 ) -> None:
     """Start the processes of a role anew, one after the other: each once the one before is ready."""
-    told(control.ask(path_of(live(either(named, run))), {"do": "restart", "role": role}), json)
+    told(control.ask(keeper_of(live(either(named, run))), {"do": "restart", "role": role}), json)
 
 
 def live(run: str | None) -> runs.RunRecord:
@@ -79,11 +80,23 @@ def live(run: str | None) -> runs.RunRecord:
 
 def kept_here() -> list[runs.RunRecord]:
     """Whatever `esper up` keeps going on this machine."""
-    return [record for record in runs.list_live() if path_of(record).exists()]
+    return [record for record in runs.list_live() if path_of(record).exists() or is_parting(record)]
 
 
-def path_of(record: runs.RunRecord) -> Any:
+def keeper_of(record: runs.RunRecord) -> Path:
+    """Where whoever keeps it going answers. ControlError: nothing is left of it but its log, which is to be kept."""
+    if is_parting(record):
+        raise control.ControlError(f"{record.run_id} has ended its processes, and ends once its log is kept: {LATE}")
+    return path_of(record)
+
+
+def path_of(record: runs.RunRecord) -> Path:
     return record.directory / control.NAME
+
+
+def is_parting(record: runs.RunRecord) -> bool:
+    """Whether nothing is left of it but its log."""
+    return (record.directory / runs.PARTING).exists()
 
 
 def told(notes: Iterator[dict[str, Any]], as_json: bool) -> bool:

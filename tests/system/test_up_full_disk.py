@@ -58,11 +58,13 @@ def test_a_run_that_a_second_signal_ends_without_its_log_ends_with_status_1(
 ) -> None:
     keeper = esper("up", "-f", file)
     keeper.says("sleeper is ready")
-    said_by(runtime)
+    run_id = said_by(runtime)
     room(keeper.pid_of("esper.cli.main up"), 0)
 
     keeper.interrupt()
     keeper.says("log.waits_for_room")
+    asked = esper("ps", "full")
+    asked.says(f"{run_id} has ended its processes, and ends once its log is kept: on a full disk, once there is room")
     keeper.interrupt()
 
     assert keeper.ended() == 1

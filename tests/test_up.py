@@ -18,6 +18,7 @@ from esper.cli.main import app
 from esper.cli.up import last_word, namesakes, sentence
 from esper.runtime import control
 from esper.runtime.crew import Crew, Notes
+from esper.runtime.runfile import Restart
 from esper.runtime.unit import Unit
 from tests.crew_kit import STAY, Said, plan, unit
 from tests.deploy_kit import ROOT
@@ -238,6 +239,15 @@ async def test_what_never_trained_a_step_is_given_up_with_the_number_of_its_star
     [given_up] = [{"event": event, **facts} for event, facts in said.events if event == "process.given_up"]
     told = "trainer ended with exit code 3, and trained no step in any of 3 starts: it is given up"
     assert sentence(given_up) == told
+
+
+async def test_what_is_started_only_once_is_given_up_without_a_number(tmp_path: Path) -> None:
+    said = Said()
+
+    await unit(tmp_path, said, "trainer", "exit 3", trains=True, restart=Restart(limit=0)).tend()
+
+    [given_up] = [{"event": event, **facts} for event, facts in said.events if event == "process.given_up"]
+    assert sentence(given_up) == "trainer ended with exit code 3, and is not to be started again: it is given up"
 
 
 async def test_what_could_not_be_started_has_said_nothing(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the rows live beside the suite that runs their short tier
 
-from esper.errors import SettingError  # noqa: E402
 from tests.faults.part import Part  # noqa: E402
-from tests.faults.row import Result, Row, table  # noqa: E402
+from tests.faults.row import AmountError, Result, Row, table  # noqa: E402
 
 
 @dataclass(slots=True)
@@ -163,5 +162,5 @@ def earlier(path: Path, tier: str, seed: int) -> dict[str, Done]:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except SettingError as error:
+    except AmountError as error:
         sys.exit(str(error))

@@ -9,8 +9,12 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TypeAlias
 
-from esper.errors import SettingError
 from tests.faults import rows
+
+
+class AmountError(ValueError):
+    """An amount was to be changed that a row has not."""
+
 
 Amounts: TypeAlias = Mapping[str, int]  # what is done, and how often: {"messages": 20_000, "worker_kills": 40}
 
@@ -70,11 +74,11 @@ class Row:
     num_chunks: int
 
     def amounts(self, tier: str, changed: Amounts) -> Amounts:
-        """Those of the tier, but for what was changed. SettingError for a name that the row has not."""
+        """Those of the tier, but for what was changed. AmountError for a name that the row has not."""
         asked = self.ci if tier == "ci" else self.chunk
         for name, number in changed.items():
             if name not in asked:
-                raise SettingError(name, number, f"one of the amounts of {self.name}: {', '.join(asked)}")
+                raise AmountError(f"{name} is {number}; expected one of the amounts of {self.name}: {', '.join(asked)}")
         return {**asked, **changed}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.faults.check import conserved, exactly_once, in_order, judge
 from tests.faults.history import History, Record, whole_lines
+from tests.faults.stated import issued_ms, key_id_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -53,11 +55,21 @@ def reached(module: str) -> set[str]:
     return found
 
 
-def test_the_checker_imports_nothing_of_the_runtime() -> None:
-    modules = reached("tests.faults.check")
+@pytest.mark.parametrize("judge", ["check", "check_rounds", "accounts"])
+def test_a_judge_imports_nothing_of_the_runtime(judge: str) -> None:
+    modules = reached(f"tests.faults.{judge}")
 
     assert "tests.faults.history" in modules, "the walk saw nothing"
     assert [module for module in modules if not module.startswith("tests")] == []
+
+
+def test_nor_does_what_judges_know_of_envelopes_which_is_what_the_vectors_say() -> None:
+    vectors = json.loads((ROOT / "docs" / "vectors.json").read_text())["vectors"]
+    headers = [(bytes.fromhex(each["sealed"]), each["header"]) for each in vectors]
+
+    assert reached("tests.faults.stated") <= {"tests.faults.stated", "tests.faults", "tests"}
+    assert [key_id_of(sealed) for sealed, _ in headers] == [header["key_id"] for _, header in headers]
+    assert [issued_ms(sealed) for sealed, _ in headers] == [int(h["issued_at_ns"]) // 1_000_000 for _, h in headers]
 
 
 def test_the_walk_of_imports_sees_the_runtime_where_it_is_imported() -> None:

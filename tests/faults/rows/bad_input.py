@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from esper.runtime.refusals import NUM_LETTERS
 from tests.faults.check import judge
 from tests.faults.forge import Forge, Secrets
 from tests.faults.fuzz import OPEN, REFUSED, rounds
@@ -28,6 +27,7 @@ GOOD_EVERY = 8
 NUM_FIRST = 80  # good ones before any other
 MOST_BYTES = 50 << 20  # that a process may have grown by
 HEAD_BYTES = 64
+NUM_LETTERS = 1_000  # at once; beyond them there is one a second
 NUM_HEAVY = 1  # of each class, on the stream
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from esper.leyline import commands, contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
-from esper.leyline.seal import FRESH_MS, Sealer
+from esper.leyline.seal import Sealer
 from tests.faults.accounts import Accounts, gaps_told
 from tests.faults.clock import step
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import COMMANDS, Scene, scene
 from tests.faults.server import Server
+from tests.faults.stated import FRESH_S
 
 COMMANDER, FOLLOWER = "commander", "follower"
-FRESH_S = FRESH_MS // 1000
 MARGIN_S = 5.0
 HOUR_S = 3600.0
 OUTAGE_S = 900

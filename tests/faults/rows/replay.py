@@ -12,9 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from esper.leyline.checks import FRESH_MS, MS_NS
-from esper.leyline.entries import entry_order
-from esper.leyline.envelope import unpack
 from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
@@ -25,6 +22,7 @@ from tests.faults.processes import wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import RUN
 from tests.faults.server import UNKEPT, Server
+from tests.faults.stated import FRESH_S, added_ms, issued_ms
 
 OTHER_RUN = "other-0a1b2c3d"
 FOR_EVER_S = 3600.0
@@ -115,7 +113,7 @@ def staged(directory: Path, listeners: Audience, chance: random.Random, result: 
 
 def is_stale(sealed: bytes, entry_id: str) -> bool:
     """Whether an envelope was older than is admitted when it was added as this entry."""
-    return entry_order(entry_id)[0] - unpack(sealed).header.issued_at_ns // MS_NS > FRESH_MS
+    return added_ms(entry_id) - issued_ms(sealed) > FRESH_S * 1000
 
 
 def begin(stage: Stage) -> None:

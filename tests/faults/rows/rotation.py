@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from esper.leyline.checks import MS_NS
-from esper.leyline.envelope import unpack
 from esper.leyline.keyring import SECOND_NS, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
@@ -23,6 +22,7 @@ from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import RUN
 from tests.faults.server import UNKEPT, Server
+from tests.faults.stated import added_ms, key_id_of
 
 LEAD_S = 2  # the shortest that `esper keys rotate` takes: everybody looks once a second
 OVERLAP_S = 1
@@ -43,7 +43,7 @@ class Ended:
 
     def is_late(self, entry_id: str) -> bool:
         """Whether an entry came after the end."""
-        return milliseconds(entry_id) * MS_NS >= self.validity.not_after_ns
+        return added_ms(entry_id) * MS_NS >= self.validity.not_after_ns
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Stage:
     def uses_newest(self) -> bool:
         """Whether the newest entry was sealed with the newest key."""
         newest: Any = self.audience.client.xrevrange(self.stream, count=1)
-        return unpack(newest[0][1][b"m"]).header.key_id == self.master.validities[-1].key_id
+        return key_id_of(newest[0][1][b"m"]) == self.master.validities[-1].key_id
 
     def rotate(self) -> None:
         """A key more: every file is written over at once, while its process runs."""
@@ -95,7 +95,7 @@ class Stage:
         until_ns = key.validity.not_after_ns - 1
         sealer = Sealer(key.keyring, Role.CONTROLLER, name, clock_ns=lambda: min(time.time_ns(), until_ns))
         sealed = {f"{name}/{each}": sealer.seal(command(f"{name}/{each}")) for each in range(count)}
-        used = {unpack(each).header.key_id for each in sealed.values()}
+        used = {key_id_of(each) for each in sealed.values()}
         assert used == {key.validity.key_id}, f"sealed with {used}, not with the key that ends"
         return sealed
 
@@ -204,7 +204,7 @@ def published(stage: Stage) -> Iterator[Entry]:
         if record["what"] == "acknowledged":
             key_id = key_ids[record["entry_id"]]
             until_ns = validities[key_id].not_after_ns
-            yield Entry(record["id"], record["entry_id"], key_id, milliseconds(record["entry_id"]) * MS_NS < until_ns)
+            yield Entry(record["id"], record["entry_id"], key_id, added_ms(record["entry_id"]) * MS_NS < until_ns)
 
 
 def keys_of(stage: Stage) -> Iterator[tuple[str, int]]:
@@ -213,7 +213,7 @@ def keys_of(stage: Stage) -> Iterator[tuple[str, int]]:
     while True:
         page: Any = stage.audience.client.xrange(stage.stream, min=after, count=5_000)
         for entry_id, fields in page:
-            yield entry_id.decode(), unpack(fields[b"m"]).header.key_id
+            yield entry_id.decode(), key_id_of(fields[b"m"])
         if not page:
             return
         after = f"({page[-1][0].decode()}"
@@ -242,10 +242,6 @@ def judge_adoption(stage: Stage) -> None:
 
 def sample(found: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(found.items())[:5])
-
-
-def milliseconds(entry_id: str) -> int:
-    return int(entry_id.partition("-")[0])
 
 
 ROW = Row(

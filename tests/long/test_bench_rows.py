@@ -87,8 +87,8 @@ def test_a_row_has_the_target_and_the_aspiration_of_the_documents(name: str) -> 
     assert ASKED[name] in comparison(name).goals
 
 
-# 02.5, 1.1 and 1.2, and 02, 7.2: of rows that are more than a comparison, or have more than one goal. Of 5 M parameters:
-# what is asked of snapshots and rollbacks, beside a copy of the same bytes.
+# 02.5, 1.1 and 1.2, and 02, 7.2: of rows that are more than a comparison, or have more than one goal; and what is asked
+# of a snapshot and a rollback of 5 M parameters.
 ALSO = {
     Goal("snapshot", "ratio", 2.0): comparison("emergency-rollback-large"),
     Goal("rollback", "ratio", 2.0): comparison("emergency-rollback-large"),

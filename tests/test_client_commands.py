@@ -201,6 +201,36 @@ async def test_a_time_that_no_command_can_carry_is_refused(controller: Controlle
         controller.within(timeout_s)
 
 
+@pytest.mark.parametrize(
+    ("publish", "said"),
+    [
+        (lambda c: c.germinate("s0", site="head", blueprint="lora", rank="4"), "rank is '4'; expected a number"),
+        (lambda c: c.start_training("s0", auto=None), "auto is not set; expected a number"),
+        (lambda c: c.start_grafting("s0", steps="60"), "steps is '60'; expected a number"),
+        (lambda c: c.set_alpha_target("s0", alpha="1"), "alpha is '1'; expected a number"),
+        (lambda c: c.adjust_optimizer(lr="0.1"), "lr is '0.1'; expected a number"),
+        (lambda c: c.structural_pruning(most="0.3"), "most is '0.3'; expected a number"),
+        (lambda c: c.create_seed_optimizer("s0", lr=[0.1]), "lr is [0.1]; expected a number"),
+        (lambda c: c.grant_steps("s0", grad_clip_norm="1"), "grad_clip_norm is '1'; expected a number"),
+        (lambda c: c.grant_steps("s0", num_steps="9"), "num_steps is '9'; expected a number"),
+        (lambda c: c.rollback(step=2.5), "step is 2.5; expected a whole number from 0 up"),
+        (lambda c: c.within("3").cull("s0"), "timeout_s is '3'; expected a number"),
+        (lambda c: c.germinate(3, site="head", blueprint="lora"), "seed is 3; expected a name of printable characters"),
+        (
+            lambda c: c.germinate("a b\nc", site="head", blueprint="lora"),
+            "seed is 'a b\\nc'; expected a name of printable characters",
+        ),
+    ],
+)
+async def test_what_no_command_can_carry_is_refused_by_its_name(
+    controller: Controller, publish: Publish, said: str
+) -> None:
+    with pytest.raises(SettingError) as refused:
+        await publish(controller)
+
+    assert str(refused.value) == said
+
+
 async def test_a_judge_that_is_late_refuses_what_was_given_a_time(run: ScriptedRun) -> None:
     sealed: list[bytes] = []
 

@@ -40,13 +40,18 @@ def new_command_id() -> str:
 
 
 def germinate(seed: str, site: str, blueprint: str, parameters: Mapping[str, float]) -> pb.AdaptationCommand:
-    """Parameters are the blueprint's; one that is not named keeps its default. auto=1: the policy advances the seed."""
+    """Parameters are the blueprint's; one that is not named keeps its default. auto=1: the policy advances the seed.
+
+    A seed's name must be printable: one that can't be read can't be typed to steer it.
+    """
+    if not isinstance(seed, str) or not seed.isprintable():
+        raise SettingError("seed", seed, "a name of printable characters")
     body = pb.SeedCommand(
         seed_id=seed,
         operation=pb.SeedOperation.SEED_OP_GERMINATE,
         site=site,
         blueprint_id=blueprint,
-        parameters=parameters,
+        parameters=numbers(parameters),
     )
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
 
@@ -55,7 +60,7 @@ def seed(
     seed_id: str, operation: pb.SeedOperation, parameters: Mapping[str, float] | None = None
 ) -> pb.AdaptationCommand:
     """An operation that needs nothing but the seed's name. Parameter auto: 1 hands it to the policy, 0 holds it."""
-    body = pb.SeedCommand(seed_id=seed_id, operation=operation, parameters=parameters or {})
+    body = pb.SeedCommand(seed_id=seed_id, operation=operation, parameters=numbers(parameters or {}))
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
 
 
@@ -74,7 +79,7 @@ def blend(
     body = pb.SeedCommand(
         seed_id=seed_id,
         operation=operation,
-        parameters={"steps": steps, "alpha": alpha, **(parameters or {})},
+        parameters=numbers({"steps": steps, "alpha": alpha, **(parameters or {})}),
         alpha_curve=chosen("curve", curve, CURVES),
     )
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
@@ -84,7 +89,7 @@ def adjust(
     optimizer_id: str, hyperparameters: Mapping[str, float], release: Sequence[str] = ()
 ) -> pb.AdaptationCommand:
     """Values set here win over the user's scheduler until their names are released."""
-    body = pb.OptimizerAdjustment(optimizer_id=optimizer_id, hyperparameters=hyperparameters, release=release)
+    body = pb.OptimizerAdjustment(optimizer_id=optimizer_id, hyperparameters=numbers(hyperparameters), release=release)
     return _adaptation(pb.CommandType.COMMAND_OPTIMIZER, optimizer_adjustment=body)
 
 
@@ -123,7 +128,7 @@ def pruning(step: int, safety_constraints: Mapping[str, float], phase: str = "va
         request_id=command_id,
         step=whole("step", step),
         phase=chosen("phase", phase, PHASES),
-        safety_constraints=safety_constraints,
+        safety_constraints=numbers(safety_constraints),
     )
     return _adaptation(pb.CommandType.COMMAND_STRUCTURAL_PRUNING, structural_pruning=body)
 
@@ -148,7 +153,7 @@ def optimizer(
         command_id=new_command_id(),
         command_type=command_type,
         optimizer_id=optimizer_id,
-        hyperparameters=hyperparameters or {},
+        hyperparameters=numbers(hyperparameters or {}),
         teacher_digest=teacher_digest,
         optimizer_generation=whole("generation", generation),
         expected_step=whole("expected_step", expected_step),
@@ -160,7 +165,7 @@ def lease(optimizer_id: str, num_steps: int, expected_step: int, grad_clip_norm:
     command = optimizer(pb.OptimizerCommandType.OPTIMIZER_COMMAND_STEP, optimizer_id)
     command.num_steps = whole("num_steps", num_steps)
     command.expected_step = whole("expected_step", expected_step)
-    command.grad_clip_norm = grad_clip_norm
+    command.grad_clip_norm = number("grad_clip_norm", grad_clip_norm)
     return command
 
 
@@ -191,13 +196,27 @@ def chosen(name: str, value: str, table: Mapping[str, Word]) -> Word:
 
 def milliseconds(name: str, seconds: float) -> int:
     """A time to wait as the wire carries it, 0 for one without end, or a SettingError."""
-    if seconds and not 0.001 <= seconds < 2**32 / 1000:
+    if number(name, seconds) and not 0.001 <= seconds < 2**32 / 1000:
         raise SettingError(name, seconds, "seconds from 0.001 to 4294967, or 0 for no end")
     return int(seconds * 1000)
 
 
 def whole(name: str, value: int) -> int:
     """A count or a step as the wire carries it, or a SettingError."""
-    if not 0 <= value < 2**63:
+    if not 0 <= number(name, value) < 2**63 or value != int(value):
         raise SettingError(name, value, "a whole number from 0 up")
     return int(value)
+
+
+def number(name: str, value: float) -> float:
+    """What protobuf takes for a number, or a SettingError: its own error does not say which value it met."""
+    if not hasattr(value, "__float__"):
+        raise SettingError(name, value, "a number")
+    return value
+
+
+def numbers(values: Mapping[str, float]) -> Mapping[str, float]:
+    """The same of several, by their names."""
+    for name, value in values.items():
+        number(name, value)
+    return values

@@ -31,8 +31,8 @@ def held(folder: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source archive of a copy of the checkout, unpacked."""
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive of a copy of the checkout."""
     copy = tmp_path_factory.mktemp("checkout")
     for path in map(ROOT.joinpath, PARTS):
         if path.is_dir():
@@ -42,9 +42,15 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (copy / "tests").mkdir()
     shutil.copy(Path(__file__), copy / "tests")
     build("sdist", copy)
-    with tarfile.open(next((copy / "out").glob("*.tar.gz"))) as packed:
-        packed.extractall(copy / "unpacked", filter="data")
-    return next((copy / "unpacked").iterdir())
+    return next((copy / "out").glob("*.tar.gz"))
+
+
+@pytest.fixture
+def archive(packed: Path, tmp_path: Path) -> Path:
+    """The same unpacked, for one test: building leaves folders in it."""
+    with tarfile.open(packed) as files:
+        files.extractall(tmp_path, filter="data")
+    return next(tmp_path.iterdir())
 
 
 def test_the_source_archive_holds_the_wire_s_definitions_and_no_half_of_the_tests(archive: Path) -> None:

@@ -25,6 +25,7 @@ from esper.runtime.access import Access
 from esper.runtime.assembly import assembled
 from esper.runtime.beside import Beside
 from esper.runtime.lanes import Lanes
+from esper.runtime.namesake import Newcomer
 from esper.runtime.packets import Origin
 
 ME = "worker-0"
@@ -77,13 +78,16 @@ class Run:
         return await self.add("decisions", self.coordinator.seal(decision))
 
     @asynccontextmanager
-    async def runtime(self, decided: str = "") -> AsyncIterator[tuple[Beside, Trainer]]:
+    async def runtime(
+        self, decided: str = "", newcomer: Newcomer | None = None
+    ) -> AsyncIterator[tuple[Beside, Trainer]]:
         (control, ours), (rows, our_rows) = socket.socketpair(), socket.socketpair()
         ours.setblocking(False)
         lanes = await Lanes.adopt(control.detach(), rows.detach())
         access, trainer = Access(self.run_id, self.url, self.keyring, Path()), Trainer(ours, our_rows)
+        origin = Origin(ME, "r0")
         try:
-            async with assembled(access, Origin(ME, "r0"), lanes, decided=decided) as beside:
+            async with assembled(access, origin, lanes, newcomer=newcomer, decided=decided) as beside:
                 beside.look_up_s = 0.05
                 yield beside, trainer
         finally:

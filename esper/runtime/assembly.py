@@ -32,6 +32,8 @@ from esper.runtime.windows import Windows
 LOGS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
 PATIENCE_S = 5.0
 """For a Redis that is not there yet: less than a trainer waits for its runtime, which is to say what is missing."""
+WRITE_PATIENCE_S = 15.0
+"""For one that takes nothing, as where its disk is full or another one is to take over: both are less than that."""
 
 
 @asynccontextmanager
@@ -62,8 +64,10 @@ async def assembled(
             await require_alone(redis, access.run_id, newcomer, beats, clock.now_ms())
         guards = {log: ReplayGuard() for log in LOGS}
         outbox = Outbox(redis)
-        windows = Windows(windows_key(access.run_id, name), outbox, guards, Missing())
+        begins = outbox if newcomer is None else Outbox(redis, WRITE_PATIENCE_S)  # a trainer that has begun waits for us
+        windows = Windows(windows_key(access.run_id, name), begins, guards, Missing())
         await windows.take_over()
+        windows.outbox = outbox
         decided = decided or await _past(redis, access.run_id, name, fresh=newcomer is not None)
         again = {log: _opener(access, clock, name, domain, None) for log, domain in LOGS.items()}
         recaller = Recaller(redis, access.run_id, name, again, clock)

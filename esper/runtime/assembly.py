@@ -64,7 +64,7 @@ async def assembled(
             await require_alone(redis, access.run_id, newcomer, beats, clock.now_ms())
         guards = {log: ReplayGuard() for log in LOGS}
         outbox = Outbox(redis)
-        begins = outbox if newcomer is None else Outbox(redis, WRITE_PATIENCE_S)  # a trainer that has begun waits for us
+        begins = outbox if newcomer is None else Outbox(redis, WRITE_PATIENCE_S)  # its trainer waits
         windows = Windows(windows_key(access.run_id, name), begins, guards, Missing())
         await windows.take_over()
         windows.outbox = outbox

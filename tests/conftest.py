@@ -38,6 +38,10 @@ for variable in [name for name in os.environ if name.startswith("ESPER_") or nam
     del os.environ[variable]
 os.environ["no_proxy"] = "*"
 
+# The path of a socket has at most 107 bytes, of which what tests append to this takes up to 60.
+if len(os.fsencode(tempfile.gettempdir())) > 40:
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What tests/system/test_matrix.py varies."""

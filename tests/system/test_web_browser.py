@@ -243,3 +243,29 @@ async def test_a_command_is_published_with_the_token_once_it_is_confirmed(run: S
     assert opened.header.producer == "web"
     assert len(troubles) == 1 and "401" in troubles[0]
     assert shown.troubles == troubles
+
+
+async def test_once_the_run_has_ended_no_form_offers_a_command(run: ScriptedRun) -> None:
+    async with showing(run, SECRET) as shown:
+        form = shown.page.get_by_role("heading", name="Publish a command")
+        await shown.visit()
+        await form.wait_for()
+        for rank, worker in enumerate(("worker-0", "worker-1")):
+            last = pb.Heartbeat(version=1, worker=worker, rank=rank, world_size=2, step=100, epoch=1)
+            last.time_ns = time.time_ns()
+            last.report.CopyFrom(pb.WorkerReport(worker=worker, steps=100, parameter_digest=b"p" * 32))
+            await run.say("heartbeats", Role.WORKER, worker, last)
+        await shown.page.get_by_role("status").get_by_text("ended", exact=True).wait_for()
+        await form.wait_for(state="hidden")
+
+    assert shown.troubles == []
+
+
+async def test_of_a_seed_that_was_culled_no_measurement_is_promised(run: ScriptedRun) -> None:
+    async with showing(run) as shown:
+        await run.beat(2, seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_CULLED))
+        await shown.visit("/seed?id=s0")
+        told = await shown.page.get_by_text("Not measured").inner_text()
+
+    assert told == "Not measured: G4 does so before a seed becomes part of the model."
+    assert shown.troubles == []

@@ -23,6 +23,7 @@ store.listen(() => {
   const word = !connected ? "reconnecting" : !head ? "connecting" : head.ended ? "ended" : head.trouble ? `Redis does not answer: ${head.trouble}` : head.paused ? "paused" : "live";
   setText(state, word);
   state.className = word === "live" ? "met" : word === "ended" ? "" : "missed";
+  main.classList.toggle("ended", word === "ended");  // nobody is left to carry out what a form would publish
   if (head) {
     setText(document.getElementById("title"), `Run ${head.run}`);
     const name = new URLSearchParams(location.search).get("id");

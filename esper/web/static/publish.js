@@ -52,7 +52,7 @@ export async function publishForm(main) {
   build();
   const form = el("form", { onsubmit: submit, oninput: reset },
     labelled("token", token), labelled("operation", choice), does, fields, button, outcome);
-  main.append(el("section", {}, el("h2", {}, "Publish a command"), form));
+  main.append(el("section", { class: "publishing" }, el("h2", {}, "Publish a command"), form));
 }
 
 async function send(command, token) {

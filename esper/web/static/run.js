@@ -55,10 +55,10 @@ function showFigures(list, { head, flow }) {
   const figures = {
     "step, epoch": `${number(head.step)}, ${number(head.epoch)}`,
     workers: `${number(head.world_size)}`,
-    commands: `${head.published} published, ${head.applied} applied` + (head.untold ? `, ${head.untold} too long ago to tell` : ""),
+    commands: `${number(head.published)} published, ${number(head.applied)} applied` + (head.untold ? `, ${number(head.untold)} too long ago to tell` : ""),
     refused: refused || "none",
     telemetry: tiers + (flow.shed ? `, ${number(flow.shed)} shed` : ""),
-    rounds: `${flow.rounds.committed} committed, ${flow.rounds.aborted} aborted${since(flow.rounds.since_ms, head.at_ms)}; p50 ${number(flow.rounds.p50_ms)} ms, p99 ${number(flow.rounds.p99_ms)} ms`,
+    rounds: `${number(flow.rounds.committed)} committed, ${number(flow.rounds.aborted)} aborted${since(flow.rounds.since_ms, head.at_ms)}; p50 ${number(flow.rounds.p50_ms)} ms, p99 ${number(flow.rounds.p99_ms)} ms`,
   };
   if (head.unread.includes("decisions")) figures.rounds = NONE;
   if (head.unread.length > 0) figures["kept from this page"] = `${head.unread.join(", ")}: its user of Redis may not read that`;

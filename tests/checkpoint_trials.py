@@ -20,6 +20,7 @@ from esper.errors import CheckpointError
 from esper.tolaria.checkpoints.store import Store
 from esper.tolaria.checkpoints.tree import unpack
 from tests.checkpoint_kit import Training, put, store_at
+from tests.exported_files import exported
 from tests.hostile_files import malicious
 
 FILES = ("tensors.safetensors", "manifest.json", "manifest.sig")
@@ -65,7 +66,7 @@ def forgeries(num: int, seed: int) -> Counter[str]:
     with TemporaryDirectory(prefix="forgeries-") as name:
         sentinel, store = Path(name) / "ran", store_at(Path(name) / "kept")
         older, newer = put(store, 1), put(store, 2)
-        files = malicious(sentinel)
+        files = [*malicious(sentinel), *exported(sentinel).values()]
         for number in range(num):
             forged = _mangled(files[number % len(files)], draw) if number >= len(files) else files[number]
             file = newer.path / draw.choice(FILES)

@@ -8,6 +8,7 @@ import os
 import pickle
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -23,11 +24,11 @@ class Trap:
         return Path.touch, (self.sentinel,)
 
 
-def archive(**files: bytes) -> bytes:
+def archive(files: Mapping[str, bytes]) -> bytes:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as into:
         for name, content in files.items():
-            into.writestr(name.replace("_", "/"), content)
+            into.writestr(name, content)
     return held.getvalue()
 
 
@@ -47,14 +48,15 @@ def entry(**changes: object) -> dict[str, dict[str, object]]:
 
 
 def malicious(sentinel: Path) -> list[bytes]:
+    """tests/long/test_hostile_files.py shows that the first eight run code where pickle or torch loads them."""
     trap = Trap(sentinel)
     raw = pickle.dumps(trap)
     return [
         *(pickle.dumps(trap, protocol) for protocol in range(6)),
         torch_file(trap),
-        archive(archive_data_pkl=raw, archive_version=b"3"),
-        archive(archive_code___torch___py=b"import os", archive_constants_pkl=raw),
-        archive(models_model_json=b"{}", data_aotinductor_model_so=b"\x7fELF"),
+        archive({"archive/data.pkl": raw, "archive/version": b"3"}),
+        archive({"archive/code/__torch__.py": b"import os", "archive/constants.pkl": raw}),
+        archive({"models/model.json": b"{}", "data/aotinductor/model.so": b"\x7fELF"}),
         struct.pack("<Q", len(raw)) + raw,
         safetensors({"__metadata__": {"format": "pt", "code": raw.hex()}, **entry()}, bytes(7)),
         safetensors(entry(data_offsets=[0, 2**63]), bytes(8)),

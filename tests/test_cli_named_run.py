@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from esper.bus import runs
 from esper.cli.main import app
 from tests.log_kit import toy
 
@@ -32,7 +33,7 @@ def test_a_live_run_is_named_either_way(command: str, named: list[str]) -> None:
 
 
 @pytest.mark.parametrize("named", ["mine", "mine-0a1b2c3d"])
-def test_of_a_run_that_has_ended_it_is_said_where_its_end_is_told(
+def test_of_a_run_that_is_not_live_here_it_is_said_where_it_is_told_what_became_of_it(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -44,8 +45,24 @@ def test_of_a_run_that_has_ended_it_is_said_where_its_end_is_told(
 
     said = CliRunner().invoke(app, ["ps", named])
 
-    told = "; one has ended, and how says runs/mine-0a1b2c3d/logs/up.log\n"
+    told = "; what became of one says runs/mine-0a1b2c3d/logs/up.log\n"
     assert (said.exit_code, said.output) == (2, f"esper: no live run is called {named!r}; live runs: none{told}")
+
+
+def test_of_a_run_that_goes_on_below_another_runtime_directory_it_is_not_said_that_it_has_ended(
+    tmp_path: Path, short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
+    with runs.register("apart", started_ns=1) as record:
+        log = Path("runs") / record.run_id / "logs" / "up.log"
+        log.parent.mkdir(parents=True)
+        log.touch()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        said = CliRunner().invoke(app, ["ps", "apart"])
+
+    assert (said.exit_code, "ended" in said.output) == (2, False)
+    assert said.output.endswith(f"; what became of one says {log}\n")
 
 
 @pytest.mark.parametrize("how", ["RUN", "--run", "ESPER_RUN"])

@@ -86,7 +86,7 @@ class Lazy(TyperGroup):
             status = super().main(args, prog_name, **options)
             sys.stdout.flush()  # what is left to write meets a closed pipe here, not at the interpreter's end
         except UnknownRunError as error:
-            refuse(f"{error}{ended(error.run)}")
+            refuse(f"{error}{trace(error.run)}")
         except EsperError as error:
             refuse(str(error))
         except UsageError as error:
@@ -107,13 +107,16 @@ class Lazy(TyperGroup):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def ended(run: str) -> str:
-    """Where it says how it came to its end, for a run of this name or id that `esper up` kept going from here."""
+def trace(run: str) -> str:
+    """Where the newest run of this name or id that `esper up` kept going from here says what became of it.
+
+    It may go on: whoever started it may have had another runtime directory.
+    """
     from esper.cli.options import RUNS
 
     named = {log: log.parent.parent.name for log in RUNS.glob("*/logs/up.log")}
     found = [log for log, run_id in named.items() if run in (run_id, run_id.rpartition("-")[0])]
-    return f"; one has ended, and how says {max(found, key=modified)}" if found else ""
+    return f"; what became of one says {max(found, key=modified)}" if found else ""
 
 
 def modified(path: Path) -> int:

@@ -77,6 +77,22 @@ def test_who_begins_again_and_again_at_one_step_keeps_the_older_checkpoints(tmp_
     assert [step_of(path) for path in again.checkpoints.store.standing()] == [9, 7, 5]
 
 
+def test_what_is_carried_out_late_at_the_step_that_was_resumed_from_is_in_a_checkpoint(tmp_path: Path) -> None:
+    """Replicas that are behind may have decided it for a step of theirs, before this one had joined them."""
+    first = Training(tmp_path, every=2)
+    first.train(2)
+    first.germinate()
+    first.train(1)
+    again = resumed(tmp_path, every=2)
+    again.do(Op.SEED_OP_CANCEL)
+
+    again.checkpoints.at_boundary(again.step, 0)
+
+    last = resumed(tmp_path)
+    assert (last.step, again.step) == (3, 3)
+    assert equal(last.everything(), again.everything())
+
+
 class Residual(Host):
     """Writes to the input of a site once that has read it."""
 

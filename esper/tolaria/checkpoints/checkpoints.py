@@ -75,8 +75,10 @@ class Checkpoints:
     def note(self, order: pb.CommitOrder) -> None:
         """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small.
 
-        Not while older ones are yet to come, as after a resume: then the logs are behind us up to these.
+        Not while older ones are yet to come, as after a resume: then the logs are behind us up to these. What was
+        resumed from is another state by now.
         """
+        self._resumed_at = 0
         if not self.holds_back():
             self._commit, self.decided = order.commit, order.entry_id or self.decided
         for opened in order.commands:

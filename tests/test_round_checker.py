@@ -16,6 +16,7 @@ LIFE = [("voted", 10), ("began", 10), ("began", 17), ("committed", 18), ("applie
 
 def record(what: str, step: int, at: int = 0, **facts: Any) -> Record:
     common = {"worker": "worker-0", "incarnation": 1, "round": 1, "generation": 1, "position": ["7-0", ""]}
+    common |= {"commands": ["c1", "c2"]}
     return {**common, "what": what, "step": step, "at_ns": at * 1_000_000_000, **facts}
 
 
@@ -55,6 +56,32 @@ def test_two_ranks_that_heard_of_different_log_positions_are_named() -> None:
     [sentence] = judge_rounds(history)
 
     assert "decided in 2 ways" in sentence
+
+
+@pytest.mark.parametrize("commands", [["c1"], ["c2", "c1"]])
+def test_two_ranks_that_heard_of_different_commands_are_named(commands: list[str]) -> None:
+    history = life() + life(incarnation=2, commands=commands)
+
+    [sentence] = judge_rounds(history)
+
+    assert "decided in 2 ways" in sentence
+
+
+def test_a_command_in_two_rounds_is_named() -> None:
+    history = life() + life(round=2, commands=["c2"])
+
+    [sentence] = judge_rounds(history)
+
+    assert sentence == "command c2 is in 2 rounds: [(1, 1), (1, 2)]"
+
+
+@pytest.mark.parametrize("commands", [[], ["c1"], ["c1", "c2", "c3"]])
+def test_a_rank_that_carries_out_other_commands_than_it_heard_of_is_named(commands: list[str]) -> None:
+    history = [{**each, "commands": commands} if each["what"] == "applied" else each for each in life()]
+
+    [sentence] = judge_rounds(history)
+
+    assert sentence == f"worker-0 applied {commands} in (1, 1), not ['c1', 'c2']"
 
 
 def test_the_checker_imports_nothing_of_the_runtime() -> None:

@@ -27,14 +27,24 @@ def judge_rounds(records: Iterable[Record]) -> Iterator[str]:
 
 
 def one_decision(records: Iterable[Record]) -> Iterator[str]:
-    """What of it does not hold: all that heard of a round heard the same, with one step and one log position."""
+    """What of it does not hold: all that heard of a round heard the same, with one step, log position and commands.
+
+    No command is in two rounds.
+    """
     heard: dict[Round, set[str]] = defaultdict(set)
+    rounds: dict[str, set[Round]] = defaultdict(set)
     for record in records:
         if record["what"] in ("committed", "aborted"):
-            heard[round_of(record)].add(f"{record['what']} {record.get('step')} {record.get('position')}")
+            facts = (record.get(fact) for fact in ("step", "position", "commands"))
+            heard[round_of(record)].add(" ".join(map(str, (record["what"], *facts))))
+            for command in record.get("commands", ()):
+                rounds[command].add(round_of(record))
     for number, said in heard.items():
         if len(said) > 1:
             yield f"round {number} was decided in {len(said)} ways: {sorted(said)[:SHOWN]}"
+    for command, numbers in rounds.items():
+        if len(numbers) > 1:
+            yield f"command {command} is in {len(numbers)} rounds: {sorted(numbers)[:SHOWN]}"
 
 
 def early(life: Sequence[Record]) -> Iterator[str]:
@@ -55,16 +65,20 @@ def early(life: Sequence[Record]) -> Iterator[str]:
 def applied_once_and_in_time(life: Sequence[Record]) -> Iterator[str]:
     """What of it does not hold: each commit heard is carried out once, before its step and after the one before it."""
     due: dict[Round, int] = {}
+    named: dict[Round, list[str]] = {}
     times: Counter[Round] = Counter()
     for record in life:
         match record["what"]:
             case "committed":
                 due.setdefault(round_of(record), record["step"])
+                named.setdefault(round_of(record), record["commands"])
             case "applied":
                 number = round_of(record)
                 times[number] += 1
                 if due.get(number) != record["step"]:
                     yield f"{record['worker']} applied {number} before step {record['step']}, not {due.get(number)}"
+                elif named[number] != record["commands"]:
+                    yield f"{record['worker']} applied {record['commands']} in {number}, not {named[number]}"
             case "began":
                 missed = [number for number, step in due.items() if step <= record["step"] and not times[number]]
                 if missed:

@@ -8,17 +8,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+import redis
+
+from esper.bus import names
+from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
-from esper.leyline.kinds import Role
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opener
+from tests.faults.check import exactly_once
 from tests.faults.history import Record, records
 from tests.faults.nursery import Cradle, nursed
-from tests.faults.processes import Child, wait_until
+from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.pulse import Pulse
 from tests.faults.row import Result
 from tests.faults.server import UNKEPT, Server
 
-RUN = "barriers-0a1b2c3d"
+RUN, COMMANDER = "barriers-0a1b2c3d", "commander"
 LEASE_S = 1.0
 DEADLINE_S = 5.0 + LEASE_S + 2.0
 """A worker is given up 5 s after its last heartbeat, a leader after its lease; two for those that start anew."""
@@ -37,7 +45,7 @@ class Council:
         self._pulse = stack.enter_context(Pulse(server))
         self._nursery, self._stack, self._numbers = nursery, stack, itertools.count()
         master = MasterKeyring.new(time.time_ns() - 1_000_000_000)
-        for role in (Role.COORDINATOR, Role.WORKER):
+        for role in (Role.COORDINATOR, Role.WORKER, Role.CONTROLLER, Role.OBSERVER):
             master.derive(RUN, [role]).save(directory / f"{role}.json")
 
     def lead(self, point: str = "", after: int = 0, *, stops: bool = False) -> Child:
@@ -60,6 +68,10 @@ class Council:
         }
         return self._start("rank", f"worker-{rank}", told)
 
+    def command(self, per_s: float) -> Child:
+        """A controller, which publishes so many orders a second that each rank can carry out."""
+        return self._start("commander", COMMANDER, {"run": RUN, "per_s": per_s, "rates": True})
+
     def expect_given_up(self, result: Result, who: str, holds: Callable[[], bool]) -> None:
         """Wait until somebody who stands still is given up: in time, where the machine does not too."""
         since_ns = time.monotonic_ns()
@@ -68,9 +80,44 @@ class Council:
         in_time = seconds <= DEADLINE_S or self._pulse.stood_still(STANDSTILL_S, since_ns)
         result.expect_soon(in_time, f"{who} was waited for for {seconds:.1f} s")
 
+    def close_orders(self, commander: Child, result: Result, may_refuse: bool = False) -> None:
+        """The controller ends; each order that was acknowledged is answered once: it is accepted.
+
+        `may_refuse`: a coordinator was woken up after it was replaced. What it has read by then is refused by name.
+        """
+        commander.terminate(SOON_S)
+        told = records(self.directory / "history", COMMANDER)
+        acked = [record["entry_id"] for record in told if record["what"] == "acked"]
+        wait_until(lambda: {*acked} <= {each.entry_id for each in self._answers()}, "every order is answered", SOON_S)
+        answers = self._answers()
+        refused = [each for each in answers if each.status == pb.ReceiptStatus.RECEIPT_REJECTED]
+        result.count("commands", len(acked))
+        result.count("overtaken", len(refused))
+        for violation in exactly_once(self._orders(), acked, (each.entry_id for each in answers)):
+            result.expect(False, f"orders: {violation}")
+        for each in refused:
+            is_overtaken = may_refuse and each.reason == pb.ReasonCode.REASON_CANCELLED
+            result.expect(is_overtaken, f"order {each.entry_id} was refused: {each.detail}")
+
+    def _orders(self) -> list[str]:
+        return [at.decode() for at, _ in self._entries("commands")]
+
+    def _answers(self) -> list[pb.CommandReceipt]:
+        """What coordinators have said of orders: accepted or refused."""
+        opener = Opener(RoleKeyring.load(self.directory / f"{Role.OBSERVER}.json"), guard=None, accept=[Domain.RECEIPT])
+        entries = self._entries("receipts")
+        told = [opener.open(fields[b"m"], at.decode(), int(at.partition(b"-")[0])).message for at, fields in entries]
+        said = pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_REJECTED
+        return [each for each in told if isinstance(each, pb.CommandReceipt) and each.status in said]
+
+    def _entries(self, stream: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        with redis.Redis.from_url(self.server.url) as client:
+            entries: Any = client.xrange(names.key(RUN, stream))
+        return list(entries)
+
     def history(self) -> list[Record]:
         """All that ranks wrote down, of one process after the other."""
-        return list(records(self.directory / "history"))
+        return list(records(self.directory / "history", "worker"))
 
     def lives(self) -> list[list[Record]]:
         """The same, of each process by itself."""
@@ -89,7 +136,7 @@ class Council:
 @contextmanager
 def council(directory: Path, world_size: int) -> Iterator[Council]:
     """Everything that is started ends with the block."""
-    modules = [f"tests.faults.roles.{role}" for role in ("leader", "rank")]
+    modules = [f"tests.faults.roles.{role}" for role in ("leader", "rank", "commander")]
     with (
         Server(directory / "redis", options=UNKEPT) as server,
         nursed(directory, modules) as nursery,

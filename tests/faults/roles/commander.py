@@ -39,6 +39,7 @@ class Told:
     wanted: Wanted = "fast"
     per_s: float = 200.0
     answer_s: float = 10.0  # how long a reply is waited for
+    rates: bool = False  # what each rank of a run can carry out, in place of orders for a seed that nobody has
 
 
 async def main(stopping: asyncio.Event) -> None:
@@ -67,8 +68,7 @@ async def publish(
     while not stopping.is_set():
         sequence += 1
         facts: dict[str, Any] = {"id": f"{told.name}/{sequence}", "producer": told.name, "sequence": sequence}
-        command = commands.seed(facts["id"], pb.SeedOperation.SEED_OP_CULL)
-        command.command_id = facts["id"]
+        command = ordered(facts["id"], rate=told.rates)
         before_s = offset_s(clock)
         sealed = sealer.seal(command)
         facts["clock_s"] = before_s if before_s == offset_s(clock) else None  # None: it was stepped in between
@@ -77,6 +77,13 @@ async def publish(
         history.note("acked" if entry_id else "given_up", entry_id=entry_id, **facts)
         behind_s = began + sequence / told.per_s - time.monotonic()
         await asyncio.sleep(max(0.0, behind_s))
+
+
+def ordered(command_id: str, *, rate: bool) -> pb.AdaptationCommand:
+    """One that is told from all others by its id."""
+    command = commands.adjust("host", {"lr": 0.1}) if rate else commands.seed(command_id, pb.SeedOperation.SEED_OP_CULL)
+    command.command_id = command_id
+    return command
 
 
 async def added(to: Publisher | DurablePublisher, stream: str, sealed: bytes) -> str:

@@ -101,6 +101,7 @@ class Trainer:
             generation=commit.roster_generation,
             step=commit.effective_step,
             position=[commit.commands_position, commit.optimizer_position],
+            commands=[ref.command_id for ref in commit.commands],
         )
         if (answer := self.boundary.on_commit(order)) is not None:
             self._say(pb.ToRuntime(applied=answer))
@@ -108,8 +109,15 @@ class Trainer:
     def _may_begin(self) -> bool:
         while (order := self.boundary.due(self.step)) is not None:
             self._passes("before_applied")
-            self._note("applied", round=order.commit.round, generation=order.commit.roster_generation, step=self.step)
-            self._say(pb.ToRuntime(applied=self.boundary.applied(order, [])))
+            self._note(
+                "applied",
+                round=order.commit.round,
+                generation=order.commit.roster_generation,
+                step=self.step,
+                commands=[opened.ref.command_id for opened in order.commands],
+            )
+            receipts = [self._receipt(opened.ref, order.commit.round) for opened in order.commands]
+            self._say(pb.ToRuntime(applied=self.boundary.applied(order, receipts)))
             self._passes("after_applied")
         if (proposal := self.boundary.vote_asked()) is not None:
             self._passes("before_vote")
@@ -127,6 +135,17 @@ class Trainer:
             self._say(pb.ToRuntime(vote=vote))
             self._passes("after_vote")
         return not self.boundary.must_wait(self.step)
+
+    def _receipt(self, ref: pb.CommittedCommand, number: int) -> pb.CommandReceipt:
+        return pb.CommandReceipt(
+            version=1,
+            command_id=ref.command_id,
+            entry_id=ref.entry_id,
+            status=pb.ReceiptStatus.RECEIPT_APPLIED,
+            worker=self.told.name,
+            step=self.step,
+            round=number,
+        )
 
     def _beat(self, *, due: bool) -> None:
         beat = pb.Heartbeat(

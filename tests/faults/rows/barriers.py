@@ -90,7 +90,7 @@ class Fates:
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     result, chance = Result(), random.Random(seed)
     with council(directory, amounts["workers"]) as town:
-        fates = Fates(town, result, chance)
+        fates, commander = Fates(town, result, chance), town.command(amounts["commands_per_s"])
         order = [*deaths(amounts, chance), ("", False)]
         current = town.lead(*first(order[0], chance), stops=order[0][1])
         wait_until(partial(leads, current), "the first one leads")  # one that starts beside it might come before it
@@ -106,6 +106,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         fates.go_on(max(1, amounts["epochs"] - fates.num_committed()))
         result.expect(all(each.alive for each in (current, *fates.ranks)), "a process ended by itself")
         result.count("epochs", fates.num_committed())
+        town.close_orders(commander, result, may_refuse=bool(result.counts.get("leader_stops")))
     judge(town, result)
     return result
 
@@ -151,7 +152,7 @@ def judge(town: Council, result: Result) -> None:
 ROW = Row(
     "barriers",
     run,
-    ci={"workers": 4, "epochs": 30, "kills": 1, "stops": 1, "rank_stops": 1},
-    chunk={"workers": 8, "epochs": 50, "kills": 3, "stops": 2, "rank_stops": 1},
+    ci={"workers": 4, "epochs": 30, "kills": 1, "stops": 1, "rank_stops": 1, "commands_per_s": 10},
+    chunk={"workers": 8, "epochs": 50, "kills": 3, "stops": 2, "rank_stops": 1, "commands_per_s": 10},
     num_chunks=20,
 )

@@ -81,15 +81,22 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     with council(directory, amounts["workers"]) as town:
         town.alone = True
         town.lead()
-        fates = Fates(town, result)
+        fates, commander = Fates(town, result), town.command(amounts["commands_per_s"])
         for number in range(amounts["workers"]):
             fates.begin(number)
         fates.all_vote(fates.children)
         for number in chance.sample(range(amounts["workers"]), amounts["stops"]):
             fates.stop(number)
+        town.close_orders(commander, result)
     for violation in check_rounds.judge_rounds(town.history()):
         result.expect(False, violation)
     return result
 
 
-ROW = Row("replicas", run, ci={"workers": 3, "stops": 1}, chunk={"workers": 6, "stops": 6}, num_chunks=10)
+ROW = Row(
+    "replicas",
+    run,
+    ci={"workers": 3, "stops": 1, "commands_per_s": 10},
+    chunk={"workers": 6, "stops": 6, "commands_per_s": 10},
+    num_chunks=10,
+)

@@ -1,4 +1,4 @@
-"""What the bus carries, and how fast, beside the bare client and the server's own limit; its peers: bench/peers."""
+"""What the bus carries, and how fast, beside the bare client, the server's own limit, and others who carry messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from bus_rows.served import rows_of
 from bus_rows.session import AMOUNTS
 
 FAMILY = "bus"
+PEERS = Path(__file__).resolve().parent / "peers" / "bus.py"
+SEALS = ("hmac-verify", "hmac-verify-packet", "hmac-verify-state", "message-kinds")  # what a seal takes, and its bytes
 ROWS = rows_of(
     FAMILY,
     {
@@ -27,4 +29,5 @@ ROWS = rows_of(
 if __name__ == "__main__":
     from script import main
 
-    main([FAMILY], __file__)
+    more = () if "--quick" in sys.argv else ("peers", *SEALS)  # which a minute is too short for
+    main([FAMILY, *more], __file__, str(PEERS))

@@ -10,13 +10,14 @@ from esper.cli.main import app
 EFFORTS = {"--quick", "--gate", "--full"}
 
 
-def main(rows: Sequence[str], file: str | None = None) -> None:
+def main(rows: Sequence[str], *files: str) -> None:
     """With the options of `esper bench run`, and its status; at full effort, where no other one is asked for.
 
-    `rows`: names or families that are measured where none is given first, in `python bench/bus.py bus-latency`.
+    `rows`: names or families, of the suite and of `files`, that are measured where none is given first, in `python
+    bench/bus.py bus-latency`.
     """
     given = sys.argv[1:]
     named = given and not given[0].startswith("-")
-    origin = ["--from", file] if file else []
+    origin = [word for file in files for word in ("--from", file)]
     effort = [] if EFFORTS & {*given} else ["--full"]
     app(["bench", "run", *([] if named else rows), *origin, *effort, *given])

@@ -22,7 +22,7 @@ from bus_rows.served import measured  # noqa: E402
 from bus_rows.session import QUICK, Amounts, Session  # noqa: E402
 from esper.bench.effort import EFFORTS  # noqa: E402
 from esper.bench.figures import Ratio  # noqa: E402
-from esper.bench.registry import registered  # noqa: E402
+from esper.bench.registry import chosen, registered  # noqa: E402
 from esper.bench.rounds.part import PartError  # noqa: E402
 from esper.bench.runner import run  # noqa: E402
 from esper.bench.timing.blame import ArmFailedError  # noqa: E402
@@ -52,9 +52,24 @@ def test_every_file_of_rows_is_a_script_of_its_rows(part: str, monkeypatch: pyte
 
     runpy.run_path(str(file), run_name="__main__")
 
-    [[bench, verb, family, *options]] = asked
-    assert (bench, verb, options) == ("bench", "run", ["--from", str(file), "--full", "--json"])
+    [[bench, verb, family, *others]] = asked
+    assert (bench, verb, others[-2:]) == ("bench", "run", ["--full", "--json"])
+    assert others[others.index("--from") + 1] == str(file)
     assert family in {row.family for row in registered([file]).values()}
+
+
+def test_the_script_of_the_bus_measures_its_peers_too_and_what_a_seal_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(script, "app", asked.append)
+    monkeypatch.setattr(sys, "argv", ["bus.py", "--json"])
+
+    runpy.run_path(str(ROOT / "bench" / "bus.py"), run_name="__main__")
+
+    [[_, _, *words]] = asked
+    files = [Path(words[at + 1]) for at, word in enumerate(words) if word == "--from"]
+    rows = {row.name for row in chosen(words[: words.index("--from")], registered(files))}
+    assert {"bus-consume", "peers-throughput-command", "peers-latency-command", "hmac-verify-state"} <= rows
+    assert {"bus-flat", "bus-allocations", "message-kinds"} <= rows
 
 
 def test_the_script_of_steps_names_rows_that_the_suite_has(monkeypatch: pytest.MonkeyPatch) -> None:

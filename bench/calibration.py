@@ -13,7 +13,7 @@ from esper.bench.row import Measurement
 from kasmina_rows.table import HERE
 
 FAMILY = "calibration"
-ROWS = (Measurement(FAMILY, FAMILY, measured_by("calibrated:measure", HERE), times=7.5),)
+ROWS = (Measurement(FAMILY, FAMILY, measured_by("calibrated:measure", HERE), times=4.6),)
 
 if __name__ == "__main__":
     from script import main

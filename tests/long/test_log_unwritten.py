@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from esper.cli.quiet import log_to
+from esper.runtime import alarm
 from esper.runtime.logging import Lines
 from tests.forked_kit import Forge, script
 
@@ -29,6 +30,14 @@ from esper.cli.quiet import log_to_stderr
 log_to_stderr()
 structlog.get_logger().warning("log.waits_for_room")
 print("goes on")
+"""
+EVICTED_TRAINER = """
+import os, signal
+from esper.runtime.alarm import await_alarm
+ring = await_alarm()
+os.write(ring, b"round 4: the process group ends")
+os.close(ring)
+signal.pause()
 """
 
 
@@ -53,6 +62,13 @@ def test_what_logs_to_its_stderr_outlives_a_full_disk(logs: str, unbuffered: str
         ended = forge.ended(script(logs), stderr=full.fileno(), environment={"PYTHONUNBUFFERED": unbuffered})
 
     assert (ended.returncode, ended.stdout) == (0, "goes on\n")
+
+
+def test_a_trainer_is_evicted_though_it_can_not_say_why(forge: Forge) -> None:
+    with open("/dev/full", "w") as full:
+        ended = forge.ended(script(EVICTED_TRAINER), stderr=full.fileno())
+
+    assert ended.returncode == alarm.EVICTED
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_a_fingerprint_says_what_it_is_of(tmp_path: Path) -> None:
 
 def test_a_checkout_is_dirty_once_a_file_of_it_differs(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
-        names = ["-c", "user.name=n", "-c", "user.email=e@x"]
+        names = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgSign=false"]
         subprocess.run(["git", "-C", str(tmp_path), *names, *arguments], check=True, capture_output=True)
 
     git("init")

@@ -37,6 +37,7 @@ async def test_the_own_pending_list_is_emptied_first_after_a_restart(
     handed = await drain(restarted)
 
     assert [(delivery.body, delivery.attempts) for delivery in handed] == [(b"1", 2), (b"2", 2), (b"3", 1)]
+    assert restarted.pending.num_redelivered == 2
 
 
 async def test_entries_of_a_dead_consumer_are_taken_over(redis: Redis, redis_reader: Redis, run_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 
 from prometheus_client import CollectorRegistry, Counter
@@ -52,8 +53,12 @@ async def test_each_stream_and_each_group_is_told_with_what_was_refused(
     await counters.publish(run.redis, run.run_id, "regional/eu", [repeats], now_ms)
     junk = {"stream": key(run.run_id, "commands"), "reason": "malformed"}
     both = Count("esper_messages_refused_total", junk, 2.0)  # commands are read by all
-    await counters.publish(run.redis, run.run_id, "coordinator/one", [*told, both], now_ms)
-    await counters.publish(run.redis, run.run_id, "worker/one", [both], now_ms)
+    again = [
+        Count("esper_entries_redelivered_total", {"stream": stream, "group": group}, number)
+        for group, number in (("coordinator", 4.0), ("another", 9.0), ("coordinator", math.inf))
+    ]
+    await counters.publish(run.redis, run.run_id, "coordinator/one", [*told, both, *again], now_ms)
+    await counters.publish(run.redis, run.run_id, "worker/one", [both, again[0]], now_ms)
     await run.redis.xadd(key(run.run_id, "commands"), {"m": b"junk"})
     await counters.publish(run.redis, run.run_id, "coordinator/gone", told, now_ms - counters.STALE_MS)
     await run.redis.hset(key(run.run_id, "counters"), "odd", b'{"at_ms": 1e9, "counts": 3}')
@@ -66,9 +71,10 @@ async def test_each_stream_and_each_group_is_told_with_what_was_refused(
     assert rows["commands"]["refused"] == {"malformed": 2}
     assert (rows["votes"]["deduplicated"], rows["eu/telemetry"]["deduplicated"]) == (2, 7)
     [group] = rows["votes"]["groups"]
-    assert {name: group[name] for name in ("lag", "pending", "max_deliveries", "active")} == {
-        **{"lag": 1, "pending": 2, "max_deliveries": 1, "active": 1}
+    assert {name: group[name] for name in ("lag", "pending", "max_deliveries", "redelivered")} == {
+        **{"lag": 1, "pending": 2, "max_deliveries": 1, "redelivered": 8}
     }
+    assert (group["active"], "1 active, 0 quiet, 8 redelivered" in text) == (1, True)
     assert "2 repeats, 3 bad_seal, 2 replayed" in text
     assert len(text.splitlines()) == 4
 

@@ -57,6 +57,7 @@ async def test_metrics_show_what_is_registered_and_what_inboxes_count(
     assert status == "HTTP/1.1 200 OK"
     assert "esper_commands_applied_total 3.0" in body.splitlines()
     assert f'esper_entries_reclaimed_total{{group="group",stream="{stream}"}} 2.0' in body.splitlines()
+    assert f'esper_entries_redelivered_total{{group="group",stream="{stream}"}} 2.0' in body.splitlines()
 
 
 def served(now_s: float, **seen: Any) -> Vitals:

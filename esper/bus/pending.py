@@ -37,7 +37,7 @@ class Pending:
     def __init__(self, source: Source, count: int) -> None:
         self.source, self.count = source, count
         self.num_reclaimed = self._num_told = 0
-        self.num_vanished = 0
+        self.num_vanished = self.num_redelivered = 0
         self.apart = False
         """Whether what is handed over alone counts as tried only when it is begun."""
         self.sweeping = True
@@ -74,6 +74,7 @@ class Pending:
                 entries = yield from self._rows_of(attempts)
                 self._cursor = next(reversed(attempts))
                 if deliveries := (yield from self._taken(entries, attempts)):
+                    self.num_redelivered += len(deliveries)
                     return deliveries
             else:
                 self._cursor = rows[-1][0]

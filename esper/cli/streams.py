@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json as notation
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +18,7 @@ from esper.bus.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
 from esper.errors import SettingError, listed, near
 from esper.runtime import access
-from esper.runtime.tallies import LOGS, REPEATED, tallied
+from esper.runtime.tallies import LOGS, REPEATED, redelivered, tallied
 
 REPEATS = ("replayed", "duplicate")
 ROLES = ("coordinator", "regional", "global")
@@ -106,20 +106,20 @@ def forgotten(told: Mapping[str, Any]) -> str:
     return f"{did} {told['group']} of {told['stream']}: read up to {told['read_up_to']}, {told['pending']} pending"
 
 
-def row(view: StreamView, said: Iterable[Iterable[Count]]) -> dict[str, Any]:
-    """What there is to tell of one stream; refusals and repeats are counted since their processes began."""
+def row(view: StreamView, said: Collection[Iterable[Count]]) -> dict[str, Any]:
+    """What there is to tell of one stream; what is counted is so since their processes began."""
     told = tallied(view.name, said)
     refused = {reason: number for reason, number in told.most_common() if reason != REPEATED}
     return {
         "stream": view.name,
         "length": view.length,
-        "groups": [group_row(group) for group in view.groups],
+        "groups": [group_row(group, redelivered(view.name, group.name, said)) for group in view.groups],
         "deduplicated": told[REPEATED] + sum(told[reason] for reason in REPEATS),
         "refused": refused,
     }
 
 
-def group_row(group: Group) -> dict[str, Any]:
+def group_row(group: Group, num_redelivered: int) -> dict[str, Any]:
     """One group of it. `lag` null: too long to count on this server."""
     return {
         "group": group.name,
@@ -127,6 +127,7 @@ def group_row(group: Group) -> dict[str, Any]:
         "pending": group.pending,
         "oldest_pending_s": group.oldest_pending_s,
         "max_deliveries": group.max_attempts,
+        "redelivered": num_redelivered,
         "active": group.num_active,
         "quiet": group.num_quiet,
     }
@@ -151,4 +152,5 @@ def cell(group: Mapping[str, Any]) -> str:
     """One group's figures."""
     lag = "unknown" if group["lag"] is None else group["lag"]
     figures = f"{lag:>7} {group['pending']:>8} {group['oldest_pending_s']:>6.1f}s {group['max_deliveries']:>5}"
-    return f"{group['group']:18} {figures}  {group['active']} active, {group['quiet']} quiet"
+    again = f", {group['redelivered']} redelivered" if group["redelivered"] else ""
+    return f"{group['group']:18} {figures}  {group['active']} active, {group['quiet']} quiet{again}"

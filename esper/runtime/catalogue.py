@@ -56,6 +56,9 @@ METRICS = (
     Metric("esper_inbox_lag_seconds", "gauge", GROUP, READERS, "Age of the oldest entry that its group has not read"),
     Metric("esper_history_lost_total", "counter", GROUP, READERS, "Groups made again after they were lost"),
     Metric("esper_entries_reclaimed_total", "counter", GROUP, READERS, "Entries taken over from consumers that died"),
+    Metric(
+        "esper_entries_redelivered_total", "counter", GROUP, READERS, "Entries handed over again: not settled before"
+    ),
     Metric("esper_entries_vanished_total", "counter", GROUP, READERS, "Entries deleted while they were pending"),
     Metric("esper_messages_refused_total", "counter", ("stream", "reason"), READERS, "Messages refused"),
     Metric(

@@ -60,6 +60,7 @@ class InboxMetrics(Collector):
         counted: tuple[tuple[str, Callable[[Inbox], int]], ...] = (
             ("esper_history_lost_total", lambda inbox: inbox.num_history_lost),
             ("esper_entries_reclaimed_total", lambda inbox: inbox.pending.num_reclaimed),
+            ("esper_entries_redelivered_total", lambda inbox: inbox.pending.num_redelivered),
             ("esper_entries_vanished_total", lambda inbox: inbox.pending.num_vanished),
         )
         for inbox in self.inboxes:

@@ -10,6 +10,7 @@ from esper.bus.counters import Count
 from esper.bus.names import RUN_KEY
 
 REFUSED, REPEATED = "esper_messages_refused_total", "esper_messages_deduplicated_total"
+REDELIVERED = "esper_entries_redelivered_total"
 LOGS = ("commands", "optimizer", "decisions", "emergency")
 """Streams of which every process that reads them counts for itself."""
 
@@ -28,6 +29,18 @@ def tallied(stream: str, said: Iterable[Iterable[Count]]) -> Counter[str]:
                 mine[count.labels.get("reason", "") if count.name == REFUSED else REPEATED] += int(count.value)
         told = told | mine if stream in LOGS else told + mine
     return told
+
+
+def redelivered(stream: str, group: str, said: Iterable[Iterable[Count]]) -> int:
+    """How many entries of a stream its group was handed over again, by all processes that read for it."""
+    found = [
+        count.value
+        for counts in said
+        for count in counts
+        if (count.name, count.labels.get("group")) == (REDELIVERED, group)
+        and named(count.labels.get("stream", "")) == stream
+    ]
+    return int(sum(filter(math.isfinite, found)))
 
 
 def refused(said: Iterable[Iterable[Count]]) -> dict[str, Counter[str]]:

@@ -241,6 +241,21 @@ async def test_what_never_trained_a_step_is_given_up_with_the_number_of_its_star
     assert sentence(given_up) == told
 
 
+async def test_starts_that_somebody_asked_for_are_among_those_in_which_it_was_not_ready(tmp_path: Path) -> None:
+    said = Said()
+    never = unit(tmp_path, said, "trainer", "exit 3", tells_ready=True)
+
+    await never.tend()
+    never.begin()
+    await never.tend()
+
+    given_up = [{"event": event, **facts} for event, facts in said.events if event == "process.given_up"]
+    assert [sentence(each).partition("any of ")[2] for each in given_up] == [
+        "3 starts: it is given up",
+        "6 starts: it is given up",
+    ]
+
+
 async def test_what_is_started_only_once_is_given_up_without_a_number(tmp_path: Path) -> None:
     said = Said()
 

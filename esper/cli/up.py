@@ -214,12 +214,12 @@ def sentence(note: dict[str, Any]) -> str:
     match note:
         case {"event": "process.died", "unit": unit, "ended_with": how, "again_in_s": delay_s}:
             return f"{unit} ended with {how}; it is started again in {delay_s:g} s"
-        case {"event": "process.given_up", "unit": unit, "ended_with": how, "restarts": 0}:
+        case {"event": "process.given_up", "unit": unit, "ended_with": how, "starts": 1}:
             return f"{unit} ended with {how}, and is not to be started again: it is given up"
-        case {"event": "process.given_up", "unit": unit, "ended_with": how, "ever_ready": False, "restarts": restarts}:
-            return f"{unit} ended with {how}, and was not ready in any of {restarts + 1} starts: it is given up"
-        case {"event": "process.given_up", "unit": unit, "ended_with": how, "ever_worked": False, "restarts": restarts}:
-            return f"{unit} ended with {how}, and trained no step in any of {restarts + 1} starts: it is given up"
+        case {"event": "process.given_up", "unit": unit, "ended_with": how, "ever_ready": False, "starts": starts}:
+            return f"{unit} ended with {how}, and was not ready in any of {starts} starts: it is given up"
+        case {"event": "process.given_up", "unit": unit, "ended_with": how, "ever_worked": False, "starts": starts}:
+            return f"{unit} ended with {how}, and trained no step in any of {starts} starts: it is given up"
         case {"event": "process.given_up", "unit": unit, "ended_with": how}:
             return f"{unit} ended with {how}, too often: it is given up"
         case {"event": "process.killed", "unit": unit, "waited_s": waited_s}:

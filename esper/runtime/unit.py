@@ -86,6 +86,7 @@ class Unit:
         self._told: set[str] = set()
         self._first_dead = ""  # the others often die of it
         self._has_run = self._was_ready = False
+        self._num_starts = 0
         self._unstarted: EsperError | None = None
         self.was_killed = self.is_hurried = False
 
@@ -152,6 +153,7 @@ class Unit:
         if self.plan.stop_file is not None:
             self.plan.stop_file.unlink(missing_ok=True)
         self._told, self._first_dead, self.processes, self._unstarted = set(), "", {}, None
+        self._num_starts += 1
         self._say("process.started", unit=self.plan.name)
         self._is_now(State.STARTING)
         fresh = self._fresh()
@@ -208,7 +210,7 @@ class Unit:
         delay_s = self.restarts.died(time.monotonic())
         if delay_s is None:
             ever = {"ever_ready": self._was_ready, "ever_worked": self.restarts.has_worked}
-            tries = {"ended_with": self.last_end, "restarts": self.restarts.num_restarts}
+            tries = {"ended_with": self.last_end, "starts": self._num_starts}
             self._say("process.given_up", unit=self.plan.name, process=self._first_dead, **tries, **ever)
             self._is_now(State.FAILED)
             return False

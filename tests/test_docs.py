@@ -18,6 +18,17 @@ BUS = ROOT / "docs" / "internals" / "bus.md"
 PROMISES = ROOT / "docs" / "promises.md"
 DECISIONS = ROOT / "docs" / "decisions.md"
 SEEDS = ROOT / "docs" / "seeds.md"
+# Classes of the three documents, those that they use and do not define included, and what they report.
+NAMED = (
+    "StaticKDLoss CheckpointedTeacher CheckpointTelemetry KasminaConfig KasminaLayer KasminaKernelManager "
+    "GPUKernelCache GPUKernel UrzaLibraryClient LeylineAdaptationHandler LeylineTelemetryReporter "
+    "GradientIsolatedSeed GradientIsolationMonitor IsolatedOptimizerManager OptimizerMessageHandler "
+    "TeacherForwardPassManager GPUStateTensor KernelExecutionContract KasminaPerformanceValidator "
+    "KasminaBenchmarkSuite PerformanceValidationContract CommandProcessor KasminaCommand KDConfig MonotonicTimer "
+    "GradientIsolationViolationError MessagePriority CommandType SeedOperation SeedLifecycleStage MetricType "
+    "OptimizerCommandType teacher_registered teacher_params_registered optimizer_created seed_optimizer_created "
+    "memory_before_checkpoint memory_after_checkpoint memory_saved_gb checkpoint_overhead_ms recomputation_count"
+).split()
 
 
 def between(path: Path, start: str, end: str) -> list[str]:
@@ -173,8 +184,15 @@ def test_every_row_of_the_seeds_has_an_answer() -> None:
 
 def test_every_test_named_in_the_seeds_exists() -> None:
     named = {test for row in tables(SEEDS) for test in re.findall(r"`(tests/\S+?::\w+)`", row[1])}
+    files = {file for row in tables(SEEDS) for file in re.findall(r"`(tests/[^`:]+)`", row[1])}
 
     assert sorted(test for test in named if not defines(test)) == []
+    assert files and sorted(file for file in files if not (ROOT / file).is_file()) == []
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_the_documents_name_has_a_row_in_the_seeds(name: str) -> None:
+    assert [row[0] for row in tables(SEEDS)].count(f"`{name}`") == 1
 
 
 @pytest.mark.parametrize("page", sorted([README, *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name)

@@ -16,6 +16,7 @@ from esper.leyline.entries import entry_order
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.leyline.succession import Decision, Said
+from esper.runtime import lookback
 from esper.runtime.coordinate import NUM_DECISIONS
 from esper.runtime.dated import DatedOpener
 from esper.runtime.lookback import newest_said
@@ -185,3 +186,23 @@ async def test_nor_of_what_was_said_while_ids_stood_still_which_is_on_record_its
     said = await newest_said(run.redis, stream, lambda body, at: opener.open(body, at, now_ms), num)
 
     assert [each.round for _, each in said if isinstance(each, Decision)] == rounds
+
+
+async def test_only_so_much_is_looked_at_where_ids_have_stood_still_for_long(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookback, "MOST_AHEAD", 3)
+    keys, clock, read = run.master.derive(run.run_id, [Role.COORDINATOR]), ServerClock(), list[str]()
+    await clock.look(run.redis)
+    now_ms = clock.now_ms()
+    sealer = Sealer(keys, Role.COORDINATOR, "coordinator", clock_ns=lambda: (now_ms - 5 * MINUTE_MS) * MS_NS)
+    await put_at(run, now_ms + 60 * MINUTE_MS, *[sealer.seal(abort(number, 8)) for number in range(1, 10)])
+    opener = DatedOpener(keys, clock, guard=None, accept=[Domain.DECISION], carries_out=True)
+
+    def opened(body: bytes, at: str) -> Opened:
+        read.append(at)
+        return opener.open(body, at, now_ms)
+
+    said = await newest_said(run.redis, names.key(run.run_id, "decisions"), opened, 2)
+
+    assert ([each.round for _, each in said if isinstance(each, Decision)], len(read)) == ([8, 9], 5)

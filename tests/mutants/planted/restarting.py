@@ -194,8 +194,8 @@ MUTANTS = (
     Mutant(
         "as_many_old_copies_ahead_of_the_clock_as_are_looked_for_hide_what_lies_before",
         "esper/runtime/lookback.py",
-        "if len(dated) == num:",
-        "if len(found) == num:",
+        "if len(dated) == num or",
+        "if len(found) == num or",
         (f"{LOOKBACK}::{COPIES}[many]",),
     ),
     Mutant(

@@ -99,7 +99,7 @@ def finish(hands: Crew, flooder: Child) -> None:
     flooder.kill()
     hands.on.pop(FLOODER)
     hands.stop_publishing()
-    wait_until(lambda: is_settled(hands), "the worker is through", SOON_S)
+    wait_until(lambda: is_settled(hands), "the worker is through", 3 * SOON_S)
     wait_until(lambda: hands.is_witnessed(RECEIPTS), "receipts are witnessed", SOON_S)
     for child in hands.on.values():
         child.terminate(SOON_S)
@@ -177,7 +177,7 @@ ROW = Row(
     "flood",
     run,
     # Short stretches on a machine that has other work say nothing of a p99, nor of what waits: there it is told only.
-    ci={**TURN, "turns": 3, "quiet_ms": 700, "flood_ms": 1_500, "judges_times": 0},
+    ci={**TURN, "turns": 3, "quiet_ms": 700, "flood_ms": 3_400, "judges_times": 0},
     chunk={**TURN, "turns": 10, "quiet_ms": 1_000, "flood_ms": 3_000, "judges_times": 1, "most_waiting": 20_000},
     num_chunks=20,
 )

@@ -1,4 +1,4 @@
-"""What the pages state of envelopes, by their bytes: for judges, who take no word of the runtime for it.
+"""What the pages state, of envelopes by their bytes: for judges, who take no word of the runtime for it.
 
 Imports nothing of the runtime.
 """
@@ -6,6 +6,7 @@ Imports nothing of the runtime.
 from __future__ import annotations
 
 FRESH_S = 60  # older than that by its entry's time, a message is stale
+EVERYSEC_WINDOW_S = 2.0  # of what was acknowledged, that fast mode may lose with the power
 
 
 def key_id_of(sealed: bytes) -> int:

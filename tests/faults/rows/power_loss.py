@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from esper.bus.durability import EVERYSEC_WINDOW_S, Wanted
+from esper.bus.durability import Wanted
 from tests.faults.accounts import Accounts, gaps_told
 from tests.faults.modes import in_each_mode
 from tests.faults.processes import wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Scene, effects, entry_ids, scene
+from tests.faults.stated import EVERYSEC_WINDOW_S
 from tests.faults.synced import SyncedServer
 
 COMMANDER, FOLLOWER = "commander", "follower"

@@ -113,6 +113,29 @@ def test_denormal_outputs_pass_and_harm_nobody(stage: str) -> None:
     assert float(seed.meter.strikes) == 0.0
 
 
+# torch's own tracer does what these two warn of, with autograd functions and behind a graph break.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("stage", ["TRAINING", "BLENDING"])
+def test_denormal_outputs_harm_nobody_under_autocast_and_in_compiled_code(
+    stage: str, dtype: torch.dtype, compiled: bool
+) -> None:
+    bench, _ = poisoned(stage, 1e-40, slice(None))
+    host: nn.Module = torch.compile(bench.host, backend="aot_eager") if compiled else bench.host  # type: ignore[assignment]
+    plain, gradients = run(bare(bench), torch.autocast("cpu", dtype))
+
+    output, found = run(host, torch.autocast("cpu", dtype))
+    seed = bench.executor.seeds["s0"]
+
+    assert all(value.isfinite().all() for value in (output, *found.values(), *seed.gradients())) and seed.gradients()
+    assert float(seed.meter.strikes) == 0.0
+    if stage == "TRAINING":
+        torch.testing.assert_close(output, plain)
+        torch.testing.assert_close({name.removeprefix("_orig_mod."): g for name, g in found.items()}, gradients)
+
+
 @pytest.mark.parametrize("poison", [INF, NAN, 1e38, 7e4])  # 7e4: infinite once cast to float16
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("stage", ["TRAINING", "BLENDING"])
@@ -136,8 +159,9 @@ def test_in_hosts_of_other_precision_too(dtype: torch.dtype) -> None:
 # torch's own tracer does what these two warn of, with autograd functions and behind a graph break.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_in_compiled_code_too() -> None:
-    bench, module = poisoned("BLENDING", INF, slice(None))
+@pytest.mark.parametrize("stage", ["TRAINING", "BLENDING"])
+def test_in_compiled_code_too(stage: str) -> None:
+    bench, module = poisoned(stage, INF, slice(None))
     compiled: nn.Module = torch.compile(bench.host, backend="aot_eager")  # type: ignore[assignment]
     expected = run(bare(bench), nullcontext())
 

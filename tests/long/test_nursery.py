@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,6 +31,13 @@ from tests.faults.nursery import Cradle
 place, arguments, log = sys.argv[1:]
 asked = Cradle(Path(place)).role("tests.faults.roles.nursery", json.loads(arguments), Path(log)).start()
 print(asked.pid, flush=True)
+signal.pause()
+"""
+
+HEEDS = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+print("up", flush=True)
 signal.pause()
 """
 
@@ -127,6 +136,30 @@ def test_who_stands_in_passes_a_signal_on_and_ends_by_it(own_directory: Path, nu
 
         assert standing_in.wait(60.0) == -number
         wait_until(lambda: refuses(own_directory / "inner.sock"), "what was forked has ended")
+
+
+def test_who_stands_in_passes_on_what_came_before_the_other_one_was_known(own_directory: Path) -> None:
+    place, told = own_directory / "nursery.sock", own_directory / "handed"
+    told.write_text(f"json.tool {place}\n")
+    environment = {**os.environ, "HANDED_OVER": str(told), "PYTHONPATH": os.pathsep.join([str(HANDED), str(ROOT)])}
+    with ExitStack() as stack:
+        other = stack.enter_context(subprocess.Popen([sys.executable, "-I", "-S", "-c", HEEDS], stdout=subprocess.PIPE))
+        stack.callback(other.kill)
+        assert other.stdout is not None and other.stdout.readline() == b"up\n"
+        nursery = stack.enter_context(socket.socket(socket.AF_UNIX))
+        nursery.bind(str(place))
+        nursery.listen()
+        ignoring = f"trap '' HUP; exec {shlex.quote(sys.executable)} -P -m json.tool"  # as below nohup
+        standing_in = stack.enter_context(subprocess.Popen(["sh", "-c", ignoring], env=environment))
+        stack.callback(standing_in.kill)
+        connection = stack.enter_context(nursery.accept()[0])
+
+        standing_in.send_signal(signal.SIGHUP)
+        connection.sendall(b"%d\n" % other.pid)
+
+        assert other.wait(60.0) == -signal.SIGHUP
+        connection.sendall(b"%d\n" % -signal.SIGHUP)
+        assert standing_in.wait(60.0) == -signal.SIGHUP
 
 
 def test_who_stands_in_ends_with_the_nursery_and_begins_nothing_itself(own_directory: Path) -> None:

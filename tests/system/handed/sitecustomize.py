@@ -24,6 +24,7 @@ def stand_in(place: str, module: str, words: list[str]) -> None:
 
     from tests.faults.nursery import Born
 
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until there is somebody to pass them on to
     told = {**os.environ, **heard_for(os.environ.get(NOTIFY, ""))}
     order = {"module": module, "words": words, "environment": told, "folder": os.getcwd()}
     born = Born(Path(place), order, [0, 1, 2])
@@ -34,6 +35,7 @@ def stand_in(place: str, module: str, words: list[str]) -> None:
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
     try:
         code = born.wait()
     except (AssertionError, OSError):  # the nursery is gone, and the other with it; raised, this would go on here

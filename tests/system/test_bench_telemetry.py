@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 from bus_rows.served import measured  # noqa: E402
 from bus_rows.session import Amounts  # noqa: E402
 from esper.bench.effort import EFFORTS  # noqa: E402
-from telemetry_rows import fold  # noqa: E402
+from telemetry_rows import fold, latency  # noqa: E402
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -27,3 +27,16 @@ def test_the_rows_of_the_tiers_check_every_arm_of_every_form() -> None:
     forms = ("packets", "frames", "columns")
     assert told >= {(f"tiers-fold, tier 1, {form}", arm) for form in forms for arm in (*arms, *arms_of_the_processor)}
     assert all(figure.value for figure in found)
+
+
+def test_the_row_of_the_latency_tells_how_many_packets_became_one_aggregate() -> None:
+    amounts = Amounts(num=0, rounds=0, seconds=0.5)
+    found = list(measured("tiers-latency", latency.measure, {"quick": amounts}, EFFORTS["quick"]))
+
+    told = {figure.arm: figure for figure in found if figure.arm != "ours"}
+    counted = told["counted"].value
+    assert counted == told["sent"].num > 0
+    for tier, most in (("tier 1", 32), ("both tiers", 32 * 32)):
+        reached = told[tier].value
+        assert reached is not None and 1 <= reached <= most
+        assert reached * told[tier].num == pytest.approx(counted)

@@ -61,6 +61,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
             with Garden(directory / f"run-{number}", server, nursery, ranks, kind, taught) as garden:
                 garden.tend(draw, amounts["commands"], result, dies=dies)
                 replayed(garden, result)
+                result.count("back_culled_and_died", int(dies and garden.has_gone_back and garden.has_culled))
     return result
 
 
@@ -102,6 +103,8 @@ class Garden:
     taught: bool  # has teachers to distil from
     master: MasterKeyring = field(default_factory=lambda: MasterKeyring.new(time.time_ns()))
     _trainers: list[Child] = field(default_factory=list)
+    has_gone_back: bool = False
+    has_culled: bool = False
     _num_commands: int = 0
     _heard: str = "0"
     _receipts: dict[str, list[pb.CommandReceipt]] = field(default_factory=dict)
@@ -182,7 +185,11 @@ class Garden:
             entry_id = self._publish(command)
             wait_until(lambda entry_id=entry_id: bool(self._answers(entry_id)), f"{entry_id} is answered", ANSWERED_S)  # type: ignore[misc]
             answer = self._answers(entry_id)[0]
-            result.count("applied" if answer.status == pb.ReceiptStatus.RECEIPT_APPLIED else "not_applied")
+            is_done = answer.status == pb.ReceiptStatus.RECEIPT_APPLIED
+            result.count("applied" if is_done else "not_applied")
+            if is_done and isinstance(command, pb.AdaptationCommand):
+                self.has_gone_back |= command.HasField("rollback_command")
+                self.has_culled |= command.seed_command.operation == Op.SEED_OP_CULL
             if answer.reason != pb.ReasonCode.REASON_GATE_FAILED:
                 return
 

@@ -32,7 +32,7 @@ class UnsealedError(RefusedError):
 
 
 class CommandFailedError(EsperError):
-    """A command was rejected, or a rank could not carry it out. `ended_the_seed`: with it the rank culled the seed."""
+    """A command was rejected, or a rank could not carry it out. `ended_the_seed`: a rank culled the seed."""
 
     def __init__(self, command_id: str, reason: str, detail: str, worker: str, *, ended_the_seed: bool = False) -> None:
         self.command_id, self.reason, self.detail, self.worker = command_id, reason, detail, worker

@@ -43,6 +43,22 @@ def test_the_refusal_of_an_envelope_names_its_entry_alone(answered_first: bool) 
         claimed.accepted()
 
 
+def test_a_failure_tells_that_any_rank_has_ended_the_seed() -> None:
+    gate, culled = pb.ReasonCode.REASON_GATE_FAILED, pb.SeedLifecycleStage.SEED_STAGE_CULLED
+    ledger = Ledger()
+    answers = ledger.claim("c1", ENTRY)
+    for worker, stage in (("a", pb.SeedLifecycleStage.SEED_STAGE_BLENDING), ("b", culled)):
+        failure = pb.CommandReceipt(command_id="c1", entry_id=ENTRY, worker=worker, stage=stage, reason=gate)
+        failure.status = pb.ReceiptStatus.RECEIPT_FAILED
+        ledger.note(failure, Role.WORKER)
+    ledger.note(accepted("c1", ENTRY, step=7), Role.COORDINATOR)
+
+    with pytest.raises(CommandFailedError, match="said by a") as caught:
+        answers.applied()
+
+    assert caught.value.ended_the_seed
+
+
 @pytest.mark.parametrize(("at", "told"), [("1699999999999-7", ""), (ENTRY, "no key"), ("1700000000001-0", "no key")])
 def test_an_answer_that_does_not_open_counts_where_it_came_behind_the_command(at: str, told: str) -> None:
     ledger = Ledger()

@@ -42,6 +42,11 @@ class Answers:
         else:
             self.outcomes.setdefault(receipt.worker, receipt)
 
+    @property
+    def ended_the_seed(self) -> bool:
+        """Whether a rank answered that the seed is gone, so far: trying again cannot help."""
+        return any(receipt.stage in _GONE for receipt in self.outcomes.values())
+
     def accepted(self) -> pb.CommandReceipt | None:
         """The acceptance, or None while there is no verdict. Raises CommandFailedError when it was rejected."""
         if self.verdict is not None and self.verdict.status == pb.ReceiptStatus.RECEIPT_REJECTED:
@@ -59,8 +64,8 @@ class Answers:
         return [self.outcomes[worker] for worker in sorted(self.outcomes)]
 
     def _failure(self, receipt: pb.CommandReceipt) -> CommandFailedError:
-        reason, is_gone = reason_name(receipt.reason), receipt.stage in _GONE
-        return CommandFailedError(self.command_id, reason, receipt.detail, receipt.worker, ended_the_seed=is_gone)
+        reason, detail, is_gone = reason_name(receipt.reason), receipt.detail, self.ended_the_seed
+        return CommandFailedError(self.command_id, reason, detail, receipt.worker, ended_the_seed=is_gone)
 
 
 class Ledger:
@@ -159,8 +164,8 @@ class Receipt:
 
     @property
     def ended_the_seed(self) -> bool:
-        """Whether a rank answered that the seed is gone: trying again cannot help."""
-        return any(receipt.stage in _GONE for receipt in self.outcomes)
+        """Whether a rank answered that the seed is gone, so far: trying again cannot help."""
+        return self._answers.ended_the_seed
 
     async def accepted(self, timeout_s: float = 30.0) -> pb.CommandReceipt:
         """The coordinator's, with the step of the effect. CommandFailedError if rejected, UnansweredError if late."""

@@ -32,10 +32,11 @@ gc.disable()  # until all conftests are loaded: what they import stays
 # Whoever starts tests in the background of a shell has Ctrl-C ignored, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A shell in which somebody steers a run has ESPER_RUN set; some export how wide their terminal is, and tables are cut
-# to that; a hook of git says which repository it is of, and what a test commits would go there; and a proxy would be
-# asked for servers of this machine.
-OF_A_SHELL = ("COLUMNS", "LINES", "GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE")
+# A shell in which somebody steers a run has ESPER_RUN set; some say how wide their terminal is and what it can, and
+# tables are cut to that, and coloured or plain; a hook of git says which repository it is of, and what a test commits
+# would go there; and a proxy would be asked for servers of this machine.
+OF_A_TERMINAL = ("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS")
+OF_A_SHELL = (*OF_A_TERMINAL, "GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE")
 for variable in [name for name in os.environ if name.startswith("ESPER_") or name in OF_A_SHELL]:
     del os.environ[variable]
 os.environ["no_proxy"] = "*"

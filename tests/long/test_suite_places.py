@@ -1,4 +1,4 @@
-"""The suite itself, where the environment names places."""
+"""The suite itself, where the environment names places, or a terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 ON_A_SERVER = "tests/test_embedded.py::test_it_answers_on_a_private_socket_and_passes_our_own_check"
 THAT_COMMITS = "tests/long/test_bench_machine.py::test_a_checkout_is_dirty_once_a_file_of_it_differs"
+SHOWN = "tests/long/test_sites_cli.py::test_the_table_says_why_a_site_takes_no_seed"
+COLOURED = "tests/long/test_bench_output.py::test_the_table_fits_eighty_columns_and_is_plain_where_there_is_no_terminal"
 
 
 def passes(test: str, **environment: str) -> None:
@@ -33,3 +37,8 @@ def test_nothing_is_committed_to_the_repository_of_a_hook(tmp_path: Path) -> Non
     passes(THAT_COMMITS, GIT_DIR=str(tmp_path / ".git"), GIT_INDEX_FILE=str(tmp_path / ".git" / "index"))
 
     assert not any((tmp_path / ".git" / "refs" / "heads").iterdir())
+
+
+@pytest.mark.parametrize(("test", "variable", "said"), [(SHOWN, "FORCE_COLOR", "1"), (COLOURED, "TERM", "dumb")])
+def test_tables_are_as_wide_and_as_coloured_as_a_test_says(test: str, variable: str, said: str) -> None:
+    passes(test, **{variable: said})

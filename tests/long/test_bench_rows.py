@@ -88,8 +88,9 @@ def test_a_row_has_the_target_and_the_aspiration_of_the_documents(name: str) -> 
 
 
 # 02.5, 1.1 and 1.2, and 02, 7.2: of rows that are more than a comparison, or have more than one goal; and what is asked
-# of a snapshot and a rollback of 5 M parameters.
+# of a snapshot and a rollback of 5 M parameters, and of the graft of a pooled seed at p95.
 ALSO = {
+    Goal("pool to slot", "p95", 0.2, 0.05): comparison("kernel-load"),
     Goal("snapshot", "ratio", 2.0): comparison("emergency-rollback-large"),
     Goal("rollback", "ratio", 2.0): comparison("emergency-rollback-large"),
     Goal("rollback", "p50", 20.0): comparison("emergency-rollback-large"),

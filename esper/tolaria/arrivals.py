@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+import torch
+
 from esper.errors import SettingError
 from esper.kernels.teacher.teacher import CheckpointedTeacher, Tell
 from esper.leyline import contracts as pb
@@ -50,8 +52,13 @@ class Arrival:
 
     @classmethod
     def begin(cls, digest: str, relay: Relay, load: Callable[[], Loaded | None]) -> Arrival:
-        """Load in a thread; an interpreter that ends waits for it."""
-        executor = ThreadPoolExecutor(1, thread_name_prefix="teacher")
+        """Load in a thread; an interpreter that ends waits for it.
+
+        Threads share the casts that autocast keeps, and whichever leaves its outermost autocast drops them, also those
+        of a step under way, whose gradients then sum otherwise. Here none is the outermost.
+        """
+        nested = torch.autocast_increment_nesting
+        executor = ThreadPoolExecutor(1, thread_name_prefix="teacher", initializer=nested)
         result = executor.submit(load)
         executor.shutdown(wait=False)
         return cls(digest, relay, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from esper.bench.history.store import default_folder
 from esper.bench.machine import Machine, revision, this_machine
+from esper.errors import SettingError
 from tests.bench_kit import machine
 
 
@@ -70,4 +72,14 @@ def test_baselines_lie_where_programs_keep_their_state(monkeypatch: pytest.Monke
     assert default_folder() == tmp_path / "esper" / "bench"
 
     monkeypatch.delenv("XDG_STATE_HOME")
-    assert default_folder() == Path.home() / ".local/state/esper/bench"
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert default_folder() == Path("/home/somebody/.local/state/esper/bench")
+
+
+def test_a_user_without_a_home_is_asked_for_a_folder_of_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # nobody in /etc/passwd
+
+    with pytest.raises(SettingError, match="XDG_STATE_HOME is not set; expected a folder"):
+        default_folder()

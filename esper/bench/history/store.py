@@ -105,9 +105,14 @@ class Store:
 
 
 def default_folder() -> Path:
-    """Where the XDG base directory specification puts what a program remembers from one run to the next."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "esper" / "bench"
+    """Where the XDG base directory specification puts what a program remembers from one run to the next.
+
+    SettingError: this user has no home.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # Path.home() would raise
+    if state.startswith("~"):
+        raise SettingError("XDG_STATE_HOME", None, "a folder for earlier runs, or --store, as this user has no home")
+    return Path(state, "esper", "bench")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from esper.runtime.unit import NotAskedError, Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, unit, while_tended
 
 HOW = {"ended_with": "exit code 3"}
+TRIED = {"starts": 3, "limit": 2}
 
 
 async def test_what_keeps_dying_is_started_again_and_then_given_up(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ async def test_what_is_never_ready_is_given_up_however_long_each_start_takes(tmp
     assert never.state is State.FAILED
     assert said.events[-2] == (
         "process.given_up",
-        {"unit": "never", "process": "never", "starts": 3, **HOW, "ever_ready": False, "ever_worked": False},
+        {"unit": "never", "process": "never", **TRIED, **HOW, "ever_ready": False, "ever_worked": False},
     )
 
 
@@ -55,7 +56,7 @@ async def test_a_trainer_that_never_trains_a_step_is_given_up_though_it_is_ready
     assert said.of("first_step").count("ready") == 3
     assert said.events[-2] == (
         "process.given_up",
-        {"unit": "first_step", "process": "first_step", "starts": 3, **HOW, "ever_ready": True, "ever_worked": False},
+        {"unit": "first_step", "process": "first_step", **TRIED, **HOW, "ever_ready": True, "ever_worked": False},
     )
 
 

@@ -265,6 +265,19 @@ async def test_what_is_started_only_once_is_given_up_without_a_number(tmp_path: 
     assert sentence(given_up) == "trainer ended with exit code 3, and is not to be started again: it is given up"
 
 
+async def test_what_somebody_started_once_more_is_not_said_to_have_ended_too_often(tmp_path: Path) -> None:
+    said = Said()
+    server = unit(tmp_path, said, "server", "exit 3", restart=Restart(limit=0))
+
+    await server.tend()
+    server.begin()
+    await server.tend()
+
+    given_up = [{"event": event, **facts} for event, facts in said.events if event == "process.given_up"]
+    told = "server ended with exit code 3, and is not to be started again: it is given up"
+    assert [sentence(each) for each in given_up] == [told, told]
+
+
 async def test_what_could_not_be_started_has_said_nothing(tmp_path: Path) -> None:
     said, ports = Said(), iter(["4711"])
 

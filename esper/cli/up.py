@@ -214,7 +214,7 @@ def sentence(note: dict[str, Any]) -> str:
     match note:
         case {"event": "process.died", "unit": unit, "ended_with": how, "again_in_s": delay_s}:
             return f"{unit} ended with {how}; it is started again in {delay_s:g} s"
-        case {"event": "process.given_up", "unit": unit, "ended_with": how, "starts": 1}:
+        case {"event": "process.given_up", "unit": unit, "ended_with": how, "limit": 0}:
             return f"{unit} ended with {how}, and is not to be started again: it is given up"
         case {"event": "process.given_up", "unit": unit, "ended_with": how, "ever_ready": False, "starts": starts}:
             return f"{unit} ended with {how}, and was not ready in any of {starts} starts: it is given up"

@@ -210,7 +210,7 @@ class Unit:
         delay_s = self.restarts.died(time.monotonic())
         if delay_s is None:
             ever = {"ever_ready": self._was_ready, "ever_worked": self.restarts.has_worked}
-            tries = {"ended_with": self.last_end, "starts": self._num_starts}
+            tries = {"ended_with": self.last_end, "starts": self._num_starts, "limit": self.plan.restart.limit}
             self._say("process.given_up", unit=self.plan.name, process=self._first_dead, **tries, **ever)
             self._is_now(State.FAILED)
             return False

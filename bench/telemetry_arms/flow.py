@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any
@@ -22,11 +23,10 @@ _made: list[bytes] = []
 
 async def send_frames(url: str, directory: str, per_s: float, seconds: float) -> int:
     """Frames of 32 at this rate of packets, each stamped when it is added; how many packets."""
-    by, row = worker(directory), [0.4182, 0.00098, 0.9312, 1.7033, 12.81]
-    began, sequence = time.monotonic(), 0
+    by, row, sequence = worker(directory), [0.4182, 0.00098, 0.9312, 1.7033, 12.81], 0
     async with connect.writer(url) as writer:
-        publisher = Publisher(writer)
-        while time.monotonic() < began + seconds:
+        publisher, began = Publisher(writer), time.monotonic()
+        while not sequence or time.monotonic() < began + seconds:
             time.sleep(max(0.0, began + sequence / per_s - time.monotonic()))
             at_ns = time.time_ns()
             packets = [packet(sequence + each, row, at_ns) for each in range(1, 33)]
@@ -54,8 +54,10 @@ async def send_made(url: str, directory: str, per_s: float) -> int:
 
 
 async def watch_global(url: str, directory: str, seconds: float) -> list[float]:
-    """Milliseconds from the oldest packet in each global aggregate to its arrival at a subscriber, for so long."""
-    taken, ends = list[float](), time.monotonic() + seconds
+    """Milliseconds from the oldest packet in each global aggregate to its arrival at a subscriber, for so long from the
+    first one on: both tiers, and who sends, may begin later than who watches.
+    """
+    taken, ends = list[float](), math.inf
     async with plain(url) as redis:
         last = b"0"
         while time.monotonic() < ends:
@@ -65,4 +67,5 @@ async def watch_global(url: str, directory: str, seconds: float) -> list[float]:
                 last, aggregate = entry_id, body_of(fields[b"m"])
                 if aggregate.num_packets:
                     taken.append((now_ns - aggregate.first_timestamp_ns) / 1e6)
+                    ends = min(ends, time.monotonic() + seconds)
     return taken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sys
 import time
 
 from prometheus_client import CollectorRegistry, Counter
@@ -18,6 +19,7 @@ from esper.bus.trim import Retention
 from esper.cli.main import app
 from esper.leyline.kinds import Role
 from esper.runtime.figures import Repeats, StreamGauges, counts_of
+from esper.runtime.tallies import REDELIVERED, redelivered
 from esper.runtime.tidying import Charge
 from tests.bus_kit import drain, put
 from tests.rounds import heartbeat
@@ -37,6 +39,13 @@ async def pending_votes(run: ScriptedRun, reader: connect.Redis) -> str:
     await drain(Inbox(reader, run.redis, stream, "coordinator", "c"))
     await put(run.redis, stream, b"3")
     return stream
+
+
+def test_counts_that_no_process_can_have_are_added_up_all_the_same() -> None:
+    """Anybody may have written them."""
+    most = [Count(REDELIVERED, {"stream": "votes", "group": "coordinator"}, sys.float_info.max)]
+
+    assert redelivered("votes", "coordinator", [most, most]) == 2 * int(sys.float_info.max)
 
 
 async def test_each_stream_and_each_group_is_told_with_what_was_refused(

@@ -40,7 +40,7 @@ def redelivered(stream: str, group: str, said: Iterable[Iterable[Count]]) -> int
         if (count.name, count.labels.get("group")) == (REDELIVERED, group)
         and named(count.labels.get("stream", "")) == stream
     ]
-    return int(sum(filter(math.isfinite, found)))
+    return sum(map(int, filter(math.isfinite, found)))
 
 
 def refused(said: Iterable[Iterable[Count]]) -> dict[str, Counter[str]]:

@@ -33,6 +33,7 @@ TIERS = {
 REGIONAL = frozenset(stream.name for stream in names.STREAMS if stream.regional)
 __all__ = ["TIERS", "Controller", "Receipt"]
 
+PATIENCE_S = 30.0
 _SAID = frozenset(Domain) - {Domain.COMMAND, Domain.OPTIMIZER, Domain.VOTE}
 _POSITION = re.compile(r"\$|\d{1,19}(-\d{1,19})?")
 _Op = pb.SeedOperation
@@ -76,7 +77,7 @@ class Controller:
             reading = asyncio.create_task(_read_receipts(observer, receipts, since, ledger))
             reading.add_done_callback(ledger.close)  # what ends the reading is raised where someone waits for an answer
             stack.push_async_callback(end, [reading])
-            dispatch = Dispatch(found.run_id, found.keyring, name, publisher.add)
+            dispatch = Dispatch(found.run_id, found.keyring, name, publisher.add, patience_s=PATIENCE_S)
             yield cls(found.run_id, dispatch, observer, ledger)
 
     def within(self, timeout_s: float) -> Controller:
@@ -225,9 +226,14 @@ class Controller:
     # --- publishing, waiting, following ------------------------------------------------------------------------------
 
     async def publish(self, command: commands.Command) -> Receipt:
-        """Seal a command and put it on its stream."""
-        entry_id = await self._dispatch.send(command, self._timeout_ms)
-        return Receipt(self._ledger.claim(command.command_id, entry_id), self._ledger, self._roster)
+        """Seal a command and put it on its stream. Where Redis is away the same bytes are added again, for up to 30 s.
+
+        Then LostError: the command may be there all the same, and one that is published anew may take effect beside it.
+        Look first at what `telemetry("receipts", since)` says of this `command_id`, or at the run itself (`status`).
+        """
+        added = await self._dispatch.send(command, self._timeout_ms)
+        answers = self._ledger.claim(command.command_id, added.entry_id, added_again=added.again)
+        return Receipt(answers, self._ledger, self._roster)
 
     async def persist(
         self,

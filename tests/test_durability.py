@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -30,11 +30,9 @@ from esper.bus.durability import (
 )
 from esper.bus.faults import NoReplicasError
 from esper.bus.publisher import Publisher
-from esper.cli.ports import free_port
 from esper.errors import BusError
 from tests.bus_kit import bodies
-from tests.faults.processes import wait_until
-from tests.faults.server import HOST, Server
+from tests.faults.server import Server, replicated
 
 EVERYSEC = Facts((7, 0), aof=True, fsync="everysec", fsync_on_rewrite=True, snapshots=False, replicas=0, min_replicas=0)
 ALWAYS = replace(EVERYSEC, fsync="always")
@@ -48,14 +46,8 @@ def place(short_directory: Path) -> Path:
 @pytest.fixture
 def pair(place: Path) -> Iterator[tuple[Server, Server]]:
     """A primary that refuses writes without a replica, and that replica, in step."""
-    options = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
-    with ExitStack() as stack:
-        primary = stack.enter_context(Server(place / "p", port=free_port(), options=options))
-        replica = stack.enter_context(Server(place / "r", port=free_port()))
-        primary.ask("CONFIG", "SET", "min-replicas-to-write", "1")
-        replica.ask("REPLICAOF", HOST, primary.port)
-        wait_until(lambda: primary.ask("INFO", "replication").get("min_slaves_good_slaves") == 1, "in step", 20.0)
-        yield primary, replica
+    with replicated(place) as servers:
+        yield servers
 
 
 @asynccontextmanager

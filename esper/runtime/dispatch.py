@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from esper.bus import names
+from esper.bus.again import Add, Added, add_until_answered
 from esper.leyline import contracts as pb
 from esper.leyline.commands import Command
 from esper.leyline.envelope import DeadlineKind
@@ -26,20 +27,21 @@ class Dispatch:
         run_id: str,
         keyring: RoleKeyring,
         producer: str,
-        add: Callable[[str, bytes], Awaitable[str]],
+        add: Add,
         clock_ns: Callable[[], int] = time.time_ns,
+        patience_s: float = 0.0,
     ) -> None:
         self._run_id, self._add, self._clock_ns = run_id, add, clock_ns
-        self._producer = producer
+        self._producer, self._patience_s = producer, patience_s
         self._controller = Sealer(keyring, Role.CONTROLLER, producer, clock_ns=clock_ns)
         self._optimizer = Sealer(keyring, Role.OPTIMIZER, producer, clock_ns=clock_ns)
         self._turn = asyncio.Lock()
 
-    async def send(self, command: Command, timeout_ms: int = 0) -> str:
-        """The entry id, once Redis has it. Raises before anything is sent where a value is out of range.
+    async def send(self, command: Command, timeout_ms: int = 0) -> Added:
+        """The entry, once Redis has it. Raises before anything is sent where a value is out of range.
 
         Judged later than `timeout_ms` from now it is refused (past_deadline); 0: it has as long as it takes, or what
-        an AdaptationCommand says itself.
+        an AdaptationCommand says itself. With patience the same bytes are added again after a lost reply, until then.
         """
         if isinstance(command, pb.AdaptationCommand):
             command.issued_by = self._producer
@@ -50,4 +52,5 @@ class Dispatch:
         validate(command)
         async with self._turn:
             by = (DeadlineKind.TIME_NS, self._clock_ns() + timeout_ms * MS_NS) if timeout_ms else (DeadlineKind.NONE, 0)
-            return await self._add(stream, sealer.seal(command, deadline=by))
+            patience_s = min(self._patience_s, timeout_ms / 1000) if timeout_ms else self._patience_s
+            return await add_until_answered(self._add, stream, sealer.seal(command, deadline=by), patience_s)

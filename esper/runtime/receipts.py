@@ -24,16 +24,34 @@ _GONE = (
     pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED,
     pb.SeedLifecycleStage.SEED_STAGE_RESETTING,
 )
+_OF_THE_ENTRY = (pb.ReasonCode.REASON_REPLAYED, pb.ReasonCode.REASON_DUPLICATE, pb.ReasonCode.REASON_CANCELLED)
+_OF_ITS_TIME = (pb.ReasonCode.REASON_STALE, pb.ReasonCode.REASON_FROM_THE_FUTURE, pb.ReasonCode.REASON_PAST_DEADLINE)
 _MOST_UNCLAIMED = 4_096  # receipts of other controllers, or that overtook the reply to our own XADD
 
 
 class Answers:
-    """The answers to one command. The coordinator's first verdict counts, and the first outcome of each rank."""
+    """The answers to one command. The coordinator's first verdict counts, and the first outcome of each rank.
 
-    def __init__(self, command_id: str, entry_id: str) -> None:
-        self.command_id, self.entry_id = command_id, entry_id
+    One that was added again, as a reply was lost, may lie in other entries than the one that is known, and any of them
+    may be the one that is judged. What names the command answers it then, whichever entry it is about; a refusal that
+    holds for one entry, as replayed or too late, is no answer, as another entry may have been let in.
+    """
+
+    def __init__(self, command_id: str, entry_id: str, *, added_again: bool = False) -> None:
+        self.command_id, self.entry_id, self.added_again = command_id, entry_id, added_again
         self.verdict: pb.CommandReceipt | None = None
         self.outcomes: dict[str, pb.CommandReceipt] = {}
+
+    def takes(self, receipt: pb.CommandReceipt) -> bool:
+        """Whether it is an answer to this command. That to an envelope which was refused names only its entry."""
+        is_here, is_named = receipt.entry_id == self.entry_id, receipt.command_id == self.command_id
+        if not self.added_again:
+            return is_here and (is_named or not receipt.command_id)
+        if receipt.status == pb.ReceiptStatus.RECEIPT_REJECTED:
+            of_one = _OF_THE_ENTRY if receipt.command_id else _OF_THE_ENTRY + _OF_ITS_TIME
+            if receipt.reason in of_one:
+                return False
+        return is_named or (is_here and not receipt.command_id)
 
     def note(self, receipt: pb.CommandReceipt) -> None:
         """Take an answer in stream order; repeats and later verdicts change nothing."""
@@ -71,28 +89,26 @@ class Answers:
 class Ledger:
     """Sorts receipts to the commands they answer, by stream entry and by id. Knows nothing of Redis.
 
-    A replayed or forged copy lies in another entry, so its refusal never touches the command that it imitates. Streams
-    number their entries apart: of one millisecond both may have a command under the same entry id.
+    A replayed or forged copy lies in another entry, so its refusal never touches the command that it imitates, also
+    where its own sender has added that again: what was refused unopened names no command. Streams number their entries
+    apart: of one millisecond both may have a command under the same entry id.
     """
 
     def __init__(self) -> None:
         self._claimed: WeakValueDictionary[tuple[str, str], Answers] = WeakValueDictionary()  # while someone holds them
+        self._added_again: WeakValueDictionary[str, Answers] = WeakValueDictionary()  # of these, by id alone
         self._unclaimed: OrderedDict[str, list[pb.CommandReceipt]] = OrderedDict()
         self._changed = asyncio.Event()
         self._broken: BaseException | None = None
         self._unopened = ("", "")  # the newest: its entry, and why
 
-    def claim(self, command_id: str, entry_id: str) -> Answers:
-        """From now on, and for what came already: the answers to this entry."""
-        answers = self._claimed[entry_id, command_id] = Answers(command_id, entry_id)
-        others = []
-        for receipt in self._unclaimed.pop(entry_id, []):
-            if receipt.command_id in ("", command_id):
-                answers.note(receipt)
-            else:
-                others.append(receipt)
-        if others:
-            self._unclaimed[entry_id] = others
+    def claim(self, command_id: str, entry_id: str, *, added_again: bool = False) -> Answers:
+        """From now on, and for what came already: the answers to this entry, or to all that hold the same bytes."""
+        answers = self._claimed[entry_id, command_id] = Answers(command_id, entry_id, added_again=added_again)
+        if added_again:
+            self._added_again[command_id] = answers
+        for each in [*self._unclaimed] if added_again else [entry_id]:
+            self._hand_over(each, answers)
         return answers
 
     def note(self, receipt: pb.CommandReceipt, role: str) -> None:
@@ -117,12 +133,23 @@ class Ledger:
         at, why = self._unopened
         return why if entry_order(at) >= entry_order(entry_id) else ""
 
+    def _hand_over(self, entry_id: str, answers: Answers) -> None:
+        others = []
+        for receipt in self._unclaimed.pop(entry_id, []):
+            if answers.takes(receipt):
+                answers.note(receipt)
+            else:
+                others.append(receipt)
+        if others:
+            self._unclaimed[entry_id] = others
+
     def _claims(self, receipt: pb.CommandReceipt) -> list[Answers]:
-        """Whose answer it is. That to an envelope which was refused names no command, only the entry."""
-        if receipt.command_id:
-            found = self._claimed.get((receipt.entry_id, receipt.command_id))
-            return [] if found is None else [found]
-        return [each for each in [*self._claimed.values()] if each.entry_id == receipt.entry_id]
+        """Whose answer it is: by entry and id, by the id alone, or by the entry where no command is named."""
+        command_id = receipt.command_id
+        if not command_id:
+            return [each for each in [*self._claimed.values()] if each.takes(receipt)]
+        found = self._claimed.get((receipt.entry_id, command_id)) or self._added_again.get(command_id)
+        return [] if found is None or not found.takes(receipt) else [found]
 
     def close(self, reading: asyncio.Task[None]) -> None:
         """No receipt will come any more; everyone who waits, now or later, gets what ended the reading."""
@@ -154,7 +181,7 @@ class Receipt:
 
     @property
     def entry_id(self) -> str:
-        """Its entry in the stream that it was put on."""
+        """Its entry in the stream that it was put on; of a command that was added again, the last one."""
         return self._answers.entry_id
 
     @property

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import redis
 
 from esper.bus.embedded import LONGEST_SOCKET_PATH, find_server
+from esper.cli.ports import free_port
 from tests.faults.processes import SOON_S, Child, wait_until
 
 HOST = "127.0.0.1"
@@ -90,6 +92,19 @@ class Server(Child):
                 return connection.recv(64).startswith(b"+PONG")
             except OSError:
                 return False
+
+
+@contextmanager
+def replicated(place: Path) -> Iterator[tuple[Server, Server]]:
+    """A primary that refuses writes without a replica, and that replica, in step."""
+    options = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
+    with ExitStack() as stack:
+        primary = stack.enter_context(Server(place / "p", port=free_port(), options=options))
+        replica = stack.enter_context(Server(place / "r", port=free_port()))
+        primary.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+        replica.ask("REPLICAOF", HOST, primary.port)
+        wait_until(lambda: primary.ask("INFO", "replication").get("min_slaves_good_slaves") == 1, "in step", 20.0)
+        yield primary, replica
 
 
 def run_id(server: Server) -> str:

@@ -41,7 +41,7 @@ class Asking:
     """One command after the other, each awaited, as a controller sends them; and a stream of the run that is read."""
 
     awaiting: Awaiting
-    publish: Callable[[pb.AdaptationCommand], Awaitable[str]]
+    publish: Callable[[pb.AdaptationCommand], Awaitable[object]]
     said: AsyncIterator[Opened]
     clock: Callable[[], float] = time.perf_counter
 

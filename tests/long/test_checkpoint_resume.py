@@ -66,10 +66,14 @@ def test_what_was_resumed_is_resumed_again_before_it_has_trained(tmp_path: Path,
     assert equal(last.everything(), first.everything())
 
 
-def test_who_begins_again_and_again_at_one_step_keeps_the_older_checkpoints(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_rounds", [0, 1])
+def test_who_begins_again_and_again_at_one_step_keeps_the_older_checkpoints(tmp_path: Path, num_rounds: int) -> None:
+    """Also a replica that hears of rounds that the others held without a command, before it had joined them."""
     Training(tmp_path, every=2).train(8)
     for _ in range(3):
         again = resumed(tmp_path, every=2)
+        for _ in range(num_rounds):
+            again.order()
         again.train(2)  # and it ends before the next one is due
 
     assert [step_of(path) for path in again.checkpoints.store.standing()] == [7, 5, 3]

@@ -76,9 +76,10 @@ class Checkpoints:
         """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small.
 
         Not while older ones are yet to come, as after a resume: then the logs are behind us up to these. What was
-        resumed from is another state by now.
+        resumed from is another state by now, unless nothing was asked for, as in most rounds.
         """
-        self._resumed_at = 0
+        if order.commands or order.commit.requests:
+            self._resumed_at = 0
         if not self.holds_back():
             self._commit, self.decided = order.commit, order.entry_id or self.decided
         for opened in order.commands:

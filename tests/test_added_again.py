@@ -13,6 +13,7 @@ from esper.bus.names import key
 from esper.client import Controller
 from esper.errors import BusError, CommandFailedError
 from esper.leyline import commands, contracts as pb
+from esper.leyline.envelope import unpack
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.dispatch import Dispatch
@@ -203,6 +204,31 @@ async def test_nothing_is_added_again_after_the_deadline_of_the_command(run_id: 
         await ways[1].send(command, timeout_ms=1)  # less than any pause
 
     assert len({sealed for _, sealed in endless.added}) == len(bounded.added) == 1
+
+
+class Slow(Away):
+    """The first answer takes longer than any patience."""
+
+    async def add(self, stream: str, sealed: bytes) -> str:
+        if not self.added:
+            self.added.append((self.now_s, sealed))
+            await asyncio.sleep(0)
+            self.now_s += 40.0
+            return "1-0"
+        self.num_lost = 2
+        return await super().add(stream, sealed)
+
+
+async def test_what_waits_for_another_command_is_given_no_longer_for_it(run_id: str) -> None:
+    keyring = MasterKeyring.new(NOW_NS).derive(run_id, [Role.CONTROLLER, Role.OPTIMIZER])
+    slow, command, late = Slow(0), commands.pause("", resume=False), commands.pause("", resume=True)
+    way = Dispatch(run_id, keyring, "c", slow.add, lambda: NOW_NS + int(slow.now_s * 1e9), patience_s=30.0)
+
+    first, second = await asyncio.gather(way.send(command), way.send(late, timeout_ms=5_000), return_exceptions=True)
+
+    deadline = unpack(slow.added[1][1]).header.deadline
+    assert (first, type(second), len(slow.added)) == (Added("1-0", again=False), LostError, 2)
+    assert deadline == NOW_NS + 105 * 10**9
 
 
 async def test_a_command_whose_reply_is_cut_is_applied_once_and_said_to_be(run: ScriptedRun, redis_url: str) -> None:

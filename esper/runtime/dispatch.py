@@ -16,7 +16,7 @@ from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.leyline.validate import validate
 
-MS_NS = 1_000_000
+MS_NS, SECOND_NS = 1_000_000, 1_000_000_000
 
 
 class Dispatch:
@@ -50,7 +50,9 @@ class Dispatch:
         else:
             sealer, stream = self._optimizer, names.key(self._run_id, "optimizer")
         validate(command)
+        asked_ns = self._clock_ns()  # those before it may take long, each as long as this one
+        by = (DeadlineKind.TIME_NS, asked_ns + timeout_ms * MS_NS) if timeout_ms else (DeadlineKind.NONE, 0)
+        patience_s = min(self._patience_s, timeout_ms / 1000) if timeout_ms else self._patience_s
         async with self._turn:
-            by = (DeadlineKind.TIME_NS, self._clock_ns() + timeout_ms * MS_NS) if timeout_ms else (DeadlineKind.NONE, 0)
-            patience_s = min(self._patience_s, timeout_ms / 1000) if timeout_ms else self._patience_s
-            return await add_until_answered(self._add, stream, sealer.seal(command, deadline=by), patience_s)
+            left_s = patience_s - max(0, self._clock_ns() - asked_ns) / SECOND_NS
+            return await add_until_answered(self._add, stream, sealer.seal(command, deadline=by), left_s)

@@ -92,9 +92,10 @@ class TopApp(App[None]):
         self.picture, self.source, self.controller = picture, source, controller
         self.read_only = "" if controller else read_only
         self.zone, self.notice, self.seed = zone, "", ""
+        self._board = Static(id="board", markup=False)  # kept: a tick while the screen goes would look for it in vain
 
     def compose(self) -> ComposeResult:
-        yield Static(id="board", markup=False)
+        yield self._board
 
     def on_mount(self) -> None:
         self.set_interval(REFRESH_S, self.draw)
@@ -112,7 +113,7 @@ class TopApp(App[None]):
         lines = board(self.picture, self._sight())
         for number, line in enumerate(lines):
             text.append(line.text + ("\n" if number < len(lines) - 1 else ""), STYLES[line.style])
-        self.screen_stack[0].query_one("#board", Static).update(text)
+        self._board.update(text)
 
     def say(self, notice: str) -> None:
         """What became of a key, in the line above the keys."""

@@ -43,12 +43,16 @@ class Page(ModalScreen[None]):
         self._title, self._lines = title, lines
         self._told: list[str] = []
         self._first = 0
+        self._text, self._keys = (
+            Static(id="text", markup=False),
+            Static(id="keys", markup=False),
+        )  # kept as the board is
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="page"):
             yield Static(Text(f" {clean(self._title)}", style="reverse", no_wrap=True), id="title")
-            yield Static(id="text", markup=False)
-            yield Static(id="keys", markup=False)
+            yield self._text
+            yield self._keys
 
     def on_mount(self) -> None:
         self.call_after_refresh(self.show)
@@ -73,9 +77,8 @@ class Page(ModalScreen[None]):
         self._first = min(max(self._first + by, 0), last)
         shown = self._told[self._first : self._first + self._room]
         where = f"{self._first + 1}-{self._first + len(shown)} of {len(self._told):,}   " if last else ""
-        self.query_one("#text", Static).update(Text("\n".join(shown), no_wrap=True))
-        keys = f" {where}up down PgUp PgDn  escape back"
-        self.query_one("#keys", Static).update(Text(keys, style="reverse", no_wrap=True))
+        self._text.update(Text("\n".join(shown), no_wrap=True))
+        self._keys.update(Text(f" {where}up down PgUp PgDn  escape back", style="reverse", no_wrap=True))
 
     def action_turn(self, by: int) -> None:
         """So many pages down."""

@@ -133,6 +133,22 @@ async def test_without_a_controllers_key_keys_that_publish_say_why_they_do_not()
             assert len(app.screen_stack) == 1
 
 
+async def test_a_tick_while_a_screen_is_taken_down_draws_nothing() -> None:
+    app = TopApp(grown(), Still())
+
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("c")
+        page = app.screen
+        assert isinstance(page, Page)
+        await page.query("Static").remove()
+        page.show()
+        await pilot.press("escape")
+        await app.query("#board").remove()
+        app.draw()
+        await pilot.pause()
+        assert not app.query("#board")
+
+
 async def test_pages_open_and_close_and_q_ends_it() -> None:
     app = TopApp(grown(), Still())
 

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from esper.bus import names
 from esper.bus.again import Add, Added, add_until_answered
 from esper.leyline import contracts as pb
+from esper.leyline.checks import MS_NS
 from esper.leyline.commands import Command
 from esper.leyline.envelope import DeadlineKind
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keyring import SECOND_NS, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from esper.leyline.validate import validate
-
-MS_NS, SECOND_NS = 1_000_000, 1_000_000_000
 
 
 class Dispatch:

@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import count
@@ -19,6 +20,7 @@ from esper.bus import connect
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
 from esper.client import Controller
+from esper.runtime import notify
 from tests.faults.nursery import nursed
 from tests.forked_kit import PRELOADED, WITH_TORCH, Forge
 from tests.scripted import ScriptedRun, listed
@@ -146,6 +148,17 @@ async def redis_reader(redis_url: str) -> AsyncIterator[connect.Redis]:
     """A client for blocking reads."""
     async with connect.reader(redis_url) as client:
         yield client
+
+
+@pytest.fixture
+def listens(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Whoever has started this process; none of its calls waits."""
+    path = str(short_directory / "n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
+        channel.bind(path)
+        monkeypatch.setenv(notify.SOCKET, path)
+        yield channel
+    Path(path).unlink()
 
 
 @pytest.fixture

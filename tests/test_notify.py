@@ -5,9 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,17 +13,6 @@ from structlog.testing import capture_logs
 from esper.runtime import notify
 
 OTHER = b"READY=1"
-
-
-@pytest.fixture
-def listens(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """Whoever has started this process; none of its calls waits."""
-    path = str(short_directory / "n")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
-        channel.bind(path)
-        monkeypatch.setenv(notify.SOCKET, path)
-        yield channel
-    Path(path).unlink()
 
 
 def test_what_is_said_to_one_who_has_no_room_is_heard_once_there_is_some(

@@ -24,7 +24,6 @@ ONE, OTHER = np.array([1.0, 2.0]), np.array([3.0, 2.0])
 MEAN = (ONE + OTHER) / 2
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_ranks_stay_one_model_whatever_is_ordered(seed: int, tmp_path: Path) -> None:
     Life(Plan.draw(seed), tmp_path).live()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from structlog.testing import capture_logs
 
 from tests.replayed.pair import PairLife
@@ -16,7 +15,6 @@ ROTATED = 0
 others."""
 
 
-@pytest.mark.timeout(180)
 def test_a_drawn_run_of_two_ranks_comes_to_the_same_again(tmp_path: Path) -> None:
     life = PairLife(PairPlan.draw(ROTATED), tmp_path)
     with capture_logs():

@@ -70,7 +70,6 @@ def both(codes: tuple[str, str], folder: Path) -> list[str]:
     return said
 
 
-@pytest.mark.timeout(150)
 def test_ranks_of_two_versions_are_refused_by_name_and_those_of_one_train(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
@@ -84,7 +83,6 @@ def test_ranks_of_two_versions_are_refused_by_name_and_those_of_one_train(tmp_pa
     ]
 
 
-@pytest.mark.timeout(90)
 def test_a_rank_of_code_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
     waited, _ = both((WAITS, SILENT), tmp_path)
 

@@ -12,8 +12,6 @@ from tests.seed_kit import new_host, optimizer_of
 from tests.system.scripted import Script
 from tests.system.test_forked_loader import sockets
 
-pytestmark = pytest.mark.system
-
 
 def test_the_runtime_ends_with_the_error(redis_url: str, run_id: str, tmp_path: Path) -> None:
     host = new_host()

@@ -8,7 +8,6 @@ import threading
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 import torch
 from torch import nn
 
@@ -17,8 +16,6 @@ from esper.bus import connect
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import train
 from tests.system.scripted import Script
-
-pytestmark = pytest.mark.system
 
 
 async def connections(redis: connect.Redis) -> set[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 import torch
 
 from esper.bus import names
@@ -13,8 +12,6 @@ from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.system.processes import seconds_until
 from tests.system.town import REGION, WORKER, Town, rate
-
-pytestmark = pytest.mark.system
 
 FUTURE_NS = 3_600_000_000_000
 

@@ -10,8 +10,6 @@ from esper.bench.results import Results
 from esper.bench.runner import run
 from esper.bench.work.recompiling import CHANGES, measure
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]  # a few on a machine that is free
-
 
 # Warnings of torch's own compiler, where it traces an autograd function.
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
-
 from esper.bench.arm import Arm, Ready
 from esper.bench.effort import EFFORTS
 from esper.bench.row import Comparison
@@ -15,8 +13,6 @@ from esper.bench.statistics.summary import figures_of
 from esper.bench.timing.comparing import compared, paired
 from esper.bench.timing.opened import opened, samplers
 from tests.bench_kit import BRIEF, told
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 def counting(num: int) -> Callable[[], Ready]:

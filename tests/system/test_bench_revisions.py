@@ -26,11 +26,7 @@ from tests.system.processes import PATIENCE_S
 FILE = Path(__file__).with_name("rows_of_revisions.py")
 EFFORT = Effort("gate", 40, 100, 0.3, 4.0)
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(not revision(HERE)[0], reason="the tests are not run from a checkout"),
-]
+pytestmark = pytest.mark.skipif(not revision(HERE)[0], reason="the tests are not run from a checkout")
 
 
 def test_what_got_slower_is_an_alarm_and_what_came_to_something_else_or_died_fails() -> None:

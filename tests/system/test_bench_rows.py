@@ -13,7 +13,6 @@ from esper.bench.runner import run
 from esper.bench.work import attached
 from esper.bench.work.hosts import SMALL
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 ROWS = registered()
 FEW = Effort("quick", 3, 3, 1.0, 0.0)
 HEAVY = [

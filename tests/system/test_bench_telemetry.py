@@ -25,8 +25,6 @@ from telemetry_arms.traffic import GLOBAL  # noqa: E402
 from telemetry_rows import fold, latency  # noqa: E402
 from tests.bus_kit import put  # noqa: E402
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 
 def test_the_rows_of_the_tiers_check_every_arm_of_every_form() -> None:
     found = list(measured("tiers-fold", fold.measure, {"quick": Amounts(num=1_024, rounds=1)}, EFFORTS["quick"]))

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from esper.bench.load import results
 from tests.system.processes import Esper
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 LOADS = ("--kind command --rate 20", "--kind telemetry --rate 400", "--kind telemetry --rate 100")
 WATCH = "--kind barrier --rate 1 --seconds 1000"

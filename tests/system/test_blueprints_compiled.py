@@ -10,8 +10,6 @@ from torch._dynamo.utils import counters
 from esper.kasmina.executor import Executor
 from tests.long.test_blueprint_germination import CASES, HOSTS, germinate
 
-pytestmark = [pytest.mark.system]
-
 
 # Warnings of torch's own compiler, where it traces an autograd function.
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")

@@ -17,11 +17,7 @@ from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, order, own_optimizer
 from tests.site_kit import OPEN
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.timeout(120),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 SETTINGS = replace(OPEN, rho=0.3, window=10)
 Script = Mapping[int, Sequence[Command]]
 # Tests import the libraries themselves: else each worker of a session would, as it collects, for four seconds.

@@ -24,11 +24,7 @@ from tests.site_kit import OPEN
 from tests.system.processes import Start
 from tests.system.steered import WORKER, Answers, Steered, insisted
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.timeout(120),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 SETTINGS = replace(OPEN, rho=0.3, window=10)
 PRUNING = KasminaCheckpointPruningConfig(importance_every=1, safety_margin=0.6)
 ENDLESS = 1_000_000

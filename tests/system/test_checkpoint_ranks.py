@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.system.both_resume import WORLD_SIZE
 from tests.system.processes import Start, ended_well
 
 
-@pytest.mark.system
-@pytest.mark.timeout(180)
 def test_two_ranks_take_the_newest_that_verifies_on_both(tmp_path: Path, ranks: Start) -> None:
     logs = [tmp_path / f"{rank}.log" for rank in range(WORLD_SIZE)]
 

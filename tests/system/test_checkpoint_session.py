@@ -15,8 +15,6 @@ from tests.checkpoint_kit import RUN, keyring
 from tests.seed_kit import Host, new_host, optimizer_of
 from tests.session_kit import NOWHERE, train
 
-pytestmark = pytest.mark.system
-
 
 def attached(folder: Path, host: Host, **options: Any) -> Session:
     keyring().save(folder / "keyring.json")

@@ -33,8 +33,6 @@ print("refused after", len(made))
 """
 
 
-@pytest.mark.system
-@pytest.mark.timeout(240)
 def test_no_kill_flip_or_forgery_breaks_a_promise() -> None:
     memory = Path("/dev/shm")  # what is fsynced there is there at once
     environment = os.environ | ({"TMPDIR": str(memory)} if os.access(memory, os.W_OK) else {})
@@ -60,8 +58,6 @@ def test_no_kill_flip_or_forgery_breaks_a_promise() -> None:
     assert met["checkpoints-kills", "in the middle of a write"] > 0
 
 
-@pytest.mark.system
-@pytest.mark.timeout(180)
 def test_a_disk_without_space_refuses_the_next_and_keeps_the_last(tmp_path: Path) -> None:
     if shutil.which("unshare") is None:
         pytest.skip("a small disk needs a mount of our own, and there is no unshare here")

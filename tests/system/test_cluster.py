@@ -18,9 +18,6 @@ from tests.many_servers import Cluster, Watched, a_cluster, watched_servers
 from tests.system.launched import REGIONS, Launched
 from tests.system.processes import Start, seconds_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
-
 Servers = Cluster | Watched
 
 

@@ -31,8 +31,6 @@ from tests.bus_kit import bodies, drain, num_pending
 from tests.many_servers import HOST, Cluster, a_cluster, a_replica, ask, free_ports, on
 from tests.test_beside_silent import standing_still
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
-
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:

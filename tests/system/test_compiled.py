@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from tests.seed_kit import SETTINGS, Op, equal, optimizer_of
 from tests.session_kit import on_seed, order, train, train_bare, unsteered
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 
 class Block(nn.Module):
     """One of several whose code is equal, so that compiled code could take one for another."""

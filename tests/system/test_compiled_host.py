@@ -17,8 +17,6 @@ from esper.kasmina.seed import Moment
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import BLENDING, SHADOWING
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 # Tensors this small gain nothing from threads, which spin for milliseconds each where cores are shared.
 torch.set_num_threads(1)
 

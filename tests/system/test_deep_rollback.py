@@ -6,15 +6,12 @@ import json
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from esper.client import Controller
 from esper.leyline import contracts as pb
 from tests.system.deep import EVERY
 from tests.system.processes import Start
 from tests.system.steered import Answers, Steered
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 WORLD_SIZE = 2  # of one rank tests/long/test_checkpoint_rollback.py tells
 
 

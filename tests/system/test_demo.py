@@ -16,7 +16,6 @@ import pytest
 from tests.pages import typed_by
 from tests.system.processes import Esper, ends_by_ctrl_c, logs_of, processes, runs_of, seconds_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 LONGEST_S = 120.0
 SHOWN = [command.split()[1:] for block in typed_by("tests/system/test_demo.py") for command in block.commands]
 """What the pages say to type: as they have it, and with its summary as JSON."""

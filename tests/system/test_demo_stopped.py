@@ -6,13 +6,10 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-
 from tests.system.processes import seconds_until
 from tests.system.terminal import on_a_terminal
 from tests.unread_kit import unread
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 STOP, GO_ON = b"\x13", b"\x11"
 DEMO = ("demo", "--seconds", "1", "--workers", "1")
 

@@ -27,8 +27,6 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.system
-@pytest.mark.timeout(180)
 def test_whichever_call_fails_the_checkpoint_before_it_loads_and_training_goes_on(
     preloaded: Path, tmp_path: Path
 ) -> None:

@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 from esper.cli.main import app
 from tests.pages import typed_by
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
-
 SHOWN = typed_by("tests/system/test_docs_bench.py")
 ROWS = """
 from esper.bench.figures import Figure

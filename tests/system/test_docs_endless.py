@@ -22,8 +22,6 @@ from tests.reader import left, reading
 from tests.system.processes import Esper
 from tests.system.terminal import on_a_terminal
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
-
 SHOWN = typed_by("tests/system/test_docs_endless.py")
 SIGNS = {
     "export prometheus": "/metrics",

@@ -19,8 +19,6 @@ from tests.pages import ROOT, blocks, typed_by
 from tests.system.processes import Esper, processes, stop
 from tests.system.terminal import on_a_terminal
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(280)]
-
 SHOWN = typed_by("tests/system/test_docs_kept.py")
 SCRIPT = next(block.text for block in blocks(ROOT / "docs" / "tutorial.md") if block.title == "train.py")
 FILE = next(block.text for block in blocks(ROOT / "README.md") if block.language == "toml")

@@ -15,7 +15,6 @@ from esper.leyline.keyring import RoleKeyring
 from tests.deploy_kit import DEPLOY, ROOT
 from tests.pages import typed_by
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 SERVICES = sorted((DEPLOY / "systemd").glob("*.service"))
 RUN = "digits-00c0ffee"
 INSTANCES = {"esper-run@": "digits", "esper-regional@": "r0", "esper-trainer@": "0"}

@@ -18,8 +18,6 @@ from esper.leyline.kinds import Role
 from esper.runtime.alarm import EVICTED
 from tests.system.processes import PATIENCE_S
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(60)]
-
 SILENCE_S, AWAY_S = 6.0, 9.0
 """A machine that stands still for three seconds is no hang."""
 

@@ -11,8 +11,6 @@ from tests.long.test_sites_detach import attached, fossilize, start
 from tests.seed_kit import Op, batch, new_host
 from tests.session_kit import on_seed, order, train
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("blueprint", ["lora", "mlp", "norm"])

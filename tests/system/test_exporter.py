@@ -9,13 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
-
 from esper.leyline.kinds import Role
 from tests.export_kit import aggregate, say
 from tests.scripted import ScriptedRun
 
-pytestmark = pytest.mark.system
 KILLS = 3
 PART = 300
 

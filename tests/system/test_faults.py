@@ -13,7 +13,6 @@ from tests.faults.row import Result, Row, table
 SEED = 1
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in table()])
 def test_no_promise_is_broken(row: Row) -> None:
     part = Part(row, "ci", SEED)

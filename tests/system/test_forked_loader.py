@@ -7,7 +7,6 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -15,8 +14,6 @@ import esper
 from tests.seed_kit import new_host, optimizer_of
 from tests.session_kit import train
 from tests.system.scripted import Script
-
-pytestmark = pytest.mark.system
 
 
 def sockets(pid: int | str) -> set[str]:

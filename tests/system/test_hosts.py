@@ -18,8 +18,6 @@ from tests.seed_kit import Op, equal
 from tests.session_kit import on_seed, order, own_optimizer
 from tests.site_kit import OPEN
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 SIZES: dict[str, Any] = {
     "hidden_size": 16,
     "num_hidden_layers": 2,

@@ -23,7 +23,6 @@ from tests.system.processes import (
     stop,
 )
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 Start = Callable[..., Esper]
 
 DRAINED_WITHIN_S = 60.0  # one tier after the other

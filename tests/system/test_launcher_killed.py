@@ -13,8 +13,6 @@ from esper.bus import connect, runs
 from tests.system.launched import Coordinated, Launched
 from tests.system.processes import Start, processes
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 START_S = 100.0  # of an agent and its ranks, on a machine that is busy otherwise
 ENDS_S = 60.0  # patience too: a busy machine is no failure
 ENDS = "to nobody: it ends too"

@@ -24,7 +24,6 @@ WITHOUT = (
 )
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("server", "resp", "start", "loop"),
     # With what `make test` runs (embedded, RESP2, hiredis, asyncio) every value meets every other one at least once.

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.system.conftest import LONGEST_FIRST
-
-pytestmark = pytest.mark.system
 
 
 def test_every_file_that_is_begun_early_is_there_and_named_once() -> None:

@@ -14,8 +14,6 @@ from tests.session_kit import on_seed
 from tests.system.processes import Start
 from tests.system.town import Town
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture
 def town(runtime: Path, born: Start) -> Iterator[Town]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from tests.system.processes import Start, ended_well
 from tests.system.pruned import KEPT, NUM_STEPS, WORLD, batch, model, train
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 def test_both_ranks_prune_the_same_and_undo_it_before_the_same_step(tmp_path: Path, ranks: Start) -> None:

@@ -23,8 +23,6 @@ from tests.bus_kit import fill_disk, free_disk
 from tests.system.processes import seconds_until
 from tests.system.town import REGION, WORKER, Town, rate
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 Change = Callable[[Town], None]
 NUM_UNSTORED = 64
 

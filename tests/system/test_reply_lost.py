@@ -21,7 +21,6 @@ from tests.system.loop import Loop
 from tests.system.processes import Start
 from tests.system.steered import Answers, Steered
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 NUM_COMMANDS = 3
 
 

@@ -24,8 +24,6 @@ from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.processes import Start, processes, seconds_until
 from tests.system.scripted import Script
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 Seen = dict[str, Any]
 BEFORE, AFTER, KILLED, END = 3, 13, 16, 18  # checkpoints are made before steps 9 and 17
 NUM_COMMANDS = 5

@@ -13,7 +13,6 @@ from tests.system.processes import seconds_until
 from tests.system.scripted import Script
 from tests.system.town import Town, rate
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
 
 

@@ -24,7 +24,6 @@ from tests.system.test_redis_trouble import rate_is
 from tests.system.town import REGION, Town, now, rate
 from tests.tls_kit import Authority
 
-pytestmark = pytest.mark.system
 ASKED_IN_VAIN = {"config|get"}
 """Whoever starts asks for Redis's settings, to say what may be lost; that they stay hidden is provided for."""
 

@@ -18,8 +18,6 @@ from tests.many_servers import Watched, watched_servers
 from tests.system.processes import Start, seconds_until
 from tests.system.town import REGION, WORKER, Town, now, rate
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(90)]
-
 NUM_BEFORE = 8
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.pages import ROOT
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]+)")
 
 

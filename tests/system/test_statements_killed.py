@@ -6,14 +6,10 @@ import os
 import signal
 import time
 
-import pytest
-
 from esper.leyline import contracts as pb
 from tests.system.loop import Scripted
 from tests.system.scripted import Script
 from tests.system.test_runtime_killed import germinate, propose
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 def carried_out(script: Script, loop: Scripted, round_: int, command: pb.AdaptationCommand) -> None:

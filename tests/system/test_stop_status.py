@@ -6,11 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.system.processes import Esper
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 FILE = """
 name = "stopped"
 runs_dir = "{place}/runs"

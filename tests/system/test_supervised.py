@@ -26,7 +26,6 @@ from esper.runtime import control
 from esper.runtime.crew import Crew
 from esper.runtime.runfile import parse
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 FRAMES = 3  # each time
 FILE = """
 name = "supervised"

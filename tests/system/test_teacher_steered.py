@@ -15,8 +15,6 @@ from tests.system.steered import Answers, Steered
 from tests.system.taught import WORLD
 from tests.teacher_kit import professor, saved
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 
 def saved_in(folders: list[Path], seed: int) -> str:
     """Each rank has a folder of its own, with the same teacher in it."""

@@ -17,7 +17,6 @@ from esper.cli.main import INTERRUPTED
 from tests.scripted import ScriptedRun
 from tests.system.terminal import on_a_terminal
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
 DRAWN, GIVEN_BACK = b"LAG", b"\x1b[?1049l"
 COLOUR = re.compile(rb"\x1b\[[0-9;]*\b(?:3[0-7]|4[0-7]|9[0-7]|10[0-7]|[34]8;[25];[0-9;]*)m")
 

@@ -15,8 +15,6 @@ from esper.client import Controller, Receipt
 from tests.system.launched import Coordinated, Launched, gone_past
 from tests.system.processes import Start
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 START_S = 100.0  # of torchrun and two ranks, on a machine that is busy otherwise
 
 

@@ -17,8 +17,6 @@ from tests.pages import typed_by
 from tests.system.launched import Coordinated, Launched, gone_past
 from tests.system.processes import Start
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 START_S = 100.0  # of two agents and their ranks, on a machine that is busy otherwise
 
 

@@ -14,8 +14,6 @@ from esper.cli.main import app
 from tests.pages import ROOT, blocks
 from tests.system.processes import processes, stop
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(280)]
-
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 

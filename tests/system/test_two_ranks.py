@@ -18,7 +18,6 @@ from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.processes import PATIENCE_S, Start
 from tests.system.scripted import Script
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 Stage = pb.SeedLifecycleStage
 
 RUN_ID = "ranks-00000002"

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.system.processes import Esper
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
 
 FILE = """
 name = "broken"

@@ -15,7 +15,6 @@ from esper.bus.runs import SOCKET
 from esper.runtime import logbook
 from tests.system.processes import Esper, nothing_left, runs_of, seconds_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 Start = Callable[..., Esper]
 BETWEEN_NS = int(logbook.ROOM_S * 0.5e9)  # an attempt takes less, and until the next one it is twice as long
 FILE = """

@@ -9,7 +9,6 @@ import pytest
 
 from tests.system.processes import Esper, runs_of
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 HEAD = """
 name = "heavy"
 runs_dir = "{runs}"

@@ -13,8 +13,6 @@ from esper.runtime.heard import Workers
 from tests.system.launched import ENDED, gone_past
 from tests.system.processes import Esper, logs_of, stop
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
 FILE = """
 name = "ranks"
 runs_dir = "{place}/runs"

@@ -12,7 +12,6 @@ import pytest
 
 from tests.system.processes import Esper, logs_of, processes, runs_of, seconds_until, stop
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 Start = Callable[..., Esper]
 FILE = """
 name = "unwatched"

@@ -27,7 +27,6 @@ from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
 from tests.system.processes import buried
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 FILE = """
 name = "toy"
 ready_s = 600.0

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page, Request
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(not CHROMIUM, reason="no Chromium is here: install one, or say where (CHROMIUM)"),
-]
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium is here: install one, or say where (CHROMIUM)")
 HOSTILE = "<img src=x onerror=window.met=1>"
 LONG = "a-seed-of-a-name-as-long-as-names-may-be-which-is-64-bytes-long"
 TARGETS = "a, button, input, select, summary"

@@ -9,12 +9,9 @@ import subprocess
 import sys
 from urllib.request import urlopen
 
-import pytest
-
 from tests.scripted import ScriptedRun
 from tests.web_kit import give_observer
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 WAIT_S = 60.0
 
 

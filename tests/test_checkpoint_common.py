@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import torch
 
+from esper.leyline.keyring import MasterKeyring
+from esper.leyline.kinds import Role
 from esper.tolaria.checkpoints.common import newest_common
+from tests.seed_kit import new_host
+from tests.test_checkpoint_keys import RUN, joined
 
 
 class Ranks:
@@ -44,3 +51,21 @@ def test_it_is_the_largest_of_the_intersection(seed: int) -> None:
     common = set.intersection(*held)
 
     assert agreed(held) == [max(common, default=None)] * len(held)
+
+
+@pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 2**24 + 3), (torch.bfloat16, 301)])
+def test_a_step_is_averaged_as_it_is_whatever_torchs_default_dtype(
+    tmp_path: Path, dtype: torch.dtype, step: int
+) -> None:
+    keyring, host = tmp_path / "worker.json", new_host()
+    MasterKeyring.new(time.time_ns()).derive(RUN, [Role.WORKER]).save(keyring)
+    checkpoints = joined(tmp_path / "checkpoints", keyring, host).checkpoints
+    assert checkpoints is not None
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        mean = checkpoints.mean(float(step))
+    finally:
+        torch.set_default_dtype(before)
+
+    assert mean == step

@@ -55,7 +55,7 @@ def open_checkpoints(
     store = Store(folder / run_id / folder_of(place), signer, chosen.checkpoints_kept)
 
     def mean(value: float) -> float:
-        return float(reducer.mean(torch.tensor(value, device="cpu")))
+        return float(reducer.mean(torch.tensor(value, dtype=torch.float64, device="cpu")))
 
     return Checkpoints(state, store, signer, chosen.checkpoint_every, place.rank, place.world_size, mean)
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from esper.bus import connect, durability as modes, names, tail
 from esper.errors import CommandFailedError, RefusedError, SettingError
 from esper.leyline import commands, contracts as pb
-from esper.leyline.commands import chosen
+from esper.leyline.given import chosen, milliseconds, optional, patience_s, text, whole
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Domain
+from esper.leyline.lifecycle import REASONS
 from esper.leyline.seal import Opened, Opener
 from esper.runtime import access
 from esper.runtime.dispatch import Dispatch
@@ -63,7 +64,8 @@ class Controller:
 
         In `durable` mode a command counts as published once Redis has it on disk or on all replicas.
         """
-        wanted = modes.chosen(os.environ.get("ESPER_DURABILITY", "") if durability is None else durability)
+        text("name", name)
+        wanted = modes.chosen(optional("durability", durability) or os.environ.get("ESPER_DURABILITY", ""))
         found = await access.find(run, redis_url, keyring)
         receipts = names.key(found.run_id, "receipts")
         async with AsyncExitStack() as stack:
@@ -86,7 +88,7 @@ class Controller:
         0: no end. The deadline is this machine's time, and the judge reads Redis's: it is good to within their skew.
         """
         bounded = copy.copy(self)
-        bounded._timeout_ms = commands.milliseconds("timeout_s", timeout_s)
+        bounded._timeout_ms = milliseconds("timeout_s", timeout_s)
         return bounded
 
     # --- seeds -------------------------------------------------------------------------------------------------------
@@ -151,11 +153,11 @@ class Controller:
 
     async def pause(self, seed: str | None = None) -> Receipt:
         """Hold every rank before the same step, or one seed."""
-        return await self.publish(commands.pause(seed or "", resume=False))
+        return await self.publish(commands.pause(optional("seed", seed), resume=False))
 
     async def resume(self, seed: str | None = None) -> Receipt:
         """Let a paused run, or a paused seed, go on."""
-        return await self.publish(commands.pause(seed or "", resume=True))
+        return await self.publish(commands.pause(optional("seed", seed), resume=True))
 
     async def emergency(self, *, level: str = "halt", reason: str = "") -> Receipt:
         """Tell every rank of an emergency; `halt` pauses the run."""
@@ -173,7 +175,7 @@ class Controller:
 
     async def importance(self, timeout_s: float = 60.0) -> list[pb.StructuralPruningRequest]:
         """What each channel and head is worth to the run, in parts as they come. TimeoutError when late."""
-        command = commands.pruning(0, {})
+        command, timeout_s = commands.pruning(0, {}), patience_s("timeout_s", timeout_s)
         since = await self.observer.position(self._heartbeats)
         parts: dict[int, pb.StructuralPruningRequest] = {}
         async with asyncio.timeout(timeout_s):
@@ -204,7 +206,9 @@ class Controller:
     ) -> Receipt:
         """Give a germinated seed an optimizer of its own: AdamW, SGD with momentum, 8-bit AdamW with state_bits=8."""
         kind, values = _Opt.OPTIMIZER_COMMAND_CREATE_SEED, {"lr": lr, **hyperparameters}
-        return await self.publish(commands.optimizer(kind, seed, hyperparameters=values, expected_step=expected_step))
+        return await self.publish(
+            commands.optimizer(kind, text("seed", seed), hyperparameters=values, expected_step=expected_step)
+        )
 
     async def grant_steps(
         self, optimizer_id: str, *, num_steps: int = 0, expected_step: int = 0, grad_clip_norm: float = 0.0
@@ -231,6 +235,8 @@ class Controller:
         Then LostError: the command may be there all the same, and one that is published anew may take effect beside it.
         Look first at what `telemetry("receipts", since)` says of this `command_id`, or at the run itself (`status`).
         """
+        if not isinstance(command, commands.Command):
+            raise SettingError("command", command, "an AdaptationCommand or an OptimizerCommand")
         added = await self._dispatch.send(command, self._timeout_ms)
         answers = self._ledger.claim(command.command_id, added.entry_id, added_again=added.again)
         return Receipt(answers, self._ledger, self._roster)
@@ -244,15 +250,17 @@ class Controller:
         **arguments: float | str,
     ) -> list[pb.CommandReceipt]:
         """Publish again after each epoch, for as long as it is only `held_by` that stands in the way."""
-        for attempt in range(1, attempts + 1):
+        attempts_left = whole("attempts", attempts, least=1)
+        chosen("held_by", held_by, REASONS)
+        while True:
             receipt = await operation(*seed, **arguments)
             try:
                 return await receipt.applied()
             except CommandFailedError as error:
-                if error.reason != held_by or receipt.ended_the_seed or attempt == attempts:
+                attempts_left -= 1
+                if error.reason != held_by or receipt.ended_the_seed or not attempts_left:
                     raise
             await self.epochs(1)
-        raise ValueError("attempts must be at least 1")
 
     async def status(self) -> dict[str, pb.Heartbeat]:
         """The newest heartbeat of each worker, by name."""
@@ -264,6 +272,7 @@ class Controller:
         Of replicas: one of each that was heard of, but for those that have left or fallen silent while others go on.
         """
         workers: Workers = {}
+        patience_s("timeout_s", timeout_s)
         try:
             async with asyncio.timeout(timeout_s), aclosing(self.observer.changes(self._heartbeats)) as changes:
                 async for workers in changes:
@@ -275,12 +284,14 @@ class Controller:
 
     async def epochs(self, count: int, timeout_s: float = 60.0) -> Workers:
         """Return once every rank is `count` epochs on."""
+        whole("count", count)
         now = await self.until(lambda _: True, timeout_s)
         goal = max(beat.epoch for beat in now.values()) + count
         return await self.until(lambda workers: all(beat.epoch >= goal for beat in workers.values()), timeout_s)
 
     async def reaches(self, seed: str, stage: str, timeout_s: float = 60.0) -> list[pb.SeedState]:
         """Return once every rank shows the seed at the stage: its states, one a rank."""
+        text("seed", seed)
         wanted = chosen("stage", stage, STAGES)
         workers = await self.until(
             lambda workers: all(state.stage == wanted for state in seed_states(workers, seed)), timeout_s
@@ -289,7 +300,7 @@ class Controller:
 
     async def telemetry(self, tier: str = "global", since: str = "$") -> AsyncGenerator[Opened, None]:
         """Opened messages of a tier as they come: frames (worker), aggregates (region, global), or receipts."""
-        if not _POSITION.fullmatch(since):
+        if not isinstance(since, str) or not _POSITION.fullmatch(since):
             raise SettingError("since", since, "an entry id such as 1700000000000-0, 0 for all, or $ for what comes")
         async with aclosing(self.observer.merged(dict.fromkeys(await self.streams(tier), since))) as messages:
             async for _, opened in messages:

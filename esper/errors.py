@@ -15,7 +15,7 @@ class SettingError(EsperError):
 
     def __init__(self, name: str, value: object, expected: str) -> None:
         self.name, self.value, self.expected = name, value, expected
-        met = "not set" if value is None or (isinstance(value, str) and not value) else repr(value)
+        met = "not set" if value is None or (isinstance(value, str) and not value) else spelt(value)
         super().__init__(f"{name} is {met}; expected {expected}")
 
 
@@ -95,6 +95,16 @@ class CheckpointError(EsperError):
 
 
 MOST_LISTED = 20
+MOST_SPELT = 500
+
+
+def spelt(value: object) -> str:
+    """A value in one line, cut where it is long."""
+    try:
+        line = repr(value) if isinstance(value, str) else " ".join(repr(value).split())
+    except ValueError:  # Python's limit on the digits of an int
+        line = f"a {type(value).__name__} of thousands of digits"
+    return line if len(line) <= MOST_SPELT else f"{line[:MOST_SPELT]}..."
 
 
 def listed(names: Iterable[object]) -> str:

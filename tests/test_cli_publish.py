@@ -105,7 +105,7 @@ async def test_what_the_run_refuses_is_one_line(run: ScriptedRun, answer: pb.Com
         ("germinate s0 --site head --blueprint lora --param rank=nan --run {run}", "nan"),
         ("germinate s0 --blueprint lora --run {run}", "--site"),
         ("start-grafting s0 --curve wavy --run {run}", "expected one of linear, cosine, sigmoid"),
-        ("rollback --step -1 --run {run}", "step is -1; expected a whole number from 0 up"),
+        ("rollback --step -1 --run {run}", "step is -1; expected a whole number from 0 up, below 2**63"),
         ("blossom s0 --run {run}", "blossom"),
         (f"cull {'s' * 65} --run {{run}}", "at most 64 bytes"),
     ],

@@ -213,9 +213,12 @@ async def test_a_time_that_no_command_can_carry_is_refused(controller: Controlle
         (lambda c: c.create_seed_optimizer("s0", lr=[0.1]), "lr is [0.1]; expected a number"),
         (lambda c: c.grant_steps("s0", grad_clip_norm="1"), "grad_clip_norm is '1'; expected a number"),
         (lambda c: c.grant_steps("s0", num_steps="9"), "num_steps is '9'; expected a number"),
-        (lambda c: c.rollback(step=2.5), "step is 2.5; expected a whole number from 0 up"),
-        (lambda c: c.within("3").cull("s0"), "timeout_s is '3'; expected a number"),
-        (lambda c: c.germinate(3, site="head", blueprint="lora"), "seed is 3; expected a name of printable characters"),
+        (lambda c: c.rollback(step=2.5), "step is 2.5; expected a whole number from 0 up, below 2**63"),
+        (
+            lambda c: c.within("3").cull("s0"),
+            "timeout_s is '3'; expected seconds from 0.001 to 4294967, or 0 for no end",
+        ),
+        (lambda c: c.germinate(3, site="head", blueprint="lora"), "seed is 3; expected text"),
         (
             lambda c: c.germinate("a b\nc", site="head", blueprint="lora"),
             "seed is 'a b\\nc'; expected a name of printable characters",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
+from esper.leyline.given import chosen, number, numbers, text, texts, whole
 
 Command: TypeAlias = pb.AdaptationCommand | pb.OptimizerCommand
-Word = TypeVar("Word")
 
 CURVES: Mapping[str, pb.AlphaCurve] = {
     "linear": pb.AlphaCurve.ALPHA_CURVE_LINEAR,
@@ -44,13 +44,13 @@ def germinate(seed: str, site: str, blueprint: str, parameters: Mapping[str, flo
 
     A seed's name must be printable: one that can't be read can't be typed to steer it.
     """
-    if not isinstance(seed, str) or not seed.isprintable():
+    if not text("seed", seed).isprintable():
         raise SettingError("seed", seed, "a name of printable characters")
     body = pb.SeedCommand(
         seed_id=seed,
         operation=pb.SeedOperation.SEED_OP_GERMINATE,
-        site=site,
-        blueprint_id=blueprint,
+        site=text("site", site),
+        blueprint_id=text("blueprint", blueprint),
         parameters=numbers(parameters),
     )
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
@@ -60,7 +60,7 @@ def seed(
     seed_id: str, operation: pb.SeedOperation, parameters: Mapping[str, float] | None = None
 ) -> pb.AdaptationCommand:
     """An operation that needs nothing but the seed's name. Parameter auto: 1 hands it to the policy, 0 holds it."""
-    body = pb.SeedCommand(seed_id=seed_id, operation=operation, parameters=numbers(parameters or {}))
+    body = pb.SeedCommand(seed_id=text("seed", seed_id), operation=operation, parameters=numbers(parameters or {}))
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
 
 
@@ -77,9 +77,9 @@ def blend(
     The first takes auto as a parameter, as in `seed`.
     """
     body = pb.SeedCommand(
-        seed_id=seed_id,
+        seed_id=text("seed", seed_id),
         operation=operation,
-        parameters=numbers({"steps": steps, "alpha": alpha, **(parameters or {})}),
+        parameters=numbers({"steps": whole("steps", steps), "alpha": alpha, **(parameters or {})}),
         alpha_curve=chosen("curve", curve, CURVES),
     )
     return _adaptation(pb.CommandType.COMMAND_SEED, seed_command=body)
@@ -89,27 +89,33 @@ def adjust(
     optimizer_id: str, hyperparameters: Mapping[str, float], release: Sequence[str] = ()
 ) -> pb.AdaptationCommand:
     """Values set here win over the user's scheduler until their names are released."""
-    body = pb.OptimizerAdjustment(optimizer_id=optimizer_id, hyperparameters=numbers(hyperparameters), release=release)
+    body = pb.OptimizerAdjustment(
+        optimizer_id=text("optimizer_id", optimizer_id),
+        hyperparameters=numbers(hyperparameters),
+        release=texts("release", release),
+    )
     return _adaptation(pb.CommandType.COMMAND_OPTIMIZER, optimizer_adjustment=body)
 
 
 def breaker(seed_id: str, state: str, rationale: str) -> pb.AdaptationCommand:
     """`open` quarantines the seed, `closed` forgets its violations."""
     body = pb.CircuitBreakerCommand(
-        seed_id=seed_id, desired_state=chosen("state", state, BREAKERS), rationale=rationale
+        seed_id=text("seed", seed_id),
+        desired_state=chosen("state", state, BREAKERS),
+        rationale=text("rationale", rationale),
     )
     return _adaptation(pb.CommandType.COMMAND_CIRCUIT_BREAKER, circuit_breaker=body)
 
 
 def pause(seed_id: str, *, resume: bool) -> pb.AdaptationCommand:
     """An empty seed id means the whole run."""
-    body = pb.PauseCommand(seed_id=seed_id, resume=resume)
+    body = pb.PauseCommand(seed_id=text("seed", seed_id), resume=resume)
     return _adaptation(pb.CommandType.COMMAND_PAUSE, pause_command=body)
 
 
 def emergency(level: str, reason: str) -> pb.AdaptationCommand:
     """`halt` pauses the run at the next effective step."""
-    body = pb.EmergencyCommand(level=chosen("level", level, LEVELS), reason=reason)
+    body = pb.EmergencyCommand(level=chosen("level", level, LEVELS), reason=text("reason", reason))
     return _adaptation(
         pb.CommandType.COMMAND_EMERGENCY, pb.MessagePriority.MESSAGE_PRIORITY_CRITICAL, emergency_command=body
     )
@@ -117,7 +123,7 @@ def emergency(level: str, reason: str) -> pb.AdaptationCommand:
 
 def rollback(step: int, reason: str) -> pb.AdaptationCommand:
     """Step 0 is the newest snapshot that all ranks hold."""
-    body = pb.RollbackCommand(target_step=whole("step", step), reason=reason)
+    body = pb.RollbackCommand(target_step=whole("step", step), reason=text("reason", reason))
     return _adaptation(pb.CommandType.COMMAND_ROLLBACK, pb.MessagePriority.MESSAGE_PRIORITY_HIGH, rollback_command=body)
 
 
@@ -135,6 +141,8 @@ def pruning(step: int, safety_constraints: Mapping[str, float], phase: str = "va
 
 def pruning_masks(response: pb.StructuralPruningResponse) -> pb.AdaptationCommand:
     """Has masks applied, or with `rollback_required` the last ones lifted."""
+    if not isinstance(response, pb.StructuralPruningResponse):
+        raise SettingError("masks", response, "a StructuralPruningResponse, as esper.kasmina.pruning.plan makes")
     return _adaptation(pb.CommandType.COMMAND_PRUNING_MASKS, pruning_masks=response)
 
 
@@ -152,10 +160,10 @@ def optimizer(
         version=1,
         command_id=new_command_id(),
         command_type=command_type,
-        optimizer_id=optimizer_id,
+        optimizer_id=text("optimizer_id", optimizer_id),
         hyperparameters=numbers(hyperparameters or {}),
-        teacher_digest=teacher_digest,
-        optimizer_generation=whole("generation", generation),
+        teacher_digest=text("digest", teacher_digest),
+        optimizer_generation=whole("generation", generation, bits=32),
         expected_step=whole("expected_step", expected_step),
     )
 
@@ -185,38 +193,3 @@ def _adaptation(
     for name, message in body.items():
         getattr(head, name).CopyFrom(message)
     return head
-
-
-def chosen(name: str, value: str, table: Mapping[str, Word]) -> Word:
-    """The number that a word stands for, or a SettingError that lists the words."""
-    if value not in table:
-        raise SettingError(name, value, f"one of {', '.join(table)}")
-    return table[value]
-
-
-def milliseconds(name: str, seconds: float) -> int:
-    """A time to wait as the wire carries it, 0 for one without end, or a SettingError."""
-    if number(name, seconds) and not 0.001 <= seconds < 2**32 / 1000:
-        raise SettingError(name, seconds, "seconds from 0.001 to 4294967, or 0 for no end")
-    return int(seconds * 1000)
-
-
-def whole(name: str, value: int) -> int:
-    """A count or a step as the wire carries it, or a SettingError."""
-    if not 0 <= number(name, value) < 2**63 or value != int(value):
-        raise SettingError(name, value, "a whole number from 0 up")
-    return int(value)
-
-
-def number(name: str, value: float) -> float:
-    """What protobuf takes for a number, or a SettingError: its own error does not say which value it met."""
-    if not hasattr(value, "__float__"):
-        raise SettingError(name, value, "a number")
-    return value
-
-
-def numbers(values: Mapping[str, float]) -> Mapping[str, float]:
-    """The same of several, by their names."""
-    for name, value in values.items():
-        number(name, value)
-    return values

@@ -109,6 +109,10 @@ def gate_name(gate: pb.SeedLifecycleGate) -> str:
     return _name(pb.SeedLifecycleGate, gate, "SEED_GATE_")
 
 
+REASONS: Mapping[str, int] = {name.removeprefix("REASON_").lower(): number for name, number in pb.ReasonCode.items()}
+"""By their names as `reason_name` spells them."""
+
+
 @lru_cache(maxsize=256)
 def reason_name(code: int) -> str:
     """replayed for REASON_REPLAYED: how logs, receipts and summaries spell a reason."""

@@ -11,6 +11,7 @@ from esper.bus import runs
 from esper.bus.credentials import completed
 from esper.bus.faults import without_password
 from esper.errors import SettingError, listed
+from esper.leyline.given import text
 from esper.leyline.keyring import RoleKeyring
 from esper.leyline.kinds import Role
 from esper.runtime.keys import kept_current
@@ -40,6 +41,9 @@ async def find(
 
     `role` says whose keyring is taken from an embedded run's directory.
     """
+    for name, given in {"run": run, "redis_url": redis_url, "keyring": keyring}.items():
+        if given is not None and not isinstance(given, Path):
+            text(name, given)
     run = run or os.environ.get("ESPER_RUN") or launched_run()
     redis_url = redis_url or os.environ.get("ESPER_REDIS_URL") or ""
     keyring = keyring or os.environ.get("ESPER_KEYRING") or ""

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from esper.errors import CommandFailedError, UnansweredError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
+from esper.leyline.given import patience_s
 from esper.leyline.kinds import Role
 from esper.leyline.lifecycle import reason_name
 
@@ -196,6 +197,7 @@ class Receipt:
 
     async def accepted(self, timeout_s: float = 30.0) -> pb.CommandReceipt:
         """The coordinator's, with the step of the effect. CommandFailedError if rejected, UnansweredError if late."""
+        patience_s("timeout_s", timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 while (acceptance := self._answers.accepted()) is None:
@@ -206,6 +208,7 @@ class Receipt:
 
     async def applied(self, timeout_s: float = 60.0) -> list[pb.CommandReceipt]:
         """The receipt of every rank. CommandFailedError with the reason of one that failed, UnansweredError if late."""
+        patience_s("timeout_s", timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 while (outcomes := self._answers.applied()) is None:

@@ -19,7 +19,7 @@ NUM_DEATHS = 12
 
 
 class Mortal(Coordinator):
-    """Dies of one command: when it is handed over, or when the votes are in that have it judged."""
+    """Dies of one command: when it is handed over, or once the votes are in that have it judged; or between two."""
 
     def __init__(self, dies_of: str, when: str) -> None:
         super().__init__("coordinator")
@@ -34,6 +34,8 @@ class Mortal(Coordinator):
 
     def on_vote(self, given: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome:
         outcome = super().on_vote(given, entry, now_ns)
+        if self.when == "between votes" and self.barrier is not None and len(self.barrier.missing) == 1:
+            raise KilledError
         if self._waits and any(isinstance(said, pb.BarrierCommit) for said in outcome.decisions):
             raise KilledError
         return outcome
@@ -82,6 +84,25 @@ async def test_also_one_that_many_votes_came_in_beside(run: Run) -> None:
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
 
 
+async def test_also_one_whose_coordinators_die_between_two_votes(run: Run) -> None:
+    [entry] = await run.put("commands", germinate())
+    for number in range(1, NUM_DEATHS):
+        coordinating = await mortal(run, "between votes")
+        await run.put("heartbeats", heartbeat(0), heartbeat(1))
+        await step_until_idle(coordinating)
+        await run.put("votes", vote(0, number=number))
+        with pytest.raises(KilledError):
+            await step_until_idle(coordinating)
+
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0, number=NUM_DEATHS), vote(1, number=NUM_DEATHS))
+    await step_until_idle(coordinating)
+
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+
+
 @pytest.mark.parametrize("when", ["handed over", "judged"])
 async def test_one_that_kills_its_coordinator_is_set_aside_after_five_deaths(run: Run, when: str) -> None:
     [entry] = await run.put("commands", germinate())
@@ -92,10 +113,11 @@ async def test_one_that_kills_its_coordinator_is_set_aside_after_five_deaths(run
             coordinating = await mortal(run, when)
             await run.put("heartbeats", heartbeat(0), heartbeat(1))
             await step_until_idle(coordinating)
-            barrier = coordinating.rule.barrier  # type: ignore[attr-defined]
-            if barrier.is_open:
-                at = {"number": barrier.round, "generation": barrier.generation}
-                await run.put("votes", vote(0, **at), vote(1, **at))
+            assert isinstance(coordinating.rule, Mortal)
+            barrier = coordinating.rule.barrier
+            if barrier is not None and barrier.is_open:
+                asked = [vote(rank, number=barrier.round, generation=barrier.generation) for rank in range(2)]
+                await run.put("votes", *asked)
                 await step_until_idle(coordinating)
             is_over = True
         except KilledError:

@@ -167,8 +167,7 @@ class Desk:
         """Answer deliveries, let time pass, settle all that follows."""
         settlement = Settlement()
         kinds = {self._logs[stream] for stream in {delivery.stream for delivery in deliveries}}
-        if "votes" in kinds:
-            await self._suspects.charge()
+        await self._suspects.charge(self.rule.barrier, sum(each.stream == self._key("votes") for each in deliveries))
         await self._claim_where_a_read_broke()
         self._look_up()  # behind all that is waited for: the clock is looked at meanwhile
         now_ns = self._now_ns()

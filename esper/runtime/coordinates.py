@@ -23,9 +23,18 @@ class Outcome(Parting, Protocol):
     done: list[Entry]
 
 
+class Awaiting(Protocol):
+    """A round."""
+
+    @property
+    def missing(self) -> Collection[str]: ...
+
+
 class Coordinates(Protocol):
     """The rule that this loop serves."""
 
+    @property
+    def barrier(self) -> Awaiting | None: ...
     def resume(self, decisions: Iterable[Decision]) -> Outcome: ...
     def on_heartbeat(self, heartbeat: pb.Heartbeat, now_ns: int) -> Outcome: ...
     def on_vote(self, vote: pb.BarrierVote, entry: Entry, now_ns: int) -> Outcome: ...

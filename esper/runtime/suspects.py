@@ -1,7 +1,7 @@
 """Which of the commands that wait count as tried: those of which a coordinator could just die, and no others.
 
 A command may wait through any number of coordinators, each of which is handed it anew. One that kills them does so
-while it is answered, or while votes are, of which the last one has it judged. Only a death in there counts against it.
+while it is answered, or while the vote is that has it judged: the last one awaited. Only a death in there counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
+from esper.runtime.coordinates import Awaiting
 
 Entry: TypeAlias = tuple[str, str]
 
@@ -24,8 +25,10 @@ class Suspects:
         self._acquitted: dict[Entry, Delivery] = {}
         self._charged: dict[Entry, Delivery] = {}
 
-    async def charge(self) -> None:
-        """Before votes are answered: whatever was acquitted counts as tried once more."""
+    async def charge(self, barrier: Awaiting | None, num_votes: int) -> None:
+        """Before so many votes are answered: if they may decide the round, what was acquitted counts as tried again."""
+        if barrier is None or not 0 < len(barrier.missing) <= num_votes:
+            return
         for delivery in self._acquitted.values():
             await self._inboxes[delivery.stream].begin(delivery)
         self._charged, self._acquitted = self._acquitted, {}

@@ -52,7 +52,7 @@ def run(steps: Steps[T], answer: Callable[[Ask], Any], clock: Clock) -> T:
         return result
 
 
-def consumer(clock: Clock, **pace: int) -> Consumer:
+def consumer(clock: Clock, **pace: Any) -> Consumer:
     return Consumer(Source("s", "g", "c"), Pace(**pace), Surroundings(clock, random.Random(1), Outage()))
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
 
 import pytest
 
@@ -24,12 +28,15 @@ from esper.runtime.coordinate import Desk
 from esper.runtime.lease import Standby
 from esper.runtime.orders import Orders
 from esper.runtime.recall import Recaller
-from tests.rounds import germinate, heartbeat
+from esper.runtime.windows import ReplacedError
+from tests.bus_kit import drain, num_pending
+from tests.rounds import germinate, heartbeat, vote
 from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run"]
 LEASE_S = 3.0
 WAITED_S = 60.0
+Read: TypeAlias = Callable[[], Awaitable[list[Delivery]]]
 
 
 class Clock:
@@ -234,3 +241,72 @@ async def test_what_a_replaced_leader_has_read_meanwhile_comes_to_the_new_one(
     clock.now_s += 1.0
 
     assert (stolen, before, await read(reads[1])) == ([b"vote"], [], [b"vote"])
+
+
+async def test_a_command_that_a_replaced_leader_has_read_is_judged_before_those_that_came_later(run: Run) -> None:
+    replaced, leader = await run.coordinator(), await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(leader)
+    [first] = await run.put("commands", germinate())
+    [read_too_late] = await drain(replaced.inboxes["commands"])
+    [second] = await run.put("commands", germinate("s1", site="hidden"))
+
+    await step_until_idle(leader)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(leader)
+
+    assert read_too_late.entry_id == first
+    assert await run.decisions() == ["Proposal 1", "Commit 1"]
+    assert await run.receipts() == [("s0-1", first, "NONE"), ("s1-1", second, "NONE")]
+    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+    with pytest.raises(ReplacedError):
+        await replaced.step([read_too_late])
+
+
+@pytest.fixture
+def readers(run: Run, redis: Redis, redis_reader: Redis) -> list[Read]:
+    """Two processes of one name; no time passes, so that none looks at the pending list again by itself."""
+    source, clock = Source(names.key(run.run_id, "commands"), "coordinator", "coordinator"), Clock()
+
+    async def read(consumer: Consumer) -> list[Delivery]:
+        return await drive(consumer.next_batch(wait=False), redis_reader, redis, asyncio.Event())
+
+    pace = Pace(count=3, sweep_every_s=1.0, in_order=True)
+    return [partial(read, Consumer(source, pace, Surroundings(clock))) for _ in range(2)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_a_replaced_leader_reads_the_new_one_has_each_entry_once_and_in_order(
+    run: Run, readers: list[Read], seed: int
+) -> None:
+    chance, added, found = random.Random(seed), list[bytes](), list[bytes]()
+    replaced, leader = readers
+    await leader()
+
+    for _ in range(60):
+        match chance.choice(["add", "add", "steal", "read"]):
+            case "add":
+                added.append(b"%d" % len(added))
+                await run.put_bytes("commands", added[-1])
+            case "steal":
+                await replaced()
+            case "read":
+                found += [each.body for each in await leader()]
+    await replaced()
+    added.append(b"last")
+    await run.put_bytes("commands", added[-1])
+    while batch := await leader():
+        found += [each.body for each in batch]
+
+    assert found == added
+
+
+async def test_where_no_other_leader_reads_each_entry_is_handed_over_once(run: Run, readers: list[Read]) -> None:
+    _, leader = readers
+
+    read = []
+    for body in (b"1", b"2", b"3"):
+        await run.put_bytes("commands", body)
+        read += await leader()
+
+    assert [(each.body, each.attempts) for each in read] == [(b"1", 1), (b"2", 1), (b"3", 1)]

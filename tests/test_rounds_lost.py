@@ -292,7 +292,7 @@ def test_a_thousand_commands_of_one_log_wait_here_and_further_ones_in_redis() ->
     assert (before, coordinator.has_room("commands"), coordinator.has_room("optimizer")) == (True, False, True)
 
 
-def test_a_command_that_a_replaced_coordinator_has_kept_for_itself_is_refused_and_not_forgotten() -> None:
+def test_a_command_never_met_that_lies_before_what_is_judged_is_refused_and_not_forgotten() -> None:
     coordinator = with_roster()
     coordinator.on_command("commands", opened(germinate(), "2-0"))
     proposed(coordinator)

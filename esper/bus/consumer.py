@@ -39,6 +39,7 @@ class Pace:
     block_ms: int = BLOCK_MS
     reclaim_after_ms: int | None = None
     sweep_every_s: float | None = None  # where another process of this name may still read: what it got is ours
+    in_order: bool = False  # and comes before what was added later
 
 
 STEADY = Pace()
@@ -233,6 +234,8 @@ class Consumer:
         reply: Any = yield Ask(words, block_ms)
         rows = entries_of(reply)
         self.full = len(rows) >= self._count
+        if rows and self.pace.in_order and not (yield from self.pending.follow(rows)):
+            return []
         batch = yield from self.pending.fresh(rows)
         self._most = most_of(batch) if batch else self._most
         self._count = min(self.pace.count * BUSY if self.full else self.pace.count, self._most)

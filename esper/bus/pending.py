@@ -67,6 +67,15 @@ class Pending:
         yield from self._hold([delivery[2] for delivery in taken])
         return taken
 
+    def follow(self, rows: Sequence[Row]) -> Steps[bool]:
+        """Whether new entries are the next ones; else another process of this name was handed some that lie before
+        them, and these wait on the own pending list, behind those. Only where nobody reclaims, once that was walked."""
+        if (yield from self._page(self._cursor, before(rows[0][0].decode()))):
+            self._last, self.sweeping = END, True
+            return False
+        self._cursor = rows[-1][0].decode()
+        return True
+
     def sweep(self) -> Steps[list[Delivery]]:
         """The next own pending entries that are not in hand; empty at the end of the list."""
         while rows := (yield from self._page(self._cursor, self._last)):

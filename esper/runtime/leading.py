@@ -16,7 +16,7 @@ from esper.leyline.kinds import Domain, Role
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.seal import Sealer
 from esper.runtime import settings
-from esper.runtime.coordinate import GROUP, LOGS, Desk, Seals
+from esper.runtime.coordinate import COMMANDS, GROUP, LOGS, Desk, Seals
 from esper.runtime.coordinates import Coordinates
 from esper.runtime.dated import DatedOpener
 from esper.runtime.lease import LEASE_S
@@ -48,8 +48,8 @@ def seated(
     """A desk for this rule, on the streams of the keys' run. It connects to nothing before it resumes."""
     guards, clock = {log: ReplayGuard() for log in LOGS}, ServerClock(names.key(keys.run_id, "decisions"))
     inboxes = {
-        log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, Pace(sweep_every_s=SWEEP_S))
-        for log in LOGS
+        log: Inbox(redis_reader, redis_writer, names.key(keys.run_id, log), GROUP, GROUP, pace)
+        for log, pace in ((log, Pace(sweep_every_s=SWEEP_S, in_order=log in COMMANDS)) for log in LOGS)
     }
     seals = Seals(
         {log: DatedOpener(keys, clock, guard=guards[log], accept=[domain]) for log, domain in LOGS.items()},

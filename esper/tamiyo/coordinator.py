@@ -115,8 +115,8 @@ class Coordinator:
     def on_command(self, stream: str, opened: Opened, now_ns: int = 0) -> Outcome:
         """Keep a command for the next round. A redelivery changes nothing, also where its group began anew.
 
-        One that was never met and lies before what is judged was handed to a coordinator that had been replaced. Ranks
-        have let go of it: it is refused by name.
+        Of one that lies before what is judged, ranks have let go: was it never met, or is that forgotten, it is refused
+        by name. Logs are read in order, whoever read them before.
         """
         message = opened.message
         assert isinstance(message, pb.AdaptationCommand | pb.OptimizerCommand)

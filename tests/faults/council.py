@@ -80,11 +80,8 @@ class Council:
         in_time = seconds <= DEADLINE_S or self._pulse.stood_still(STANDSTILL_S, since_ns)
         result.expect_soon(in_time, f"{who} was waited for for {seconds:.1f} s")
 
-    def close_orders(self, commander: Child, result: Result, may_refuse: bool = False) -> None:
-        """The controller ends; each order that was acknowledged is answered once: it is accepted.
-
-        `may_refuse`: a coordinator was woken up after it was replaced. What it has read by then is refused by name.
-        """
+    def close_orders(self, commander: Child, result: Result) -> None:
+        """The controller ends; each order that was acknowledged is answered once: it is accepted."""
         commander.terminate(SOON_S)
         told = records(self.directory / "history", COMMANDER)
         acked = [record["entry_id"] for record in told if record["what"] == "acked"]
@@ -92,12 +89,10 @@ class Council:
         answers = self._answers()
         refused = [each for each in answers if each.status == pb.ReceiptStatus.RECEIPT_REJECTED]
         result.count("commands", len(acked))
-        result.count("overtaken", len(refused))
         for violation in exactly_once(self._orders(), acked, (each.entry_id for each in answers)):
             result.expect(False, f"orders: {violation}")
         for each in refused:
-            is_overtaken = may_refuse and each.reason == pb.ReasonCode.REASON_CANCELLED
-            result.expect(is_overtaken, f"order {each.entry_id} was refused: {each.detail}")
+            result.expect(False, f"order {each.entry_id} was refused: {each.detail}")
 
     def _orders(self) -> list[str]:
         return [at.decode() for at, _ in self._entries("commands")]

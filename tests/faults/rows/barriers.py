@@ -106,7 +106,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         fates.go_on(max(1, amounts["epochs"] - fates.num_committed()))
         result.expect(all(each.alive for each in (current, *fates.ranks)), "a process ended by itself")
         result.count("epochs", fates.num_committed())
-        town.close_orders(commander, result, may_refuse=bool(result.counts.get("leader_stops")))
+        town.close_orders(commander, result)
     judge(town, result)
     return result
 

@@ -120,6 +120,23 @@ MUTANTS = (
         ("tests/test_leader_lease.py::test_what_a_replaced_leader_has_read_meanwhile_comes_to_the_new_one",),
     ),
     Mutant(
+        "what_a_replaced_leader_has_read_comes_behind_what_came_later",
+        "esper/bus/pending.py",
+        "if (yield from self._page(self._cursor, before(rows[0][0].decode()))):",
+        "if False:",
+        (
+            "tests/test_leader_lease.py"
+            "::test_a_command_that_a_replaced_leader_has_read_is_judged_before_those_that_came_later",
+        ),
+    ),
+    Mutant(
+        "what_is_in_hand_counts_as_read_by_another_leader",
+        "esper/bus/pending.py",
+        "        self._cursor = rows[-1][0].decode()\n        return True\n",
+        "        return True\n",
+        ("tests/test_leader_lease.py::test_where_no_other_leader_reads_each_entry_is_handed_over_once",),
+    ),
+    Mutant(
         "entries_are_acknowledged_before_the_round_is_applied",
         "esper/runtime/orders.py",
         "self._to_ack[decision.round] = ended",

@@ -69,9 +69,7 @@ class Run:
 
     async def commit(self, number: int, entry_id: str, sealed: bytes) -> str:
         digest = hashlib.sha256(sealed).digest()
-        refs = [
-            pb.CommittedCommand(stream="commands", entry_id=entry_id, command_id="c1", envelope_digest=digest),
-        ]
+        refs = [pb.CommittedCommand(stream="commands", entry_id=entry_id, command_id="c1", envelope_digest=digest)]
         decision = pb.BarrierCommit(
             version=1, round=number, effective_step=9, commands=refs, digest=barrier_digest(9, refs, []), lease_token=1
         )

@@ -43,10 +43,7 @@ class Forge:
 
     @contextmanager
     def talking(
-        self,
-        program: Mapping[str, Any],
-        environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
+        self, program: Mapping[str, Any], environment: Mapping[str, str] | None = None, folder: Path | None = None
     ) -> Iterator[tuple[Born, IO[str], IO[str]]]:
         """With its standard output, line by line, and its standard error; it does not outlive the block."""
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()

@@ -88,11 +88,7 @@ class ScriptedRun:
             await self.answer(applied(command_id, entry_id, worker))
 
     async def serve(
-        self,
-        failures: Mapping[int, pb.CommandReceipt] | None = None,
-        *,
-        silent: bool = False,
-        stream: str = "commands",
+        self, failures: Mapping[int, pb.CommandReceipt] | None = None, *, silent: bool = False, stream: str = "commands"
     ) -> None:
         """Judge and apply what comes, until cancelled. The nth (from 1) may fail; `silent` refuses without a word."""
         async with aclosing(tail.follow(self.redis, names.key(self.run_id, stream), "0")) as entries:

@@ -152,11 +152,7 @@ class Bench:
         self, site: str = "body", blueprint: str = "mlp", seed_id: str = "s0", **parameters: float
     ) -> Outcome:
         command = pb.SeedCommand(
-            seed_id=seed_id,
-            operation=Op.SEED_OP_GERMINATE,
-            site=site,
-            blueprint_id=blueprint,
-            parameters=parameters,
+            seed_id=seed_id, operation=Op.SEED_OP_GERMINATE, site=site, blueprint_id=blueprint, parameters=parameters
         )
         return self.executor.apply(command, self.step + 1, self.epoch)
 

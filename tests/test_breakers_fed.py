@@ -70,11 +70,7 @@ def test_three_gradients_in_a_row_that_are_not_finite_ask_for_a_cull_and_open_th
     assert run.executor.breakers["optimizer"].state == OPEN
     opened = [facts for name, facts in told(run) if name == "breaker.opened"]
     assert opened == [
-        {
-            "breaker": "optimizer",
-            "reason": "the optimizer breaker is open after 3 failures, for 30 s",
-            "open_s": "30",
-        },
+        {"breaker": "optimizer", "reason": "the optimizer breaker is open after 3 failures, for 30 s", "open_s": "30"}
     ]
 
 

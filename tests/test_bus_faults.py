@@ -213,11 +213,7 @@ async def test_a_wrong_password_is_an_error_and_not_waited_out(server: EmbeddedR
 @pytest.mark.parametrize(
     ("right", "given", "expected"),
     [
-        (
-            "right",
-            "",
-            "refuses us: Authentication required; expected a password, in ESPER_REDIS_PASSWORD or in",
-        ),
+        ("right", "", "refuses us: Authentication required; expected a password, in ESPER_REDIS_PASSWORD or in"),
         (
             "right",
             "?password=wrong",

@@ -18,16 +18,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.runtime.heard import Workers
 from esper.runtime.observer import NotSeenError
-from tests.scripted import (
-    WORKERS,
-    ScriptedRun,
-    accepted,
-    applied,
-    cancelled,
-    failed,
-    rejected,
-    seed_state,
-)
+from tests.scripted import WORKERS, ScriptedRun, accepted, applied, cancelled, failed, rejected, seed_state
 
 Reason = pb.ReasonCode
 Stage = pb.SeedLifecycleStage

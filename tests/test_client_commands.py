@@ -80,11 +80,7 @@ RUN_OPERATIONS: list[tuple[Publish, str, dict[str, object]]] = [
         "emergency_command",
         {"level": "EMERGENCY_HALT", "reason": "smoke"},
     ),
-    (
-        lambda c: c.rollback(step=1000, reason="worse"),
-        "rollback_command",
-        {"target_step": "1000", "reason": "worse"},
-    ),
+    (lambda c: c.rollback(step=1000, reason="worse"), "rollback_command", {"target_step": "1000", "reason": "worse"}),
     (
         lambda c: c.prune(pb.StructuralPruningResponse(request_id="r", rollback_required=True)),
         "pruning_masks",
@@ -117,11 +113,7 @@ OPTIMIZER_OPERATIONS: list[tuple[Publish, dict[str, object]]] = [
     ),
     (
         lambda c: c.register_teacher(digest="ab" * 32),
-        {
-            "command_type": "OPTIMIZER_COMMAND_REGISTER_TEACHER",
-            "optimizer_id": "host",
-            "teacher_digest": "ab" * 32,
-        },
+        {"command_type": "OPTIMIZER_COMMAND_REGISTER_TEACHER", "optimizer_id": "host", "teacher_digest": "ab" * 32},
     ),
 ]
 

@@ -129,10 +129,7 @@ async def test_a_coordinator_that_begins_reads_what_was_decided_before_the_clock
 
 def test_a_sealer_whose_clock_is_set_back_behind_a_change_of_keys_takes_the_key_of_then() -> None:
     clock, turn_ns = Handset(), NOW_MS * 1_000_000
-    keys = [
-        MasterKey(Validity(1, 0, turn_ns + 3600 * S), bytes(32)),
-        MasterKey(Validity(2, turn_ns, 2**63), b"2" * 32),
-    ]
+    keys = [MasterKey(Validity(1, 0, turn_ns + 3600 * S), bytes(32)), MasterKey(Validity(2, turn_ns, 2**63), b"2" * 32)]
     ring = MasterKeyring(keys)
     sealer = Sealer(ring.derive("r", [Role.WORKER]), Role.WORKER, "worker-0", clock_ns=clock.now_ns)
     opener = Opener(ring.derive("r", [Role.COORDINATOR]), guard=None, accept=[Domain.HEARTBEAT])

@@ -121,9 +121,7 @@ async def test_a_command_is_answered_once_and_nothing_stays_pending(run: Run) ->
     assert shown.verdicts == {("accepted", ""): 1, ("rejected", "unknown_site"): 1}
 
 
-async def test_a_command_is_answered_once_though_the_coordinator_died_before_it_settled(
-    run: Run,
-) -> None:
+async def test_a_command_is_answered_once_though_the_coordinator_died_before_it_settled(run: Run) -> None:
     first = await run.coordinator()
     await run.put("heartbeats", heartbeat(0), heartbeat(1))
     [entry] = await run.put("commands", germinate())

@@ -34,10 +34,7 @@ def test_what_is_said_to_one_who_has_no_room_is_heard_once_there_is_some(
 
 def fill(listens: socket.socket) -> None:
     """Others speak, until there is no room for one more."""
-    with (
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as others,
-        suppress(BlockingIOError),
-    ):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as others, suppress(BlockingIOError):
         while True:
             others.sendto(OTHER, listens.getsockname())
 

@@ -185,10 +185,7 @@ CHOOSY: dict[str, tuple[Callable[[Host], torch.optim.Optimizer], list[bool]]] = 
         lambda host: torch.optim.SparseAdam(host.parameters()),
         [False, False, False],
     ),
-    "Muon wants matrices": (
-        lambda host: torch.optim.Muon([host.body.weight, host.head.weight]),
-        [True, False, False],
-    ),
+    "Muon wants matrices": (lambda host: torch.optim.Muon([host.body.weight, host.head.weight]), [True, False, False]),
 }
 
 

@@ -41,8 +41,7 @@ def torch_fused_sgd(parameters: Sequence[torch.nn.Parameter], **_: Any) -> torch
 
 # With bfloat16 torch's own two ways of stepping on a CPU, one tensor at a time or all, differ in the last bit.
 @pytest.mark.parametrize(
-    ("dtype", "foreach"),
-    [(torch.float32, None), (torch.float32, True), (torch.float64, None), (torch.bfloat16, True)],
+    ("dtype", "foreach"), [(torch.float32, None), (torch.float32, True), (torch.float64, None), (torch.bfloat16, True)]
 )
 @pytest.mark.parametrize(
     ("given", "reference"),

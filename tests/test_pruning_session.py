@@ -264,11 +264,7 @@ def test_a_seed_joins_a_masked_site_behind_its_mask_whenever_that_came(rests: bo
         train(run, host, 3)
     assert not run.pruning.apply(response(mask("head.weight", [0], 3)), run.step_number).reason
     train(run, host, 1)
-    order(
-        run,
-        on_seed(Op.SEED_OP_GERMINATE, site="head", blueprint_id="norm"),
-        on_seed(Op.SEED_OP_START_TRAINING),
-    )
+    order(run, on_seed(Op.SEED_OP_GERMINATE, site="head", blueprint_id="norm"), on_seed(Op.SEED_OP_START_TRAINING))
 
     train(run, host, 2)
 

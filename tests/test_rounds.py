@@ -176,9 +176,7 @@ def test_a_request_of_any_rank_is_taken_over_once() -> None:
     proposed(coordinator)
 
     commit, _ = commit_of(
-        coordinator,
-        vote(0, 10, seeds=seeds, requests=[cull]),
-        vote(1, 10, seeds=seeds, requests=[cull, illegal]),
+        coordinator, vote(0, 10, seeds=seeds, requests=[cull]), vote(1, 10, seeds=seeds, requests=[cull, illegal])
     )
 
     assert list(commit.requests) == [cull]

@@ -36,11 +36,7 @@ def command(number: int = 0) -> pb.AdaptationCommand:
 
 def sealer(after_s: int = 0, producer: str = "c", incarnation: int = 7) -> Sealer:
     return Sealer(
-        PRODUCER,
-        Role.CONTROLLER,
-        producer,
-        incarnation=incarnation,
-        clock_ns=lambda: NOW_MS * 1_000_000 + after_s * S,
+        PRODUCER, Role.CONTROLLER, producer, incarnation=incarnation, clock_ns=lambda: NOW_MS * 1_000_000 + after_s * S
     )
 
 

@@ -279,10 +279,7 @@ def test_a_rollback_to_a_snapshot_that_gave_way_fails_and_changes_nothing() -> N
 
     boundary = run.exchange.boundary
     [receipt] = boundary._applied[boundary.round_applied].receipts
-    assert (receipt.status, receipt.reason) == (
-        pb.ReceiptStatus.RECEIPT_FAILED,
-        pb.ReasonCode.REASON_NO_SNAPSHOT,
-    )
+    assert (receipt.status, receipt.reason) == (pb.ReceiptStatus.RECEIPT_FAILED, pb.ReasonCode.REASON_NO_SNAPSHOT)
     assert same(before, [parameter.detach().clone() for parameter in host.parameters()])
 
 

@@ -111,10 +111,7 @@ def test_what_forty_seeds_are_germinated_with_in_the_last_step_is_told_in_full()
     take_step(run, host)
     names = [f"s{at}" for at in range(40)]
     germinate = Op.SEED_OP_GERMINATE
-    order(
-        run,
-        *(on_seed(germinate, name, site=f"layers.{at}", blueprint_id="lora") for at, name in enumerate(names)),
-    )
+    order(run, *(on_seed(germinate, name, site=f"layers.{at}", blueprint_id="lora") for at, name in enumerate(names)))
     take_step(run, host)
 
     report = run.close()

@@ -45,10 +45,7 @@ GOOD: dict[str, Message] = {
         optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": 0.1}),
     ),
     "optimizer": pb.OptimizerCommand(
-        version=1,
-        command_id="c1",
-        command_type=pb.OptimizerCommandType.OPTIMIZER_COMMAND_STEP,
-        optimizer_id="s0",
+        version=1, command_id="c1", command_type=pb.OptimizerCommandType.OPTIMIZER_COMMAND_STEP, optimizer_id="s0"
     ),
     "vote": pb.BarrierVote(
         version=1,
@@ -73,9 +70,7 @@ GOOD: dict[str, Message] = {
     ),
     "frame": pb.TelemetryFrame(version=1, source="worker-0", packets=[packet(n) for n in range(1, 33)]),
     "aggregate": pb.AggregatedTelemetry(
-        version=1,
-        sequence=1,
-        metrics={"loss": pb.MetricStatistics(count=1, min=1, max=2, last=1, m2=math.inf)},
+        version=1, sequence=1, metrics={"loss": pb.MetricStatistics(count=1, min=1, max=2, last=1, m2=math.inf)}
     ),
     "heartbeat": pb.Heartbeat(
         version=1,

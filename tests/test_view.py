@@ -11,21 +11,7 @@ from esper.view.picture import Picture
 from esper.view.seeds import Gain, Seeds
 from esper.view.wording import told
 from tests.sealed import NOW_MS, RUN
-from tests.view_kit import (
-    Gate,
-    Look,
-    Stage,
-    Status,
-    alarm,
-    beat,
-    command,
-    commit,
-    grown,
-    receipt,
-    said,
-    seed,
-    totals,
-)
+from tests.view_kit import Gate, Look, Stage, Status, alarm, beat, command, commit, grown, receipt, said, seed, totals
 
 FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
 

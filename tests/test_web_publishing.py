@@ -52,12 +52,7 @@ async def test_what_another_site_can_make_a_browser_send_is_no_token(given: dict
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b'{"operation": "cull"', 400),
-        (b"[" * 60_000, 400),
-        (b"[1]" + b" " * 70_000, 413),
-    ],
+    ("body", "status"), [(b'{"operation": "cull"', 400), (b"[" * 60_000, 400), (b"[1]" + b" " * 70_000, 413)]
 )
 async def test_a_body_that_is_no_command_is_refused_in_a_sentence(body: bytes, status: int) -> None:
     headers = {**WITH_TOKEN, "Content-Type": "application/json"}

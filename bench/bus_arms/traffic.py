@@ -44,10 +44,7 @@ def packet(sequence: int, at_ns: int) -> pb.TelemetryPacket:
 def command(number: int, at_ns: int) -> pb.AdaptationCommand:
     """Blend a seed in: the command with the most in it that a controller sends every day."""
     seed = pb.SeedCommand(
-        seed_id="worker-0/head.2",
-        operation=_BLEND,
-        parameters={"steps": 200.0, "alpha": 0.5},
-        alpha_curve=_CURVE,
+        seed_id="worker-0/head.2", operation=_BLEND, parameters={"steps": 200.0, "alpha": 0.5}, alpha_curve=_CURVE
     )
     return pb.AdaptationCommand(
         version=1,

@@ -15,11 +15,7 @@ PARTS = re.compile(r"(?P<scheme>[a-z+]+://)(?:(?P<user>[^/?]*)@)?(?P<place>[^?]*
 URL, USERNAME, PASSWORD = "ESPER_REDIS_URL", "ESPER_REDIS_USERNAME", "ESPER_REDIS_PASSWORD"
 PASSWORD_FILE = "ESPER_REDIS_PASSWORD_FILE"
 """Where both are written, to be read anew at each connection: they may be replaced while a process runs."""
-FILES = {
-    "ssl_ca_certs": "ESPER_REDIS_CA",
-    "ssl_certfile": "ESPER_REDIS_CERT",
-    "ssl_keyfile": "ESPER_REDIS_KEY",
-}
+FILES = {"ssl_ca_certs": "ESPER_REDIS_CA", "ssl_certfile": "ESPER_REDIS_CERT", "ssl_keyfile": "ESPER_REDIS_KEY"}
 """Option of a URL: the variable that stands for it. All are PEM files; the key has no passphrase."""
 OF_A_FILE = "password_file"
 NAMING = ("username", "password", OF_A_FILE)

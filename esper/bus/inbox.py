@@ -30,13 +30,7 @@ class Inbox:
     """
 
     def __init__(
-        self,
-        redis_reader: Redis,
-        redis_writer: Redis,
-        stream: str,
-        group: str,
-        consumer: str,
-        pace: Pace = STEADY,
+        self, redis_reader: Redis, redis_writer: Redis, stream: str, group: str, consumer: str, pace: Pace = STEADY
     ) -> None:
         self.reader, self.writer = redis_reader, redis_writer
         self.source = Source(stream, group, consumer)

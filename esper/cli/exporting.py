@@ -37,12 +37,7 @@ async def exporting(found: Access, sink: Sink) -> AsyncIterator[Export]:
     async with connect.reader(found.redis_url) as reader, connect.writer(found.redis_url) as writer:
         await clock.look(writer)
         async with kept_right(clock, writer), found.kept_current():
-            yield Export(
-                reader,
-                stream,
-                lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()),
-                sink,
-            )
+            yield Export(reader, stream, lambda sealed, entry_id: opener.open(sealed, entry_id, clock.now_ms()), sink)
 
 
 @contextmanager

@@ -6,10 +6,7 @@ from importlib.util import find_spec
 
 from esper.errors import EsperError
 
-LIBRARIES = {
-    "top": ("textual",),
-    "web": ("starlette", "uvicorn"),
-}
+LIBRARIES = {"top": ("textual",), "web": ("starlette", "uvicorn")}
 """Extra: what it brings, by import name."""
 
 

@@ -43,8 +43,7 @@ def new(master: Master = MASTER, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_keys(
-    keyring: Annotated[Path, typer.Argument(help="A master or role keyring.")] = MASTER,
-    as_json: AsJson = False,
+    keyring: Annotated[Path, typer.Argument(help="A master or role keyring.")] = MASTER, as_json: AsJson = False
 ) -> None:
     """Show the ids of keys and when they are valid, never a key."""
     for validity in sorted(_validities(keyring), key=lambda one: one.not_before_ns):

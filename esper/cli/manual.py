@@ -32,10 +32,7 @@ PAGES: dict[str, Page] = {
     ),
     "ps": Page(("esper ps demo", "esper ps demo --json")),
     "restart": Page(("esper restart regional demo", "esper restart regional-r0 demo")),
-    "down": Page(
-        ("esper down demo",),
-        "a process had to be killed, or the log is still being kept after 30 s",
-    ),
+    "down": Page(("esper down demo",), "a process had to be killed, or the log is still being kept after 30 s"),
     "tail": Page(
         (
             "esper tail demo --last 20",

@@ -22,11 +22,7 @@ MOST_RECEIPTS = 2_048
 """The newest, among them the outcomes of what ranks have asked for by themselves."""
 
 
-def status(
-    named: NamedRun = None,
-    run: SameRun = None,
-    json: AsObject = False,
-) -> None:
+def status(named: NamedRun = None, run: SameRun = None, json: AsObject = False) -> None:
     """Show the newest heartbeat of each worker of a live run, and its seeds: once where all workers say the same."""
     asyncio.run(_status(either(named, run), json))
 

@@ -15,13 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.config import KasminaConfig
-from esper.kasmina.gates import (
-    GradientEvidence,
-    ImpactEvidence,
-    InterfaceEvidence,
-    ResetEvidence,
-    StabilityEvidence,
-)
+from esper.kasmina.gates import GradientEvidence, ImpactEvidence, InterfaceEvidence, ResetEvidence, StabilityEvidence
 from esper.kasmina.guarded import BlueprintFault, delta_of, guarded
 from esper.kasmina.outputs import tensors_in
 from esper.kasmina.paired import Holdout, cuda_devices, gains, paired_gain, undisturbed

@@ -69,9 +69,4 @@ def _gain(seed: pb.SeedReport) -> dict[str, float]:
     if not seed.HasField("paired_gain"):
         return {}
     gain = seed.paired_gain
-    return {
-        "gain_mean": gain.mean,
-        "gain_low": gain.low,
-        "gain_high": gain.high,
-        "gain_batches": gain.batches,
-    }
+    return {"gain_mean": gain.mean, "gain_low": gain.low, "gain_high": gain.high, "gain_batches": gain.batches}

@@ -59,12 +59,7 @@ def built(witness: Witness, slot: Slot, blueprint: Blueprint, parameters: Mappin
 
 
 def _looked_at(
-    witness: Witness,
-    slot: Slot,
-    shape: SiteShape,
-    blueprint: Blueprint,
-    parameters: Mapping[str, float],
-    rng_seed: int,
+    witness: Witness, slot: Slot, shape: SiteShape, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int
 ) -> tuple[nn.Module | None, Findings]:
     generators, hooks = Generators(witness.model), NewHooks(witness.model)
     module, findings = _built(witness, slot, shape, blueprint, parameters, rng_seed)
@@ -98,12 +93,7 @@ def seed_dtype(slot: Slot, shape: SiteShape) -> torch.dtype:
 
 
 def _built(
-    witness: Witness,
-    slot: Slot,
-    shape: SiteShape,
-    blueprint: Blueprint,
-    parameters: Mapping[str, float],
-    rng_seed: int,
+    witness: Witness, slot: Slot, shape: SiteShape, blueprint: Blueprint, parameters: Mapping[str, float], rng_seed: int
 ) -> tuple[nn.Module | None, Findings]:
     if slot.unbroken:
         why = "its host is compiled with fullgraph=True, and a seed is a break in the graph"

@@ -85,13 +85,7 @@ def find(blueprints: Mapping[str, Blueprint], blueprint_id: str) -> Blueprint:
     return blueprints[blueprint_id]
 
 
-def _own(
-    blueprint_id: str,
-    builder: Builder,
-    misfit: Misfit,
-    summary: str,
-    *parameters: BlueprintRange,
-) -> Blueprint:
+def _own(blueprint_id: str, builder: Builder, misfit: Misfit, summary: str, *parameters: BlueprintRange) -> Blueprint:
     """One of this package: its digest covers the file that it is written in and those that all of them share."""
     home = inspect.getmodule(builder)
     assert home is not None  # builders are functions of this package

@@ -30,11 +30,7 @@ class Pool(Generic[Key, Item]):
     """Items of equal key are interchangeable; whoever takes one owns it. Knows no devices and no threads."""
 
     def __init__(
-        self,
-        max_bytes: int,
-        ttl_s: float,
-        size_of: Callable[[Item], int],
-        clock: Callable[[], float] = time.monotonic,
+        self, max_bytes: int, ttl_s: float, size_of: Callable[[Item], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Holds at most `max_bytes` by `size_of`, each item for at most `ttl_s` seconds of `clock`."""
         if max_bytes <= 0 or not ttl_s > 0:

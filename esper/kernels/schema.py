@@ -31,11 +31,7 @@ class BlueprintRange:
 
     def as_message(self) -> pb.BlueprintParameter:
         return pb.BlueprintParameter(
-            name=self.name,
-            default_value=self.default,
-            minimum=self.minimum,
-            maximum=self.maximum,
-            integer=self.integer,
+            name=self.name, default_value=self.default, minimum=self.minimum, maximum=self.maximum, integer=self.integer
         )
 
 

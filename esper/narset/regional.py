@@ -88,12 +88,7 @@ class Regional:
             self._left_out.num_skewed += self._packets.add(frame.source, packets, at_ns, names)
 
     def on_packet(
-        self,
-        packet: pb.TelemetryPacket,
-        header: Header,
-        now_s: float,
-        at_ns: int = FOR_EVER_NS,
-        names: Names = None,
+        self, packet: pb.TelemetryPacket, header: Header, now_s: float, at_ns: int = FOR_EVER_NS, names: Names = None
     ) -> None:
         """A packet under a seal of its own, whose target is the region."""
         if header.target != self.region:

@@ -212,10 +212,7 @@ def signers(reads: Mapping[str, Sequence[Read]]) -> list[Signer]:
 
 
 def rejections(
-    reads: Mapping[str, Sequence[Read]],
-    letters: Iterable[Letter],
-    answers: Answered,
-    keyring: RoleKeyring | None,
+    reads: Mapping[str, Sequence[Read]], letters: Iterable[Letter], answers: Answered, keyring: RoleKeyring | None
 ) -> list[Rejection]:
     """By source and reason, most first; an entry that several have refused for one reason counts once."""
     found: dict[tuple[str, str, bool, str], Rejection] = {}

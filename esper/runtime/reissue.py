@@ -20,11 +20,7 @@ from esper.leyline.seal import Opened, Opener, Sealer
 JUDGE = "coordinator"
 """The group whose refusal means that a command took no effect anywhere: commits name only what it has accepted."""
 LOGS = {"commands": (Domain.COMMAND, Role.CONTROLLER), "optimizer": (Domain.OPTIMIZER, Role.OPTIMIZER)}
-TOOK_EFFECT = (
-    pb.ReceiptStatus.RECEIPT_ACCEPTED,
-    pb.ReceiptStatus.RECEIPT_APPLIED,
-    pb.ReceiptStatus.RECEIPT_FAILED,
-)
+TOOK_EFFECT = (pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED)
 
 
 @dataclass(frozen=True, slots=True)

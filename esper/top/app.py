@@ -173,10 +173,7 @@ class TopApp(App[None]):
         """Where the seed stands that the line names, so that it is seen before the answer."""
         known = self.picture.seeds.by_id
         named = [known[word] for word in shlex.split(line) if word in known]
-        return [
-            "",
-            *(f"    {s.state.seed_id} is {short(s.state.stage)}, alpha {s.state.alpha:.2f}" for s in named[:1]),
-        ]
+        return ["", *(f"    {s.state.seed_id} is {short(s.state.stage)}, alpha {s.state.alpha:.2f}" for s in named[:1])]
 
     def _send(self, line: str) -> None:
         self.say(f"publishing: {line}")

@@ -223,12 +223,7 @@ def last_is_good(body: bytes, forge: Forge, number: int) -> bytes:
 
 
 def last_is_bad(body: bytes, forge: Forge, number: int) -> bytes:
-    last = (
-        tag(VERSION, VARINT) + varint(9),
-        text(COMMAND_ID, b""),
-        tag(TYPE, VARINT) + varint(99),
-        text(PAUSE, b""),
-    )
+    last = (tag(VERSION, VARINT) + varint(9), text(COMMAND_ID, b""), tag(TYPE, VARINT) + varint(99), text(PAUSE, b""))
     return body + last[number % 4]
 
 

@@ -206,17 +206,7 @@ def test_a_file_of_rows_counts_what_the_collector_tracks() -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [
-        "bus",
-        "telemetry",
-        "barrier",
-        "kasmina",
-        "calibration",
-        "scale",
-        "checkpoints",
-        "peers/bus",
-        "peers/steps",
-    ],
+    ["bus", "telemetry", "barrier", "kasmina", "calibration", "scale", "checkpoints", "peers/bus", "peers/steps"],
 )
 def test_each_file_of_rows_is_one_that_the_suite_takes(file: str) -> None:
     own = registered()

@@ -76,10 +76,7 @@ def test_a_file_of_results_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert list(read.by_family) == ["arithmetic", "space"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"machine": {}}', "\x00", '{"machine": 3}'],
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": {}}', "\x00", '{"machine": 3}'])
 def test_what_is_no_file_of_results_is_refused_by_name(text: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(text)

@@ -130,11 +130,7 @@ def test_a_quick_run_is_short_and_never_goes_on_with_figures_of_before(tmp_path:
     assert (tmp_path / "calls").read_text() == "abc" * 2
 
 
-@pytest.mark.parametrize(
-    "other",
-    [("a", "--full"), ("own", "--full", "--seed", "7")],
-    ids=["rows", "seed"],
-)
+@pytest.mark.parametrize("other", [("a", "--full"), ("own", "--full", "--seed", "7")], ids=["rows", "seed"])
 def test_what_another_run_has_left_is_not_mixed_with_this_one(other: tuple[str, ...], tmp_path: Path) -> None:
     bench(tmp_path, "own", "--full")
 

@@ -32,10 +32,7 @@ def test_any_single_element_changes_the_digest(dtype: torch.dtype) -> None:
     assert len(digests) == 13
 
 
-@given(
-    values=st.lists(st.floats(-60000, 60000, width=16), min_size=2, max_size=40, unique=True),
-    pick=st.data(),
-)
+@given(values=st.lists(st.floats(-60000, 60000, width=16), min_size=2, max_size=40, unique=True), pick=st.data())
 def test_two_elements_exchanged_change_the_digest(values: list[float], pick: st.DataObject) -> None:
     first, second = pick.draw(st.lists(st.integers(0, len(values) - 1), min_size=2, max_size=2, unique=True))
     for dtype in FLOATS:

@@ -70,11 +70,7 @@ def group_of(block: Block) -> str:
 
 @pytest.fixture
 async def demo(
-    short_directory: Path,
-    redis_url: str,
-    redis: connect.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    short_directory: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> AsyncIterator[ScriptedRun]:
     """A live run of this name, and the files that a reader has."""
     monkeypatch.chdir(tmp_path)

@@ -113,7 +113,4 @@ def test_what_one_rank_drops_all_go_on_without_from_the_same_step(tmp_path: Path
 
     assert logits[0] is not None and logits[1] is None and between is not None and news[1]
     assert [each.current for each in held] == [None, None]
-    assert told[0].events[-1][1:] == (
-        "teacher.dropped",
-        {"digest": digest, "reason": "another rank has dropped it"},
-    )
+    assert told[0].events[-1][1:] == ("teacher.dropped", {"digest": digest, "reason": "another rank has dropped it"})

@@ -50,13 +50,7 @@ class Kept:
 
 
 def join(
-    plan: Plan,
-    loop: Loop,
-    link: Live | ReplayLink,
-    folder: Path,
-    keyring: Path,
-    run_id: str,
-    name: str = "worker-0",
+    plan: Plan, loop: Loop, link: Live | ReplayLink, folder: Path, keyring: Path, run_id: str, name: str = "worker-0"
 ) -> Session:
     kind, is_live = EVERY[plan.kind], not isinstance(link, ReplayLink)
     holdout = [(kind.batch(-100 - at), torch.empty(0)) for at in range(2)]

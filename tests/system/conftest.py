@@ -117,10 +117,7 @@ def handed(short_directory: Path) -> Iterator[Mapping[str, str]]:
         told = short_directory / "handed"  # no variable: processes are known by the words of their environment
         told.write_text("".join(f"{module} {socket}\n" for module, socket in sockets.items()))
         folders = [str(HANDED), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        yield {
-            "HANDED_OVER": str(told),
-            "PYTHONPATH": os.pathsep.join(filter(None, folders)),
-        }
+        yield {"HANDED_OVER": str(told), "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
 @pytest.fixture

@@ -103,11 +103,7 @@ CASES = {
     ),
     "resnet": Case(
         lambda: hf(
-            "ResNetForImageClassification",
-            embedding_size=8,
-            hidden_sizes=[8, 16],
-            depths=[1, 1],
-            layer_type="basic",
+            "ResNetForImageClassification", embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
         ),
         IMAGES,
         ("resnet.encoder.stages.1", "classifier.1", "resnet.encoder.stages.0"),

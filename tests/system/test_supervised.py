@@ -82,11 +82,7 @@ async def said(crew: Crew, name: str, event: str, times: int = 1) -> None:
 
 
 async def test_what_dies_is_started_again_or_given_up_and_the_rest_ends_in_order(
-    short_directory: Path,
-    tmp_path: Path,
-    redis_url: str,
-    redis: connect.Redis,
-    monkeypatch: pytest.MonkeyPatch,
+    short_directory: Path, tmp_path: Path, redis_url: str, redis: connect.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_directory))
     read = parse(FILE.format(url=redis_url, runs=tmp_path / "runs"), "run.toml")

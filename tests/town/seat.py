@@ -25,12 +25,7 @@ from tests.town.knowing import BEGIN_NS, MS, Clock, Sealed, Windows, keyring
 from tests.town.log import COUNT_BITS, Log, Record, entry_id, number
 
 TICK_NS = 500 * MS
-LOGS = {
-    "commands": Domain.COMMAND,
-    "optimizer": Domain.OPTIMIZER,
-    "votes": Domain.VOTE,
-    "heartbeats": Domain.HEARTBEAT,
-}
+LOGS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "votes": Domain.VOTE, "heartbeats": Domain.HEARTBEAT}
 STREAMS = (*LOGS, "decisions")
 GROUP = "coordinator"
 LINGERS_NS = FRESH_MS * MS + ROUND_NS + 31_000 * MS

@@ -56,11 +56,7 @@ class Trainer:
 
     def start_runtime(self) -> None:
         """Anew: it knows what is on record, and gets again what is pending."""
-        self.orders = Orders(
-            past=entry_order(self.decided),
-            worker=self.name,
-            incarnation=self.incarnation,
-        )
+        self.orders = Orders(past=entry_order(self.decided), worker=self.name, incarnation=self.incarnation)
         self.orders.round_applied = self.boundary.round_applied
         self.clock = Clock(self.seat)
         self.windows = Windows(FOLLOWED, self.seat.stored.get(self.name, {}))

@@ -57,8 +57,5 @@ def close_books(result: Result, arrivals: Arrivals, work: Work, now_s: float) ->
     """Count what was due and never sent, and what was sent and not answered: neither is in any latency."""
     result.seconds = max(0.0, min(arrivals.seconds, now_s - arrivals.began_s))
     counts = result.tally.counts
-    missing = {
-        "unsent": arrivals.num_due(now_s) - counts["sent"] - counts["lost"],
-        "unanswered": work.num_waiting,
-    }
+    missing = {"unsent": arrivals.num_due(now_s) - counts["sent"] - counts["lost"], "unanswered": work.num_waiting}
     counts.update({name: count for name, count in missing.items() if count > 0})

@@ -8,10 +8,7 @@ from esper.bench.row import Comparison, Measurement, Row
 RULE = Comparison(
     "barrier-rule",
     "consensus",
-    arms=(
-        lazily("votes collected", "consensus:collected"),
-        lazily("the rule", "consensus:ruled"),
-    ),
+    arms=(lazily("votes collected", "consensus:collected"), lazily("the rule", "consensus:ruled")),
     unit="us",
     shape="one round of eight votes, in the process",
     limit="votes collected",

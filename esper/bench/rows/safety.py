@@ -35,10 +35,7 @@ LARGE = Comparison(
 EMERGENCY = Comparison(
     "emergency-checkpoint",
     "safety",
-    arms=(
-        lazily("written and synced", "ranks:written"),
-        lazily("emergency checkpoint", "ranks:in_emergency"),
-    ),
+    arms=(lazily("written and synced", "ranks:written"), lazily("emergency checkpoint", "ranks:in_emergency")),
     shape="four LoRA seeds with their optimizers, on disk",
     # unified design, 7: below 100 ms, found below 80
     goals=(Goal("emergency checkpoint", "p50", 100.0, 80.0), Goal("emergency checkpoint", "p95", 100.0, 80.0)),

@@ -30,10 +30,7 @@ def aggregation(row: str, num: int, columnar: bool) -> Comparison:
     return Comparison(
         row,
         "telemetry",
-        arms=(
-            lazily("numpy alone", "telemetry:numpy_alone", num),
-            lazily("tier 1", "telemetry:folded", num, columnar),
-        ),
+        arms=(lazily("numpy alone", "telemetry:numpy_alone", num), lazily("tier 1", "telemetry:folded", num, columnar)),
         shape=f"{num} {'rows in a table' if columnar else 'packets in a frame'}, five metrics, into one aggregate",
         goals=(Goal("tier 1", "p50", FOLD_MS, FOLD_FOUND_MS),),
         tolerance=Tolerance(relative=1e-9),

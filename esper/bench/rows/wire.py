@@ -57,10 +57,7 @@ def serialised(row: str, message: str) -> Comparison:
         ),
         unit="us",
         shape=message,
-        goals=(
-            Goal("serialise", "mean", SERIALISE_US, SERIALISE_ASPIRED_US),
-            Goal("serialise", "p95", P95_US),
-        ),
+        goals=(Goal("serialise", "mean", SERIALISE_US, SERIALISE_ASPIRED_US), Goal("serialise", "p95", P95_US)),
         limit="bytes copied",
         calls=CALLS,
     )

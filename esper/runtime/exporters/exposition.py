@@ -148,9 +148,7 @@ class Exposed(Collector):
         yield from (histogram, latest, bad)
 
 
-def _apart(
-    members: Sequence[tuple[str, dict[str, str], Histogram]],
-) -> Iterator[tuple[dict[str, str], Histogram]]:
+def _apart(members: Sequence[tuple[str, dict[str, str], Histogram]]) -> Iterator[tuple[dict[str, str], Histogram]]:
     met = Counter(tuple(labels.items()) for _, labels, _ in members)
     for name, labels, series in members:
         yield (labels if met[tuple(labels.items())] == 1 else labels | {"metric": name}), series

@@ -138,9 +138,5 @@ def sit(seconds: float) -> None:
 
 
 ROW = Row(
-    "pauses",
-    run,
-    ci={"pauses": 10, "longest_ms": 2_000},
-    chunk={"pauses": 10, "longest_ms": 15_000},
-    num_chunks=20,
+    "pauses", run, ci={"pauses": 10, "longest_ms": 2_000}, chunk={"pauses": 10, "longest_ms": 15_000}, num_chunks=20
 )

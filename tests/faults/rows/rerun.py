@@ -48,10 +48,7 @@ Command = pb.AdaptationCommand | pb.OptimizerCommand
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
     result = Result()
-    with (
-        Server(directory / "redis", options=UNKEPT) as server,
-        nursed(directory, [GROWER, COORDINATOR]) as nursery,
-    ):
+    with Server(directory / "redis", options=UNKEPT) as server, nursed(directory, [GROWER, COORDINATOR]) as nursery:
         for number in range(amounts["runs"]):
             draw = random.Random(f"{seed}/{number}")
             dies = number < amounts["deaths"]

@@ -80,7 +80,7 @@ class Training:
         self.steering = Steering(
             "w0", self.executor, self.optimizers, self.states, self.fossils, lambda: 0, self.pruning
         )
-        self.step = 1
+        self.step, self.late_by = 1, 0
 
     def train(self, num_steps: int) -> None:
         for _ in range(num_steps):
@@ -100,6 +100,7 @@ class Training:
 
     def order(self, *commands: Command, snapshot_step: int = 0) -> list[pb.CommandReceipt]:
         """Carry these out before the next step; the coordinator names a rollback's `snapshot_step`."""
+        self.checkpoints.stand_before(self.step, 0)
         opened = [
             pb.OpenedCommand(
                 ref=pb.CommittedCommand(command_id=each.command_id, snapshot_step=snapshot_step),
@@ -107,7 +108,7 @@ class Training:
             )
             for each in commands
         ]
-        commit = pb.BarrierCommit(version=1, effective_step=self.step)
+        commit = pb.BarrierCommit(version=1, effective_step=self.step - self.late_by)
         order = pb.CommitOrder(commit=commit, commands=opened)
         receipts = self.steering.carry_out(order, self.step, 0)
         self.checkpoints.note(order)

@@ -81,19 +81,25 @@ def test_who_begins_again_and_again_at_one_step_keeps_the_older_checkpoints(tmp_
     assert [step_of(path) for path in again.checkpoints.store.standing()] == [9, 7, 5]
 
 
-def test_what_is_carried_out_late_at_the_step_that_was_resumed_from_is_in_a_checkpoint(tmp_path: Path) -> None:
-    """Replicas that are behind may have decided it for a step of theirs, before this one had joined them."""
-    first = Training(tmp_path, every=2)
-    first.train(2)
+@pytest.mark.parametrize("num_steps", [0, 1, 2])
+def test_what_is_carried_out_late_is_in_a_checkpoint_at_once(tmp_path: Path, num_steps: int) -> None:
+    """Replicas that are behind may have decided it for a step of theirs, before this one had joined them.
+
+    A process that resumed from an older checkpoint, of a later step than that, would leave it out.
+    """
+    first = Training(tmp_path, every=4)
+    first.train(4)
     first.germinate()
     first.train(1)
-    again = resumed(tmp_path, every=2)
+    again = resumed(tmp_path, every=4)
+    again.train(num_steps)
+    again.late_by = num_steps + 1
     again.do(Op.SEED_OP_CANCEL)
 
     again.checkpoints.at_boundary(again.step, 0)
 
     last = resumed(tmp_path)
-    assert (last.step, again.step) == (3, 3)
+    assert (last.step, again.step) == (5 + num_steps, 5 + num_steps)
     assert equal(last.everything(), again.everything())
 
 

@@ -52,7 +52,7 @@ class Checkpoints:
     num_failed: int = 0
     _step: int = 0
     _epoch: int = 0
-    _rolled_back: int = 0  # before which step, last
+    _wanted_at: int = 0  # before this step one is made, whatever the interval
     _resumed_at: int = 0  # of this one there is what was resumed from
     windows: Mapping[str, bytes] = field(default_factory=dict)  # of replay, by field, as the runtime tells of them
     decided: str = ""  # entry of the newest decision in the state
@@ -75,11 +75,12 @@ class Checkpoints:
     def note(self, order: pb.CommitOrder) -> None:
         """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small.
 
-        Not while older ones are yet to come, as after a resume: then the logs are behind us up to these. What was
-        resumed from is another state by now, unless nothing was asked for, as in most rounds.
+        Not while older ones are yet to come, as after a resume: then the logs are behind us up to these. What is
+        carried out late is kept at once: whoever resumes from an earlier state, of a later step than its own, takes it
+        for a part of that.
         """
-        if order.commands or order.commit.requests:
-            self._resumed_at = 0
+        if (order.commands or order.commit.requests) and order.commit.effective_step < self._step:
+            self._wanted_at = self._step
         if not self.holds_back():
             self._commit, self.decided = order.commit, order.entry_id or self.decided
         for opened in order.commands:
@@ -87,13 +88,13 @@ class Checkpoints:
                 self.in_emergency(opened.adaptation.emergency_command.reason or "emergency command")
 
     def due(self, step: int) -> bool:
-        """After every so many steps, and after a rollback; a state that nothing has happened to is none to keep.
+        """After every so many steps, a rollback, and what is late; a state that nothing has happened to is none to keep.
 
         Nor is that which was resumed from: who begins again and again there would displace all older ones by copies.
         """
-        if self.every <= 0 or step <= 1 or step == self._resumed_at:
+        if self.every <= 0 or step <= 1:
             return False
-        return (step - 1) % self.every == 0 or step == self._rolled_back
+        return step == self._wanted_at or ((step - 1) % self.every == 0 and step != self._resumed_at)
 
     def next_due(self, step: int) -> float:
         """The first step after this one before which one is made, unless something happens."""
@@ -149,7 +150,7 @@ class Checkpoints:
         Neither here nor for a process to come. Nothing is raised: where the disk refuses the record, they are taken
         out of sight if it lets that happen, it is told, and the rollback goes on.
         """
-        self._rolled_back = step
+        self._wanted_at = step
         self._record(Rollback(to_step, step))
 
     def restore(self, checkpoint_step: int, step: int) -> None:

@@ -207,7 +207,6 @@ def test_a_reset_warms_up_anew_and_steps_as_if_just_created() -> None:
     assert same(seeds["b"].parameters, twin.parameters)
 
 
-@pytest.mark.system  # importing torchao takes two seconds
 def test_8_bit_state_takes_a_third_of_the_memory_and_goes_back_bit_identical() -> None:
     torchao = pytest.importorskip("torchao.optim")
     optimizers, seed, twin = alone(), Sprout("s0", ((64, 128), (8,))), Sprout("s0", ((64, 128), (8,)))

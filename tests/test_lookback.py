@@ -114,6 +114,16 @@ async def test_a_rank_that_resumes_leaves_out_a_command_that_redis_has_lost_and_
     assert [(each["event"], each["num"]) for each in told] == [("decisions.not_recalled", 2)]  # both commits
 
 
+async def test_a_rank_that_resumes_leaves_out_what_bound_the_trainer_of_its_checkpoint_to_nothing(run: Run) -> None:
+    """It began behind that proposal, on which the one before it had voted, and was gone before the next round."""
+    said: list[Said] = [leads(8), proposal(1, 8), commit(1, 8), proposal(2, 8), commit(2, 8)]
+    at = await put(run, *sealed(run, *said))
+
+    found = await (await a_recaller(run)).recall(pb.Recall(after=at[1]), entry_order(at[-1]))
+
+    assert [order.commit.round for order in found] == [2]
+
+
 async def test_a_coordinator_that_begins_behind_junk_goes_on_where_the_one_before_it_ended(run: Run) -> None:
     leader = await run.coordinator()
     await run.put("heartbeats", heartbeat(0), heartbeat(1))

@@ -84,3 +84,14 @@ def test_ranks_agree_on_what_all_of_them_have_read(read: list[int]) -> None:
         agreed = pool.map(lambda rank: common_start(log[: read[rank]], partial(ranks.mean, rank)), range(len(read)))
 
     assert [rounds(each) for each in agreed] == [rounds(log[: min(read)])] * len(read)
+
+
+def test_ranks_that_begin_to_read_at_other_entries_end_at_the_same_one() -> None:
+    """Each begins behind what had been decided when it joined, where nothing was carried out before its checkpoint."""
+    log, ranks = [order(number, number) for number in range(5, 9)], Ranks(2)
+    read = [log[:4], log[1:3]]
+
+    with ThreadPoolExecutor(2) as pool:
+        agreed = pool.map(lambda rank: common_start(read[rank], partial(ranks.mean, rank)), range(2))
+
+    assert [rounds(each) for each in agreed] == [[5, 6, 7], [6, 7]]

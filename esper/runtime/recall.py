@@ -15,7 +15,7 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.seal import Opened, Opener
-from esper.leyline.succession import Said
+from esper.leyline.succession import Decision, Said
 from esper.runtime.lookback import newest_said
 from esper.runtime.orders import EntryId, Orders
 
@@ -42,16 +42,19 @@ class Recaller:
     async def recall(self, asked: pb.Recall, past: EntryId) -> list[pb.CommitOrder]:
         """Orders decided after the entry asked for and up to `past`, in their order, each with its commands.
 
-        The list ends before the first one of which a command is on no log any more. Where the log was trimmed
-        beyond that entry, as it may be once a replica has left, that is told and the rest found. Raises TrainingError
-        where a commit's digest does not cover what it names.
+        Left out is what was proposed up to that entry, and decided behind it: the trainer whose state it is had begun
+        in between, and was bound to nothing by it. The list ends before the first one of which a command is on no log
+        any more. Where the log was trimmed beyond that entry, as it may be once a replica has left, that is told and
+        the rest found. Raises TrainingError where a commit's digest does not cover what it names.
         """
-        orders, found = Orders(), list[pb.CommitOrder]()
+        orders, found = Orders(past=entry_order(asked.after), worker=self.name), list[pb.CommitOrder]()
         if entry_order(asked.after) > (0, 0) and not await self._is_there(asked.after):
             why = "the log begins behind this checkpoint: what was decided between the two is not carried out again"
             log.error("decisions.not_recalled", after=asked.after, why=why)
-        await self.follow_until(asked.after, orders)
+        await self._know_past(asked.after, orders)
         async for decision, delivery in self._decisions(asked, past):
+            if isinstance(decision, Decision) and orders.is_past(decision, delivery):
+                continue
             match decision:
                 case pb.BarrierCommit():
                     await self._hold(decision, orders)
@@ -79,11 +82,7 @@ class Recaller:
         was not acknowledged, and will be met again; empty: there is none.
         """
         past = "{}-{}".format(*orders.past)
-        for at, said in await self._newest(past):
-            if isinstance(said, pb.LeaderAnnouncement):
-                orders.follow(said)
-            else:
-                orders.is_past(said, self._delivery("decisions", at))
+        await self._know_past(past, orders)
         orders.past_is_known = True
         start = before(oldest) if oldest else newest
         if entry_order(start) > orders.past:
@@ -91,6 +90,13 @@ class Recaller:
         async for at, said in self._between(max(start, past, key=entry_order), newest):
             if isinstance(said, pb.LeaderAnnouncement):
                 orders.leads(said, entry_order(at))
+
+    async def _know_past(self, until: str, orders: Orders) -> None:
+        for at, said in await self._newest(until):
+            if isinstance(said, pb.LeaderAnnouncement):
+                orders.follow(said)
+            else:
+                orders.is_past(said, self._delivery("decisions", at))
 
     async def _newest(self, until: str) -> list[tuple[str, Said]]:
         return await newest_said(self.redis, self._key("decisions"), self._decision, NUM_BEFORE, end=until or "0-0")

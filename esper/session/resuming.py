@@ -57,5 +57,7 @@ def _recalled(exchange: Exchange, checkpoints: Checkpoints, place: Place) -> lis
 
 
 def common_start(orders: Sequence[pb.CommitOrder], mean: Callable[[float], float]) -> list[pb.CommitOrder]:
-    """As many of them as every rank has: all read one log, and some may have read further than others."""
-    return list(orders[: newest_common(range(len(orders), 0, -1), lambda _: True, mean) or 0])
+    """Up to the newest round that every rank has: all read one log, and some may have read further than others."""
+    rounds = [order.commit.round for order in reversed(orders)]
+    newest = newest_common(rounds, lambda _: True, mean) or 0
+    return [order for order in orders if order.commit.round <= newest]

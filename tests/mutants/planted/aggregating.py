@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "a_resumed_rank_does_not_know_who_led_before",
         "esper/runtime/recall.py",
-        "await self.follow_until(asked.after, orders)",
+        "await self._know_past(asked.after, orders)",
         "pass",
         (
             "tests/test_leader_lease.py"

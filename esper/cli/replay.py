@@ -96,15 +96,23 @@ def replay(
         raise
     arguments = script.split() or list(lives(reads)[0][-1].began.script)
     if dry_run:
-        if release := other_release(reads):
-            typer.echo(printable(f"warning: {release}"))
-        num = len(made[0].orders)
-        ranks = f"{counted(len(made), 'rank')}, {made[0].last_step} steps, {num} rounds"
-        typer.echo(f"run {made[0].run_id} can be replayed: {ranks}")
+        say_possible(made, other_release(reads), json)
         return
     result = _run_again(made, arguments, reads, timeout_s)
     with ending_with(0 if result.equal else DIFFERS):
         typer.echo(notation.dumps(result.row()) if json else told(result))
+
+
+def say_possible(made: Sequence[pb.ReplayPlan], release: str, as_json: bool) -> None:
+    """What a replay would do, for --dry-run; `release`: which other code has trained the run, if any."""
+    run, steps, rounds = made[0].run_id, made[0].last_step, len(made[0].orders)
+    if as_json:
+        row = {"run": run, "replayable": True, "ranks": len(made), "steps": steps, "rounds": rounds, "release": release}
+        typer.echo(notation.dumps(row))
+        return
+    if release:
+        typer.echo(printable(f"warning: {release}"))
+    typer.echo(f"run {run} can be replayed: {counted(len(made), 'rank')}, {steps} steps, {rounds} rounds")
 
 
 def told(result: Result) -> str:

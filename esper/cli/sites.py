@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as notation
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -47,11 +48,11 @@ def sites(
     with collecting.loading():  # torch, once there is something to look at
         from esper.kasmina.survey import as_inputs, example, survey
         from esper.kernels.installed import installed_blueprints
-    model, inputs = built(place, name, factory)
-    if input:
-        inputs = tuple(example(text) for text in input)
-    blueprints = installed_blueprints()
-    views = survey(model, None if inputs is None else as_inputs(inputs), blueprints)
+    with redirect_stdout(sys.stderr):  # what the model's own code prints is no part of the answer
+        model, inputs = built(place, name, factory)
+        if input:
+            inputs = tuple(example(text) for text in input)
+        views = survey(model, None if inputs is None else as_inputs(inputs), installed_blueprints())
     chosen = [view for view in views if fnmatchcase(view.site, match)]
     if not chosen:
         raise SettingError("--match", match, f"a pattern that some of the {len(views)} sites fit")

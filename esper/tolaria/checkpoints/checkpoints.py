@@ -88,7 +88,7 @@ class Checkpoints:
                 self.in_emergency(opened.adaptation.emergency_command.reason or "emergency command")
 
     def due(self, step: int) -> bool:
-        """After every so many steps, a rollback, and what is late; a state that nothing has happened to is none to keep.
+        """After so many steps, a rollback, and what is late; a state that nothing has happened to is none to keep.
 
         Nor is that which was resumed from: who begins again and again there would displace all older ones by copies.
         """

@@ -144,3 +144,12 @@ def test_a_trainer_is_in_a_region_that_is_folded() -> None:
     )
 
     assert given["ESPER_REGION"] in common["ESPER_REGIONS"].split(",")
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_what_never_comes_up_is_given_up_however_long_each_start_takes(path: Path) -> None:
+    """Systemd counts starts within the interval: with a shorter one, slow failures go on without end."""
+    [interval], [burst] = (read(path)["Unit"][f"StartLimit{key}"] for key in ("IntervalSec", "Burst"))
+    longest = sum(float(one(path, key)) for key in ("TimeoutStartSec", "TimeoutStopSec", "RestartSec"))
+
+    assert float(interval) > float(burst) * longest

@@ -148,6 +148,12 @@ def _run_again(
     return result
 
 
+def _surroundings(began: pb.RunBegan) -> dict[str, object]:
+    """What else decides what a process comes to, by name; a log of before 2026-11-23 tells of less."""
+    names = ("esper_version", "torch_version", "python_version", "machine", "device", "num_threads")
+    return {name: getattr(began, name) for name in names} | dict(began.numerics)
+
+
 def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, lived: Sequence[Life]) -> None:
     then = lived[-1].began
     result.digests.append(report.report.parameter_digest.hex())
@@ -157,11 +163,11 @@ def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, lived: S
     if not then.resumed and report.began.parameter_digest != then.parameter_digest:
         result.differences.append(f"{plan.worker} began with other parameters: is the script the same, and seeded?")
     result.differences += [f"{plan.worker}: {each}" for each in report.differences]
-    for name in ("esper_version", "torch_version", "python_version", "machine", "device", "num_threads"):
-        met = getattr(report.began, name)
-        for expected in dict.fromkeys(getattr(life.began, name) for life in lived):  # it may have been gone on with
-            warning = f"{name} is {met}, then {expected or UNTOLD}"
-            if met != expected and warning not in result.warnings:
+    met = _surroundings(report.began)
+    for life in lived:  # it may have been gone on with elsewhere
+        for name, expected in _surroundings(life.began).items():
+            warning = f"{name} is {met.get(name)}, then {expected or UNTOLD}"
+            if met.get(name) != expected and warning not in result.warnings:
                 result.warnings.append(warning)
     if (
         then.device != "cpu"

@@ -7,6 +7,7 @@ from esper.leyline.validate_rounds import receipt, worker_report
 
 NUM_ARGUMENTS = 256
 NUM_ROUNDS = 65_536
+NUM_NUMERICS = 64
 
 
 def run_record(message: pb.RunRecord) -> None:
@@ -41,6 +42,7 @@ def run_began(began: pb.RunBegan) -> None:
     for argument in began.script:
         bounds.text("script", argument, bounds.SENTENCE_BYTES)
     bounds.count("rounds_again", began.rounds_again, NUM_ROUNDS)
+    bounds.texts("numerics", began.numerics, NUM_NUMERICS)
 
 
 def round_judged(judged: pb.RoundJudged) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from esper.leyline import contracts as pb
 from esper.session.carried_out import Orders
+from esper.session.numerics import numerics
 from esper.session.portrait import Portrait
 from esper.tolaria.digest import parameter_digest
 from esper.version import running
@@ -38,6 +39,7 @@ def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.Run
             device=device,
             script=sys.orig_argv[1:],
             rounds_again=sorted(portrait.boundary.again),
+            numerics=numerics(),
         ),
     )
 

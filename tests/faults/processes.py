@@ -178,6 +178,11 @@ class TooLateError(AssertionError):
     """Something that was to come did not, in time."""
 
 
+def sleep_until(at_s: float) -> None:
+    """By `time.monotonic()`."""
+    time.sleep(max(0.0, at_s - time.monotonic()))
+
+
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = SOON_S) -> float:
     """Poll a condition; how long it took. Fails when it does not come true in time."""
     began = time.monotonic()

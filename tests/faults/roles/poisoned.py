@@ -8,21 +8,17 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from esper.bus import connect, names
-from esper.bus.consumer import Pace
+from esper.bus import connect
 from esper.bus.delivery import Delivery
 from esper.bus.inbox import Inbox
-from esper.bus.outbox import Outbox
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.runtime import logging, process
 from esper.runtime.serve import serve
 from esper.runtime.settings import Settings
-from esper.runtime.timekeeping import kept_right
 from tests.faults.history import History
 from tests.faults.roles import worker
 
@@ -55,18 +51,10 @@ class Poisoned(worker.Worker):
 async def main(stopping: asyncio.Event) -> None:
     told = worker.Told(**json.loads(sys.argv[1]))
     logging.configure(Settings(log="json"), role="poisoned", worker=told.name)
-    async with AsyncExitStack() as stack:
-        history = stack.enter_context(History(Path(told.directory) / "history", told.name))
-        reader = await stack.enter_async_context(connect.client(told.url, None))
-        writer = await stack.enter_async_context(connect.client(told.url, told.answer_s))
-        await connect.wait_ready(writer, 30.0)
-        clock = connect.ServerClock()
-        await stack.enter_async_context(kept_right(clock, writer))
-        place = (names.key(told.run, "commands"), worker.GROUP, told.name)
-        inbox = Inbox(reader, writer, *place, Pace(reclaim_after_ms=told.reclaim_after_ms, count=told.count))
-        stack.callback(asyncio.create_task(worker.stop(inbox, stopping)).cancel)
-        hand = Poisoned(told, clock, history)
-        await serve(inbox, hand.read, hand.handle, Outbox(writer))
+    with History(Path(told.directory) / "history", told.name) as history:
+        async with worker.hands(told, Inbox, stopping) as (inbox, outbox, clock):
+            hand = Poisoned(told, clock, history)
+            await serve(inbox, hand.read, hand.handle, outbox)
 
 
 if __name__ == "__main__":

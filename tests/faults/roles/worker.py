@@ -6,11 +6,11 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from esper.bus import connect, names
 from esper.bus.consumer import Pace
@@ -28,6 +28,7 @@ from esper.runtime.timekeeping import kept_right
 from tests.faults.history import History
 
 GROUP = "workers"
+Kind = TypeVar("Kind", bound=Inbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Told:
     name: str
     reclaim_after_ms: int = 500
     count: int = 64
+    block_ms: int = 500
     work_s: float = 0.0  # for each command
     answer_s: float = 10.0
 
@@ -83,23 +85,31 @@ class Worker:
         yield self.receipts, self.sealer.seal(receipt)
 
 
-async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="worker", worker=told.name)
+@asynccontextmanager
+async def hands(
+    told: Told, kind: type[Kind], stopping: asyncio.Event
+) -> AsyncIterator[tuple[Kind, Outbox, connect.ServerClock]]:
+    """What a member of the group works with. Told to stop, its inbox does."""
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(connect.client(told.url, None))
         writer = await stack.enter_async_context(connect.client(told.url, told.answer_s))
         await connect.wait_ready(writer, 30.0)
         clock = connect.ServerClock()
         await stack.enter_async_context(kept_right(clock, writer))
-        inbox = Noted(
-            *(reader, writer, names.key(told.run, "commands"), GROUP, told.name),
-            Pace(reclaim_after_ms=told.reclaim_after_ms, count=told.count),
-        )
-        inbox.history = stack.enter_context(History(Path(told.directory) / "history", told.name))
+        pace = Pace(reclaim_after_ms=told.reclaim_after_ms, count=told.count, block_ms=told.block_ms)
+        inbox = kind(reader, writer, names.key(told.run, "commands"), GROUP, told.name, pace)
         stack.callback(asyncio.create_task(stop(inbox, stopping)).cancel)
-        worker = Worker(told, clock)
-        await serve(inbox, worker.read, worker.handle, Outbox(writer))
+        yield inbox, Outbox(writer), clock
+
+
+async def main(stopping: asyncio.Event) -> None:
+    told = Told(**json.loads(sys.argv[1]))
+    logging.configure(Settings(log="json"), role="worker", worker=told.name)
+    with History(Path(told.directory) / "history", told.name) as history:
+        async with hands(told, Noted, stopping) as (inbox, outbox, clock):
+            inbox.history = history
+            worker = Worker(told, clock)
+            await serve(inbox, worker.read, worker.handle, outbox)
 
 
 async def stop(inbox: Inbox, stopping: asyncio.Event) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from esper.bus.durability import Wanted
 from esper.cli.ports import free_port
-from tests.faults.accounts import gaps_told
-from tests.faults.modes import in_each_mode
+from tests.faults.modes import in_each_mode, judge
 from tests.faults.processes import wait_until
 from tests.faults.proxy import Proxy
 from tests.faults.row import Amounts, Result, Row
-from tests.faults.scene import Scene, effects, entry_ids, scene
+from tests.faults.scene import scene
 from tests.faults.server import HOST, Server
 
 COMMANDER, FOLLOWER = "commander", "follower"
@@ -103,25 +102,7 @@ def run_mode(
             result.sample("resumed_s", (time.monotonic_ns() - at_ns) / 1e9)
             stage.follows(FOLLOWER)
             result.count(f"{wanted}_failovers")
-        judge(result, servers.primary, stage, wanted)
-
-
-def judge(result: Result, server: Server, stage: Scene, wanted: Wanted) -> None:
-    """Also of the effects: what Redis holds in the end is what counts."""
-    accounts = stage.finish(server)
-    there, took = entry_ids(server), effects(server, FOLLOWER)
-    lost = {each for each, record in accounts.acked.items() if record["entry_id"] not in there}
-    result.count(f"{wanted}_acknowledged", len(accounts.acked))
-    result.count(f"{wanted}_lost", len(lost))
-    without = [each for each in accounts.acked if each not in lost and not took[each]]
-    twice = [each for each, times in took.items() if times > 1]
-    result.expect(not without, f"{wanted}: {len(without)} kept and without effect: {without[:5]}")
-    result.expect(not twice, f"{wanted}: {len(twice)} took effect twice: {twice[:5]}")
-    result.expect(wanted == "fast" or not lost, f"durable mode lost {len(lost)} acknowledged: {sorted(lost)[:5]}")
-    told = gaps_told(stage.log(FOLLOWER))
-    result.expect(lost <= told, f"{wanted}: lost and not told: {sorted(lost - told)[:5]}")
-    surplus = {each for each in told if accounts.acked.get(each, {}).get("entry_id") in there}
-    result.expect(not surplus, f"{wanted}: told as lost, and there: {sorted(surplus)[:5]}")
+        judge(result, servers.primary, stage, stage.finish(servers.primary), wanted, FOLLOWER)
 
 
 ROW = Row("failover", run, ci={"durable": 1, "fast": 1}, chunk={"durable": 2, "fast": 2}, num_chunks=10)

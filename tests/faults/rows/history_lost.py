@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from tests.faults.accounts import Accounts, events, gaps_told
-from tests.faults.processes import wait_until
+from tests.faults.processes import sleep_until, wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import COMMANDS, Scene, check_logs, scene
 from tests.faults.server import Server
@@ -150,7 +150,7 @@ def lose(server: Server, stage: Scene, kind: Callable[[Server], Loss], chance: r
         stage.follows(name)
     for sealed in loss.copies:
         server.ask("XADD", COMMANDS, "*", "m", sealed)
-    wait_until(lambda: time.monotonic() >= until, "the next fault is due")
+    sleep_until(until)
     return loss
 
 

@@ -6,11 +6,10 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tests.faults.crew import COMMANDS, REGION, TIERS, Crew, crew
-from tests.faults.processes import wait_until
+from tests.faults.processes import sleep_until, wait_until
 from tests.faults.roles.publisher import PACKETS
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.server import Server
@@ -102,14 +101,10 @@ def strike(targets: Targets, amounts: Amounts, lasts_s: float) -> None:
     moments = sorted(targets.chance.uniform(0.02, 0.97) * lasts_s for _ in faults)
     began = time.monotonic()
     for at_s, fault in zip(moments, faults, strict=True):
-        wait_until(partial(is_past, began + at_s), "the next fault is due", lasts_s + 1)
+        sleep_until(began + at_s)
         targets.replace_ended()
         fault()
     targets.replace_ended()
-
-
-def is_past(at_s: float) -> bool:
-    return time.monotonic() >= at_s
 
 
 ROW = Row(

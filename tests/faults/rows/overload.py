@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def watch(hands: Crew, processes: dict[str, Child], chance: random.Random, amoun
     """Bytes that each process and Redis use, while the region's aggregator runs for as long as makes up its share."""
     used: dict[str, list[int]] = {name: [] for name in (*processes, "redis")}
     began, share_per_s, at_work_s = time.monotonic(), amounts["per_s"] / amounts["times"], CYCLE_S / 10
-    while not is_past(began + amounts["seconds"]) and processes["reporter"].alive:
+    while time.monotonic() < began + amounts["seconds"] and processes["reporter"].alive:
         processes["regional"].pause()
         for name, child in processes.items():
             if child.alive:  # the reporter ends when all that it made is folded or shed
@@ -57,23 +56,15 @@ def watch(hands: Crew, processes: dict[str, Child], chance: random.Random, amoun
         used["redis"].append(int(memory["used_memory"]))
         is_behind = totals(hands).num_packets < share_per_s * (time.monotonic() - began)
         at_work_s = min(MOST_AT_WORK_S, at_work_s * TURN if is_behind else at_work_s / TURN)
-        sit((CYCLE_S - at_work_s) * chance.uniform(0.8, 1.2))
+        time.sleep((CYCLE_S - at_work_s) * chance.uniform(0.8, 1.2))
         processes["regional"].resume()
-        sit(at_work_s)
+        time.sleep(at_work_s)
     return used
 
 
 def totals(hands: Crew) -> pb.AggregatedTelemetry:
     stored: Any = hands.client.hget(TOTALS, "aggregate")
     return pb.AggregatedTelemetry.FromString(stored)
-
-
-def sit(seconds: float) -> None:
-    wait_until(partial(is_past, time.monotonic() + seconds), "some time has passed")
-
-
-def is_past(at_s: float) -> bool:
-    return time.monotonic() >= at_s
 
 
 def resident_bytes(pid: int) -> int:

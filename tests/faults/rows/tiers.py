@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from esper.bus import names
 from esper.leyline import contracts as pb
 from tests.faults.crew import REGION, TIERS, Crew, crew
 from tests.faults.measured import NAMES, differences, values_of
-from tests.faults.processes import SOON_S, wait_until
+from tests.faults.processes import SOON_S, sleep_until, wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import RUN
 from tests.faults.server import UNKEPT, Server
@@ -48,8 +47,7 @@ class Targets:
         """Some of them past their lease: what was in hand is folded by others, and refused when it wakes."""
         _, name = self._any()
         self.crew.on[name].pause()
-        until = time.monotonic() + self.chance.uniform(0.1, LONGEST_S)
-        wait_until(partial(is_past, until), "it has stood still for long enough")
+        time.sleep(self.chance.uniform(0.1, LONGEST_S))
         self.crew.on[name].resume()
         self.result.count("pauses")
 
@@ -101,13 +99,9 @@ def strike(targets: Targets, number: int, lasts_s: float) -> None:
     targets.chance.shuffle(faults)
     began = time.monotonic()
     for at_s, fault in zip(sorted(targets.chance.uniform(0.0, 0.9) * lasts_s for _ in faults), faults, strict=True):
-        wait_until(partial(is_past, began + at_s), "the next fault is due", lasts_s + 1)
+        sleep_until(began + at_s)
         fault()
         targets.result.count("faults")
-
-
-def is_past(at_s: float) -> bool:
-    return time.monotonic() >= at_s
 
 
 def check(result: Result, hands: Crew, seed: int, num_sources: int, count: int) -> None:

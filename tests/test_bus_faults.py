@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from esper.bus import connect
+from esper.bus.again import add_until_answered
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import FailingDiskError, LostError, OutOfMemoryError, ReadOnlyError, translated, without_password
 from esper.bus.inbox import Inbox
@@ -104,7 +105,7 @@ async def test_a_server_whose_disk_is_full_is_worked_with_and_has_what_waited_on
             before = len(await bodies(writer, run_id))
 
             await connect.wait_ready(writer, 0.0)
-            waiting = asyncio.create_task(Publisher(writer).add(run_id, b"late", patience_s=60.0))
+            waiting = asyncio.create_task(add_until_answered(Publisher(writer).add, run_id, b"late", 60.0))
             while not writer.outage.said:
                 await asyncio.sleep(0)
             free_disk(server)
@@ -164,7 +165,7 @@ async def test_patience_begins_with_the_first_try(server: EmbeddedRedis) -> None
         os.kill(process_id, signal.SIGSTOP)
         try:
             with pytest.raises(LostError):
-                await Publisher(writer).add("stream", b"1", patience_s=0.1)
+                await add_until_answered(Publisher(writer).add, "stream", b"1", 0.1)
         finally:
             os.kill(process_id, signal.SIGCONT)
         writer.deadline_s = connect.WRITE_S

@@ -17,13 +17,12 @@ from esper.bus.faults import LostError, NoGroupError, NoScriptError
 from esper.bus.outage import Outage
 from esper.bus.pending import Source
 from esper.bus.protocol import Ask, Patience, Pause, Steps, Surroundings, T, pairs_of
-from esper.bus.publishing import publish
 from esper.bus.settlement import Settlement
 from esper.bus.settling import settle
 from esper.errors import BusError
 
 BUS = Path(__file__).resolve().parent.parent / "esper" / "bus"
-PROTOCOLS = ("backoff", "consumer", "delivery", "ids", "pending", "protocol", "publishing", "script", "settling")
+PROTOCOLS = ("backoff", "consumer", "delivery", "ids", "pending", "protocol", "script", "settling")
 NOTHING_PENDING: list[Any] = []
 
 
@@ -227,23 +226,6 @@ def test_a_settlement_is_repeated_until_answered_with_the_same_token() -> None:
     assert written == ["5-0"]
     assert [ask.words[0] for ask in asked] == ["EVALSHA", "EVALSHA", "EVAL"]
     assert {ask.words[2:] for ask in asked} == {asked[0].words[2:]}
-
-
-@pytest.mark.parametrize(("patience_s", "num_tries"), [(0.0, 1), (60.0, 3)])
-def test_a_publish_is_repeated_only_where_it_was_told_to(patience_s: float, num_tries: int) -> None:
-    clock, asked = Clock(), list[Ask]()
-
-    def answer(ask: Ask) -> Any:
-        asked.append(ask)
-        return LostError("gone") if len(asked) < 3 else b"1-0"
-
-    steps = publish("s", b"sealed", Patience(Surroundings(clock), "writer", patience_s))
-    try:
-        assert run(steps, answer, clock) == "1-0"
-    except LostError:
-        assert patience_s == 0
-
-    assert asked == [Ask(("XADD", "s", "*", b"m", b"sealed"))] * num_tries
 
 
 @pytest.mark.parametrize("reply", [[b"a", b"1"], {b"a": b"1"}, [(b"a", b"1")]])

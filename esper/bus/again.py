@@ -33,17 +33,18 @@ async def add_until_answered(
 
     LostError where it was that of any try: the entry may be there, whatever the last one says of itself.
     """
-    backoff, deadline, again = Backoff(), clock() + patience_s, False
+    deadline = clock() + patience_s
     lost: LostError | None = None
+    backoff: Backoff | None = None
     while True:
         try:
-            return Added(await add(stream, sealed), again)
+            return Added(await add(stream, sealed), again=backoff is not None)
         except UnavailableError as error:
+            backoff = backoff or Backoff()  # not sooner: its dice cost as much as the rest
             wait_s = backoff.next_s()
             if clock() + wait_s > deadline:
                 if lost is None or isinstance(error, LostError):
                     raise
                 raise lost from error
             lost = error if isinstance(error, LostError) else lost
-        again = True
         await pause(wait_s)

@@ -18,7 +18,6 @@ Time is an injected clock (monotonic seconds), jitter an injected random.Random:
         .rewind(ahead), .abandon(batch)             no steps: they say what became of batches
     settle(settlement, memory, token, patience)     Steps[list[str]]        esper/bus/settling.py
     recall(hash_key, patience)                      Steps[dict[bytes, bytes]]
-    publish(stream, sealed, patience)               Steps[str]              esper/bus/publishing.py; once it has failed
 """
 
 from __future__ import annotations

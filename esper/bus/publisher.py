@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 
 from esper.bus.connect import Redis
 from esper.bus.delivery import FIELD
-from esper.bus.drive import drive
 from esper.bus.faults import UnavailableError
-from esper.bus.protocol import Patience, Surroundings
-from esper.bus.publishing import publish
 
 
 class Publisher:
-    """On a writer. Repeats no XADD unless told to: a lost reply leaves it open whether the entry is there."""
+    """On a writer. Repeats no XADD: a lost reply leaves it open whether the entry is there."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self._surroundings, self._never = Surroundings(time.monotonic, outage=redis.outage), asyncio.Event()
 
-    async def add(self, stream_key: str, sealed: bytes, *, patience_s: float = 0.0) -> str:
-        """Id of the entry. After LostError the same bytes may be added again: the replay window tells them apart.
-
-        With patience they are, for so long from now on.
-        """
-        deadline_s = time.monotonic() + patience_s
-        try:  # not by add_many: a tenth of an exchange more; nor by the protocol, while nothing is to be repeated
+    async def add(self, stream_key: str, sealed: bytes) -> str:
+        """Id of the entry. After LostError the same bytes may be added again: the replay window tells them apart."""
+        try:  # not by add_many: a tenth of an exchange more
             [entry_id] = await self.redis.ask_all((("XADD", stream_key, "*", FIELD, sealed),))
         except UnavailableError as error:
             self.redis.outage.begins(_who(stream_key), error)
-            if (left_s := deadline_s - time.monotonic()) <= 0:
-                raise
-            patience = Patience(self._surroundings, _who(stream_key), left_s)
-            return await drive(publish(stream_key, sealed, patience), self.redis, self.redis, self._never)
+            raise
         self.redis.outage.ends(_who(stream_key))
         added: str = entry_id.decode()
         return added

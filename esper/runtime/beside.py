@@ -15,6 +15,7 @@ import structlog
 from google.protobuf.message import Message
 
 from esper.bus import names, tail
+from esper.bus.again import add_until_answered
 from esper.bus.backlog import Backlog
 from esper.bus.connect import ServerClock
 from esper.bus.faults import UnavailableError
@@ -285,7 +286,7 @@ class Beside:
         sealed anew by the next runtime. A runtime whose trainer is gone tries for three seconds: nobody was told
         that what it has left is stored.
         """
-        await self.publisher.add(key, sealed, patience_s=self.patience_s)
+        await add_until_answered(self.publisher.add, key, sealed, self.patience_s)
 
     async def _settle(self, settlement: Settlement) -> None:
         """Settle all but what this worker's groups no longer hold.

@@ -1,12 +1,14 @@
-"""Who publishes: by the bus's own protocol and its retries."""
+"""Who publishes: the same bytes until they are answered, by the bus's own retries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
+from typing import Any
 
-from esper.bus.protocol import Patience, Pause, Steps
-from esper.bus.publishing import publish
+from esper.bus.delivery import FIELD
+from esper.bus.protocol import Ask, Patience, Pause, Steps, until_answered
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
 from tests.simulation.keys import CONTROLLER, WORKER, job, order
@@ -42,7 +44,12 @@ class Producer:
             key = f"{life.name}/{sealer.incarnation:016x}/{sequence}"
             poison = stream == JOBS and world.dice.random() < world.plan.poison
             sent = record.sent[key] = Sent(stream, sealed, world.now_s, poison=poison)
-            yield from publish(stream, sealed, Patience(life.surroundings, life.name, RETRY_S))
+            yield from until_answered(partial(add, stream, sealed), Patience(life.surroundings, life.name, RETRY_S))
             sent.acknowledged = True
             if world.dice.random() < 0.7:
                 yield Pause(world.dice.expovariate(1.0) * world.plan.quiet_at_s / (world.plan.num_messages + 1))
+
+
+def add(stream: str, sealed: bytes) -> Steps[Any]:
+    """Once."""
+    return (yield Ask(("XADD", stream, "*", FIELD, sealed)))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from esper.bus import connect, dead, durability, survey
+from esper.bus.again import add_until_answered
 from esper.bus.delivery import FIELD
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import ElsewhereError, LostError
@@ -200,7 +201,7 @@ async def test_a_cluster_that_is_away_is_lost_until_it_is_there(cluster: Cluster
         with pytest.raises(LostError):
             await Publisher(writer).add(key(run_id, "votes"), b"1")
         cluster.servers[held].start()
-        await Publisher(writer).add(key(run_id, "votes"), b"1", patience_s=60.0)
+        await add_until_answered(Publisher(writer).add, key(run_id, "votes"), b"1", 60.0)
 
         assert await bodies(writer, key(run_id, "votes")) == [b"1"]
 
@@ -214,7 +215,7 @@ async def test_a_node_that_says_nothing_is_passed_over(
         async with asyncio.timeout(40.0):
             while not select.select([silent], [], [], 0)[0]:  # the library draws whom it asks first
                 async with connect.writer(url) as writer:
-                    await Publisher(writer).add(key(run_id, "votes"), b"1", patience_s=40.0)
+                    await add_until_answered(Publisher(writer).add, key(run_id, "votes"), b"1", 40.0)
 
     async with connect.writer(cluster.url) as writer:
         assert set(await bodies(writer, key(run_id, "votes"))) == {b"1"}
@@ -252,7 +253,7 @@ async def test_a_replica_that_takes_over_is_found(cluster: Cluster, run_id: str,
         with a_replica(cluster, held, short_directory / "fourth"):
             _, reached = await writer.ask_all([("XADD", stream, "*", FIELD, b"before"), ("WAIT", "1", "9000")])
             cluster.servers[held].kill()
-            await publisher.add(stream, b"after", patience_s=60.0)
+            await add_until_answered(publisher.add, stream, b"after", 60.0)
             deliveries = await drain(inbox)
             cluster.servers[held].start()  # and follows, until the fourth is gone
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from esper.bench.figures import Figure
 from esper.bench.history.contrast import LEFT_OUT
 from esper.bus import connect, names
+from esper.bus.again import add_until_answered
 from esper.bus.publisher import Publisher
 from esper.bus.survey import regions_of
 from esper.errors import SettingError, near
@@ -39,7 +40,7 @@ async def tell(
         stream = names.region_key(found.run_id, region, "telemetry")
         publisher, told = Publisher(redis), 0
         for frame in frames(carried(figures), region, time.time_ns()):
-            await publisher.add(stream, sealer.seal(frame), patience_s=_PATIENCE_S)
+            await add_until_answered(publisher.add, stream, sealer.seal(frame), _PATIENCE_S)
             told += len(frame.packets)
     return told
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from esper.runtime.unit import Plan, State, Unit
 from tests.crew_kit import AT_ONCE, STAY, Said, plan, shell
 
 NEVER = Restart(limit=0)
+PYTHON = shlex.quote(sys.executable)
 
 
 class Trial:
@@ -277,7 +279,7 @@ async def test_what_a_process_has_started_tells_for_it_that_it_is_ready(tmp_path
         "channel.sendto(b'READY=1\\nSTATUS=well', os.environ['NOTIFY_SOCKET'])\n"
         "signal.pause()\n"
     )
-    programs = (shell("global", f'{sys.executable} -I -S -c "$SAY" & wait', SAY=say, NOTIFY_SOCKET=str(path)),)
+    programs = (shell("global", f'{PYTHON} -I -S -c "$SAY" & wait', SAY=say, NOTIFY_SOCKET=str(path)),)
     trial = Trial(tmp_path, [Plan("global", "global", programs, AT_ONCE, stop_s=0.05)])
     with Notices(path, {READY: trial.crew.on_ready}):
         assert path.stat().st_mode & 0o777 == 0o600
@@ -302,7 +304,7 @@ async def test_a_trainer_has_worked_once_it_says_that_it_has_trained(
         f"channel.sendto({chr(10).join(said)!r}.encode(), os.environ['NOTIFY_SOCKET'])\n"
         "signal.pause()\n"
     )
-    programs = (shell("trainer", f'{sys.executable} -I -S -c "$SAY" & wait', SAY=say, NOTIFY_SOCKET=str(path)),)
+    programs = (shell("trainer", f'{PYTHON} -I -S -c "$SAY" & wait', SAY=say, NOTIFY_SOCKET=str(path)),)
     trial = Trial(tmp_path, [Plan("trainer", "trainer", programs, AT_ONCE, stop_s=0.05, trains=True)])
     with Notices(path, {READY: trial.crew.on_ready, TRAINED: trial.crew.on_trained}):
         trial.crew.start()

@@ -129,14 +129,11 @@ def test_choices_are_offered_in_their_order(line: str, found: list[str], monkeyp
     assert (answer.exit_code, answer.stdout.split()) == (0, found)
 
 
-def test_bash_keeps_the_order_of_what_is_offered(tmp_path: Path) -> None:
-    (tmp_path / "esper").write_text(
-        f"#!{sys.executable}\nfrom esper.cli.main import app; app(['--show-completion'], prog_name='esper')\n"
-    )
-    (tmp_path / "esper").chmod(0o755)
-    script = 'offers="$("$0")"; eval "$offers"; complete -p esper'
+def test_bash_keeps_the_order_of_what_is_offered() -> None:
+    shows = "from esper.cli.main import app; app(['--show-completion'], prog_name='esper')"
+    script = 'offers="$("$0" -c "$1")"; eval "$offers"; complete -p esper'
 
-    said = subprocess.run(["bash", "--norc", "-c", script, tmp_path / "esper"], capture_output=True, text=True)
+    said = subprocess.run(["bash", "--norc", "-c", script, sys.executable, shows], capture_output=True, text=True)
 
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout == "complete -o default -o nosort -F _esper_completion esper\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_one_that_is_stopped_early_ends_with_the_status_that_is_set_and_with_0_o
     swift: Callable[..., Esper], runtime: Path
 ) -> None:
     (runtime / "run.toml").write_text(FILE.format(place=runtime))
-    (runtime / "train.sh").write_text(TRAIN.format(place=runtime, python=sys.executable))
+    (runtime / "train.sh").write_text(TRAIN.format(place=runtime, python=shlex.quote(sys.executable)))
     keeper = swift("up", "-f", runtime / "run.toml")
     keeper.says("trainer-0 is ready")
 

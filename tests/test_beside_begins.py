@@ -14,7 +14,7 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import FailingDiskError, OutOfMemoryError, UnavailableError
 from esper.runtime import assembly
 from esper.runtime.namesake import Newcomer
-from esper.session.attach import READY_TIMEOUT_S
+from esper.session.options import READY_S
 from tests.beside_kit import ME, Run
 from tests.bus_kit import fill_disk, free_disk, put
 
@@ -48,12 +48,12 @@ async def test_it_ends_with_the_reason_before_its_trainer_has_waited_for_long_en
     harm: Callable[[EmbeddedRedis, Redis], Awaitable[None]],
     error: type[UnavailableError],
 ) -> None:
-    assert assembly.PATIENCE_S + assembly.WRITE_PATIENCE_S < READY_TIMEOUT_S
+    assert assembly.PATIENCE_S + assembly.WRITE_PATIENCE_S < READY_S
     monkeypatch.setattr(assembly, "WRITE_PATIENCE_S", 0.0)
     async with writer(server.url) as redis:
         steered = Run(redis, server.url, run_id)
         await harm(server, redis)
 
         with pytest.raises(error):
-            async with asyncio.timeout(READY_TIMEOUT_S), steered.runtime(newcomer=Newcomer(ME)):
+            async with asyncio.timeout(READY_S), steered.runtime(newcomer=Newcomer(ME)):
                 pass

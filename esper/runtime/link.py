@@ -205,4 +205,7 @@ def await_ready(link: Link, timeout_s: float) -> str:
                     raise RuntimeLostError(message.failed.sentence)
     if not link.alive:
         raise RuntimeLostError("the runtime beside the trainer ended before it was ready; its log says why")
-    raise RuntimeLostError(f"the runtime beside the trainer was not ready within {timeout_s:g} s; its log says why")
+    late = f"the runtime beside the trainer was not ready within {timeout_s:g} s, for which its log may give a reason"
+    raise RuntimeLostError(
+        f"{late}; on a machine with much else to do, let it take longer: ESPER_READY_S, or attach(ready_s=...)"
+    )

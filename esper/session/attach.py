@@ -26,8 +26,6 @@ from esper.session.whole import require_every_rank, require_values, require_whol
 
 log = structlog.get_logger()
 
-READY_TIMEOUT_S = 30.0  # a slow machine starts many processes at once
-
 
 def attach(
     model: torch.nn.Module,
@@ -46,8 +44,8 @@ def attach(
     for a site or an option that does not exist, a model split by FSDP, shared by some ranks alone or on the meta
     device, an optimizer that is split by ZeRO or maximizes, one whose session is not closed or a broken blueprint,
     TrainingError where another rank does not call it within 60 s, CheckpointError where there are some and none can be
-    resumed from, RuntimeLostError where the runtime is not ready within 30 s; with `required=False` it trains unsteered
-    then, and at once where no run is named. Where it raises, model and optimizer are as they were.
+    resumed from, RuntimeLostError where the runtime is not ready within `ready_s`; with `required=False` it trains
+    unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
     """
     require_kinds(model, optimizer, sites)
     printing.outlive_a_full_disk()
@@ -128,7 +126,7 @@ def _start_runtime(place: Place, run: str, options: SessionOptions) -> tuple[Lin
     link = Link(environment)
     link.start()
     try:
-        return link, await_ready(link, READY_TIMEOUT_S)
+        return link, await_ready(link, options.patience_s())
     except RuntimeLostError as error:
         link.close()
         if options.required:

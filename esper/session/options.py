@@ -15,8 +15,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from esper.errors import SettingError
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
+from esper.leyline.given import patience_s
 from esper.tolaria.checkpoints.rank import Stateful
 from esper.tolaria.teachers import TeacherSource
+
+READY_S = 120.0
+"""A runtime gives up a Redis by itself after 20 s. The rest is its start, a second of work: much else may go on."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class SessionOptions:
     own_host: bool = False  # True: leases (STEP on "host") govern the optimizer's own steps too
     steps_per_epoch: int = 0  # 0: the loop calls epoch_end() itself
     required: bool = True  # False: train unsteered where the runtime is not ready
+    ready_s: float | None = None  # how long its runtime may take to start; default ESPER_READY_S, or 120
     name: str = ""  # of this worker; default worker-<rank>
     region: str = ""  # default r0; of ESPER_REGIONS each rank takes the next one
     data: str = ""  # name of the data set, for the report
@@ -53,7 +58,18 @@ class SessionOptions:
                 raise SettingError("attach() option", name, f"one of {', '.join(known)}")
         chosen = cls(**options)
         chosen.schedulers()
+        chosen.patience_s()
         return chosen
+
+    def patience_s(self) -> float:
+        """How long the runtime may take until it is ready; SettingError where what is said is no such time."""
+        told = os.environ.get("ESPER_READY_S", "")
+        if self.ready_s is not None or not told:
+            return patience_s("ready_s", READY_S if self.ready_s is None else self.ready_s)
+        try:
+            return patience_s("ESPER_READY_S", float(told))
+        except ValueError:
+            raise SettingError("ESPER_READY_S", told, "seconds") from None
 
     def schedulers(self) -> tuple[LRScheduler, ...]:
         """Of the optimizer, one or several."""
@@ -72,6 +88,7 @@ class Options(TypedDict, total=False):
     own_host: bool
     steps_per_epoch: int
     required: bool
+    ready_s: float | None
     name: str
     region: str
     data: str

@@ -13,16 +13,8 @@ from esper.kasmina.executor import Executor
 from esper.kasmina.moves import Outcome
 from esper.kernels.blueprints import BLUEPRINTS, Blueprint
 from esper.leyline import contracts as pb
+from tests.clocks import Clock
 from tests.seed_kit import APPLIED, FAILED, SETTINGS, Bench, Op, Reason, batch, new_host
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def unbuildable(*_: object) -> nn.Module:
@@ -56,9 +48,9 @@ def test_ten_blueprints_that_fail_open_the_kernel_breaker_until_one_succeeds_hal
 
     failures = [germinate(rank, "odd").reason for _ in range(10)]
     refused = germinate(rank, "mlp")
-    clock.now = 30.0
+    clock.now_s = 30.0
     probed = [germinate(rank, "odd").reason, germinate(rank, "mlp").reason]  # a failure opens it at once
-    clock.now = 60.0
+    clock.now_s = 60.0
     accepted = germinate(rank, "mlp")
 
     assert failures == [Reason.REASON_GATE_FAILED] * 10

@@ -30,6 +30,7 @@ from esper.runtime.orders import Orders
 from esper.runtime.recall import Recaller
 from esper.runtime.windows import ReplacedError
 from tests.bus_kit import drain, num_pending
+from tests.clocks import Clock
 from tests.rounds import germinate, heartbeat, vote
 from tests.test_coordinator import Run, run, step_until_idle
 
@@ -37,16 +38,6 @@ __all__ = ["run"]
 LEASE_S = 3.0
 WAITED_S = 60.0
 Read: TypeAlias = Callable[[], Awaitable[list[Delivery]]]
-
-
-class Clock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def standby(run: Run, clock: Clock) -> Standby:

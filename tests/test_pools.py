@@ -8,15 +8,7 @@ from hypothesis import given, strategies as st
 from esper.errors import RefusedError, SettingError
 from esper.kernels.budget import Budget
 from esper.kernels.pools import Pool, PoolStats
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clocks import Clock
 
 
 def pool(max_bytes: int, clock: Clock, ttl_s: float = 60.0) -> Pool[str, str]:
@@ -43,7 +35,7 @@ def test_a_key_is_in_it_for_as_long_as_something_can_be_taken() -> None:
     shelf.take("b")
 
     held = [key in shelf for key in "ab"]
-    clock.now = 61.0
+    clock.now_s = 61.0
 
     assert held == [True, False]
     assert "a" not in shelf
@@ -63,10 +55,10 @@ def test_nothing_stays_longer_than_its_time() -> None:
     clock = Clock()
     shelf = pool(100, clock, ttl_s=60)
     shelf.give("a", "old")
-    clock.now = 30
+    clock.now_s = 30
     shelf.give("a", "new")
 
-    clock.now = 60
+    clock.now_s = 60
     left = (len(shelf), shelf.num_bytes)
 
     assert left == (1, 3)
@@ -105,7 +97,7 @@ def test_bytes_and_counts_add_up_whatever_happens(deeds: list[tuple[str, str, in
             item = shelf.take(key)
             assert item is None or item == key * len(item)
         else:
-            clock.now += amount
+            clock.now_s += amount
         assert 0 <= shelf.num_bytes <= 20
 
     left, hits = len(shelf), shelf.stats.hits

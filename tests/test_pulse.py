@@ -13,6 +13,7 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.runtime.alarm import EVICTED
 from esper.runtime.pulse import Pulse, is_stopped
+from tests.clocks import Clock
 from tests.rounds import heartbeat
 
 LISTENS = """
@@ -31,16 +32,6 @@ sys.stdin.buffer.raw.read(1)
 LISTENING = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LISTENS]  # 3.12's, of a fork beside a thread
 
 
-class Clock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
 def asleep() -> Iterator[int]:
     with subprocess.Popen(["sleep", "60"]) as process:
@@ -49,7 +40,7 @@ def asleep() -> Iterator[int]:
 
 
 def test_a_trainer_in_a_long_step_is_beaten_for_until_it_counts_as_hung() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     pulse = Pulse(step_timeout_s=60.0, pid=os.getpid(), clock=clock)
     due = heartbeat(0, 7, due=True)
     due.pruning.SetInParent()
@@ -70,7 +61,7 @@ def test_a_trainer_in_a_long_step_is_beaten_for_until_it_counts_as_hung() -> Non
 
 
 def test_for_one_that_was_stopped_nobody_speaks_until_it_goes_on(asleep: int) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     pulse = Pulse(pid=asleep, clock=clock)
     pulse.heard(pb.Heartbeat(worker="w"))
     clock.now_s += 1.0

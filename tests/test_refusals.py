@@ -16,22 +16,15 @@ from esper.runtime.figures import RefusalMetrics
 from esper.runtime.refusals import NUM_LETTERS, Refusals
 from esper.runtime.serve import serve
 from tests.bus_kit import num_pending
+from tests.clocks import Clock
 
 JUNK = RefusedError(pb.ReasonCode.REASON_BAD_SEAL, "junk")
 STALE = RefusedError(pb.ReasonCode.REASON_STALE, "old")
 NONSENSE = RefusedError(pb.ReasonCode.REASON_OUT_OF_RANGE, "nan")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def test_a_flood_is_told_in_one_line_a_second_with_counts_by_reason() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     refusals = Refusals(clock)
 
     with capture_logs() as events:
@@ -45,7 +38,7 @@ def test_a_flood_is_told_in_one_line_a_second_with_counts_by_reason() -> None:
 
 
 def test_only_so_many_dead_letters_come_of_junk() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     refusals = Refusals(clock)
 
     told = sum(refusals.note("commands", "1-0", JUNK) for _ in range(3 * NUM_LETTERS))
@@ -57,7 +50,7 @@ def test_only_so_many_dead_letters_come_of_junk() -> None:
 
 
 def test_what_only_a_holder_of_the_key_can_cause_is_always_told() -> None:
-    refusals = Refusals(Clock())
+    refusals = Refusals(Clock(100.0))
     for _ in range(2 * NUM_LETTERS):
         refusals.note("commands", "1-0", JUNK)
 
@@ -71,7 +64,7 @@ async def test_beyond_the_letters_junk_is_acknowledged_and_counted(
     commands, num = key(run_id, "commands"), NUM_LETTERS + 300
     for _ in range(num):
         await redis.execute_command("XADD", commands, "*", "m", "junk")
-    refusals = Refusals(Clock())
+    refusals = Refusals(Clock(100.0))
 
     def read(delivery: Delivery) -> None:
         raise JUNK

@@ -12,9 +12,9 @@ from esper.kasmina.breaker import BREAKERS, CLOSED, HALF_OPEN, OPEN, Breaker
 from esper.kernels.teacher import int8
 from esper.kernels.teacher.settings import TeacherSettings
 from esper.tolaria.teachers import Teachers, TeacherSource
+from tests.clocks import Clock
 from tests.rank_kit import Ranks
 from tests.teacher_kit import Professor, Told, professor, questions, saved
-from tests.test_breaker import Clock
 
 
 class Moody(Professor):
@@ -35,7 +35,7 @@ class Lone:
 
     def __init__(self, directory: Path, factory: type[Professor] = Moody, **settings: object) -> None:
         _, digest = saved(professor(), directory)
-        self.clock, self.told = Clock(), Told()
+        self.clock, self.told = Clock(1000.0), Told()
         self.breaker = Breaker(BREAKERS["teacher"], self.clock)
         source = TeacherSource(directory, factory, settings=TeacherSettings(**settings))  # type: ignore[arg-type]
         self.teachers = Teachers(source, tell=self.told, breaker=self.breaker)
@@ -77,7 +77,7 @@ def test_after_its_time_it_is_tried_again_and_stays_if_nothing_goes_wrong(tmp_pa
         of.predict(odd(3))
         of.settle(step)
     news = [of.has_news]
-    alone.clock.now += 180.0
+    alone.clock.now_s += 180.0
     news.append(of.has_news)
     of.settle(30)
     tried = alone.breaker.state, of.predict(questions()) is not None
@@ -93,7 +93,7 @@ def test_a_fault_while_it_is_tried_again_suspends_it_at_once(tmp_path: Path) -> 
     for step in (10, 20):
         of.predict(odd(3))
         of.settle(step)
-    alone.clock.now += 180.0
+    alone.clock.now_s += 180.0
     of.settle(30)
     of.predict(odd(1))
     of.settle(40)
@@ -151,7 +151,7 @@ def test_another_teacher_begins_without_a_history(tmp_path: Path) -> None:
 def test_both_ranks_suspend_it_before_the_same_step_where_the_breaker_of_one_is_open(tmp_path: Path) -> None:
     _, digest = saved(professor(), tmp_path)
     ranks, told = Ranks(2), [Told(), Told()]
-    breakers = [Breaker(BREAKERS["teacher"], Clock()) for _ in range(2)]
+    breakers = [Breaker(BREAKERS["teacher"], Clock(1000.0)) for _ in range(2)]
     held = [
         Teachers(TeacherSource(tmp_path, Moody), tell=told[rank], agree=ranks.agree(rank), breaker=breakers[rank])
         for rank in range(2)

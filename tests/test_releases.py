@@ -101,3 +101,13 @@ def test_of_a_process_whose_work_was_lost_to_one_that_began_anew_nothing_is_told
     assert {rank: [each.record.incarnation for each in lived] for rank, lived in lives(reads).items()} == {
         rank: [8, 9] for rank in range(2)
     }
+
+
+def test_a_replica_that_began_anew_has_lost_no_work_of_another(tmp_path: Path) -> None:
+    run = toy(ended=False)
+    for worker, incarnation, release in (("worker-0", 8, OTHER), ("worker-1", 8, ""), ("worker-1", 9, running())):
+        record = pb.RunRecord(version=1, worker=worker, incarnation=incarnation, world_size=1)
+        record.began.CopyFrom(began(esper_version=release))
+        run.say("receipts", Role.WORKER, worker, record)
+
+    assert said("verify", run.save(tmp_path / "run.jsonl"))[1][0] == f"trained by {OTHER}; {THIS}"

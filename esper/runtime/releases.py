@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from esper.errors import listed
-from esper.leyline import contracts as pb
-from esper.runtime.logbook import Read, messages
+from esper.runtime.logbook import Read
+from esper.runtime.retrace import lives
 from esper.version import running
 
 UNTOLD = "one of before 2026-11-23, which does not say"
@@ -15,14 +15,9 @@ UNTOLD = "one of before 2026-11-23, which does not say"
 def other_release(reads: Mapping[str, Sequence[Read]]) -> str:
     """One sentence that names those that are not this one; empty where there are none, or nobody says that it began.
 
-    Each trainer that began says its own: a run may have been resumed by another. What a trainer did is lost once
-    another one has begun anew in its place.
+    Each trainer that began says its own: a run may have been resumed by another.
     """
-    lived: dict[str, list[pb.RunBegan]] = {}
-    for opened in messages(reads["receipts"]):
-        if isinstance(record := opened.message, pb.RunRecord) and record.HasField("began"):
-            lived[record.worker] = [*(lived.get(record.worker, []) if record.began.resumed else []), record.began]
-    found = dict.fromkeys(began.esper_version or UNTOLD for each in lived.values() for began in each)
+    found = dict.fromkeys(life.began.esper_version or UNTOLD for lived in lives(reads).values() for life in lived)
     others = [release for release in found if release != running()]
     if not others:
         return ""

@@ -94,15 +94,19 @@ def plans(run_id: str, reads: Mapping[str, Sequence[Read]]) -> list[pb.ReplayPla
 
 
 def lives(reads: Mapping[str, Sequence[Read]]) -> dict[int, list[Life]]:
-    """The processes of each rank, one after another, but for those before one that began anew: their work is lost."""
+    """The processes of each rank, one after another, but for those before one of their name that began anew: their
+    work is lost. Replicas are rank 0 each."""
     story = Story("")
     for opened in messages(reads["receipts"]):
         story.note(opened)
-    return {rank: every[_last_anew(every) :] for rank, every in sorted(story.lives.items())}
+    return {
+        rank: [life for at, life in enumerate(every) if not _begins_anew(life.record.worker, every[at + 1 :])]
+        for rank, every in sorted(story.lives.items())
+    }
 
 
-def _last_anew(lives: Sequence[Life]) -> int:
-    return max((at for at, life in enumerate(lives) if not life.began.resumed), default=0)
+def _begins_anew(worker: str, later: Iterable[Life]) -> bool:
+    return any(life.record.worker == worker and not life.began.resumed for life in later)
 
 
 def _plan(story: Story, rank: int, reads: Mapping[str, Sequence[Read]]) -> pb.ReplayPlan:

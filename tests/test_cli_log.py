@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from structlog.testing import capture_logs
@@ -106,6 +107,30 @@ async def test_a_log_that_finds_no_room_is_kept_once_there_is_some(
     assert [(event["event"], event["folder"]) for event in events] == [
         ("log.waits_for_room", str(tmp_path / run_id / "log"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("below", "num_bytes", "num_looks"), [("", 1, 1), ("", 1 << 62, logbook.LOOKS), ("none/of/these", 1 << 62, 1)]
+)
+async def test_a_log_is_not_written_anew_before_there_can_be_room_for_it(
+    below: str, num_bytes: int, num_looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logbook, "ROOM_S", 1e-6)
+    hurried = Awaited()
+
+    await logbook.until_room(tmp_path / below, num_bytes, hurried)
+
+    assert hurried.num_awaited == num_looks
+
+
+class Awaited(asyncio.Event):
+    """Counts how often somebody waited for it."""
+
+    num_awaited = 0
+
+    async def wait(self) -> Literal[True]:
+        self.num_awaited += 1
+        return await super().wait()
 
 
 async def test_a_name_is_that_of_the_live_run_and_an_id_that_of_the_ended_one(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ LOG, EXPORT, KEYRING = "log", "run.jsonl", "keyring.json"
 PAGE = 1_000
 ROOM_S = 1.0
 """Between two looks whether a full disk has room."""
+LOOKS = 30
+"""After so many the log is written anew whatever is free by then: a quota is told by nothing but the attempt."""
 DOMAINS = {
     "commands": Domain.COMMAND,
     "optimizer": Domain.OPTIMIZER,
@@ -160,18 +164,36 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path, hurried
             spoken = await said.read_live(redis, run_id)
         keys, is_told = RoleKeyring.load(keyring), False
         is_empty = not (spoken or any(book.streams.values()))
+        num_bytes = sum(len(entry.sealed) for entry in (*book.entries, *spoken))
         while (full := left(book, spoken, keys, folder)) is not None:
             if hurried is None or hurried.is_set() or is_empty:
                 raise full
             if not is_told:
                 log.warning("log.waits_for_room", run=run_id, folder=str(folder), why=str(full))
             is_told = True
-            with suppress(TimeoutError):
-                await asyncio.wait_for(hurried.wait(), ROOM_S)
+            await until_room(folder, num_bytes, hurried)
     except (EsperError, OSError) as error:  # the run has ended all the same
         log.warning("log.not_kept", run=run_id, why=str(error))
         return False
     return True
+
+
+async def until_room(folder: Path, num_bytes: int, hurried: asyncio.Event) -> None:
+    """Look once in `ROOM_S`: each attempt takes of the others, too, what little is free, and a long one much time."""
+    for _ in range(LOOKS):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(hurried.wait(), ROOM_S)
+        if hurried.is_set() or free_bytes(folder) >= num_bytes:
+            return
+
+
+def free_bytes(folder: Path) -> float:
+    """What a file in it may grow by, quotas aside; where that can't be told, without end."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return math.inf
+    return found.f_bavail * found.f_frsize
 
 
 def left(book: Logbook, spoken: Sequence[Entry], keys: RoleKeyring, folder: Path) -> OSError | None:

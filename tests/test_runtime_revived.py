@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from esper.errors import RuntimeLostError
 from esper.leyline import contracts as pb
 from esper.session.exchange import NUM_RECORDS, Exchange
 from esper.tolaria.boundary import Boundary
@@ -9,13 +12,6 @@ from esper.tolaria.rows import Rows
 from tests.link_kit import Unanswered
 
 ORDER = pb.CommitOrder(commit=pb.BarrierCommit(round=3, effective_step=20), entry_id="9-0")
-
-
-LATER = pb.CommitOrder(commit=pb.BarrierCommit(round=4, effective_step=30), entry_id="11-0")
-
-
-def recalled(*orders: pb.CommitOrder, is_last: bool = False) -> pb.ToTrainer:
-    return pb.ToTrainer(recalled=pb.Recalled(orders=orders, is_last=is_last))
 
 
 class Mortal(Unanswered):
@@ -46,15 +42,10 @@ class Mortal(Unanswered):
 
 
 class Slow(Mortal):
-    """Says nothing while it `is_silent`."""
-
-    is_silent = True
+    """Lives, and says nothing."""
 
     def poll(self, timeout_s: float = 0.0) -> list[pb.ToTrainer]:
-        if self.is_silent:
-            return []
-        answers, self.answers = self.answers, []
-        return answers
+        return []
 
 
 def exchange(link: Mortal) -> Exchange:
@@ -113,27 +104,12 @@ def test_what_was_decided_since_a_checkpoint_is_asked_of_the_next_one_where_one_
     assert link.said == ["recall", "recall"]
 
 
-def test_an_answer_that_comes_too_late_is_of_no_use_and_what_is_inherited_behind_it_is_carried_out() -> None:
-    link = Slow()
+@pytest.mark.parametrize("link", [Slow(), Mortal(num_deaths=2)], ids=["silent", "dead"])
+def test_who_is_told_by_none_what_was_decided_since_its_checkpoint_does_not_train(link: Mortal) -> None:
+    """Commands that were acknowledged as applied are among it. The second runtime dies, too, and a third is not due."""
     joined = exchange(link)
-    missed = joined.recall(pb.Recall(after="1-0"), patience_s=0.01)
-    link.is_silent = False
-    link.answers.append(recalled(LATER))
 
-    joined.pump()
+    with pytest.raises(RuntimeLostError, match="what was decided since the checkpoint"):
+        joined.recall(pb.Recall(after="1-0"), patience_s=0.01)
 
-    assert missed == [] and list(joined.boundary.again) == [LATER.commit.round]
-
-
-def test_what_the_next_runtime_inherits_is_carried_out_where_one_died_and_left_a_question_unanswered() -> None:
-    link = Mortal(num_deaths=2)
-    joined = exchange(link)
-    missed = joined.recall(pb.Recall(after="1-0"), patience_s=0.01)  # less than it waits to start a third one
-    link.alive, joined._revive_at = False, 0.0
-    joined.pump()
-    link.answers = [recalled(LATER)]
-
-    joined.pump()
-
-    assert missed == [] and link.num_starts == 3
-    assert list(joined.boundary.again) == [LATER.commit.round]
+    assert not joined.boundary.again

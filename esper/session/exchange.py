@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from esper.errors import TrainingError
+from esper.errors import RuntimeLostError, TrainingError
 from esper.leyline import contracts as pb
 from esper.leyline.frames import in_parts
 from esper.runtime.pulse import repeated
@@ -128,9 +128,9 @@ class Exchange:
         return "" if self.link is None else self.link.decided
 
     def recall(self, asked: pb.Recall, patience_s: float = RECALL_S) -> list[pb.CommitOrder]:
-        """Orders decided since, as the runtime finds them on the logs; none, and an error told, where it is silent.
+        """Orders decided since, as the runtime finds them on the logs. Where it dies of that, the next one is asked.
 
-        Where it dies of that, the next one is asked. Before `begin`.
+        Before `begin`. RuntimeLostError where none answers: to train on would lose what was acknowledged.
         """
         deadline, self._asked_of, self._is_recalling = time.monotonic() + patience_s, 0, True
         while self.link is not None and self._is_recalling and time.monotonic() < deadline:
@@ -141,8 +141,7 @@ class Exchange:
             for message in self.link.poll(FLUSH_S):
                 self._hear(message)
         if self.link is not None and self._is_recalling:
-            log.error("decisions.not_recalled", after=asked.after, why="the runtime gave no answer")
-            return []
+            raise RuntimeLostError(f"no runtime has told within {patience_s:g} s what was decided since the checkpoint")
         return self._recalled
 
     def begin(self) -> None:
@@ -241,7 +240,7 @@ class Exchange:
             case "windows":
                 self._keep(message.windows.fields)
             case "recalled" if self._is_recalling and self.link is not None and self.link.num_starts == self._asked_of:
-                self._recalled += message.recalled.orders  # of no use where it comes too late
+                self._recalled += message.recalled.orders
                 self._is_recalling = not message.recalled.is_last
             case "recalled":
                 self._inherit(message.recalled.orders)

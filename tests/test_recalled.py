@@ -68,6 +68,21 @@ def test_a_boundary_carries_recalled_orders_out_beside_new_ones() -> None:
     assert {number: answer.round for number, answer in boundary.again.items() if answer} == {3: 3, 4: 4}
 
 
+def test_what_is_recalled_later_and_takes_effect_sooner_waits_behind_nothing() -> None:
+    """A replica that resumed twice inherits what was decided on a vote behind that which it has yet to do again."""
+    boundary = Boundary()
+    boundary.recall([order(3, 30)])
+    boundary.recall([order(4, 20)])
+
+    due = [(step, boundary.next_due, boundary.due(step)) for step in (10, 20, 30)]
+
+    assert [(step, at, each and each.commit.round) for step, at, each in due] == [
+        (10, 20, None),
+        (20, 20, 4),
+        (30, 30, 3),
+    ]
+
+
 def test_a_pause_that_is_recalled_is_known_to_a_vote() -> None:
     boundary = Boundary()
     pause = pb.OpenedCommand(adaptation=pb.AdaptationCommand(pause_command=pb.PauseCommand()))

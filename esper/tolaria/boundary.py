@@ -98,7 +98,7 @@ class Boundary:
 
     def recall(self, orders: Iterable[pb.CommitOrder]) -> None:
         """Carry these out again, each before its step, whatever is decided meanwhile. Before the first step."""
-        self._recalled.extend(orders)
+        self._recalled = deque(sorted([*self._recalled, *orders], key=_by_step))
         self._again |= dict.fromkeys(order.commit.round for order in self._recalled)
         self.stirred()
 
@@ -227,6 +227,10 @@ class Boundary:
             self.promised_from = None
         if self._asked is not None and self._asked.round <= number:
             self._asked = None
+
+
+def _by_step(order: pb.CommitOrder) -> tuple[int, int]:
+    return order.commit.effective_step, order.commit.round
 
 
 def pause_change(order: pb.CommitOrder) -> bool | None:

@@ -83,4 +83,4 @@ def _reals(tensor: Tensor) -> Tensor:
 def sent(numbers: Sequence[int], device: torch.device) -> Tensor:
     """As int64 on the device, without waiting for it: a copy from pageable memory would."""
     made = torch.tensor(numbers, dtype=torch.int64, device="cpu")
-    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
+    return (made.pin_memory() if device.type == "cuda" else made).to(device, non_blocking=True)

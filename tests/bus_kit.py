@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from esper.bus.inbox import Inbox
 from esper.bus.publisher import Publisher
 
 PIECE = 1 << 20
+DEADLINE_S = 120.0
+"""Only a hang takes as long."""
 
 
 async def put(redis: Redis, stream: str, *bodies: bytes) -> list[str]:
@@ -41,6 +43,13 @@ async def bodies(redis: Redis, stream: str) -> list[bytes]:
 async def num_pending(redis: Redis, stream: str, group: str = "group") -> int:
     summary = await redis.xpending(stream, group)
     return int(summary["pending"])
+
+
+async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+    """Look, without rest, until it holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not await reached():
+            await asyncio.sleep(0)
 
 
 def reads_ahead(patch: pytest.MonkeyPatch) -> None:

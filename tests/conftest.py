@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
@@ -24,6 +25,9 @@ from esper.runtime import notify
 from tests.faults.nursery import nursed
 from tests.forked_kit import PRELOADED, WITH_TORCH, Forge
 from tests.scripted import ScriptedRun, listed
+
+if TYPE_CHECKING:
+    from tests.tiers import Tiers
 
 pytest_plugins = ["tests.stuck"]
 
@@ -175,6 +179,14 @@ def process_group() -> Iterator[None]:
 def run_id() -> str:
     """A run that no other test knows, whatever is drawn."""
     return new_run_id(f"test-{next(NUMBERS)}")
+
+
+@pytest.fixture
+async def tiers(redis: connect.Redis, redis_reader: connect.Redis, run_id: str) -> Tiers:
+    """Both of one run."""
+    from tests.tiers import Tiers  # most tests fold nothing
+
+    return await Tiers(redis, redis_reader, run_id).open()
 
 
 @pytest.fixture

@@ -43,6 +43,13 @@ class Professor(nn.Module):
         return y
 
 
+class Starved(Professor):
+    """Tried with four questions it fits; more are too many for the memory in any mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if len(x) <= 4 else torch.empty(2**60, dtype=torch.uint8)
+
+
 def professor(seed: int = 0) -> Professor:
     torch.manual_seed(seed)
     return Professor()

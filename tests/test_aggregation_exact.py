@@ -26,11 +26,6 @@ from tests.tiers import DyingOutbox, PausedOutbox, Tiers
 REGIONS = ["north", "south"]
 
 
-@pytest.fixture
-async def tiers(redis: Redis, redis_reader: Redis, run_id: str) -> Tiers:
-    return await Tiers(redis, redis_reader, run_id).open()
-
-
 def packets(count: int, seed: int = 0) -> list[pb.TelemetryPacket]:
     generator = random.Random(seed)
     return [

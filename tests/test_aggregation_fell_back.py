@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -15,16 +14,9 @@ from esper.bus.inbox import Inbox
 from esper.bus.names import key
 from esper.bus.tail import newest_id
 from esper.runtime.aggregate import Aggregator
-from tests.bus_kit import num_pending
+from tests.bus_kit import num_pending, until
 from tests.test_aggregation_exact import framed, num_packets, packets
 from tests.tiers import PausedOutbox, Tiers, standing_still
-
-DEADLINE_S = 120.0
-
-
-@pytest.fixture
-async def tiers(redis: Redis, redis_reader: Redis, run_id: str) -> Tiers:
-    return await Tiers(redis, redis_reader, run_id).open()
 
 
 @pytest.mark.parametrize("tier", ["regional", "global"])
@@ -129,10 +121,3 @@ async def fall_back(tiers: Tiers, before: dict[bytes, bytes]) -> None:
 
 async def keys_of(tiers: Tiers) -> list[bytes]:
     return [name async for name in tiers.redis.scan_iter(match=f"esper:{{{tiers.run_id}*")]
-
-
-async def until(reached: Callable[[], Awaitable[bool]]) -> None:
-    """Look, without rest, until it holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not await reached():
-            await asyncio.sleep(0)

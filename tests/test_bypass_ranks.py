@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from esper.kasmina.evidence import Sources
 from esper.kasmina.executor import Executor
-from tests.seed_kit import Host, batch, loss_of, new_host
+from tests.seed_kit import Bypassing, Host, batch, loss_of, new_host
 
 
 class LeavesOut(Host):
@@ -17,13 +16,6 @@ class LeavesOut(Host):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.act(self.body(x))[:, :3]
         return y
-
-
-class GoesPast(Host):
-    """Reads its head's weight without calling it, as some fast paths do."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(self.act(self.body(x)), self.head.weight, self.head.bias)
 
 
 def of_two(host: Host) -> Executor:
@@ -52,7 +44,7 @@ def test_a_site_in_which_another_rank_alone_learned_is_not_gone_past() -> None:
 
 @pytest.mark.parametrize("rests", [False, True])
 def test_a_site_that_this_rank_goes_past_is_named_in_the_next_step(rests: bool) -> None:
-    host = new_host(GoesPast)
+    host = new_host(Bypassing)
     executor = of_two(host)
 
     found = [looked(executor, host, 1)]

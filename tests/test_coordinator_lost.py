@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,12 +16,11 @@ from esper.runtime.coordinate import Desk
 from esper.runtime.lease import Standby
 from esper.runtime.windows import ReplacedError
 from esper.tamiyo.docket import MOST_WAITING
-from tests.bus_kit import num_pending
+from tests.bus_kit import DEADLINE_S, num_pending, until
 from tests.rounds import germinate, heartbeat, vote
 from tests.test_coordinator import Run, run, step_until_idle
 
 __all__ = ["run"]
-DEADLINE_S = 120.0
 
 
 async def lose_history(run: Run) -> None:
@@ -292,10 +290,3 @@ async def fall_back(run: Run, before: dict[bytes, bytes]) -> None:
     await lose_history(run)
     for name, dump in before.items():
         await run.redis.execute_command("RESTORE", name, 0, dump)
-
-
-async def until(reached: Callable[[], Awaitable[bool]]) -> None:
-    """Look, without rest, until it holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not await reached():
-            await asyncio.sleep(0)

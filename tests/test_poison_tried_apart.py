@@ -28,11 +28,6 @@ class KilledError(Exception):
     """As good as a signal to whoever folds this."""
 
 
-@pytest.fixture
-async def tiers(redis: Redis, redis_reader: Redis, run_id: str) -> Tiers:
-    return await Tiers(redis, redis_reader, run_id).open()
-
-
 def frames(number: int) -> list[pb.TelemetryFrame]:
     """One packet each, numbered from 1."""
     level = pb.TelemetryLevel.TELEMETRY_INFO

@@ -20,11 +20,6 @@ from tests.tiers import PausedOutbox, Tiers
 HALF, ALL = 320, 640
 
 
-@pytest.fixture
-async def tiers(redis: Redis, redis_reader: Redis, run_id: str) -> Tiers:
-    return await Tiers(redis, redis_reader, run_id).open()
-
-
 async def counted(tiers: Tiers) -> Totals:
     await tiers.global_(["north"]).run(until_idle=True)
     return await tiers.totals()

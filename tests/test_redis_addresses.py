@@ -151,6 +151,7 @@ def test_what_has_one_slot_is_one_call() -> None:
         ("redis://me:se@cret@h1:6379/0", "redis://h1:6379/0"),
         ("redis://h1?username=me&password=secret", "redis://h1"),
         ("unix://me:secret@/run/r@1.sock?db=1&password=secret", "unix:///run/r@1.sock?db=1"),
+        ("redis://h1?db=1&password_file=/run/w.env", "redis://h1?db=1"),
     ],
 )
 def test_a_url_without_a_user_names_none(url: str, expected: str) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.faults.check_rounds import judge_rounds, rounds_committed, waits_s
 from tests.faults.history import Record
-from tests.long.test_fault_checker import reached
 
 LIFE = [("voted", 10), ("began", 10), ("began", 17), ("committed", 18), ("applied", 18), ("began", 18)]
 """What happened, and the step that it is about."""
@@ -82,9 +81,3 @@ def test_a_rank_that_carries_out_other_commands_than_it_heard_of_is_named(comman
     [sentence] = judge_rounds(history)
 
     assert sentence == f"worker-0 applied {commands} in (1, 1), not ['c1', 'c2']"
-
-
-def test_the_checker_imports_nothing_of_the_runtime() -> None:
-    modules = reached("tests.faults.check_rounds")
-
-    assert [module for module in modules if not module.startswith("tests")] == []

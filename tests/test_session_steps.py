@@ -13,7 +13,7 @@ from esper.errors import SettingError, TrainingError
 from esper.kasmina import ledger
 from esper.leyline import contracts as pb
 from esper.session import Session
-from tests.seed_kit import Host, Op, new_host, optimizer_of
+from tests.seed_kit import Bypassing, Host, Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
 
 
@@ -194,13 +194,6 @@ def train_scaled(run: Session, host: nn.Module, scaler: torch.amp.GradScaler, fa
         scaler.step(run.optimizer)
         scaler.update()
         run.optimizer.zero_grad()
-
-
-class Bypassing(Host):
-    """Reads its head's weight without calling it, as some fast paths do."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(self.act(self.body(x)), self.head.weight, self.head.bias)
 
 
 def test_a_site_whose_hook_is_bypassed_raises_in_the_first_step() -> None:

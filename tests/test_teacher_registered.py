@@ -14,7 +14,7 @@ from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
 from esper.tolaria.teachers import ELSEWHERE, Teachers, TeacherSource
 from tests.altered import altered
-from tests.teacher_kit import Professor, Told, answers, professor, questions, saved
+from tests.teacher_kit import Professor, Starved, Told, answers, professor, questions, saved
 
 REFUSED = pb.ReasonCode.REASON_TEACHER_REFUSED
 
@@ -217,13 +217,6 @@ def test_a_batch_distils_into_the_student_and_without_a_teacher_nothing_is_added
     expected = of.source.loss(student(questions()), answers(professor(), questions()))
     assert not before.any() and torch.equal(loss, expected)
     assert all(parameter.grad is not None for parameter in student.parameters())
-
-
-class Starved(Professor):
-    """Tried with four questions it fits; more are too many for the memory in any mode."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if len(x) <= 4 else torch.empty(2**60, dtype=torch.uint8)
 
 
 def test_where_no_mode_has_memory_the_teacher_is_dropped_and_training_goes_on_without(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from redis.credentials import CredentialProvider
 
 from esper.bus import connect
-from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed, nameless
+from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.passwords import write
 from esper.doctor.users import whoami
@@ -134,10 +134,6 @@ def test_what_the_url_says_of_the_user_goes_before_the_file(url: str, door: Door
     door.hand_out("first")
 
     assert str(door.file.name) not in completed(url, door.environment)
-
-
-def test_a_url_without_a_user_names_no_file(door: Door) -> None:
-    assert nameless("redis://h1?db=1&password_file=/run/w.env") == "redis://h1?db=1"
 
 
 @pytest.mark.parametrize("url", ["redis+cluster://h1:7000", "redis+sentinel://h1:5000/mymaster", "redis://h1"])

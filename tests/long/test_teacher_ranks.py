@@ -6,14 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
 from esper.leyline import contracts as pb
 from esper.tolaria.teachers import ELSEWHERE, WITHOUT, Teachers, TeacherSource
 from tests.long.test_teacher_arrival import Slow
 from tests.rank_kit import Ranks
-from tests.teacher_kit import Professor, Told, professor, questions, saved
+from tests.teacher_kit import Professor, Starved, Told, professor, questions, saved
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 
@@ -89,13 +87,6 @@ def test_ranks_go_on_from_a_checkpoint_with_one_teacher_though_one_has_none_of_t
     assert digests == [first if in_use else ""] * 2
     assert [each.names.count("teacher.refused") for each in told] == [2, 2]
     assert [each.by_chance for each in held] == [WITHOUT, WITHOUT]
-
-
-class Starved(Professor):
-    """Tried with four questions it fits; more are too many for the memory in any mode."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if len(x) <= 4 else torch.empty(2**60, dtype=torch.uint8)
 
 
 def test_what_one_rank_drops_all_go_on_without_from_the_same_step(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -29,6 +31,32 @@ def test_a_time_of_day_is_today_in_this_zone() -> None:
     midnight = time.mktime((*time.localtime(NOW_S)[:3], 0, 0, 0, 0, 0, -1))
 
     assert entry_order(after("since", "00:00", NOW_S))[0] == int(midnight * 1000) - 1
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An hour ahead of UTC, in summer two; without a table of zones, which not every machine has."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "meant"),
+    [
+        ("00:00", "2023-10-29T12:00:00Z", "2023-10-28T22:00:00Z"),
+        ("12:00", "2023-10-29T12:00:00Z", "2023-10-29T11:00:00Z"),
+        ("22:13Z", "2023-11-14T23:30:00Z", "2023-11-14T22:13:00Z"),
+        ("22:13+05:45", "2023-11-14T17:00:00Z", "2023-11-14T16:28:00Z"),
+    ],
+)
+@pytest.mark.usefixtures("in_berlin")
+def test_a_time_of_day_has_the_offset_of_that_hour_or_the_zone_that_it_names(text: str, now: str, meant: str) -> None:
+    now_s, meant_s = (datetime.fromisoformat(each).timestamp() for each in (now, meant))
+
+    assert entry_order(up_to("until", text, now_s))[0] == int(meant_s * 1000)
 
 
 @pytest.mark.parametrize("text", ["$", "0", "17-3", "17"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, time
+from datetime import UTC, datetime, time
 
 from esper.errors import SettingError
 
@@ -35,13 +35,14 @@ def up_to(name: str, text: str, now_s: float) -> str:
 
 
 def _time_ms(name: str, text: str, now_s: float) -> int:
-    """Of a time without a zone, in that of this machine; of one without a day, today."""
+    """Of a time without a zone, in that of this machine; of one without a day, today in its zone."""
     if ago := _AGO.fullmatch(text):
         return max(1, round((now_s - float(ago[1]) * _SECONDS[ago[2]]) * 1000))
-    now = datetime.fromtimestamp(now_s).astimezone()
+    now = datetime.fromtimestamp(now_s, UTC)
     try:
         try:
-            met = datetime.combine(now.date(), time.fromisoformat(text), now.tzinfo)
+            at = time.fromisoformat(text)
+            met = datetime.combine(now.astimezone(at.tzinfo).date(), at)
         except ValueError:
             met = datetime.fromisoformat(text)
         return max(1, round(met.astimezone().timestamp() * 1000))

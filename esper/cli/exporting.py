@@ -47,7 +47,7 @@ def into_files(
     """A file of JSON lines; or event files in a folder of the run's below `path`. No second exporter writes there."""
     if kind == "jsonl":
         with held(path.parent, path.name):
-            yield JsonLines(path, records.record, most_bytes=most_bytes, num_kept=num_kept)
+            yield JsonLines(path, records.record, most_bytes, num_kept)
         return
     from esper.runtime.exporters.events import EventFiles  # its library is an extra
 

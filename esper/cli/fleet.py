@@ -127,7 +127,7 @@ async def keep_log(record: runs.RunRecord, directory: Path, parting: Parting | N
 
 
 @contextmanager
-def redis_of(record: runs.RunRecord, url: str | None, stored: Path | None = None) -> Iterator[EmbeddedRedis | None]:
+def redis_of(record: runs.RunRecord, url: str | None, stored: Path | None) -> Iterator[EmbeddedRedis | None]:
     """The run's own, started, on what it has stored there before; nothing where there is one outside."""
     if url is not None:
         yield None

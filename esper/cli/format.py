@@ -61,7 +61,7 @@ def heartbeat_line(beat: pb.Heartbeat, age_s: float) -> str:
     )
 
 
-def seed_line(state: pb.SeedState, epoch: int, why: str = "") -> str:
+def seed_line(state: pb.SeedState, epoch: int, why: str) -> str:
     """Where one seed stands in this epoch of its worker; `why`: what it was culled for."""
     place = f" at {state.site}" if state.site else ""
     grown = f" ({state.blueprint_id})" if state.blueprint_id else ""

@@ -107,12 +107,12 @@ def finite(field: str, value: float) -> None:
         raise refuse(field, value, "a finite number")
 
 
-def numbers(field: str, values: Mapping[str, float], most: int = NUM_NUMBERS) -> None:
+def numbers(field: str, values: Mapping[str, float]) -> None:
     """A map of named finite numbers."""
     if not values:  # of most messages
         return
-    if len(values) > most:
-        count(field, values, most)
+    if len(values) > NUM_NUMBERS:
+        count(field, values, NUM_NUMBERS)
     for key in values:  # items() takes three times as long as to look each up
         if not 0 < len(key) <= SHORT_NAME:
             name(f"a name in {field}", key, NAME_BYTES)

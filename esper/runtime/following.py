@@ -14,7 +14,6 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.runtime.dated import DatedOpener
-from esper.runtime.foresight import foresight
 from esper.runtime.orders import Decision, Orders, Step
 from esper.runtime.refusals import Refusals
 
@@ -54,7 +53,7 @@ class Following:
             messages, settled = self._decide(opened, delivery, settlement)
         else:
             messages, settled = self.orders.on_command(name, opened, delivery)
-            messages = [*foresight(opened), *messages]
+            messages = [*_foresight(opened.message), *messages]
         return self._told((messages, settled), settlement)
 
     def look_up(self, ref: pb.CommittedCommand, sealed: bytes | None, settlement: Settlement) -> list[pb.ToTrainer]:
@@ -156,3 +155,11 @@ class Following:
     def _answer(self, receipts: Iterable[pb.CommandReceipt], settlement: Settlement) -> None:
         for receipt in receipts:
             settlement.write(names.key(self.run_id, "receipts"), self.seal(receipt))
+
+
+def _foresight(message: Message) -> list[pb.ToTrainer]:
+    """A germination, whose kernel takes time to make: in a fast loop its commit comes with the step of its effect."""
+    if not isinstance(message, pb.AdaptationCommand):
+        return []
+    command = message.seed_command
+    return [pb.ToTrainer(foreseen=command)] if command.operation == pb.SeedOperation.SEED_OP_GERMINATE else []

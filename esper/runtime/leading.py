@@ -43,7 +43,7 @@ class CoordinatorSettings(settings.Settings):
 
 
 def seated(
-    name: str, rule: Coordinates, keys: RoleKeyring, redis_reader: Redis, redis_writer: Redis, lease_s: float = LEASE_S
+    name: str, rule: Coordinates, keys: RoleKeyring, redis_reader: Redis, redis_writer: Redis, lease_s: float
 ) -> Desk:
     """A desk for this rule, on the streams of the keys' run. It connects to nothing before it resumes."""
     guards, clock = {log: ReplayGuard() for log in LOGS}, ServerClock(names.key(keys.run_id, "decisions"))

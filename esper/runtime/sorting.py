@@ -36,7 +36,7 @@ def load_numpy(processors: Path = PROCESSORS) -> None:
         del os.environ[SWITCH]
 
 
-def is_zen_4(processors: Path = PROCESSORS) -> bool:
+def is_zen_4(processors: Path) -> bool:
     """Whether the first processor listed is AMD's of family 25 with AVX-512, which Zen 3 lacks and Zen 5 is past."""
     try:
         listed = processors.read_text().partition("\n\n")[0]

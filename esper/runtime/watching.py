@@ -227,7 +227,7 @@ async def may_publish(run: str | None) -> bool:
 
 
 def observer_of(
-    found: Access, name: str, reader: connect.Redis, clock: connect.ServerClock, on_refusal: Refused | None = None
+    found: Access, name: str, reader: connect.Redis, clock: connect.ServerClock, on_refusal: Refused | None
 ) -> Observer:
     """Opens whatever the keyring can, commands too where an observer's keys are held.
 

@@ -62,8 +62,3 @@ def goals_of(figure: Figure) -> str:
 
 def sign(figure: Figure) -> str:
     return ">=" if figure.higher else "<="
-
-
-def percent(part: float) -> str:
-    """Of one: two digits, all those before the point."""
-    return f"{100 * part:,.{0 if part >= 0.1 else 1}f} %"

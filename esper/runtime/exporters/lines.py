@@ -27,12 +27,7 @@ class JsonLines:
     """
 
     def __init__(
-        self,
-        path: Path,
-        record: Callable[[pb.AggregatedTelemetry], Mapping[str, Any]],
-        *,
-        most_bytes: int = MOST_BYTES,
-        num_kept: int = NUM_KEPT,
+        self, path: Path, record: Callable[[pb.AggregatedTelemetry], Mapping[str, Any]], most_bytes: int, num_kept: int
     ) -> None:
         self.path, self.most_bytes, self.num_kept = path, most_bytes, num_kept
         self._record = record

@@ -216,3 +216,15 @@ async def test_only_so_much_is_looked_at_where_ids_have_stood_still_for_long(
     said = await newest_said(run.redis, names.key(run.run_id, "decisions"), opened, 2)
 
     assert ([each.round for _, each in said if isinstance(each, Decision)], len(read)) == ([8, 9], 5)
+
+
+async def test_the_process_behind_one_that_was_quarantined_recalls_that_round_and_goes_on(run: Run) -> None:
+    digest = barrier_digest(9, [], [])
+    named = pb.BarrierCommit(
+        version=1, round=1, roster_generation=1, effective_step=9, digest=digest, lease_token=1, quarantined=["w"]
+    )
+    at = await put(run, *sealed(run, leads(1), proposal(1, 1), named))
+
+    found = await (await a_recaller(run)).recall(pb.Recall(after=at[0], roster_generation=1), entry_order(at[-1]))
+
+    assert [order.commit.round for order in found] == [1]

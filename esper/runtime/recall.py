@@ -58,6 +58,7 @@ class Recaller:
             match decision:
                 case pb.BarrierCommit():
                     await self._hold(decision, orders)
+                    decision.ClearField("quarantined")  # the process that had voted, and has ended
                     told, _ = orders.on_commit(decision, delivery)
                 case pb.BarrierAbort():
                     told, _ = orders.on_abort(decision, delivery)

@@ -30,6 +30,7 @@ from esper.session.exchange import Exchange
 from esper.session.heldout import held_out
 from esper.session.lessons import Lessons
 from esper.session.options import Place, SessionOptions
+from esper.session.parted import mend_parted
 from esper.session.portrait import Portrait
 from esper.session.replay_link import ReplayLink
 from esper.session.rulings import steering_of
@@ -72,7 +73,8 @@ class Joining:
 
         Where it fails model and optimizer are left to themselves.
         """
-        reducer = SeedReducer(_own_group() if self.place.world_size > 1 else None)
+        group = _own_group() if self.place.world_size > 1 else None
+        reducer = SeedReducer(group)
         with ExitStack() as undo:
             executor = self._executor(reducer, blueprints)
             undo.callback(executor.detach)
@@ -80,7 +82,10 @@ class Joining:
             undo.pop_all()
             undo.callback(session.abandon)
             checkpoints = open_checkpoints(self.chosen, self.place, self.run_id, self._state(session), reducer)
-            session.begin(resumed=session.keep(checkpoints, resume=self.chosen.resume))
+            resumed = session.keep(checkpoints, resume=self.chosen.resume)
+            if resumed and group is not None:
+                mend_parted(session.portrait, group)
+            session.begin(resumed=resumed)
             undo.pop_all()
         return session
 

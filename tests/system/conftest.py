@@ -29,7 +29,7 @@ LONGEST_FIRST = [
     for name in (
         *("faults", "interrupts", "demo", "bench_measurements", "torchrun_nodes", "docs_kept", "bench_soak"),
         *("tutorial", "matrix", "torchrun", "docs_endless", "compose", "cluster", "redis_trouble", "bench_rows"),
-        *("up_torchrun", "two_ranks", "deep_rollback", "resumed_commands", "checkpoint_trials"),
+        *("up_torchrun", "flipped_element", "two_ranks", "deep_rollback", "resumed_commands", "checkpoint_trials"),
         *("callbacks_steered", "bench_worker", "bench_telemetry"),
     )
 ]
@@ -38,7 +38,7 @@ LONGEST_FIRST = [
 ROLES = ("commander", "follower", "leader", "listener", "metrics", "poisoned", "publisher", "rank", "reader", "witness")
 OF_RUNS = [f"esper.workers.{name}" for name in ("coordinator", "regional", "global_")]
 SCRIPTS = [f"esper.examples.{name}" for name in ("grow_digits", "hostile")]
-TRAINERS = ["esper.workers.trainer", "esper.examples.torchrun_digits"]
+TRAINERS = ["esper.workers.trainer", "esper.examples.torchrun_digits", "tests.system.flipped"]
 LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS, *SCRIPTS]
 HEAVY = [
     *(f"tests.system.{name}" for name in ("both_resume", "deep", "pruned", "rank", "resumed", "taught")),

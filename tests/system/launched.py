@@ -47,6 +47,7 @@ class Launched:
     """
 
     servers: Sequence[str] = (*SERVERS,)
+    script, num_ranks = "esper.examples.torchrun_digits", 2
 
     def __init__(
         self,
@@ -72,10 +73,10 @@ class Launched:
         common = {**self._common(Role.WORKER), "REGIONS": ",".join(REGIONS)}
         trains = {**common, "STOP_FILE": str(self.stop_file), **settings}
         meeting = (f"--rdzv-endpoint={HOST}:{free_ports(1)[0]}", f"--local-addr={HOST}", f"--rdzv-id={name}")
-        size = (f"--nnodes={num_nodes}", f"--nproc-per-node={2 // num_nodes}")
+        size = (f"--nnodes={num_nodes}", f"--nproc-per-node={self.num_ranks // num_nodes}")
         self.nodes = [f"torchrun-{number}" for number in range(num_nodes)]
         for node in self.nodes:
-            command = (*ALWAYS, *size, *meeting, "-m", "esper.examples.torchrun_digits")
+            command = (*ALWAYS, *size, *meeting, "-m", self.script)
             told = environment({**trains, "CHECKPOINTS": str(directory / f"kept-{node}")})
             self.started[node] = launch(TORCHRUN, self._log(node), {**told, **PROCESS}, *command)
 
@@ -87,7 +88,7 @@ class Launched:
     def rank(self, number: int) -> int:
         """The process that is this rank now."""
         told = {pid: words for pid, words in processes(self.directory).items() if f" RANK={number} " in words}
-        [pid] = [pid for pid, words in told.items() if "torchrun_digits" in words]
+        [pid] = [pid for pid, words in told.items() if self.script in words]
         return pid
 
     async def messages(self, key: str) -> list[Any]:

@@ -1,0 +1,66 @@
+"""Ranks that begin anew with other weights than most: they take those of most."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+import structlog
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from esper.session.portrait import Portrait
+from esper.tolaria.bank import Bank
+from esper.tolaria.digest import parameter_digest
+
+log = structlog.get_logger()
+
+
+def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
+    """Have ranks whose parameters are not those of most take theirs, with what optimizers remember of them.
+
+    All ranks call it before their first step. Where no majority holds the same, as of two ranks that differ, nobody
+    knows who is right: that is told, and nothing changes.
+    """
+    weights, kept = portrait.weights(), portrait.optimizers.snapshot(Bank())
+    tensors = [*(each.detach() for _, each in weights), *kept.tensors()]
+    said = _said(parameter_digest(weights), group)
+    [(most, num)] = Counter(said).most_common(1)
+    if num == len(said):
+        return
+    parted = [rank for rank, digest in enumerate(said) if digest != most]
+    if 2 * num <= len(said):
+        log.error("replicas.parted", why="no majority of ranks holds the same parameters")
+        return
+    if len({*_said(_form(tensors), group)}) > 1 or any(each.layout is not torch.strided for each in tensors):
+        log.error("replicas.parted", ranks=parted, why="what their optimizers hold can't be handed over")
+        return
+    handed = [_handed(each, said.index(most), group) for each in tensors]
+    if group.rank() in parted:
+        for live, theirs in zip(tensors, handed, strict=True):
+            live.copy_(theirs)
+        portrait.optimizers.restore(kept, portrait.executor.seeds)
+        log.warning("replicas.mended", ranks=parted, source=said.index(most))
+
+
+def _said(digest: bytes, group: dist.ProcessGroup) -> list[bytes]:
+    """What each rank has said, in their order."""
+    mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
+    said = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(said, mine, group=group)
+    return [bytes(each.tolist()) for each in said]
+
+
+def _form(tensors: Sequence[Tensor]) -> bytes:
+    """Of what is to be handed over: ranks that hold other tensors would misread one another."""
+    forms = [(tuple(each.shape), str(each.dtype), str(each.layout)) for each in tensors]
+    return hashlib.sha256(repr(forms).encode()).digest()
+
+
+def _handed(tensor: Tensor, source: int, group: dist.ProcessGroup) -> Tensor:
+    """That of the rank `source` of the group, bit for bit."""
+    flat = tensor.contiguous().reshape(-1).view(torch.uint8).clone()
+    dist.broadcast(flat, group=group, group_src=source)
+    return flat.view(tensor.dtype).view(tensor.shape)

@@ -243,13 +243,16 @@ async def test_a_command_that_a_replaced_leader_has_read_is_judged_before_those_
     [second] = await run.put("commands", germinate("s1", site="hidden"))
 
     await step_until_idle(leader)
+    log = names.key(run.run_id, "commands")
+    counted = await run.redis.ask(("XPENDING", log, "coordinator", "-", "+", "9"))
     await run.put("votes", vote(0), vote(1))
     await step_until_idle(leader)
 
     assert read_too_late.entry_id == first
+    assert [(entry.decode(), tries) for entry, _, _, tries in counted] == [(first, 1), (second, 1)]
     assert await run.decisions() == ["Proposal 1", "Commit 1"]
     assert await run.receipts() == [("s0-1", first, "NONE"), ("s1-1", second, "NONE")]
-    assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
+    assert await num_pending(run.redis, log, "coordinator") == 0
     with pytest.raises(ReplacedError):
         await replaced.step([read_too_late])
 

@@ -13,7 +13,7 @@ from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.common import newest_common
 from esper.tolaria.checkpoints.manifest import Place
 from esper.tolaria.checkpoints.undone import Rollback
-from esper.tolaria.recalled import still_to_do
+from esper.tolaria.recalled import held_before, still_to_do
 
 DECISIONS = "decisions"
 
@@ -33,13 +33,13 @@ def begin(exchange: Exchange, checkpoints: Checkpoints | None, place: Place | No
             checkpoints.decided = exchange.decided
         else:
             exchange.windows.update({name: b64decode(text) for name, text in checkpoints.resumed.windows.items()})
-            exchange.boundary.recall(_recalled(exchange, checkpoints, place))
+            _recall(exchange, checkpoints, place)
     exchange.begin()
     if checkpoints is not None:
         checkpoints.tell_kept()
 
 
-def _recalled(exchange: Exchange, checkpoints: Checkpoints, place: Place) -> list[pb.CommitOrder]:
+def _recall(exchange: Exchange, checkpoints: Checkpoints, place: Place) -> None:
     after = checkpoints.resumed.positions.get(DECISIONS)
     asked = None if after is None else pb.Recall(after=after, roster_generation=place.roster_generation)
     found = [] if asked is None else exchange.recall(asked)
@@ -53,7 +53,8 @@ def _recalled(exchange: Exchange, checkpoints: Checkpoints, place: Place) -> lis
     again = still_to_do(agreed, place.step, took_effect)
     if again:
         log.info("decisions.recalled", num=len(again), through_step=again[-1].commit.effective_step)
-    return again
+    exchange.boundary.recall(again)
+    exchange.boundary.hold_before(held_before(agreed, again, place.step))
 
 
 def common_start(orders: Sequence[pb.CommitOrder], mean: Callable[[float], float]) -> list[pb.CommitOrder]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from esper.leyline import contracts as pb
+from esper.tolaria.boundary import pause_change
 
 
 def still_to_do(
@@ -29,6 +30,20 @@ def still_to_do(
         else:
             kept.append(order)
     return sorted(kept, key=lambda each: (each.commit.effective_step, each.commit.round))
+
+
+def held_before(orders: Iterable[pb.CommitOrder], again: Iterable[pb.CommitOrder], step: int) -> int:
+    """The step before which a pause holds the run that is not done again, as a rollback has undone it; 0: none does.
+
+    Whether a run is paused is no part of the state that a rollback puts back, and no checkpoint is made meanwhile.
+    """
+    rounds = {order.commit.round for order in again}
+    held = 0
+    for order in orders:
+        change = pause_change(order)
+        if change is not None and order.commit.effective_step > step:
+            held = order.commit.effective_step if change and order.commit.round not in rounds else 0
+    return held
 
 
 def rollback_of(order: pb.CommitOrder) -> int | None:

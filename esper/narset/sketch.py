@@ -12,7 +12,9 @@ from datasketches import kll_doubles_sketch
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 
-SKETCH_K = 200  # 1.33 % single-sided rank error, about 600 values retained
+SKETCH_K = 200
+"""A quantile's rank is off by 1.33 % at most in 99 of 100 sketches: 2.296 / k**0.9723, as the library's authors have
+measured it (get_normalized_rank_error). About 600 values are retained."""
 
 MIN_WIDTH = 8
 _FAMILY = 15

@@ -10,9 +10,9 @@ from esper.leyline.seal import Opened
 from esper.runtime.coordinate import Desk
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
-from tests.bus_kit import num_pending
+from tests.bus_kit import drain, num_pending
 from tests.rounds import germinate, heartbeat, vote
-from tests.test_coordinator import KilledError, Run, run, step_until_idle
+from tests.test_coordinator import KilledError, Run, killed_before_settling, run, step_until_idle
 
 __all__ = ["run"]
 NUM_DEATHS = 12
@@ -93,6 +93,38 @@ async def test_also_one_whose_coordinators_die_between_two_votes(run: Run) -> No
         await run.put("votes", vote(0, number=number))
         with pytest.raises(KilledError):
             await step_until_idle(coordinating)
+
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0, number=NUM_DEATHS), vote(1, number=NUM_DEATHS))
+    await step_until_idle(coordinating)
+
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+
+
+async def test_also_one_that_coordinators_die_beside_before_they_answer_it(run: Run) -> None:
+    [entry] = await run.put("commands", germinate())
+    for _ in range(NUM_DEATHS):
+        assert [each.entry_id for each in await drain((await run.coordinator()).inboxes["commands"])] == [entry]
+
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0), vote(1))
+    await step_until_idle(coordinating)
+
+    assert await run.receipts() == [("s0-1", entry, "NONE")]
+
+
+async def test_also_one_whose_coordinators_die_once_it_was_judged(run: Run) -> None:
+    [entry] = await run.put("commands", germinate())
+    for number in range(1, NUM_DEATHS):
+        coordinating = await run.coordinator()
+        await run.put("heartbeats", heartbeat(0), heartbeat(1))
+        await step_until_idle(coordinating)
+        await run.put("votes", vote(0, number=number), vote(1, number=number))
+        await killed_before_settling(coordinating)
 
     coordinating = await run.coordinator()
     await run.put("heartbeats", heartbeat(0), heartbeat(1))

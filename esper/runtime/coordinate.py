@@ -171,8 +171,9 @@ class Desk:
         await self._claim_where_a_read_broke()
         self._look_up()  # behind all that is waited for: the clock is looked at meanwhile
         now_ns = self._now_ns()
-        for delivery in deliveries:
+        for delivery in await self._suspects.begin(deliveries):
             self._answer(delivery, settlement, now_ns)
+        await self._suspects.acquit(deliveries, self._held.values())
         await self._look_for_what_is_in_doubt()
         if not settlement.empty or self._is_tick_due(kinds):
             self._tick_at_s = time.monotonic() + TICK_S
@@ -184,7 +185,6 @@ class Desk:
         if is_news or is_due or not settlement.empty:  # votes come again until they are settled: no call for each
             self._renew_at_s = time.monotonic() + self.lease_s / RENEWALS
             await self._insist(settlement, renew=is_due)
-        await self._suspects.acquit(deliveries, self._held.values())
         await self._dissolving.proceed()
         self._arrivals.go_on()
 

@@ -24,28 +24,35 @@ class Suspects:
         self._inboxes = {inbox.source.stream: inbox for inbox in inboxes.values()}
         self._acquitted: dict[Entry, Delivery] = {}
         self._charged: dict[Entry, Delivery] = {}
+        for inbox in inboxes.values():
+            inbox.try_apart()
+
+    async def begin(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """What may be answered of these. One that came alone counts as tried from now on, if it is still ours."""
+        return [each for each in deliveries if not each.alone or each.spent or await self._begin(each)]
+
+    async def _begin(self, delivery: Delivery) -> bool:
+        return await self._inboxes[delivery.stream].begin(delivery)
 
     async def charge(self, barrier: Awaiting | None, num_votes: int) -> None:
         """Before so many votes are answered: if they may decide the round, what was acquitted counts as tried again."""
         if barrier is None or not 0 < len(barrier.missing) <= num_votes:
             return
         for delivery in self._acquitted.values():
-            await self._inboxes[delivery.stream].begin(delivery)
+            await self._begin(delivery)
         self._charged, self._acquitted = self._acquitted, {}
 
     async def acquit(self, answered: Iterable[Delivery], held: Collection[Delivery]) -> None:
-        """These were answered, and this process lives: of what is still in hand, that try does not count."""
+        """These were answered, and this process lives: that try does not count, though it dies before it settles."""
         tried = {entry_of(delivery): delivery for delivery in answered if delivery.attempts > 1} | self._charged
         self._charged = {}
         if not (tried or self._acquitted):
             return
         in_hand = {entry_of(delivery) for delivery in held}
-        self._acquitted = {at: each for at, each in self._acquitted.items() if at in in_hand}
+        self._acquitted = {at: each for at, each in (self._acquitted | tried).items() if at in in_hand}
         by_stream: defaultdict[str, list[str]] = defaultdict(list)
-        for at, delivery in tried.items():
-            if at in in_hand:
-                self._acquitted[at] = delivery
-                by_stream[delivery.stream].append(delivery.entry_id)
+        for stream, entry_id in tried:
+            by_stream[stream].append(entry_id)
         for stream, entry_ids in by_stream.items():
             await self._inboxes[stream].acquit(entry_ids)
 

@@ -79,7 +79,7 @@ bench-gpu:
 	$(PIP) --no-index --find-links $(WHEELS) "$(TORCH)" 'setuptools>=77'
 	$(PIP) --no-index --find-links $(WHEELS) --no-build-isolation -e .
 	$(RUN)/python -c 'import torch; assert torch.cuda.is_available(), "torch sees no CUDA device"'
-	$(RUN)/esper bench run --full --out bench/out
+	$(RUN)/esper bench run --full --device cuda --out bench/out
 
 # Rows of files: single parts, beside the bare client, torch alone, and peers. Less of it: make bench-parts BENCH=--quick.
 BENCH ?= --full

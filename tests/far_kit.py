@@ -34,10 +34,12 @@ aten = torch.ops.aten
 
 
 class Waits:
-    """How often the device had to be waited for, by the place of ours that asked; "" where torch or a test did."""
+    """How often the device had to be waited for, by the place of ours that asked; "" where torch or a test did. And how
+    many operations it has computed."""
 
     def __init__(self) -> None:
         self.places: Counter[str] = Counter()
+        self.num_computed = 0
 
     def note(self) -> None:
         frames = (frame.f_code for frame, _ in traceback.walk_stack(None))
@@ -117,7 +119,9 @@ def _far(near: Tensor, homes: dict[int, torch.UntypedStorage] | None = None) -> 
 
 def _computed(operator: Any, *args: Any, **kwargs: Any) -> Any:
     """Any operation that has no kernel of its own here: on the CPU, with results on the device."""
+    waits.num_computed += 1
     name = operator._schema.name.split("::")[1]
+    args = tuple(map(_tensor, args, operator._schema.arguments))
     given, form = tree.tree_flatten((args, kwargs))
     _require_here(name, given)
     to = kwargs.get("device")
@@ -133,6 +137,12 @@ def _computed(operator: Any, *args: Any, **kwargs: Any) -> Any:
         return result
     by_near = {id(each): one for one in given if is_far(one) for each in [near[id(one)]]}
     return tree.tree_map_only(Tensor, lambda each: _back(each, by_near, homes), result)
+
+
+def _tensor(given: Any, argument: Any) -> Any:
+    """A number that torch had made a tensor of, and hands on as a number."""
+    is_number = isinstance(given, int | float) and str(argument.type) == "Tensor"
+    return torch.tensor(given, device="cpu") if is_number else given
 
 
 def _here(given: Any, near: dict[int, Tensor]) -> Any:
@@ -177,6 +187,7 @@ def _empty_strided(size: Sequence[int], stride: Sequence[int], dtype: Any = None
 
 
 def _copied(source: Tensor, into: Tensor, non_blocking: bool = False) -> Tensor:
+    waits.num_computed += 1
     if not is_far(into):
         waits.note()
     near = [_near(each) if is_far(each) else each for each in (source, into)]

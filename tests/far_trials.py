@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -12,11 +13,15 @@ import torch
 from torch import Tensor, nn
 
 import esper
+from esper.bench.device import DEVICE
+from esper.bench.registry import registered
+from esper.bench.row import Comparison
+from esper.bench.timing.opened import agree, opened
 from esper.bench.work.steered import on_seed, own_optimizer
 from esper.kasmina.config import KasminaConfig
 from esper.kasmina.pruning.messages import bits_of
 from esper.leyline import contracts as pb
-from tests import checkpoint_kit, seed_kit
+from tests import checkpoint_kit, far_kit, seed_kit
 from tests.checkpoint_kit import Training
 from tests.seed_kit import Op
 
@@ -132,16 +137,38 @@ def scaled(device: torch.device, waited: Waited = nowhere) -> dict[str, Any]:
     return {"stages": statuses, "tensors": dict(host.state_dict()), "waits": {}}
 
 
+def rows(device: torch.device, waited: Waited = nowhere) -> dict[str, Any]:
+    """Arms of the rows that can work on a device: each called once on it, to the same as the others of its row.
+
+    RuntimeError where a call computed nothing there.
+    """
+    os.environ[DEVICE] = device.type
+    for row in placed_rows():
+        with opened(row, row.arms) as ready:
+            agree(row, ready)
+            for name, arm in ready.items():
+                arm.prepare()
+                before = far_kit.waits.num_computed
+                arm.call()
+                if device.type == far_kit.NAME and far_kit.waits.num_computed == before:
+                    raise RuntimeError(f"{row.name}: {name} has computed nothing on {device}")
+    return {"stages": [row.name for row in placed_rows()], "tensors": {}, "waits": {}}
+
+
+def placed_rows() -> list[Comparison]:
+    every = registered([Path(__file__).resolve().parent.parent / "bench" / "kasmina.py"]).values()
+    return [row for row in every if isinstance(row, Comparison) and row.is_placed]
+
+
 TRIALS: Mapping[str, Callable[[torch.device, Waited], dict[str, Any]]] = {
     "life": life,
     "pruned": pruned,
     "scaled": scaled,
+    "rows": rows,
 }
 
 
 def main(name: str, file: str) -> None:
-    from tests import far_kit
-
     torch.set_num_threads(1)
     device = far_kit.register()
 

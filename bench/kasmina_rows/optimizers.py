@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import torch
@@ -22,8 +23,9 @@ Parameters = list[list[nn.Parameter]]
 
 def ready(parameters: Parameters, step: Callable[[], object], *, alike: bool = True) -> Ready:
     """Gradients are made anew before each step, as a backward does, and not timed."""
-    draw = torch.Generator().manual_seed(1)
-    gradients = [[torch.randn(*shape, generator=draw) for shape in SHAPES] for _ in range(NUM_SEEDS)]
+    draw, home = torch.Generator().manual_seed(1), parameters[0][0].device
+    drawn = partial(torch.randn, generator=draw, device=draw.device)
+    gradients = [[drawn(*shape).to(home) for shape in SHAPES] for _ in range(NUM_SEEDS)]
 
     def backward() -> None:
         for own, values in zip(parameters, gradients, strict=True):

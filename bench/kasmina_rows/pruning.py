@@ -20,7 +20,7 @@ WIDTH, NUM_LAYERS, BATCH = 512, 4, 128
 CHANNEL = pb.PruningMaskType.PRUNING_MASK_CHANNEL
 LAYER, WEIGHT = pb.PruningMaskType.PRUNING_MASK_LAYER, pb.PruningMaskType.PRUNING_MASK_UNSTRUCTURED
 SIZE = Size(WIDTH, NUM_LAYERS, BATCH)
-KEPT = torch.arange(WIDTH) % 4 > 0  # a quarter is pruned
+KEPT = torch.arange(WIDTH, device="cpu") % 4 > 0  # a quarter is pruned
 LIFT = pb.StructuralPruningResponse(request_id="bench", rollback_required=True)
 
 
@@ -124,7 +124,7 @@ class InPlace(Arm):
 
     def __init__(self) -> None:
         super().__init__()
-        rows = ~KEPT
+        rows = ~KEPT.to(self.inputs.device)
         for layer in layers(self.host):
             layer.register_forward_pre_hook(lambda module, _: zero(module, rows))
             layer.weight.register_hook(lambda gradient: gradient.masked_fill(rows[:, None], 0))  # type: ignore[no-untyped-call]
@@ -152,9 +152,10 @@ class Parametrized(Arm):
 
     def __init__(self) -> None:
         super().__init__()
+        kept = KEPT.float().to(self.inputs.device)
         for layer in layers(self.host):
-            parametrize.register_parametrization(layer, "weight", Masked(KEPT.float()[:, None]))
-            parametrize.register_parametrization(layer, "bias", Masked(KEPT.float()))
+            parametrize.register_parametrization(layer, "weight", Masked(kept[:, None]))
+            parametrize.register_parametrization(layer, "bias", Masked(kept))
 
 
 def masks() -> pb.StructuralPruningResponse:

@@ -32,6 +32,7 @@ OPTIMIZERS = Comparison(
     shape="step of 64 seeds of 8,352 parameters each",
     tolerance=ROUNDING,
     limit="its bytes moved",
+    is_placed=True,
 )
 
 WIDTHS = "4 layers of 512, 1 M parameters, batch of 128"
@@ -49,6 +50,7 @@ PRUNED = Comparison(
     ),
     shape=f"{WIDTHS}; a quarter of the channels pruned",
     tolerance=ROUNDING,
+    is_placed=True,
 )
 
 MEASURED = Comparison(
@@ -64,6 +66,7 @@ MEASURED = Comparison(
     shape=f"importance of all channels; {WIDTHS}",
     tolerance=ROUNDING,
     limit="weights and gradients read once",
+    is_placed=True,
 )
 
 MASKS = Comparison(
@@ -76,6 +79,7 @@ MASKS = Comparison(
     ),
     shape="one command of four masks",
     limit="their weights copied",
+    is_placed=True,
 )
 
 CHECKPOINTS = Comparison(

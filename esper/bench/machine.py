@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from esper.bench.device import DEVICE
+
 HERE = Path(__file__).resolve().parent
-PINS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING")
+PINS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING", DEVICE)
 PASSING = frozenset({"threads", "commit", "dirty", "load_start", "load_end"})
 """What changes from run to run on one machine, and so is no part of its key."""
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from esper.bench.agreement import EXACT, Tolerance
 from esper.bench.arm import Arm
+from esper.bench.device import told
 from esper.bench.effort import Effort
 from esper.bench.figures import Figure
 
@@ -51,14 +52,16 @@ class Comparison:
     """In one sample, where a call is too short for the clock: each sample is their mean, each figure of one call."""
     is_heavy: bool = False
     """One call takes a good part of a second: a quick run does without the row, and says so."""
+    is_placed: bool = False
+    """Its arms make all tensors where the default device is, and work on the device that --device names."""
     load: Callable[[], Callable[[], object]] | None = None
     """Started before the first call and kept running throughout; what it returns ends it."""
 
     @property
     def conditions(self) -> str:
-        """The shape, and how many calls there are to a sample: percentiles are then of means."""
+        """The shape, how many calls there are to a sample (percentiles are then of means), and the device."""
         said = f"each sample the mean of {self.calls:,} calls" if self.calls > 1 else ""
-        return "; ".join(filter(None, (self.shape, said)))
+        return "; ".join(filter(None, (self.shape, said, told(self.is_placed))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from esper.bench.device import choose
 from esper.bench.effort import EFFORTS, Effort, Mode
 from esper.bench.figures import Figure
 from esper.bench.machine import Machine, this_machine
@@ -34,6 +35,9 @@ MOST_MINUTES = 7 * 24 * 60.0
 Limit = Annotated[
     float | None, typer.Option(metavar="MINUTES", help="A row that takes longer fails; else 10, 20 or 90.")
 ]
+Device = Annotated[
+    str, typer.Option(metavar="DEVICE", help='"cuda" or "cuda:1", for the rows that can work there; else "cpu".')
+]
 Revision = Annotated[
     str, typer.Option(metavar="REV", help='Compare two revisions in one run; "." is the checkout as it is.')
 ]
@@ -53,6 +57,7 @@ def run(
     sample: Annotated[bool, typer.Option("--sample", help="Only the first row of each family.")] = False,
     store: Store = None,
     limit: Limit = None,
+    device: Device = "",
     anew: Annotated[bool, typer.Option("--anew", help="Forget what an interrupted --full has left in --out.")] = False,
     baseline: Revision = "",
     current: Revision = "",
@@ -69,6 +74,8 @@ def run(
     Status 1: a row failed; with --gate also a missed gate, or a row slower than before on this machine, twice running.
     Status 130: interrupted, also by a reader of --json who left before the end.
     """
+    if device:
+        choose(device)
     rows = picked(names or [], files or [], sample=sample)
     families = {row.name: row.family for row in rows}
     effort = replace(EFFORTS[mode(quick=quick, gate=gate, full=full)], seed=seed)

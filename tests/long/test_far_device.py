@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from esper.bench.device import DEVICE
 from tests.far_trials import TRIALS, nowhere
 
 CPU = torch.device("cpu")
@@ -31,6 +32,7 @@ def test_a_run_on_another_device_comes_to_what_it_does_on_the_cpu(
 ) -> None:
     monkeypatch.setattr("tests.checkpoint_kit.batch", None)  # which a trial sets, and this puts back
     monkeypatch.setattr("tests.seed_kit.batch", None)
+    monkeypatch.setenv(DEVICE, "")
 
     there, here = far(name, tmp_path), TRIALS[name](CPU, nowhere)
 

@@ -53,13 +53,13 @@ class CudaClock:
         return max(float(self._began.elapsed_time(self._ended)) * 1e-3, 1e-9)
 
 
-def clock_of(ready: Ready) -> Clock:
-    return CudaClock(ready.device) if ready.device.startswith("cuda") else CpuClock()
+def clock_on(device: str) -> Clock:
+    return CudaClock(device) if device.startswith("cuda") else CpuClock()
 
 
 def timed(ready: Ready, calls: int = 1) -> Callable[[], float]:
     """So many calls in a row with what runs before them, in seconds of them all; only the calls are counted."""
-    clock, call = clock_of(ready), in_a_row(ready.call, calls)
+    clock, call = clock_on(ready.device), in_a_row(ready.call, calls)
 
     def once() -> float:
         ready.prepare()

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from esper.bench.agreement import DisagreementError, difference
 from esper.bench.arm import Arm, Ready
+from esper.bench.device import around, device
 from esper.bench.row import Comparison
 from esper.bench.timing.blame import ArmFailedError, blaming
 from esper.bench.timing.clock import timed
@@ -33,13 +34,21 @@ def opened(row: Comparison, arms: tuple[Arm, ...]) -> Iterator[dict[str, Ready]]
         ready = {}
         for arm in arms:
             with blaming(row.name, arm.name):
-                ready[arm.name] = arm.set_up()
+                ready[arm.name] = _set_up(arm, is_placed=row.is_placed)
             if (close := ready[arm.name].close) is not None:
                 stack.push(_closing(row.name, arm.name, close))
         if row.load is not None:
             with blaming(row.name, "load"):
                 stack.push(_closing(row.name, "load", row.load()))
         yield ready
+
+
+def _set_up(arm: Arm, *, is_placed: bool) -> Ready:
+    with around(is_placed):
+        ready = arm.set_up()
+    if is_placed:
+        ready.device = device()
+    return ready
 
 
 def agree(row: Comparison, ready: Mapping[str, Ready]) -> None:

@@ -9,8 +9,8 @@ import torch
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """Most that one call has allocated and not yet freed at any moment."""
-    if torch.cuda.is_available():
+    """Most that one call has allocated and not yet freed at any moment, where tensors are made by default."""
+    if torch.get_default_device().type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         call()

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import esper
 from esper.bench.beside.surroundings import REGION, RUN, WORKER, Surroundings, surroundings
+from esper.bench.device import around as placed, device
 from esper.bench.effort import Effort, Mode
 from esper.bench.figures import MEASURED, Figure
 from esper.bench.row import Comparison, Goal
 from esper.bench.statistics.samples import NEEDED, percentile
 from esper.bench.statistics.summary import AGAIN, figures_of, too_few
+from esper.bench.timing.clock import Clock, CpuClock, clock_on
 from esper.bench.timing.collector import settled_collector
 from esper.bench.timing.comparing import paired
 from esper.bench.work.hosts import LARGE, SMALL, Bare, Size
@@ -41,13 +43,13 @@ class Timer:
 
     step: Callable[[], object]
     worked: list[float] = field(default_factory=list)
+    clock: Clock = field(default_factory=CpuClock)
 
     def __call__(self) -> float:
-        worked, passed = time.thread_time_ns(), time.perf_counter_ns()
-        self.step()
-        passed, worked = time.perf_counter_ns() - passed, time.thread_time_ns() - worked
-        self.worked.append(max(worked, 1) * 1e-9)
-        return max(passed, 1) * 1e-9
+        worked = time.thread_time_ns()
+        passed = self.clock.time(self.step)
+        self.worked.append(max(time.thread_time_ns() - worked, 1) * 1e-9)
+        return passed
 
 
 def small(effort: Effort) -> Iterator[Figure]:
@@ -62,14 +64,14 @@ def row_of(name: str, size: Size) -> Comparison:
     """Whose arms are set up beside one another in `measure`, as one of them is a run of several processes."""
     shape = f"whole step, {size.num_parameters:,} parameters, four slots, {PER_S:,.0f} messages/s"
     goals = (Goal(ATTACHED, "ratio", MEDIAN), Goal(ATTACHED, "p99 ratio", TAIL))
-    return Comparison(name, "session", (), "ms", shape, goals, threshold=MEDIAN - 1.0)
+    return Comparison(name, "session", (), "ms", shape, goals, threshold=MEDIAN - 1.0, is_placed=True)
 
 
 def measure(row: Comparison, size: Size, num: int, effort: Effort) -> Iterator[Figure]:
     """Load, Redis, coordinator and aggregators work on in every arm. RuntimeLostError where the runtime ended."""
     with surroundings(PER_S) as around, attached(size, around) as (run, step):
-        steps = {BARE: Bare(size).step, ATTACHED: step, BARE + AGAIN: Bare(size).step}
-        timers = {name: Timer(call) for name, call in steps.items()}
+        steps = {BARE: bare_step(size), ATTACHED: step, BARE + AGAIN: bare_step(size)}
+        timers = {name: Timer(call, clock=clock_on(device())) for name, call in steps.items()}
         for _ in range(size.num_warm):
             for call in steps.values():
                 call()
@@ -85,10 +87,16 @@ def measure(row: Comparison, size: Size, num: int, effort: Effort) -> Iterator[F
         yield from _alone(row, run, step, len(passed[BARE]) // ALONE_SHARE)
 
 
+def bare_step(size: Size) -> Callable[[], object]:
+    with placed(is_placed=True):
+        return Bare(size).step
+
+
 @contextmanager
 def attached(size: Size, around: Surroundings) -> Iterator[tuple[Session, Callable[[], object]]]:
     """The same step, joined to the run, with four slots; steered, measured and telling of itself."""
-    bare = Bare(size)
+    with placed(is_placed=True):
+        bare = Bare(size)
     run = esper.attach(
         bare.host,
         optimizer=bare.optimizer,
@@ -124,10 +132,10 @@ def _of_surroundings(row: Comparison, run: Session, around: Surroundings) -> Ite
 
 def _alone(row: Comparison, run: Session, step: Callable[[], object], num: int) -> Iterator[Figure]:
     """No bare step between: decisions have only as long to come as a real loop gives them."""
-    waited, timer = run.portrait.steps_waited, Timer(step)
+    waited, timer = run.portrait.steps_waited, Timer(step, clock=clock_on(device()))
     taken = [timer() * 1e3 for _ in range(num)]
     for stat in ("p50", "p99"):
         value, label = (percentile(taken, stat), MEASURED) if num >= NEEDED[stat] else (None, too_few(num, stat))
-        yield Figure(row.name, "attached alone", stat, value, "ms", num, label, row.shape)
+        yield Figure(row.name, "attached alone", stat, value, "ms", num, label, row.conditions)
     waited = run.portrait.steps_waited - waited
     yield Figure(row.name, "steps alone that waited", "count", waited, "", num, shape=row.shape)

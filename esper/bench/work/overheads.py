@@ -100,5 +100,5 @@ def digest(tensors: list[Tensor]) -> bytes:
     """sha256 over their bytes."""
     hashed = hashlib.sha256()
     for tensor in tensors:
-        hashed.update(tensor.detach().contiguous().numpy().tobytes())
+        hashed.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return hashed.digest()

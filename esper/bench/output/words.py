@@ -62,3 +62,8 @@ def goals_of(figure: Figure) -> str:
 
 def sign(figure: Figure) -> str:
     return ">=" if figure.higher else "<="
+
+
+def percent(part: float) -> str:
+    """Of one: two digits, all those before the point. For page.html."""
+    return f"{100 * part:,.{0 if part >= 0.1 else 1}f} %"

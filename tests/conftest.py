@@ -22,6 +22,7 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.names import new_run_id
 from esper.client import Controller
 from esper.runtime import notify
+from tests.bus_kit import own_server
 from tests.faults.nursery import nursed
 from tests.forked_kit import PRELOADED, WITH_TORCH, Forge
 from tests.scripted import ScriptedRun, listed
@@ -152,6 +153,13 @@ async def redis_reader(redis_url: str) -> AsyncIterator[connect.Redis]:
     """A client for blocking reads."""
     async with connect.reader(redis_url) as client:
         yield client
+
+
+@pytest.fixture
+def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
+    """A Redis that only this test harms."""
+    with own_server(short_directory) as own:
+        yield own
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,8 @@ from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
 from esper.errors import BusError, SettingError
-from tests.bus_kit import bodies, drain, fill_disk, free_disk, lossy_line, num_pending, own_server, put
+from tests.bus_kit import bodies, drain, fill_disk, free_disk, lossy_line, num_pending, put
 from tests.many_servers import HOST, free_ports
-
-
-@pytest.fixture
-def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
-    with own_server(short_directory) as own:
-        yield own
 
 
 async def test_a_server_that_is_gone_is_named_without_the_password() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,7 @@ from esper.runtime.crew import Notes
 from esper.runtime.died import ProcessDiedError
 from esper.runtime.runfile import Restart
 from esper.runtime.settled import settled
-from tests.bus_kit import own_server
 from tests.crew_kit import Said
-
-
-@pytest.fixture
-def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
-    with own_server(short_directory) as own:
-        yield own
 
 
 async def test_a_redis_that_was_killed_is_started_again_with_what_it_had_stored(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,8 @@ from esper.bus.embedded import EmbeddedRedis
 from esper.bus.passwords import write
 from esper.doctor.users import whoami
 from esper.errors import BusError, SettingError
-from tests.bus_kit import own_server
 
 USER = "digits-worker"
-
-
-@pytest.fixture
-def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
-    with own_server(short_directory) as served:
-        yield served
 
 
 class Door:

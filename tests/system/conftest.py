@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from esper.bus.embedded import EmbeddedRedis
-from tests.bus_kit import own_server
 from tests.faults.nursery import nursed, shared
 from tests.faults.processes import ROOT, Running
 from tests.system.processes import Esper, Start
@@ -136,13 +135,6 @@ def loop(script: Script) -> Iterator[Scripted]:
     loop = Scripted(script)
     yield loop
     loop.run.close()
-
-
-@pytest.fixture
-def server(short_directory: Path) -> Iterator[EmbeddedRedis]:
-    """A Redis that only this test harms."""
-    with own_server(short_directory) as own:
-        yield own
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ from esper.leyline.succession import Decision, Said, Succession, in_force
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from tests.replayed.keys import Keys
-from tests.replayed.streams import Streams, entry_id, number
+from tests.replayed.streams import Streams
+from tests.town.log import entry_id, number
 
 GROUP = "coordinator"
 COMMANDS = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER}

@@ -24,9 +24,10 @@ from esper.runtime.recall import Recaller
 from esper.session.replay_link import all_stored
 from tests.replayed.keys import Keys
 from tests.replayed.leader import Leader
-from tests.replayed.streams import Streams, entry_id, number
+from tests.replayed.streams import Streams
 from tests.replayed.view import View
 from tests.simulation.arrivals import at_once
+from tests.town.log import entry_id, number
 
 FOLLOWED = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER, "decisions": Domain.DECISION}
 STEP_MS, WAIT_MS = 20, 250

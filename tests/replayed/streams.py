@@ -6,14 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from esper.bus.delivery import FIELD
 from esper.leyline.archive import STREAMS, Entry
-from esper.leyline.entries import entry_order
 from esper.runtime.logbook import Logbook, key_ids
-from tests.town.log import Log
+from tests.town.log import COUNT_BITS, Log, entry_id, number, ranged
 
 MS_NS = 1_000_000
-COUNT_BITS = 20
 
 
 class Streams:
@@ -48,17 +45,7 @@ class Streams:
         return entry_id(max(self.logs[stream].entries, default=0))
 
     async def ask(self, words: Sequence[Any]) -> list[Any]:
-        """XRANGE and XREVRANGE, with COUNT or without."""
-        verb, key, first, last = words[:4]
-        low, high = (first, last) if verb == "XRANGE" else (last, first)
-        least = 0 if low == "-" else number(low.lstrip("(")) + low.startswith("(")
-        most = 1 << 90 if high == "+" else number(high.lstrip("(")) - high.startswith("(")
-        entries = self.logs[str(key).rpartition(":")[2]].entries
-        rows = [(at, sealed) for at, sealed in entries.items() if least <= at <= most]
-        rows = rows if verb == "XRANGE" else rows[::-1]
-        return [
-            (entry_id(at).encode(), [FIELD, sealed]) for at, sealed in rows[: int(words[5]) if len(words) > 5 else None]
-        ]
+        return ranged(self.logs[str(words[1]).rpartition(":")[2]], words)
 
     def trim(self, stream: str, below: str) -> None:
         """As the controller does: archived first."""
@@ -94,12 +81,3 @@ class Streams:
 
     def left(self, stream: str, group: str) -> Iterator[int]:
         return self.logs[stream].left(group)
-
-
-def entry_id(at: int) -> str:
-    return f"{at >> COUNT_BITS}-{at & ((1 << COUNT_BITS) - 1)}"
-
-
-def number(given: str) -> int:
-    ms, count = entry_order(given)
-    return (ms << COUNT_BITS) + count

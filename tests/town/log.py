@@ -86,11 +86,15 @@ class Record:
     decisions: Log[bytes]
 
     async def ask(self, words: Sequence[Any]) -> list[Any]:
-        """XRANGE and XREVRANGE, with COUNT."""
-        verb, _, first, last = words[:4]
-        low, high = (first, last) if verb == "XRANGE" else (last, first)
-        least = 0 if low == "-" else number(low.lstrip("(")) + low.startswith("(")
-        most = self.decisions.last if high == "+" else number(high.lstrip("(")) - high.startswith("(")
-        rows = [(at, said) for at, said in self.decisions.entries.items() if least <= at <= most]
-        rows = rows if verb == "XRANGE" else rows[::-1]
-        return [(entry_id(at).encode(), [FIELD, said]) for at, said in rows[: int(words[words.index("COUNT") + 1])]]
+        return ranged(self.decisions, words)
+
+
+def ranged(log: Log[bytes], words: Sequence[Any]) -> list[Any]:
+    """What a log answers to XRANGE and XREVRANGE, with COUNT or without."""
+    verb, _, first, last = words[:4]
+    low, high = (first, last) if verb == "XRANGE" else (last, first)
+    least = 0 if low == "-" else number(low.lstrip("(")) + low.startswith("(")
+    most = log.last if high == "+" else number(high.lstrip("(")) - high.startswith("(")
+    rows = [(at, said) for at, said in log.entries.items() if least <= at <= most]
+    rows = rows if verb == "XRANGE" else rows[::-1]
+    return [(entry_id(at).encode(), [FIELD, said]) for at, said in rows[: int(words[5]) if len(words) > 5 else None]]

@@ -20,6 +20,13 @@ from tests.forked_kit import Forge, script
 from tests.scripted import ScriptedRun, seed_state
 
 
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run of whoever runs the tests is offered; nor does the limit, which is 2 s, end the process of the tests."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(completing, "LONGEST_S", 100.0)
+
+
 def offered(forge: Forge, line: str, **environment: str) -> list[str]:
     """As bash asks, in a process of its own: what may stand for the last word of the line."""
     words = line.split(" ")

@@ -24,7 +24,9 @@ def choose(name: str) -> None:
         there = ["cpu"]
     if name not in there:
         raise SettingError("--device", name, f"one that torch sees: {', '.join(there)}")
-    os.environ[DEVICE] = name
+    os.environ.pop(DEVICE, None)
+    if name != "cpu":
+        os.environ[DEVICE] = name
 
 
 def around(is_placed: bool) -> AbstractContextManager[object]:

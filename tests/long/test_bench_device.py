@@ -33,6 +33,16 @@ def test_a_run_that_asks_for_one_ends_before_anything_is_measured() -> None:
     assert "measured kd-loss" not in result.stderr
 
 
+def test_the_processor_that_is_asked_for_is_the_one_that_is_used_anyhow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEVICE, raising=False)
+    usual = this_machine().key
+    monkeypatch.setenv(DEVICE, "cuda")
+
+    choose("cpu")
+
+    assert this_machine().key == usual
+
+
 def test_each_row_says_where_it_works_once_a_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     step, transition = ROWS["step-overhead"], ROWS["state-transition"]
     assert isinstance(step, Comparison) and isinstance(transition, Comparison)

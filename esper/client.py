@@ -247,9 +247,11 @@ class Controller:
         *seed: str,
         attempts: int = 20,
         held_by: str = "gate_failed",
+        epoch_timeout_s: float = 600.0,
         **arguments: float | str,
     ) -> list[pb.CommandReceipt]:
-        """Publish again after each epoch, for as long as it is only `held_by` that stands in the way."""
+        """Publish again after each epoch (NotSeenError if one takes longer) while only `held_by` stands in the way."""
+        patience_s("epoch_timeout_s", epoch_timeout_s)
         attempts_left = whole("attempts", attempts, least=1)
         chosen("held_by", held_by, REASONS)
         while True:
@@ -260,7 +262,7 @@ class Controller:
                 attempts_left -= 1
                 if error.reason != held_by or receipt.ended_the_seed or not attempts_left:
                     raise
-            await self.epochs(1)
+            await self.epochs(1, epoch_timeout_s)
 
     async def status(self) -> dict[str, pb.Heartbeat]:
         """The newest heartbeat of each worker, by name."""

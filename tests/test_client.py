@@ -124,6 +124,20 @@ async def test_a_held_gate_is_tried_again_after_an_epoch(run: ScriptedRun, contr
     assert len(await run.received(count=2)) == 2
 
 
+async def test_an_epoch_of_a_slow_run_is_waited_for_as_long_as_is_said(
+    run: ScriptedRun, controller: Controller
+) -> None:
+    await run.beat(7)
+    serving = asyncio.create_task(run.serve({1: failed(Reason.REASON_GATE_FAILED, "not yet")}))
+
+    with pytest.raises(NotSeenError) as told:
+        await controller.persist(controller.stabilize, "s0", epoch_timeout_s=0.01)
+    await cancelled(serving)
+
+    assert told.value.waited_s == 0.01
+    assert not told.value.workers or str(told.value).endswith("wants a larger timeout_s")
+
+
 async def epochs_go_on(run: ScriptedRun) -> None:
     """As fast as Redis takes the heartbeats."""
     for epoch in itertools.count():

@@ -63,6 +63,7 @@ def test_systemd_takes_the_units_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "bin").symlink_to(Path(sys.executable).parent)  # whose own path may hold a blank
     for unit in UNITS:
         (tmp_path / unit.name).write_text(unit.read_text().replace(PREFIX, str(tmp_path / "bin")))
+        (tmp_path / unit.name).chmod(0o644)  # systemd complains of one that anybody may write
 
     answer = subprocess.run(
         ["systemd-analyze", "verify", *(str(tmp_path / unit.name) for unit in UNITS)],

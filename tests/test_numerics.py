@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from operator import attrgetter
 
 import pytest
 import torch
@@ -50,6 +51,18 @@ def test_modes_of_torch_and_the_environment_are_told_as_they_stand(
         "MKL_CBWR": ("unset", "AVX2"),
     }
     assert numerics().keys() == usual.keys() and all(usual.values())
+
+
+@pytest.mark.parametrize(
+    ("backend", "told"), [("cuda.matmul", "cuda tf32, mkldnn ieee"), ("mkldnn.matmul", "cuda ieee, mkldnn tf32")]
+)
+def test_a_precision_that_is_set_for_one_backend_is_told_as_that(
+    usual: dict[str, str], backend: str, told: str
+) -> None:
+    torch.set_float32_matmul_precision("highest")
+    attrgetter(backend)(torch.backends).fp32_precision = "tf32"
+
+    assert numerics() == {**usual, "float32_matmul_precision": told}
 
 
 def test_to_look_at_them_draws_nothing(usual: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,21 @@ def numerics() -> dict[str, str]:
         "numpy": np.__version__,
         "processor": _processor(),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "float32_matmul_precision": _float32_matmul_precision(),
         "deterministic_algorithms": _deterministic_algorithms(),
         "flush_denormal": _flush_denormal(),
         "PYTHONHASHSEED": "random" if sys.flags.ignore_environment else os.environ.get("PYTHONHASHSEED") or "random",
         **{name: os.environ.get(name) or UNSET for name in ENVIRONMENT},
     }
+
+
+def _float32_matmul_precision() -> str:
+    """That of each backend where they were set apart: torch refuses to say one for all then."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        told = attrgetter("matmul.fp32_precision")
+        return f"cuda {told(torch.backends.cuda)}, mkldnn {told(torch.backends.mkldnn)}"
 
 
 def _deterministic_algorithms() -> str:

@@ -81,8 +81,8 @@ def test_who_begins_again_and_again_at_one_step_keeps_the_older_checkpoints(tmp_
     assert [step_of(path) for path in again.checkpoints.store.standing()] == [9, 7, 5]
 
 
-@pytest.mark.parametrize("num_steps", [0, 1, 2])
-def test_what_is_carried_out_late_is_in_a_checkpoint_at_once(tmp_path: Path, num_steps: int) -> None:
+@pytest.mark.parametrize(("num_steps", "late_by"), [(0, 1), (1, 2), (2, 3), (0, 0)])
+def test_what_is_carried_out_late_is_in_a_checkpoint_at_once(tmp_path: Path, num_steps: int, late_by: int) -> None:
     """Replicas that are behind may have decided it for a step of theirs, before this one had joined them.
 
     A process that resumed from an older checkpoint, of a later step than that, would leave it out.
@@ -93,7 +93,7 @@ def test_what_is_carried_out_late_is_in_a_checkpoint_at_once(tmp_path: Path, num
     first.train(1)
     again = resumed(tmp_path, every=4)
     again.train(num_steps)
-    again.late_by = num_steps + 1
+    again.late_by = late_by
     again.do(Op.SEED_OP_CANCEL)
 
     again.checkpoints.at_boundary(again.step, 0)

@@ -76,10 +76,11 @@ class Checkpoints:
         """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small.
 
         Not while older ones are yet to come, as after a resume: then the logs are behind us up to these. What is
-        carried out late is kept at once: whoever resumes from an earlier state, of a later step than its own, takes it
-        for a part of that.
+        carried out late is kept at once: whoever resumes from an earlier state, of no earlier step than its own, takes
+        it for a part of that. At the step that was resumed from there is one already.
         """
-        if (order.commands or order.commit.requests) and order.commit.effective_step < self._step:
+        first_in_time = max(self._step, self._resumed_at + 1)
+        if (order.commands or order.commit.requests) and order.commit.effective_step < first_in_time:
             self._wanted_at = self._step
         if not self.holds_back():
             self._commit, self.decided = order.commit, order.entry_id or self.decided

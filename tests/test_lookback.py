@@ -228,3 +228,12 @@ async def test_the_process_behind_one_that_was_quarantined_recalls_that_round_an
     found = await (await a_recaller(run)).recall(pb.Recall(after=at[0], roster_generation=1), entry_order(at[-1]))
 
     assert [order.commit.round for order in found] == [1]
+
+
+async def test_so_does_one_behind_a_process_that_was_never_heard_and_given_up_by_its_name(run: Run) -> None:
+    """As a coordinator does that took over, and heard of it on record alone."""
+    given_up = abort(1, 1)
+    given_up.evicted.add(worker="w")
+    at = await put(run, *sealed(run, leads(1), proposal(1, 1), given_up))
+
+    assert await (await a_recaller(run)).recall(pb.Recall(after=at[0], roster_generation=1), entry_order(at[-1])) == []

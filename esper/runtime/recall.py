@@ -61,6 +61,7 @@ class Recaller:
                     decision.ClearField("quarantined")  # the process that had voted, and has ended
                     told, _ = orders.on_commit(decision, delivery)
                 case pb.BarrierAbort():
+                    decision.ClearField("evicted")  # so has that process
                     told, _ = orders.on_abort(decision, delivery)
                 case pb.LeaderAnnouncement():
                     told, _ = orders.on_announcement(decision, delivery)

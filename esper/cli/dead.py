@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json as notation
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -131,9 +132,21 @@ def purge(
         print(notation.dumps({"would_purge": len(rows)}) if json else f"would purge {len(rows)} dead letters")
         return
     found = [str(row["id"]) for row in rows]
-    if yes or typer.confirm(f"Purge {len(found)} dead letters, {found[0]} to {found[-1]}, for good?", err=json):
+    if yes or agreed(f"Purge {len(found)} dead letters, {found[0]} to {found[-1]}, for good?"):
         num = asyncio.run(_purge(run, found))
         print(notation.dumps({"purged": num}) if json else f"purged {num} dead letters")
+
+
+def agreed(question: str) -> bool:
+    """Whether the answer is yes. All of the question is on stderr: `typer.confirm` leaves its last blank on stdout."""
+    while True:
+        print(f"{question} [y/N]: ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise typer.Abort
+        answer = line.strip().lower()
+        if answer in ("", "n", "no", "y", "yes"):
+            return answer in ("y", "yes")
 
 
 def chosen(reason: str, stream: str, producer: str, since: str, until: str, count: int) -> Choice:

@@ -226,10 +226,25 @@ async def test_a_purge_asks_first_and_deletes_what_was_chosen(run: ScriptedRun, 
         ["would", "purge", "3"],
     ]
     assert refused[0] == 0 and "purged" not in refused[1]
-    assert asked[1].endswith("purged 2 dead letters\n")
+    assert asked[1] == "purged 2 dead letters\n"
+    assert asked[2].endswith("for good? [y/N]: ")
     assert left == [junk[2], poison]
     assert unasked == (0, "purged 1 dead letters\n", "")
     assert await morgue.letters() == [poison]
+
+
+async def test_a_purge_asks_again_until_it_is_answered_and_deletes_nothing_where_nobody_answers(
+    run: ScriptedRun, morgue: Morgue
+) -> None:
+    letter = await morgue.junk(b"junk")
+
+    silent = await said(run, "purge", "--json")
+    left = await morgue.letters()
+    garbled = await said(run, "purge", "--json", given="what\nYes\n")
+
+    assert (silent[:2], left) == ((130, ""), [letter])
+    assert garbled[:2] == (0, '{"purged": 1}\n')
+    assert garbled[2].count("[y/N]") == 2
 
 
 async def test_ids_beside_options_are_refused_rather_than_one_of_them_passed_over(

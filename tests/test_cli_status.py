@@ -165,6 +165,29 @@ async def test_a_seed_says_why_it_was_culled_without_a_command(run: ScriptedRun)
     assert err == ""
 
 
+async def test_a_seed_that_failed_its_gate_for_good_says_what_the_gate_met(run: ScriptedRun) -> None:
+    why = "low is -0.02024, expected above 0"
+    failed = pb.CommandReceipt(
+        version=1,
+        command_id="s0",
+        worker="worker-0",
+        status=pb.ReceiptStatus.RECEIPT_FAILED,
+        reason=pb.ReasonCode.Name(pb.ReasonCode.REASON_GATE_FAILED),
+        stage=pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED,
+        gate=pb.SeedLifecycleGate.SEED_GATE_G4_SYSTEM_IMPACT,
+        step=200,
+        detail=why,
+    )
+    judged = pb.RoundJudged(round=1, outcomes=[failed])
+    record = pb.RunRecord(version=1, worker="worker-0", incarnation=1, world_size=2, judged=judged)
+    await run.say("receipts", Role.WORKER, "worker-0", record)
+    await run.beat(3, embargoed("s0", since_step=200), workers=("worker-0",))
+
+    _, out, _ = await shown(run.name)
+
+    assert out.splitlines()[2].endswith(f"culled: {why}")
+
+
 async def test_json_is_one_object(run: ScriptedRun) -> None:
     await run.beat(3, workers=("worker-1",))
 

@@ -97,6 +97,9 @@ def reasons(picture: Picture, culled: Mapping[str, int]) -> dict[str, str]:
 
 
 def culled_for(moments: Sequence[Moment], step: int) -> str:
-    """What was told of the cull in this step: an earlier life under the same id had another end."""
-    told = (each for each in moments if each.step == step and each.passed and each.stage in GONE)
+    """What was told of the cull in this step, the gate that was failed for good included.
+
+    An earlier life under the same id had another end.
+    """
+    told = (each for each in moments if each.step == step and each.stage in GONE)
     return next((each.detail for each in told), "")

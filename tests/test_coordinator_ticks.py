@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
+from esper.runtime import coordinate
 from esper.runtime.coordinate import Desk
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Outcome
 from tests.bus_kit import drain
+from tests.clocks import Clock
 from tests.rounds import germinate, heartbeat, vote
 from tests.test_coordinator import Run, run, step_until_idle
 
@@ -112,3 +117,27 @@ async def test_nor_does_one_that_is_set_while_a_step_looks_for_what_a_lost_conne
     assert looking.done()
     assert await run.decisions() == ["Proposal 1"]
     assert rule.barrier.proposed_ns == proposed_ns + 3_600_000 * 1_000_000
+
+
+async def test_a_redis_that_keeps_a_step_waiting_costs_no_rank_its_place(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while it takes back that a command counted as tried: nobody is heard meanwhile."""
+    earlier, clock = await run.coordinator(), Clock(time.monotonic())
+    await run.put("commands", germinate("s0"))
+    await earlier.step(await drain(earlier.inboxes["commands"]))
+    monkeypatch.setattr(coordinate, "time", SimpleNamespace(monotonic=clock, monotonic_ns=lambda: int(clock() * 1e9)))
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await coordinating.step(await drain(coordinating.inboxes["heartbeats"]))
+    commands = coordinating.inboxes["commands"]
+    acquit = commands.acquit
+
+    async def late(entry_ids: Sequence[str]) -> None:
+        await acquit(entry_ids)
+        clock.now_s += 60.0
+
+    monkeypatch.setattr(commands, "acquit", late)
+    await coordinating.step(await drain(commands))
+
+    assert await run.decisions() == ["Proposal 1"]

@@ -169,12 +169,13 @@ class Desk:
         kinds = {self._logs[stream] for stream in {delivery.stream for delivery in deliveries}}
         await self._suspects.charge(self.rule.barrier, sum(each.stream == self._key("votes") for each in deliveries))
         await self._claim_where_a_read_broke()
-        self._look_up()  # behind all that is waited for: the clock is looked at meanwhile
+        self._look_up()  # behind what is waited for: the clock is looked at meanwhile
         now_ns = self._now_ns()
         for delivery in await self._suspects.begin(deliveries):
             self._answer(delivery, settlement, now_ns)
         await self._suspects.acquit(deliveries, self._held.values())
         await self._look_for_what_is_in_doubt()
+        self._look_up()
         if not settlement.empty or self._is_tick_due(kinds):
             self._tick_at_s = time.monotonic() + TICK_S
             ticked = self.rule.tick(self._now_ns())

@@ -49,6 +49,7 @@ def vote(
     optimizers: Mapping[str, int] | None = None,
     requests: Sequence[pb.SeedRequest] = (),
     own_host: bool = False,
+    settled: tuple[int, bytes] = (0, b""),
 ) -> pb.BarrierVote:
     return pb.BarrierVote(
         version=1,
@@ -65,6 +66,8 @@ def vote(
         optimizers=optimizers or {"host": 1},
         requests=requests,
         own_host=own_host,
+        settled_round=settled[0],
+        settled_digest=settled[1],
     )
 
 

@@ -145,3 +145,24 @@ def test_digests_of_different_steps_are_not_compared() -> None:
     assert released is not None
     assert not released.digests_compared
     assert released.deviating == ()
+
+
+@pytest.mark.parametrize(
+    ("settled", "compared", "named"),
+    [
+        ([(4, b"a"), (4, b"a"), (4, b"b")], True, ["worker-2"]),
+        ([(4, b"a"), (4, b"a"), (4, b"a")], True, []),
+        ([(4, b"a"), (4, b"a"), (3, b"b")], False, []),  # one had not come as far
+        ([(0, b""), (0, b""), (0, b"")], False, []),
+    ],
+)
+def test_of_votes_before_several_steps_what_ranks_held_where_one_round_took_effect_is_compared(
+    settled: list[tuple[int, bytes]], compared: bool, named: list[str]
+) -> None:
+    barrier = opened_round(3)
+
+    votes = [vote(rank, step=10 + rank, digest=bytes([rank]), settled=each) for rank, each in enumerate(settled)]
+    released = [barrier.arrive(each, 2_000) for each in votes][-1]
+
+    assert released is not None
+    assert (released.digests_compared, list(released.deviating)) == (compared, named)

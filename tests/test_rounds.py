@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.tamiyo.coordinator import Coordinator
@@ -13,6 +15,7 @@ S = 1_000_000_000
 ACCEPTED, REJECTED = pb.ReceiptStatus.RECEIPT_ACCEPTED, pb.ReceiptStatus.RECEIPT_REJECTED
 TRAINING = pb.SeedLifecycleStage.SEED_STAGE_TRAINING
 DORMANT = pb.SeedLifecycleStage.SEED_STAGE_DORMANT
+UNLIKE = (b"d" * 32, b"x" * 32)
 
 
 def with_roster(now_ns: int = 0, **settings: int) -> Coordinator:
@@ -135,19 +138,21 @@ def test_held_ranks_that_have_applied_the_last_commit_are_believed() -> None:
     assert list(commit.deviating) == ["worker-0", "worker-1"]
 
 
-def test_digests_are_not_compared_where_one_rank_may_have_changed_its_weights_just_before() -> None:
+@pytest.mark.parametrize(("settled", "named"), [(0, []), (1, ["worker-0", "worker-1"])])
+def test_where_a_rank_may_just_have_changed_its_weights_only_what_was_settled_is_compared(
+    settled: int, named: list[str]
+) -> None:
     coordinator = with_roster()
     for number in (1, 2):
         coordinator.on_command("commands", opened(germinate(), f"{number}-0"))
         proposed(coordinator)
-        commit, _ = commit_of(
-            coordinator,
-            vote(0, 10, held_step=10, number=number),
-            vote(1, 10, held_step=10, number=number, digest=b"d" * 32 if number == 1 else b"x" * 32),
-        )
+        votes = [
+            vote(rank, 10, held_step=10, number=number, digest=each, settled=(settled, each))
+            for rank, each in enumerate(UNLIKE)
+        ]
+        commit, _ = commit_of(coordinator, *votes)
 
-    assert not commit.digests_compared
-    assert list(commit.deviating) == []
+    assert (commit.digests_compared, list(commit.deviating)) == (settled > 0, named)
 
 
 def test_what_follows_a_rollback_waits_until_all_ranks_are_past_it() -> None:

@@ -65,6 +65,7 @@ def barrier_vote(message: pb.BarrierVote) -> None:
         bounds.at_most(name, getattr(message, name), MOST)
     bounds.digest("parameter_digest", message.parameter_digest, optional=True)
     bounds.digest("gradient_digest", message.gradient_digest, optional=True)
+    bounds.digest("settled_digest", message.settled_digest, optional=True)
     seed_states(message.seeds)
     for snapshot in bounds.few("snapshots", message.snapshots, bounds.NUM_SEEDS):
         bounds.digest("snapshot digest", snapshot.digest, optional=True)

@@ -42,6 +42,8 @@ class Portrait:
     steps_waited: int = 0
     examples: int = 0
     gradients: GradientSample = field(default_factory=GradientSample)
+    settled: tuple[int, bytes] = (0, b"")
+    """The newest round that took effect, and the digest of the parameters there, if none were compared in it."""
 
     def __post_init__(self) -> None:
         self._always = pb.Heartbeat(
@@ -97,7 +99,15 @@ class Portrait:
             own_host=self.optimizers.own_host,
             gradient_digest=self.gradients.digest,
             gradient_step=self.gradients.step,
+            settled_round=self.settled[0],
+            settled_digest=self.settled[1],
         )
+
+    def sample(self, commit: pb.BarrierCommit, step: int) -> None:
+        """Take evidence where a round took effect, before `step`, the same for all ranks: for the next vote."""
+        self.gradients.ask(commit.round, step)
+        is_due = self.place.world_size > 1 and not commit.digests_compared
+        self.settled = (commit.round, parameter_digest(self.weights())) if is_due else (0, b"")
 
     def values(self, loss: torch.Tensor | float | None, step_ms: float) -> dict[str, Value]:
         """What a step has measured."""

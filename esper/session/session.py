@@ -321,7 +321,7 @@ class Session:
         while (order := boundary.due(self.step_number)) is not None:
             receipts = self.portrait.steering.carry_out(order, self.step_number, self.epoch)
             self.position.orders.note(order.commit)
-            self.portrait.gradients.ask(order.commit.round, self.step_number)
+            self.portrait.sample(order.commit, self.step_number)
             self._telling.answer(self.lessons.after(boundary.applied(order, receipts), receipts, self.step_number))
             self._telling.outcomes(order.commit.round, self.portrait.steering.judged)
             self._chronicle.orders_carried_out()

@@ -102,18 +102,18 @@ class Barrier:
     def _release(self, now_ns: int) -> Released:
         self.is_open = False
         votes = tuple(self._votes[worker] for worker in self.roster)
-        compared = len({vote.step for vote in votes}) == 1
-        return Released(
+        released = Released(
             round=self.round,
             generation=self.generation,
             votes=votes,
             effective_step=effective_step(votes),
             epoch=max(vote.epoch for vote in votes),
-            digests_compared=compared,
-            deviating=unlike_most({vote.worker: vote.parameter_digest for vote in votes}) if compared else (),
+            digests_compared=True,
+            deviating=unlike_most({vote.worker: vote.parameter_digest for vote in votes}),
             deviating_gradients=unlike_most(gradients_of(votes)),
             latency_ms=max(now_ns - self.proposed_ns, 0) / 1e6,
         )
+        return released if len({vote.step for vote in votes}) == 1 else as_settled(released)
 
 
 def effective_step(votes: Sequence[pb.BarrierVote]) -> int:
@@ -136,6 +136,17 @@ def of_replicas(released: Released, least_step: int) -> Released:
     """
     step = max(released.effective_step, least_step)
     return released._replace(effective_step=step, digests_compared=False, deviating=(), deviating_gradients=())
+
+
+def as_settled(released: Released) -> Released:
+    """The same, judged by what ranks held where the same round before took effect: they have voted at several steps.
+
+    A round is not compared if that one was, or if some had not come as far: then the next one is.
+    """
+    votes = released.votes
+    rounds = {vote.settled_round for vote in votes}
+    told = {vote.worker: vote.settled_digest for vote in votes} if len(rounds) == 1 and 0 not in rounds else {}
+    return released._replace(digests_compared=bool(told), deviating=unlike_most(told))
 
 
 def gradients_of(votes: Sequence[pb.BarrierVote]) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.leyline.succession import Decision
-from esper.tamiyo.barrier import Barrier, Released, of_replicas, to_quarantine
+from esper.tamiyo.barrier import Barrier, Released, as_settled, of_replicas, to_quarantine
 from esper.tamiyo.docket import Docket, entries_of
 from esper.tamiyo.judge import Judge, Waiting
 from esper.tamiyo.last_said import LastSaid
@@ -318,7 +318,7 @@ class Coordinator:
         commands, self._must_be_applied = judged(self._docket.turns(), judge, released, self.name, outcome)
         self._docket.pass_refused()
         if carried is not None:  # one rank may have changed its weights just before its vote, another just after it
-            released = released._replace(deviating=(), digests_compared=False)
+            released = as_settled(released)
         commit = commit_of(released, commands, taken_over(released.votes, judge), self._docket.positions)
         commit.snapshot = released.effective_step >= self._next_snapshot
         commit.quarantined.extend(to_quarantine(released, self._quarantine_from))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -97,6 +99,21 @@ def test_a_rank_that_reduces_its_gradients_otherwise_is_named_though_weights_are
 
     assert not commit.digests_compared
     assert list(commit.deviating_gradients) == ["worker-2"]
+
+
+def test_ranks_that_vote_at_different_steps_again_name_it_by_what_they_held_where_the_first_round_took_effect() -> None:
+    made = replicas(3)
+    for rank, (host, run) in enumerate(made):
+        run.portrait.place = dataclasses.replace(run.portrait.place, world_size=len(made))
+        if rank == 2:
+            flip_a_bit(next(host.parameters()), 7)
+        order(run)  # of a round in which no digests were compared
+        train(run, host, 1 + rank)
+
+    commit = decided([run for _, run in made])
+
+    assert {run.step_number for _, run in made} == {4, 5, 6}
+    assert (commit.digests_compared, list(commit.deviating)) == (True, ["worker-2"])
 
 
 def test_sixteen_rounds_look_at_every_element_of_a_gradient() -> None:

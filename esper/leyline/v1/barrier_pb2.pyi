@@ -128,7 +128,7 @@ class SeedRequest(_message.Message):
     def __init__(self, seed_id: _Optional[str] = ..., operation: _Optional[_Union[_enums_pb2.SeedOperation, str]] = ..., reason: _Optional[_Union[_enums_pb2.ReasonCode, str]] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class BarrierVote(_message.Message):
-    __slots__ = ("version", "round", "roster_generation", "worker", "step", "epoch", "held", "held_step", "parameter_digest", "seeds", "snapshots", "requests", "optimizers", "own_host", "gradient_digest", "gradient_step")
+    __slots__ = ("version", "round", "roster_generation", "worker", "step", "epoch", "held", "held_step", "parameter_digest", "seeds", "snapshots", "requests", "optimizers", "own_host", "gradient_digest", "gradient_step", "settled_digest", "settled_round")
     class OptimizersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +152,8 @@ class BarrierVote(_message.Message):
     OWN_HOST_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_ROUND_FIELD_NUMBER: _ClassVar[int]
     version: int
     round: int
     roster_generation: int
@@ -168,7 +170,9 @@ class BarrierVote(_message.Message):
     own_host: bool
     gradient_digest: bytes
     gradient_step: int
-    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., worker: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., held: _Optional[bool] = ..., held_step: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[SnapshotRef, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., optimizers: _Optional[_Mapping[str, int]] = ..., own_host: _Optional[bool] = ..., gradient_digest: _Optional[bytes] = ..., gradient_step: _Optional[int] = ...) -> None: ...
+    settled_digest: bytes
+    settled_round: int
+    def __init__(self, version: _Optional[int] = ..., round: _Optional[int] = ..., roster_generation: _Optional[int] = ..., worker: _Optional[str] = ..., step: _Optional[int] = ..., epoch: _Optional[int] = ..., held: _Optional[bool] = ..., held_step: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[_telemetry_pb2.SeedState, _Mapping]]] = ..., snapshots: _Optional[_Iterable[_Union[SnapshotRef, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[SeedRequest, _Mapping]]] = ..., optimizers: _Optional[_Mapping[str, int]] = ..., own_host: _Optional[bool] = ..., gradient_digest: _Optional[bytes] = ..., gradient_step: _Optional[int] = ..., settled_digest: _Optional[bytes] = ..., settled_round: _Optional[int] = ...) -> None: ...
 
 class CommittedCommand(_message.Message):
     __slots__ = ("stream", "entry_id", "command_id", "envelope_digest", "snapshot_step")

@@ -24,8 +24,7 @@ def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
     All ranks call it before their first step. Where no majority holds the same, as of two ranks that differ, nobody
     knows who is right: that is told, and nothing changes.
     """
-    weights, kept = portrait.weights(), portrait.optimizers.snapshot(Bank())
-    tensors = [*(each.detach() for _, each in weights), *kept.tensors()]
+    weights = portrait.weights()
     said = _said(parameter_digest(weights), group)
     [(most, num)] = Counter(said).most_common(1)
     if num == len(said):
@@ -34,6 +33,8 @@ def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
     if 2 * num <= len(said):
         log.error("replicas.parted", why="no majority of ranks holds the same parameters")
         return
+    kept = portrait.optimizers.snapshot(Bank())
+    tensors = [*(each.detach() for _, each in weights), *kept.tensors()]
     if len({*_said(_form(tensors), group)}) > 1 or any(each.layout is not torch.strided for each in tensors):
         log.error("replicas.parted", ranks=parted, why="what their optimizers hold can't be handed over")
         return

@@ -91,3 +91,16 @@ def test_one_of_three_takes_what_the_others_hold_and_trains_on_with_them(victim:
 def test_where_no_majority_holds_the_same_nothing_changes(tmp_path: Path) -> None:
     for before, after, _ in ranks([False, True], tmp_path):
         assert before == after
+
+
+def test_where_all_hold_the_same_no_moments_are_copied(process_group: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of them takes up to twice the room of the parameters, where many a run has none left."""
+    host, copied = new_host(), list[Bank]()
+    run = unsteered(host, optimizer_of("adamw", list(host.parameters())), "body")
+    group = dist.group.WORLD
+    assert group is not None
+    monkeypatch.setattr(run.optimizers, "snapshot", copied.append)
+
+    mend_parted(run.portrait, group)
+
+    assert not copied

@@ -54,7 +54,7 @@ def _recall(exchange: Exchange, checkpoints: Checkpoints, place: Place) -> None:
     if again:
         log.info("decisions.recalled", num=len(again), through_step=again[-1].commit.effective_step)
     exchange.boundary.recall(again)
-    exchange.boundary.hold_before(held_before(agreed, again, place.step))
+    exchange.boundary.hold_before(held_before(agreed, again))
 
 
 def common_start(orders: Sequence[pb.CommitOrder], mean: Callable[[float], float]) -> list[pb.CommitOrder]:

@@ -32,16 +32,17 @@ def still_to_do(
     return sorted(kept, key=lambda each: (each.commit.effective_step, each.commit.round))
 
 
-def held_before(orders: Iterable[pb.CommitOrder], again: Iterable[pb.CommitOrder], step: int) -> int:
-    """The step before which a pause holds the run that is not done again, as a rollback has undone it; 0: none does.
+def held_before(orders: Iterable[pb.CommitOrder], again: Iterable[pb.CommitOrder]) -> int:
+    """The step before which a pause holds the run that is not done again; 0: none does.
 
-    Whether a run is paused is no part of the state that a rollback puts back, and no checkpoint is made meanwhile.
+    As a rollback has undone it, or as it was carried out late, behind the step of the state. Whether a run is paused is
+    no part of what a rollback puts back, and no checkpoint is made meanwhile.
     """
     rounds = {order.commit.round for order in again}
     held = 0
     for order in orders:
         change = pause_change(order)
-        if change is not None and order.commit.effective_step > step:
+        if change is not None:
             held = order.commit.effective_step if change and order.commit.round not in rounds else 0
     return held
 

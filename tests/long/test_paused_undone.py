@@ -60,3 +60,17 @@ def test_a_run_that_was_rolled_back_while_it_was_paused_is_paused_after_a_resume
             boundary.applied(due, [])
     assert (told, boundary.paused_before) == (held_before, held_before)
     assert carried == rounds(later) and boundary.again.keys() == set(carried)
+
+
+def test_so_does_a_pause_that_a_replica_had_carried_out_behind_its_step(tmp_path: Path) -> None:
+    """Its state holds no checkpoint made since: that would be made before the next step, and there was none."""
+    first, again = Training(tmp_path, every=4), Training(tmp_path, every=4)
+    first.checkpoints.decided = "1-0"
+    first.train(11)
+    place = again.checkpoints.resume()
+    boundary = Boundary()
+
+    resuming.begin(Exchange(Answering([pausing(2, 4)]), boundary, Rows(incarnation=7)), again.checkpoints, place)
+
+    assert place is not None and boundary.hold().step == 4
+    assert boundary.due(place.step) is None and boundary.paused_before == 4

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -18,6 +19,7 @@ from esper.leyline.keyring import SECOND_NS, SKEW_S, MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
 from esper.runtime.archive import Archive, ArchiveError
+from esper.runtime.logbook import read_live
 from esper.runtime.tidying import Charge
 from esper.runtime.trimming import MOST_LOOKED_AT, Trimmer
 from tests.test_leader_lease import abort
@@ -105,6 +107,27 @@ async def test_below_the_lowest_checkpoint_of_any_rank_all_is_archived_and_trimm
     assert num == sum(floor - 1 for floor in floors.values())
     for name, floor in floors.items():
         assert logs.archived(name) == logs.entries(name, *range(1, floor))
+
+
+class Meanwhile:
+    """The Redis of a run whose logs are trimmed just before each look at them."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs = logs
+
+    async def ask(self, words: Sequence[str]) -> Any:
+        await self.logs.trimmer.shorten()
+        return await self.logs.redis.ask(words)
+
+
+async def test_a_log_that_is_trimmed_while_it_is_read_has_no_gap(logs: Logs) -> None:
+    await logs.settle()
+    for worker in WORKERS:
+        await logs.keep(worker, commands=9, optimizer=12, decisions=10)
+
+    book = await read_live(cast(Redis, Meanwhile(logs)), logs.run_id, logs.archive.folder)
+
+    assert book.streams == {name: logs.entries(name, *range(1, NUM + 1)) for name in LOGS}
 
 
 async def test_without_a_checkpoint_of_every_worker_nothing_is_trimmed(logs: Logs) -> None:

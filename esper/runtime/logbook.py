@@ -122,14 +122,19 @@ def read_folder(folder: Path) -> Logbook:
 
 
 async def read_live(redis: connect.Redis, run_id: str, archive: Path | None = None) -> Logbook:
-    """What the streams hold now, behind what was archived of them."""
-    book = read_folder(archive) if archive is not None and archive.is_dir() else Logbook()
-    book.run_id = run_id
+    """What the streams hold now, behind what was archived of them.
+
+    The archive is read last: by then it has what is trimmed meanwhile.
+    """
+    book = Logbook(run_id)
     for name in STREAMS:
         since = "-"
         while rows := await redis.ask(("XRANGE", names.key(run_id, name), since, "+", "COUNT", str(PAGE))):
             book.streams[name] += [Entry(name, row[0].decode(), body_of(row[1])) for row in rows if row[1]]
             since = f"({rows[-1][0].decode()}"
+    if archive is not None and archive.is_dir():
+        for name, entries in read_folder(archive).streams.items():
+            book.streams[name] += entries
     book.sort()
     book.keys = key_ids(book.entries)
     return book

@@ -36,7 +36,7 @@ class NotSeenError(EsperError):
     def __init__(self, waited_s: float, workers: Workers) -> None:
         self.waited_s, self.workers = waited_s, workers
         shown = "; ".join(f"{name} at step {beat.step}, epoch {beat.epoch}" for name, beat in sorted(workers.items()))
-        slow = "; a run that goes on so slowly wants a larger timeout_s" * bool(shown)
+        slow = "; a run that goes on so slowly wants a larger timeout_s (of persist: epoch_timeout_s)" * bool(shown)
         super().__init__(f"not seen in {waited_s:g} s; newest heartbeats: {shown or 'none'}{slow}")
 
 

@@ -25,7 +25,7 @@ def test_the_first_step_that_differs_is_named_with_what_came_before(tmp_path: Pa
     status, said = compared(tmp_path, toy(), toy(second_step=31))
 
     assert status == 1
-    assert said.splitlines()[0] == "alike in 1 decisions, then they differ in step"
+    assert said.splitlines()[0] == "alike in 1 decision, then they differ in step"
     assert "both:  step 10 (round 1): COMMAND_SEED blueprint_id=lora" in said
     assert "one:   step 30 (round 2): OPTIMIZER_COMMAND_INITIALIZE_HOST" in said
     assert "other: step 31 (round 2)" in said

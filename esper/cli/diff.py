@@ -15,6 +15,7 @@ from esper.cli.verdict import ending_with
 from esper.errors import SettingError
 from esper.runtime import logbook
 from esper.runtime.parting import Decided, Parting, history, parting
+from esper.view.wording import counted
 
 PART = 1
 
@@ -39,7 +40,7 @@ def diff(
 
 def told(found: Parting, left: list[Decided]) -> str:
     """The last that they have in common, and what each did then."""
-    lines = [f"alike in {found.common} decisions, then they differ in {found.differs_in}"]
+    lines = [f"alike in {counted(found.common, 'decision')}, then they differ in {found.differs_in}"]
     lines += [f"  both:  {left[found.common - 1]}"] if found.common else []
     lines += [f"  one:   {found.one or 'has ended'}", f"  other: {found.other or 'has ended'}"]
     return "\n".join(map(printable, lines))

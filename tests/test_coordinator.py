@@ -98,10 +98,10 @@ async def step_until_idle(coordinating: Desk) -> None:
         await coordinating.step(await drain(inbox))
 
 
-async def killed_before_settling(coordinating: Desk) -> None:
+async def killed_before_settling(coordinating: Desk, log: str = "votes") -> None:
     coordinating.windows.outbox = DyingOutbox(coordinating.outbox.redis)
     with pytest.raises(KilledError):
-        await coordinating.step(await drain(coordinating.inboxes["votes"]))
+        await coordinating.step(await drain(coordinating.inboxes[log]))
 
 
 async def test_a_command_is_answered_once_and_nothing_stays_pending(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from esper.bus import names
+from esper.bus.delivery import MAX_ATTEMPTS
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
 from esper.runtime.coordinate import Desk
@@ -159,3 +160,15 @@ async def test_one_that_kills_its_coordinator_is_set_aside_after_five_deaths(run
     assert await run.receipts() == [("", entry, "POISON")]
     [(_, letter)] = await run.redis.execute_command("XRANGE", names.key(run.run_id, "dead"), "-", "+")
     assert letter[b"entry_id"] == entry.encode()
+
+
+async def test_nobody_is_handed_it_any_more_though_one_dies_as_it_sets_it_aside(run: Run) -> None:
+    [entry] = await run.put("commands", germinate())
+    for _ in range(MAX_ATTEMPTS):
+        with pytest.raises(KilledError):
+            await step_until_idle(await mortal(run, "handed over"))
+    await killed_before_settling(await run.coordinator(), "commands")
+
+    await step_until_idle(await mortal(run, "handed over"))
+
+    assert await run.receipts() == [("", entry, "POISON")]

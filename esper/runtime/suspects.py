@@ -44,7 +44,8 @@ class Suspects:
 
     async def acquit(self, answered: Iterable[Delivery], held: Collection[Delivery]) -> None:
         """These were answered, and this process lives: that try does not count, though it dies before it settles."""
-        tried = {entry_of(delivery): delivery for delivery in answered if delivery.attempts > 1} | self._charged
+        again = {entry_of(each): each for each in answered if each.attempts > 1 and not each.spent}
+        tried = again | self._charged
         self._charged = {}
         if not (tried or self._acquitted):
             return

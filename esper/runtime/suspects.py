@@ -36,7 +36,7 @@ class Suspects:
 
     async def charge(self, barrier: Awaiting | None, num_votes: int) -> None:
         """Before so many votes are answered: if they may decide the round, what was acquitted counts as tried again."""
-        if barrier is None or not 0 < len(barrier.missing) <= num_votes:
+        if not (self._acquitted and barrier is not None and 0 < len(barrier.missing) <= num_votes):
             return
         for delivery in self._acquitted.values():
             await self._begin(delivery)

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from esper.bench.device import DEVICE
+from esper.runtime.processor import processor
 
 HERE = Path(__file__).resolve().parent
 PINS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING", DEVICE)
@@ -57,7 +58,7 @@ def this_machine(load_start: float | None = None) -> Machine:
     load = os.getloadavg()[0]
     commit, dirty = revision(HERE)
     return Machine(
-        cpu=_field(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine(),
+        cpu=processor(),
         cores=num_cores(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         gpus=gpus(),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 import torch
+
+from esper.runtime.processor import processor
 
 UNSET = "unset"
 ENVIRONMENT = ("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE")
@@ -20,7 +20,7 @@ def numerics() -> dict[str, str]:
     """By name, as they stand in this thread: a script may set some of them later."""
     return {
         "numpy": np.__version__,
-        "processor": _processor(),
+        "processor": processor(),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "float32_matmul_precision": _float32_matmul_precision(),
         "deterministic_algorithms": _deterministic_algorithms(),
@@ -49,13 +49,3 @@ def _flush_denormal() -> str:
     """Torch tells no one: what becomes of a number shows it."""
     denormal = torch.tensor(1e-40, dtype=torch.float32, device="cpu")
     return "off" if denormal.mul(1.0).item() else "on"
-
-
-def _processor() -> str:
-    """Its model, as Linux names it; of two that know the same instructions a library may still tell one apart."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()

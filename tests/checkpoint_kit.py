@@ -140,6 +140,20 @@ class Training:
             self.do(operation)
             self.train(num_steps)
 
+    def live_on(self) -> None:
+        """Through all stages, a rollback behind the last, and all of it once more; a second seed trains."""
+        self.raise_seed(fossilize=False)
+        self.states.take(self.step)
+        then = self.step
+        self._fossil_and_second(4)
+        self.roll_back(then)
+        self._fossil_and_second(2)
+
+    def _fossil_and_second(self, num_steps: int) -> None:
+        self.do(Op.SEED_OP_FOSSILIZE)
+        self.germinate("s1", "head", "lora")
+        self.train(num_steps)
+
     def stages(self) -> dict[str, str]:
         return {
             each.seed_id: pb.SeedLifecycleStage.Name(each.stage).removeprefix("SEED_STAGE_")

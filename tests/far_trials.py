@@ -50,16 +50,7 @@ def life(device: torch.device, waited: Waited = nowhere) -> dict[str, Any]:
     """Through all stages, a rollback, and on in another process' place; a second seed comes and stays."""
     with tempfile.TemporaryDirectory() as folder:
         first, again = (Placed(Path(folder), device) for _ in range(2))
-        first.raise_seed(fossilize=False)
-        first.states.take(first.step)
-        then = first.step
-        first.do(Op.SEED_OP_FOSSILIZE)
-        first.germinate("s1", "head", "lora")
-        first.train(4)
-        first.roll_back(then)
-        first.do(Op.SEED_OP_FOSSILIZE)
-        first.germinate("s1", "head", "lora")
-        first.train(2)
+        first.live_on()
         waited()
         first.train(20)
         steps = waited()

@@ -9,7 +9,7 @@ import torch
 
 from tests import checkpoint_kit
 from tests.checkpoint_kit import Training, equal
-from tests.seed_kit import Op, batch
+from tests.seed_kit import batch
 
 BATCHES = {step: batch(step) for step in range(1, 80)}  # the user's: made where the model is
 
@@ -23,16 +23,7 @@ def lived(folder: Path, device: str | None) -> Training:
     torch.manual_seed(1)
     torch.set_default_device(device)
     try:
-        first.raise_seed(fossilize=False)
-        first.states.take(first.step)
-        then = first.step
-        first.do(Op.SEED_OP_FOSSILIZE)
-        first.germinate("s1", "head", "lora")
-        first.train(4)
-        first.roll_back(then)
-        first.do(Op.SEED_OP_FOSSILIZE)
-        first.germinate("s1", "head", "lora")
-        first.train(2)
+        first.live_on()
         first.checkpoints.save(first.step)
         place = again.checkpoints.resume()
         assert place is not None

@@ -49,17 +49,22 @@ async def mortal(run: Run, when: str) -> Desk:
     return coordinating
 
 
+async def decided_at_last(run: Run, number: int = 1) -> None:
+    """By a coordinator that lives, in the round of this number."""
+    coordinating = await run.coordinator()
+    await run.put("heartbeats", heartbeat(0), heartbeat(1))
+    await step_until_idle(coordinating)
+    await run.put("votes", vote(0, number=number), vote(1, number=number))
+    await step_until_idle(coordinating)
+
+
 async def test_a_command_held_across_a_dozen_failovers_takes_effect_at_last(run: Run) -> None:
     [entry] = await run.put("commands", germinate())
     await run.put("heartbeats", heartbeat(0))  # the other rank is away: no round can be opened
     for _ in range(NUM_DEATHS):
         await step_until_idle(await run.coordinator())
 
-    coordinating = await run.coordinator()
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    await step_until_idle(coordinating)
-    await run.put("votes", vote(0), vote(1))
-    await step_until_idle(coordinating)
+    await decided_at_last(run)
 
     assert await run.decisions() == ["Proposal 1", "Commit 1"]
     assert await run.receipts() == [("s0-1", entry, "NONE")]
@@ -75,11 +80,7 @@ async def test_also_one_that_many_votes_came_in_beside(run: Run) -> None:
         await run.put("votes", vote(0, number=number))
         await step_until_idle(coordinating)  # and dies while the other vote is awaited
 
-    coordinating = await run.coordinator()
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    await step_until_idle(coordinating)
-    await run.put("votes", vote(0, number=NUM_DEATHS), vote(1, number=NUM_DEATHS))
-    await step_until_idle(coordinating)
+    await decided_at_last(run, NUM_DEATHS)
 
     assert await run.receipts() == [("s0-1", entry, "NONE")]
     assert await num_pending(run.redis, names.key(run.run_id, "commands"), "coordinator") == 0
@@ -95,11 +96,7 @@ async def test_also_one_whose_coordinators_die_between_two_votes(run: Run) -> No
         with pytest.raises(KilledError):
             await step_until_idle(coordinating)
 
-    coordinating = await run.coordinator()
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    await step_until_idle(coordinating)
-    await run.put("votes", vote(0, number=NUM_DEATHS), vote(1, number=NUM_DEATHS))
-    await step_until_idle(coordinating)
+    await decided_at_last(run, NUM_DEATHS)
 
     assert await run.receipts() == [("s0-1", entry, "NONE")]
 
@@ -109,11 +106,7 @@ async def test_also_one_that_coordinators_die_beside_before_they_answer_it(run: 
     for _ in range(NUM_DEATHS):
         assert [each.entry_id for each in await drain((await run.coordinator()).inboxes["commands"])] == [entry]
 
-    coordinating = await run.coordinator()
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    await step_until_idle(coordinating)
-    await run.put("votes", vote(0), vote(1))
-    await step_until_idle(coordinating)
+    await decided_at_last(run)
 
     assert await run.receipts() == [("s0-1", entry, "NONE")]
 
@@ -127,11 +120,7 @@ async def test_also_one_whose_coordinators_die_once_it_was_judged(run: Run) -> N
         await run.put("votes", vote(0, number=number), vote(1, number=number))
         await killed_before_settling(coordinating)
 
-    coordinating = await run.coordinator()
-    await run.put("heartbeats", heartbeat(0), heartbeat(1))
-    await step_until_idle(coordinating)
-    await run.put("votes", vote(0, number=NUM_DEATHS), vote(1, number=NUM_DEATHS))
-    await step_until_idle(coordinating)
+    await decided_at_last(run, NUM_DEATHS)
 
     assert await run.receipts() == [("s0-1", entry, "NONE")]
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+from structlog.testing import capture_logs
+
 from esper.bus import connect, tail
 from esper.bus.connect import Redis
+from esper.bus.faults import LostError
 from esper.bus.names import key
 from tests.bus_kit import own_server, put
 
@@ -64,3 +70,39 @@ async def test_follow_goes_on_where_it_was_after_the_server_was_killed(short_dir
             after = await anext(entries)
 
     assert (before[1], after[1]) == (b"1", b"2")
+
+
+async def test_an_outage_is_told_of_and_so_is_its_end(short_directory: Path, run_id: str) -> None:
+    stream = key(run_id, "receipts")
+    with own_server(short_directory) as server, capture_logs() as said:
+        async with connect.reader(server.url) as reader, aclosing(tail.follow(reader, stream, "0")) as entries:
+            coming = asyncio.ensure_future(anext(entries))
+            server.kill()
+            async with asyncio.timeout(60.0):
+                while not said:
+                    await asyncio.sleep(0.01)
+            server.start()
+            async with connect.writer(server.url) as writer:
+                await put(writer, stream, b"1")
+            await coming
+
+    assert [(line["event"], line["stream"]) for line in said if line["event"].startswith("tail.")] == [
+        ("tail.interrupted", stream),
+        ("tail.resumed", stream),
+    ]
+
+
+async def test_the_newest_of_a_silent_server_are_not_waited_for_without_end(
+    short_directory: Path, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "WRITE_S", 0.1)
+    with own_server(short_directory) as server:
+        async with connect.reader(server.url) as reader:
+            assert await tail.last(reader, key(run_id, "receipts"), 1) == []
+            assert server.process is not None
+            os.kill(server.process.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(LostError, match="no answer"):
+                    await tail.last(reader, key(run_id, "receipts"), 1)
+            finally:
+                os.kill(server.process.pid, signal.SIGCONT)

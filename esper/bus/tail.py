@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from esper.bus.backoff import Backoff
-from esper.bus.connect import Redis
+from esper.bus.connect import WRITE_S, Redis
 from esper.bus.deadline import in_time
 from esper.bus.delivery import Row, body_of, entries_of
 from esper.bus.faults import LostError
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 async def last(redis: Redis, stream: str, n: int) -> list[tuple[str, bytes]]:
     """The newest n entries, oldest first: id and sealed message."""
-    rows = await redis.ask(("XREVRANGE", stream, "+", "-", "COUNT", str(n)))
+    rows = await answered(redis, stream, ("XREVRANGE", stream, "+", "-", "COUNT", str(n)), WRITE_S)
     return [message(row) for row in reversed(rows)]
 
 
@@ -53,7 +53,8 @@ async def follow(redis: Redis, stream: str, since: str = "$") -> AsyncGenerator[
                 log.warning("tail.interrupted", stream=stream, why=str(error))
             await asyncio.sleep(backoff.next_s())
             continue
-        backoff.reset()
+        if backoff.reset():
+            log.info("tail.resumed", stream=stream, after=position)
         read_at_s, was_late = time.monotonic(), is_late or (was_late and not rows)
         for row in rows:
             position, sealed = message(row)

@@ -52,7 +52,7 @@ async def test_germinate_prints_what_each_worker_answers(run: ScriptedRun) -> No
     ]
     assert isinstance(opened.message, pb.AdaptationCommand)
     assert dict(opened.message.seed_command.parameters) == {"rank": 4.0}
-    assert opened.message.timeout_ms == 60_000  # as long as the answers were waited for
+    assert 0 < opened.message.timeout_ms <= 60_000  # what is left of the time that the answers are waited for
 
 
 async def test_options_are_those_of_the_operation(run: ScriptedRun) -> None:

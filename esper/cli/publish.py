@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json as notation
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
@@ -160,16 +161,21 @@ async def _publish(
     operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float | None, as_json: bool
 ) -> None:
     """With a timeout: print the acceptance, then what each worker answers. Without: the entry only."""
+    from esper.cli.waiting import Patience
     from esper.client import Controller
 
-    async with Controller.connect(run, name="publish") as controller:
-        receipt = await operation(controller.within(timeout_s or 0.0))
+    patience = Patience(timeout_s)
+    async with AsyncExitStack() as stack:
+        async with patience.connecting():
+            controller = await stack.enter_async_context(Controller.connect(run, name="publish"))
+        async with patience.sending(controller):
+            receipt = await operation(controller.within(patience.left_s))
         told = {"command_id": receipt.command_id, "entry_id": receipt.entry_id}
         print(notation.dumps(told) if as_json else "published {command_id} as {entry_id}".format(**told), flush=True)
         if timeout_s is None:
             return
-        _tell(await receipt.accepted(timeout_s), as_json)
-        for outcome in await receipt.applied(timeout_s):
+        _tell(acceptance := await patience.accepted(controller, receipt), as_json)
+        for outcome in await patience.applied(controller, receipt, acceptance):
             _tell(outcome, as_json)
 
 
@@ -177,9 +183,12 @@ async def _persist(
     operation: Callable[..., Awaitable[Any]], run: str | None, timeout_s: float, attempts: int, as_json: bool
 ) -> None:
     """Until its gate lets it through; print what each worker answers then."""
+    from esper.cli.waiting import Patience
     from esper.client import Controller
 
-    async with Controller.connect(run, name="publish") as controller:
+    async with AsyncExitStack() as stack:
+        async with Patience(timeout_s).connecting():
+            controller = await stack.enter_async_context(Controller.connect(run, name="publish"))
         asked = partial(operation, controller.within(timeout_s))
         for outcome in await controller.persist(asked, attempts=attempts):
             _tell(outcome, as_json)

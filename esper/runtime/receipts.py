@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
-from esper.errors import CommandFailedError, UnansweredError
+from esper.errors import BusError, CommandFailedError, UnansweredError
 from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_order
 from esper.leyline.given import patience_s
@@ -27,6 +27,7 @@ _GONE = (
 )
 _OF_THE_ENTRY = (pb.ReasonCode.REASON_REPLAYED, pb.ReasonCode.REASON_DUPLICATE, pb.ReasonCode.REASON_CANCELLED)
 _OF_ITS_TIME = (pb.ReasonCode.REASON_STALE, pb.ReasonCode.REASON_FROM_THE_FUTURE, pb.ReasonCode.REASON_PAST_DEADLINE)
+ROSTER_S = 0.5
 _MOST_UNCLAIMED = 4_096  # receipts of other controllers, or that overtook the reply to our own XADD
 
 
@@ -224,5 +225,13 @@ class Receipt:
         acceptance = self._answers.accepted()
         if acceptance is None:
             return ["coordinator"]
-        silent = [worker for worker in await self._roster() if worker not in self._answers.outcomes]
+        silent = [worker for worker in await self._known() if worker not in self._answers.outcomes]
         return silent or [f"{max(1, acceptance.world_size) - len(self._answers.outcomes)} workers not yet heard of"]
+
+    async def _known(self) -> list[str]:
+        """None, where Redis does not say by whom it was heard of: a silent one is not waited for any longer."""
+        try:
+            async with asyncio.timeout(ROSTER_S):
+                return await self._roster()
+        except (TimeoutError, BusError):
+            return []

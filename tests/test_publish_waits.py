@@ -1,0 +1,129 @@
+"""`esper publish` ends within its timeout, and says whether what it asked for may take effect all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from esper.bus import connect
+from esper.bus.embedded import EmbeddedRedis
+from esper.cli import waiting
+from esper.cli.main import app
+from esper.cli.waiting import Patience, UnseenError
+from esper.client import Controller
+from tests.scripted import WORKERS, ScriptedRun, accepted, listed
+
+SHORT_S = 0.2
+
+
+@pytest.fixture
+async def run(
+    server: EmbeddedRedis, short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ScriptedRun]:
+    """A run on a Redis of its own."""
+    async with connect.writer(server.url) as redis:
+        with listed(short_directory, server.url, redis, monkeypatch) as scripted:
+            yield scripted
+
+
+@contextmanager
+def hung(server: EmbeddedRedis) -> Iterator[None]:
+    """It takes what it is sent, and answers nothing."""
+    assert server.process is not None
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+
+
+async def test_a_redis_that_hangs_from_the_start_has_taken_no_command(run: ScriptedRun, server: EmbeddedRedis) -> None:
+    words = ["publish", "pause", "--run", run.name, "--timeout", f"{SHORT_S}"]
+
+    with hung(server):
+        result = await asyncio.to_thread(CliRunner().invoke, app, words)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "esper: Redis gave no answer in 0.2 s; nothing was published\n"
+
+
+async def test_a_redis_that_hangs_at_the_command_may_have_taken_it(run: ScriptedRun, server: EmbeddedRedis) -> None:
+    patience = Patience(SHORT_S)
+
+    async with Controller.connect(run.name) as controller:
+        with hung(server), pytest.raises(UnseenError) as caught:
+            async with patience.sending(controller):
+                await controller.within(SHORT_S).pause()
+
+    assert str(caught.value) == (
+        "no answer in 0.2 s, nor does Redis answer; the command may be on its stream all the same, and is void "
+        "(past_deadline) unless it is accepted within 0.2 s of being sent: `esper audit` tells"
+    )
+
+
+async def test_without_a_time_a_command_that_is_lost_may_yet_take_effect(
+    run: ScriptedRun, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("esper.client.PATIENCE_S", 0.0)
+
+    async with Controller.connect(run.name) as controller:
+        server.kill()
+        with pytest.raises(UnseenError) as caught:
+            async with Patience(None).sending(controller):
+                await controller.pause()
+
+    assert caught.value.fate == "the command may be on its stream all the same: `esper audit` tells"
+    assert server.url in str(caught.value)
+
+
+async def test_a_redis_that_hangs_before_the_verdict_is_named_beside_the_coordinator(
+    run: ScriptedRun, server: EmbeddedRedis
+) -> None:
+    async with Controller.connect(run.name) as controller:
+        receipt = await controller.pause()
+        with hung(server), pytest.raises(UnseenError) as caught:
+            await Patience(SHORT_S).accepted(controller, receipt)
+
+    assert str(caught.value) == (
+        f"command {receipt.command_id}: no answer after 0.2 s from coordinator, nor does Redis answer; "
+        "accepted later it is void (past_deadline): `esper audit` tells"
+    )
+
+
+async def test_what_was_accepted_takes_effect_though_redis_hangs_since(run: ScriptedRun, server: EmbeddedRedis) -> None:
+    async with Controller.connect(run.name) as controller:
+        receipt = await controller.pause()
+        await run.answer(accepted(receipt.command_id, receipt.entry_id))
+        acceptance = await receipt.accepted()
+        with hung(server), pytest.raises(UnseenError) as caught:
+            await Patience(SHORT_S).applied(controller, receipt, acceptance)
+
+    assert str(caught.value) == (
+        f"command {receipt.command_id}: no answer after 0.2 s from 2 workers not yet heard of, nor does Redis answer; "
+        "it was accepted, and takes effect on each that comes to step 108"
+    )
+
+
+async def test_a_rank_that_is_late_is_named_alone_where_redis_answers(
+    run: ScriptedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK_S", 60.0)
+    monkeypatch.setattr("esper.runtime.receipts.ROSTER_S", 60.0)
+    await run.beat(1)
+    async with Controller.connect(run.name) as controller:
+        receipt = await controller.pause()
+        await run.apply(receipt.command_id, receipt.entry_id, WORKERS[0])
+        acceptance = await receipt.accepted()
+        while not receipt.outcomes:
+            await asyncio.sleep(0.01)
+        with pytest.raises(UnseenError) as caught:
+            await Patience(SHORT_S).applied(controller, receipt, acceptance)
+
+    assert "after 0.2 s from worker-1; it was accepted" in str(caught.value)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from esper.cli.main import app as esper
 from esper.errors import RefusedError
-from esper.leyline.keyring import RoleKeyring
+from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from tests.sealed import command
@@ -265,6 +265,22 @@ def test_role_keyrings_of_a_folder_are_renewed_with_the_rotation(master: Path) -
     assert said("retire", f"{new:08x}", master, "--renew", master.parent)[0] == 0
     retired = {one.key_id: one for one in RoleKeyring.load(master.with_name("worker.json")).validities}[new]
     assert retired.not_after_ns <= time.time_ns()
+
+
+def test_a_retirement_that_renewed_no_keyring_names_how_and_is_made_good_by_a_repeat(master: Path) -> None:
+    derived(master, Role.WORKER)
+    [first] = MasterKeyring.load(master).validities
+    said("rotate", master, "--lead", "0", "--force")
+
+    told = said("retire", f"{first.key_id:08x}", master)
+    missed = RoleKeyring.load(master.with_name("worker.json")).validities
+    again = said("retire", f"{first.key_id:08x}", master, "--renew", master.parent)
+
+    assert told[1].endswith(f"anew: esper keys derive {master} --run RUN --into DIR\n")
+    assert missed == [first]
+    assert again[0] == 0 and again[1].endswith("1 role keyrings are derived anew\n")
+    ids = {one.key_id: one.not_after_ns for one in RoleKeyring.load(master.with_name("worker.json")).validities}
+    assert len(ids) == 2 and ids[first.key_id] < first.not_after_ns
 
 
 def test_keyrings_of_another_master_are_not_renewed_and_nothing_is_rotated(master: Path, tmp_path: Path) -> None:

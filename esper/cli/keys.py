@@ -75,7 +75,9 @@ def rotate(
     if as_json:
         _show(newest, as_json)
         return
-    typer.echo(f"{master}: key {newest.key_id:08x} seals from {_second(newest.not_before_ns)} on; {told(folder)}")
+    typer.echo(
+        f"{master}: key {newest.key_id:08x} seals from {_second(newest.not_before_ns)} on; {told(folder, master)}"
+    )
 
 
 @app.command()
@@ -88,20 +90,25 @@ def retire(
     renew: Renew = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a key. Derive the role keyrings anew: what carries the key in an entry made later is refused."""
+    """End a key. Derive the role keyrings anew: what carries the key in an entry made later is refused.
+
+    Of a key that is retired already, --renew does what was left undone.
+    """
     if at and now:
         raise SettingError("--at", at, "no --now beside it")
     key_id, at_ns = _key_id(key), _time_ns(at) if at else time.time_ns()
     held = MasterKeyring.load(master)
     folder = role_keyrings(renew, held)
-    keyring = held.retire(key_id, at_ns, force=force)
-    keyring.save(master)
-    renewed(folder, keyring)
-    [retired] = [validity for validity in keyring.validities if validity.key_id == key_id]
+    over = {each.key_id for each in held.validities if each.not_after_ns <= at_ns}
+    if not (folder and key_id in over):  # else what was left undone is done now
+        held = held.retire(key_id, at_ns, force=force)
+        held.save(master)
+    renewed(folder, held)
+    [retired] = [validity for validity in held.validities if validity.key_id == key_id]
     if as_json:
         _show(retired, as_json)
         return
-    typer.echo(f"{master}: key {key_id:08x} is retired from {_second(retired.not_after_ns)} on; {told(folder)}")
+    typer.echo(f"{master}: key {key_id:08x} is retired from {_second(retired.not_after_ns)} on; {told(folder, master)}")
 
 
 @app.command()
@@ -179,9 +186,11 @@ def renewed(folder: Mapping[Path, RoleKeyring], master: MasterKeyring) -> None:
         master.derive(keyring.run_id, keyring.roles).save(path)
 
 
-def told(folder: Mapping[Path, RoleKeyring]) -> str:
+def told(folder: Mapping[Path, RoleKeyring], master: Path) -> str:
     """What is left to do."""
-    return f"{len(folder)} role keyrings are derived anew" if folder else "derive anew"
+    if folder:
+        return f"{len(folder)} role keyrings are derived anew"
+    return f"role keyrings know it once they are derived anew: esper keys derive {master} --run RUN --into DIR"
 
 
 def _validities(path: Path) -> list[Validity]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,28 @@ async def test_a_server_whose_disk_is_full_is_worked_with_and_has_what_waited_on
             await waiting
 
             assert (await bodies(writer, run_id))[before:] == [b"late"]
+
+
+async def test_a_server_that_a_script_holds_up_is_waited_out(server: EmbeddedRedis, run_id: str) -> None:
+    async with connect.writer(server.url) as somebody, connect.writer(server.url) as writer:
+        await writer.config_set("lua-time-limit", "1")  # in milliseconds: then it tells whoever asks
+        endless = asyncio.create_task(somebody.execute_command("EVAL", "while true do end", 0))
+        while not writer.outage.said:  # until the script has begun
+            with suppress(LostError):
+                await Publisher(writer).add(run_id, b"before")
+        said = writer.outage.said
+
+        async def end_it(_: float) -> None:
+            with suppress(BusError):  # it is on its way out already
+                await writer.execute_command("SCRIPT", "KILL")
+
+        added = await add_until_answered(Publisher(writer).add, run_id, b"meanwhile", 60.0, pause=end_it)
+        with suppress(BusError):
+            await endless
+
+        assert "held up by somebody's script, and serves nobody: SCRIPT KILL ends it" in said
+        assert added.again
+        assert (await bodies(writer, run_id))[-1] == b"meanwhile"
 
 
 async def test_a_replica_is_refused_at_start_and_named_when_it_becomes_one(server: EmbeddedRedis) -> None:

@@ -98,6 +98,8 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
         return ElsewhereError(at, error.host, error.port, once=not isinstance(error, exceptions.MovedError))
     if isinstance(error, exceptions.BusyLoadingError):
         return LostError(f"Redis at {at} is still loading its data")
+    if said.startswith("BUSY "):
+        return LostError(f"Redis at {at} is held up by somebody's script, and serves nobody: SCRIPT KILL ends it")
     if untrusted := UNTRUSTED.search(said):
         expected = "one made for this host, by an authority that ESPER_REDIS_CA names"
         return BusError(

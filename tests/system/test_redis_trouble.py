@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from esper.bus import names
+from esper.bus.embedded import asked
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
@@ -60,11 +62,23 @@ def free(town: Town) -> None:
     free_disk(town.server)
 
 
+def hold_up(town: Town) -> None:
+    town.order("CONFIG", "SET", "lua-time-limit", "1")
+    with socket.socket(socket.AF_UNIX) as somebody:  # who does not wait for it to end
+        somebody.connect(str(town.server.socket))
+        somebody.sendall(b"EVAL 'while true do end' 0\r\n")
+
+
+def let_go(town: Town) -> None:
+    asked(town.server.socket, b"SCRIPT KILL")
+
+
 TROUBLES = {
     "cannot be reached": (kill, start),
     "is read-only": (make_replica, make_primary),
     "is out of memory": (take_memory, give_memory),
     "cannot write to its disk": (fill, free),
+    "is held up by somebody's script": (hold_up, let_go),
 }
 
 

@@ -64,6 +64,13 @@ def test_a_file_that_is_no_log_is_bad_input_said_once(tmp_path: Path, text: str)
     assert "expected an exported log" in lines[0]
 
 
+def test_a_name_too_long_for_any_file_is_bad_input_said_once(tmp_path: Path) -> None:
+    status, lines = verified(Path("x" * 300))
+
+    assert (status, len(lines)) == (2, 1)
+    assert "no live run is called" in lines[0]
+
+
 def test_public_keys_alone_check_the_signatures(tmp_path: Path) -> None:
     run = toy()
     path = run.save(tmp_path / "run.jsonl")

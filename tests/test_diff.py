@@ -45,3 +45,15 @@ def test_a_run_that_ends_earlier_parts_there(tmp_path: Path) -> None:
     assert status == 1
     assert "alike in 2 decisions, then they differ in length" in said
     assert "other: has ended" in said
+
+
+def test_runs_in_two_places_are_named_by_their_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / place / "runs" / "toy-0a1b2c3d" for place in ("here", "there")]
+    for folder, run in zip(folders, (toy(), toy(second_step=31)), strict=True):
+        run.save(folder / "log" / "run.jsonl")
+
+    result = CliRunner().invoke(app, ["diff", *map(str, folders)])
+    mixed = CliRunner().invoke(app, ["diff", "toy", str(folders[0]), "--runs-dir", str(folders[0].parent)])
+
+    assert (result.exit_code, result.output.splitlines()[0]) == (1, "alike in 1 decision, then they differ in step")
+    assert (mixed.exit_code, mixed.output) == (0, "alike in all 4 decisions\n")

@@ -21,7 +21,7 @@ PART = 1
 
 
 def diff(
-    one: Annotated[str, typer.Argument(help="A run, live or kept below --runs-dir, or an exported log.")],
+    one: Annotated[str, typer.Argument(help="A run, live or kept below --runs-dir; or its folder or log.")],
     other: Annotated[str, typer.Argument(help="Another one.")],
     runs_dir: RunsDir = RUNS,
     keyring: Annotated[Path | None, typer.Option(help="A keyring of the first; default: beside its log.")] = None,

@@ -21,7 +21,7 @@ SameRun = Annotated[str | None, typer.Option("--run", help="The same as RUN.")]
 LoggedRun = Annotated[
     str | None,
     typer.Argument(
-        metavar="RUN", help="Name or id of a run, live or kept below --runs-dir; or an exported file; else ESPER_RUN."
+        metavar="RUN", help="Name or id of a run, live or kept below --runs-dir; or its folder or log; else ESPER_RUN."
     ),
 ]
 Since = Annotated[str, typer.Option(metavar="WHEN", help=f"From there on, or behind an entry: {EXPECTED}.")]

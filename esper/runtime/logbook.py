@@ -216,7 +216,8 @@ def left(book: Logbook, spoken: Sequence[Entry], keys: RoleKeyring, folder: Path
 
 async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> tuple[Logbook, RoleKeyring | None]:
     """Of a file, of a finished run below `runs_directory`, or of a live run; and what opens it, if there is any."""
-    if (path := Path(run)).is_file():
+    run, runs_directory = called(run, runs_directory)
+    if os.path.isfile(path := Path(run)):
         return _exported(path), _loaded(keyring, path.parent)
     if (folder := _ended(run, runs_directory)) is not None:
         return read_file(folder / EXPORT), _loaded(keyring, folder)
@@ -231,6 +232,14 @@ async def find(run: str, runs_directory: Path, keyring: Path | None = None) -> t
     return book, found.keyring
 
 
+def called(run: str, runs_directory: Path) -> tuple[str, Path]:
+    """A path to a run's folder is its id, and where that lies; what else there is stays as it is."""
+    if os.sep not in run or not os.path.isdir(run):
+        return run, runs_directory
+    folder = Path(run).resolve()
+    return folder.name, folder.parent
+
+
 def _exported(path: Path) -> Logbook:
     """SettingError: nothing in the file is of a log, as where another file was meant."""
     book = read_file(path)
@@ -241,7 +250,8 @@ def _exported(path: Path) -> Logbook:
 
 async def beside(run: str, runs_directory: Path, keyring: Path | None = None) -> list[Entry]:
     """What the same run said beside its log: states and aggregates, sealed as they were, as many as were kept."""
-    folder = path.parent if (path := Path(run)).is_file() else _ended(run, runs_directory)
+    run, runs_directory = called(run, runs_directory)
+    folder = path.parent if os.path.isfile(path := Path(run)) else _ended(run, runs_directory)
     if folder is not None:
         return said.read_file(folder.parent / said.SAID)
     found = await access.find(run, keyring=keyring, role=Role.OBSERVER)

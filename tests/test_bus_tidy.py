@@ -10,7 +10,7 @@ from esper.bus.connect import Redis, server_ms
 from esper.bus.consumer import Pace
 from esper.bus.inbox import Inbox
 from esper.bus.names import key, region_key
-from esper.bus.survey import Group, regions_of, survey
+from esper.bus.survey import Group, lags, regions_of, survey
 from esper.bus.tidy import Position, drop_idle_consumers, forget_group
 from esper.errors import SettingError
 from tests.bus_kit import drain, num_pending, put
@@ -99,6 +99,27 @@ async def test_a_lag_that_the_server_cannot_tell_is_counted_as_far_as_it_is_chea
     [view] = await survey(redis, run_id)
 
     assert {group.name: group.lag for group in view.groups} == {"far": None, "near": 499}
+
+
+async def test_names_of_any_bytes_are_looked_at_and_shown_without_what_would_move_a_cursor(
+    redis: Redis, redis_reader: Redis, run_id: str
+) -> None:
+    """Whoever may make a group, a consumer or a region's stream may name it so."""
+    votes = key(run_id, "votes")
+    await put(redis, region_key(run_id, "\x1b[2J", "telemetry"), b"1")
+    await redis.xadd(region_key(run_id, "?", "telemetry").encode().replace(b"?", b"\xff"), {"m": b"1"})
+    await redis.xgroup_create(votes, b"\xff\x1b[2J", id="0", mkstream=True)
+
+    views = {one.name: one for one in await survey(redis, run_id)}
+    told = await lags(redis, run_id, ["votes"])
+    await redis.xgroup_create(votes, "coordinator", id="0")
+    await redis.execute_command("XGROUP", "CREATECONSUMER", votes, "coordinator", b"\xfe\r")
+    dropped = await drop_idle_consumers(redis, votes, "coordinator", "another", idle_ms=0)
+
+    assert set(views) == {"?[2J/telemetry", "votes"}
+    assert [group.name for group in views["votes"].groups] == ["\ufffd?[2J"]
+    assert told == {("votes", "\ufffd?[2J"): 0}
+    assert dropped == ["\ufffd?"]
 
 
 async def test_a_consumer_that_is_deleted_while_it_waits_is_given_the_next_entry_all_the_same(

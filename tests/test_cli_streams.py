@@ -48,6 +48,18 @@ def test_counts_that_no_process_can_have_are_added_up_all_the_same() -> None:
     assert redelivered("votes", "coordinator", [most, most]) == 2 * int(sys.float_info.max)
 
 
+async def test_a_count_that_somebody_made_up_moves_no_cursor(run: ScriptedRun) -> None:
+    votes = key(run.run_id, "votes")
+    await put(run.redis, votes, b"1")
+    made_up = Count("esper_messages_refused_total", {"stream": votes, "reason": "\x1b[2J"}, 1.0)
+    await counters.publish(run.redis, run.run_id, "worker/one", [made_up], await connect.server_ms(run.redis))
+
+    _, text, _ = await said(run, "--run", run.name)
+
+    assert "1 ?[2J" in text
+    assert "\x1b" not in text
+
+
 async def test_each_stream_and_each_group_is_told_with_what_was_refused(
     run: ScriptedRun, redis_reader: connect.Redis
 ) -> None:

@@ -139,6 +139,20 @@ async def test_without_a_checkpoint_of_every_worker_nothing_is_trimmed(logs: Log
     assert all(len(numbers) == NUM for numbers in (await logs.left()).values())
 
 
+async def test_a_group_of_any_bytes_is_one_without_a_checkpoint(logs: Logs, redis: Redis, run_id: str) -> None:
+    await logs.settle()
+    for worker in WORKERS:
+        await logs.keep(worker, decisions=NUM, commands=NUM, optimizer=NUM)
+    await redis.hset(kept_key(run_id), b"\xff", b"\xff")
+    await redis.xgroup_create(key(run_id, "decisions"), b"\xff", id=f"{NUM}000-0")
+
+    held_back = await logs.trimmer.shorten()
+    await redis.xgroup_destroy(key(run_id, "decisions"), b"\xff")
+
+    assert held_back == 0
+    assert await logs.trimmer.shorten() > 0
+
+
 async def test_what_a_group_has_pending_or_has_not_read_stays(logs: Logs, redis: Redis, run_id: str) -> None:
     await logs.settle(through=4)
     for worker in WORKERS:

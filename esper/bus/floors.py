@@ -8,7 +8,7 @@ from typing import Any
 
 from esper.bus.connect import Redis
 from esper.bus.groups import groups_of
-from esper.bus.names import LOGGED, STREAMS, key
+from esper.bus.names import LOGGED, STREAMS, key, shown
 from esper.leyline.entries import entry_order
 
 DECISIONS = "decisions"
@@ -34,7 +34,7 @@ async def floors_of(redis: Redis, run_id: str, workers: Sequence[str], kept_from
     what was decided before their time.
     """
     stored: Any = await redis.hgetall(kept_key(run_id))
-    known = {name.decode(): _decoded(value) for name, value in stored.items()}
+    known = {shown(name): _decoded(value) for name, value in stored.items()}
     if not workers or any(not known.get(worker, {}).get(DECISIONS) for worker in workers):
         return {}
     positions = [known[worker] for worker in workers]
@@ -47,7 +47,7 @@ async def floors_of(redis: Redis, run_id: str, workers: Sequence[str], kept_from
 
 async def workers_of(redis: Redis, run_id: str) -> list[str]:
     """Those with a group on `:decisions`: whoever follows the run, or will."""
-    return [group["name"].decode() for group in await groups_of(redis, key(run_id, DECISIONS))]
+    return [shown(group["name"]) for group in await groups_of(redis, key(run_id, DECISIONS))]
 
 
 def _lowest(entry_ids: Iterable[str]) -> str:

@@ -83,6 +83,11 @@ def beside(stream: str, name: str) -> str:
     return f"{found[0]}{name}" if found else f"{stream}:{name}"
 
 
+def shown(name: bytes) -> str:
+    """A name in Redis as a person may be shown it: those that we give are as they are, others may be of any bytes."""
+    return "".join(each if each.isprintable() else "?" for each in name.decode(errors="replace"))
+
+
 def new_run_id(name: str) -> str:
     """A name and eight random hex digits."""
     return f"{checked_name('run', name)}-{token_hex(4)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from esper.bus.connect import Redis, server_ms
 from esper.bus.groups import groups_of
-from esper.bus.names import RUN_KEY, STREAMS, key, region_key
+from esper.bus.names import RUN_KEY, STREAMS, key, region_key, shown
 
 ACTIVE_MS = 10_000  # before 7.2 a server counts from the last entry given, not from the last that was asked for
 MOST_COUNTED = 1_000
@@ -64,7 +64,7 @@ async def lags(redis: Redis, run_id: str, streams: Iterable[str]) -> dict[tuple[
     for name in streams:
         stream = key(run_id, name)
         groups = await groups_of(redis, stream)
-        found |= {(name, facts["name"].decode()): await lag_of(redis, stream, facts) for facts in groups}
+        found |= {(name, shown(facts["name"])): await lag_of(redis, stream, facts) for facts in groups}
     return found
 
 
@@ -72,7 +72,7 @@ async def regions_of(redis: Redis, run_id: str) -> list[str]:
     """Regions that have a stream."""
     found = set()
     async for name in redis.scan_iter(match=f"esper:{{{run_id}/*}}:*", count=1_000):
-        parts = RUN_KEY.fullmatch(name.decode())
+        parts = RUN_KEY.fullmatch(name.decode(errors="replace"))
         if parts and parts["region"]:
             found.add(parts["region"])
     return sorted(found)
@@ -84,7 +84,8 @@ async def view(redis: Redis, stream: str, name: str, now_ms: int) -> StreamView 
         return None
     length: int = await redis.xlen(stream)
     facts: Any = await redis.xinfo_groups(stream)
-    return StreamView(name, length, tuple([await group_view(redis, stream, one, now_ms) for one in facts]))
+    groups = tuple([await group_view(redis, stream, one, now_ms) for one in facts])
+    return StreamView(shown(name.encode()), length, groups)
 
 
 async def group_view(redis: Redis, stream: str, facts: Mapping[str, Any], now_ms: int) -> Group:
@@ -93,7 +94,7 @@ async def group_view(redis: Redis, stream: str, facts: Mapping[str, Any], now_ms
     num_active = sum(one["idle"] < ACTIVE_MS for one in consumers)
     oldest: Any = await redis.xpending_range(stream, name, "-", "+", MOST_COUNTED) if facts["pending"] else []
     return Group(
-        name=name.decode(),
+        name=shown(name),
         lag=await lag_of(redis, stream, facts),
         pending=facts["pending"],
         oldest_pending_s=max(0, now_ms - _made_ms(oldest[0]["message_id"])) / 1000 if oldest else 0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from esper.bus.connect import Redis
+from esper.bus.names import shown
 from esper.errors import SettingError
 
 IDLE_MS = 300_000
@@ -61,7 +62,7 @@ async def drop_idle_consumers(redis: Redis, stream: str, group: str, but: str, i
     is made again with the next entry that it is given.
     """
     dropped = await redis.execute_command("EVAL", DROP_IDLE, 1, stream, group, idle_ms, but)
-    return [name.decode() for name in dropped]
+    return [shown(name) for name in dropped]
 
 
 async def forget_group(

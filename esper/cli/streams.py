@@ -12,10 +12,11 @@ import typer
 from esper.bus import connect, counters
 from esper.bus.counters import Count
 from esper.bus.groups import groups_of
-from esper.bus.names import key
+from esper.bus.names import key, shown
 from esper.bus.survey import Group, StreamView, survey
 from esper.bus.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
+from esper.cli.printed import printable
 from esper.errors import SettingError, listed, near
 from esper.runtime import access
 from esper.runtime.tallies import LOGS, REPEATED, redelivered, tallied
@@ -97,7 +98,7 @@ async def _forget(run: str | None, group: str, dry_run: bool, as_json: bool) -> 
 async def _workers(redis: connect.Redis, run_id: str) -> list[str]:
     """Whose groups there are."""
     groups = [each for log in LOGS for each in await groups_of(redis, key(run_id, log))]
-    return sorted({each["name"].decode() for each in groups}.difference(ROLES))
+    return sorted({shown(each["name"]) for each in groups}.difference(ROLES))
 
 
 def forgotten(told: Mapping[str, Any]) -> str:
@@ -135,7 +136,7 @@ def group_row(group: Group, num_redelivered: int) -> dict[str, Any]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each group of each stream."""
-    return "\n".join([HEAD, *(line for one in rows for line in lines(one))])
+    return "\n".join([HEAD, *(printable(line) for one in rows for line in lines(one))])
 
 
 def lines(one: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from esper.bus.settlement import Settlement
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline.replay import ReplayGuard
 from esper.runtime.missing import Missing
-from esper.runtime.windows import Found, ReplacedError, Windows
+from esper.runtime.windows import Found, ReplacedError, UnreadableError, Windows
 from tests.sealed import NOW_MS, command, controller, worker_opener
 
 
@@ -157,5 +157,39 @@ async def test_a_redis_that_falls_back_to_what_an_earlier_process_stored_replace
     assert await third.insist(sealed[1], 2) == "older"
     with pytest.raises(ReplacedError):
         await second.insist(sealed[2], 3)
+    with pytest.raises(ReplacedError):
+        await consumer.insist(sealed[2], 3)
+
+
+ODD = {
+    "no window's name": b"commands/zz",
+    "no number": b"commands/controller/x/0/1/a/b",
+    "no UTF-8": b"commands/\xff/0/0/1/a/b",
+    "a window cut short": b"commands/controller/00/0/1/a/b",
+    "a gap cut short": b"gaps/controller",
+}
+
+
+@pytest.mark.parametrize("field", ODD.values(), ids=ODD)
+async def test_a_field_that_is_none_of_ours_ends_whoever_takes_it_up_by_one_sentence(
+    redis: Redis, consumer: Consumer, sealed: list[bytes], field: bytes
+) -> None:
+    await consumer.take(sealed[0], 1)
+    await redis.hset(consumer.windows.hash_key, field, b"\xff")
+
+    with pytest.raises(UnreadableError, match=r"no process of the run has written .*; expected what was settled"):
+        await consumer.windows.load()
+
+
+async def test_foreign_fields_beside_ours_and_a_version_of_any_bytes_are_no_matter(
+    redis: Redis, consumer: Consumer, sealed: list[bytes]
+) -> None:
+    await consumer.windows.take_over()
+    await consumer.insist(sealed[0], 1)
+    await redis.hset(consumer.windows.hash_key, b"\xff", b"\xff")
+
+    await consumer.windows.load()
+    assert await consumer.insist(sealed[1], 2) == "whole"
+    await redis.hset(consumer.windows.hash_key, "version", b"\xff")
     with pytest.raises(ReplacedError):
         await consumer.insist(sealed[2], 3)

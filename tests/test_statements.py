@@ -192,6 +192,18 @@ async def test_said_again_to_another_runtime_it_is_stored_once(stored: Stored) -
     assert await stored.read() == ["worker-0/1", "s0/1-9", "worker-0/3", "worker-0/4"]
 
 
+@pytest.mark.parametrize("junk", [b"junk", b"\xff:\xff", b"7", b"7:" + b"9" * 5_000])
+async def test_what_somebody_else_has_put_in_the_place_of_its_number_is_written_over(
+    stored: Stored, junk: bytes
+) -> None:
+    await stored.redis.hset(names.key(stored.run_id, "stated"), "worker/worker-0", junk)
+
+    for each in (statement(1), statement(1)):
+        await stored.runtime().store(each)
+
+    assert await stored.read() == ["worker-0/1"]
+
+
 async def test_a_rounds_outcomes_are_on_record_once_though_each_runtime_is_told_of_the_newest(stored: Stored) -> None:
     told = [
         pb.RunRecord(version=1, worker="worker-0", incarnation=process, world_size=1, judged=pb.RoundJudged(round=each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from esper.bus import names
@@ -10,6 +11,9 @@ from esper.bus.settlement import Settlement
 from esper.errors import StaleLeaseError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Sealer
+
+NEWEST = re.compile(rb"(\d{1,20}):(\d{1,20})")
+"""Of one worker: its incarnation, and the number of what is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +69,6 @@ class Statements:
 
 
 def _covers(before: bytes | None, incarnation: int, number: int) -> bool:
-    process, _, newest = (before or b"0:0").decode().partition(":")
-    return int(process) == incarnation and int(newest) >= number
+    """Not where somebody else has written there: then it is written over."""
+    found = NEWEST.fullmatch(before or b"")
+    return found is not None and int(found[1]) == incarnation and int(found[2]) >= number

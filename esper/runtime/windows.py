@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from secrets import token_hex
@@ -38,6 +39,15 @@ class ReplacedError(StaleLeaseError):
         self.args = (f"another process has taken over, as {key} says; nothing was written, and this one ends",)
 
 
+class UnreadableError(BusError):
+    """What is stored is none of ours, so that it tells nothing of what was seen."""
+
+    def __init__(self, key: str, why: Exception) -> None:
+        self.key = key
+        expected = "what was settled, or no such key: DEL it, a minute after the last command at the earliest"
+        super().__init__(f"{key} holds what no process of the run has written ({why}); expected {expected}")
+
+
 class Windows:
     """The replay guards of a consumer with groups of its own, by log, and what it misses.
 
@@ -67,7 +77,7 @@ class Windows:
         is_taken = False
         while not is_taken:
             stored = await self._stored()
-            before = stored.get(HOLDERS, b"").decode().split()
+            before = stored.get(HOLDERS, b"").decode(errors="replace").split()
             self._holders = [*before[-NUM_HOLDERS:], self.holder]
             mine = {VERSION: self._next(), HOLDERS: " ".join(self._holders).encode()}
             claim = Settlement()
@@ -149,7 +159,7 @@ class Windows:
         """Replace whatever is stored by all that is remembered; of two processes that do so at once, one is refused."""
         stored = await self._stored()
         version = stored.pop(VERSION, None)
-        if version is not None and version.decode().partition("/")[0] not in self._holders:
+        if version is not None and version.decode(errors="replace").partition("/")[0] not in self._holders:
             raise ReplacedError(self.hash_key)
         self._note_loss(version)
         settlement.expectations[:] = [each for each in settlement.expectations if each.key != self.hash_key]
@@ -169,8 +179,8 @@ class Windows:
 
     def _note_loss(self, version: bytes | None) -> None:
         if version is not None:  # else the inbox has said that history is lost
-            known = (self._version or b"").decode()
-            log.warning("windows.fell_back", key=self.hash_key, known=known, found=version.decode())
+            known = (self._version or b"").decode(errors="replace")
+            log.warning("windows.fell_back", key=self.hash_key, known=known, found=version.decode(errors="replace"))
 
     def _changed(self) -> dict[str, bytes]:
         parts = {name: guard.changed() for name, guard in self.guards.items()} | {GAPS: self.missing.changed()}
@@ -194,13 +204,16 @@ class Windows:
         self._version = fields.pop(VERSION, None)
         self._settled = fields
         self._untold = {name: value for name, value in fields.items() if name != HOLDERS}
-        for log_name, guard in self.guards.items():
-            guard.load(part(fields, log_name))
-        self.missing.load(part(fields, GAPS))
+        try:
+            for log_name, guard in self.guards.items():
+                guard.load(part(fields, log_name))
+            self.missing.load(part(fields, GAPS))
+        except (ValueError, struct.error) as error:
+            raise UnreadableError(self.hash_key, error) from error
 
     async def _stored(self) -> dict[str, bytes]:
         stored = await self.outbox.recall(self.hash_key)
-        return {name.decode(): value for name, value in stored.items()}
+        return {name.decode(errors="replace"): value for name, value in stored.items()}
 
 
 def part(fields: Mapping[str, bytes], log_name: str) -> dict[str, bytes]:

@@ -21,6 +21,8 @@ BATCH = (torch.zeros(16, 4), torch.zeros(16, dtype=torch.int64))
         ([BATCH], "holdout is 'list of tuple'"),
         (BATCH[0], "holdout is 'Tensor'"),
         ((16, PER_EXAMPLE), "holdout is 'tuple of int, CrossEntropyLoss'"),
+        (([BATCH], PER_EXAMPLE, "forward"), "holdout is 'tuple of list, CrossEntropyLoss, str'"),
+        (([BATCH], PER_EXAMPLE, PER_EXAMPLE, 1), "holdout is 'tuple of list, CrossEntropyLoss, CrossEntropyLoss, int'"),
         ((BATCH, PER_EXAMPLE), "batch of holdout is 'Tensor'"),
         (([(*BATCH, 1)], PER_EXAMPLE), "batch of holdout is 'tuple of Tensor, Tensor, int'"),
     ],

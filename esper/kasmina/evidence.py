@@ -153,7 +153,7 @@ class Witness:
         """Outputs that differ from those of the model without the slot's hook; None where nothing can be run."""
         if self.holdout is None:
             return _touched(slot.shape, slot)
-        return self._over_holdout(_num_touched, self.model, slot, self.holdout.batches[0][0])
+        return self._over_holdout(_num_touched, self.model, slot, self.holdout)
 
     def _over_holdout(self, measure: Callable[..., Made], *args: Any) -> Made | None:
         """None where the host or its loss raises over the held-out examples: what fails to be measured stops nothing.
@@ -196,11 +196,12 @@ def _num_differing(one: Tensor | None, other: Tensor | None) -> float:
     return float((~torch.isclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)).sum())
 
 
-def _num_touched(model: nn.Module, slot: Slot, inputs: Tensor) -> float:
+def _num_touched(model: nn.Module, slot: Slot, holdout: Holdout) -> float:
+    inputs, _ = holdout.batches[0]
     with undisturbed(model):
-        through = model(inputs)
+        through = holdout.call(model, inputs)
         with absent(slot):
-            bare = model(inputs)
+            bare = holdout.call(model, inputs)
     return num_differing(through, bare)
 
 

@@ -16,12 +16,18 @@ from esper.kasmina.slot import Slot
 from esper.leyline import contracts as pb
 
 
+def of_one_input(model: nn.Module, inputs: Any) -> Any:
+    """How most models are called."""
+    return model(inputs)
+
+
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """Examples that are never trained on; loss_fn(outputs, targets) gives one loss per example."""
+    """Examples that are never trained on; loss_fn(call(model, inputs), targets) gives one loss per example."""
 
-    batches: Sequence[tuple[Tensor, Tensor]]
-    loss_fn: Callable[[Tensor, Tensor], Tensor]
+    batches: Sequence[tuple[Any, Any]]
+    loss_fn: Callable[[Any, Any], Tensor]
+    call: Callable[[nn.Module, Any], Any] = of_one_input
 
 
 def cuda_devices(model: nn.Module) -> list[torch.device]:
@@ -53,7 +59,8 @@ def gains(model: nn.Module, slot: Slot, holdout: Holdout, alpha: float) -> Tenso
                 losses = []
                 for forced in (0.0, alpha):
                     slot.forced = forced
-                    losses.append(each_loss(holdout.loss_fn(model(inputs), targets), targets).double().flatten())
+                    found = holdout.loss_fn(holdout.call(model, inputs), targets)
+                    losses.append(each_loss(found, targets).double().flatten())
                 differences.append(losses[0] - losses[1])
         finally:
             slot.forced = None

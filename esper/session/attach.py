@@ -18,7 +18,7 @@ from esper.kernels.installed import installed_blueprints
 from esper.runtime import notify, printing
 from esper.runtime.link import WORLD_SIZE, Link, await_ready
 from esper.session.host_hooks import require_unsteered
-from esper.session.joining import Batches, Joining, Loss
+from esper.session.joining import HeldOut, Joining
 from esper.session.options import Options, Place, SessionOptions
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.session import Session
@@ -33,13 +33,14 @@ def attach(
     optimizer: torch.optim.Optimizer,
     sites: Sequence[str],
     run: str = "",
-    holdout: tuple[Batches, Loss] | None = None,
+    holdout: HeldOut | None = None,
     **options: Unpack[Options],
 ) -> Session:
     """Join a model and its loop to a run; call once on every rank, after the model is built (and wrapped).
 
     `sites` name submodules whose output a seed may join. `holdout` is (batches, loss_fn): held-out (inputs, targets)
-    and a function (outputs, targets) -> loss per example, shape [n]; without it the gates that measure loss fail.
+    and a function (outputs, targets) -> loss per example, shape [n]; a third entry is call(model, inputs) -> outputs,
+    for a model of several inputs. Without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
     for a site or an option that does not exist, a model split by FSDP, shared by some ranks alone or on the meta
     device, an optimizer that is split by ZeRO or maximizes, one whose session is not closed or a broken blueprint,

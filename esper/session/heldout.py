@@ -12,7 +12,10 @@ from esper.kasmina.paired import Holdout
 
 log = structlog.get_logger()
 
-EXPECTED = "([(inputs, targets), ...], loss), where loss(model(inputs), targets) is one loss per example"
+EXPECTED = (
+    "([(inputs, targets), ...], loss), where loss(model(inputs), targets) is one loss per example;"
+    " (batches, loss, call) has call(model, inputs) for model(inputs)"
+)
 WALKED = ("__iter__", "__getitem__")
 
 
@@ -21,7 +24,7 @@ def held_out(given: Any, min_examples: int) -> Holdout | None:
     match given:
         case None:
             return None
-        case (batches, loss_fn) if callable(loss_fn) and any(hasattr(batches, each) for each in WALKED):
+        case (batches, loss_fn, *call) if _are_of_use(batches, loss_fn, call):
             made = tuple(batches)
         case _:
             raise SettingError("holdout", kind_of(given), EXPECTED)
@@ -33,7 +36,11 @@ def held_out(given: Any, min_examples: int) -> Holdout | None:
         raise SettingError("reduction of holdout's loss", reduction, "'none': one loss per example")
     if len(counts) == len(made) and 0 < sum(counts) < min_examples:
         log.warning("holdout.too_small", num_examples=sum(counts), expected=min_examples)
-    return Holdout(made, loss_fn)
+    return Holdout(made, loss_fn, *call)
+
+
+def _are_of_use(batches: Any, loss_fn: Any, call: list[Any]) -> bool:
+    return len(call) < 2 and all(map(callable, (loss_fn, *call))) and any(hasattr(batches, each) for each in WALKED)
 
 
 def kind_of(given: object) -> str:

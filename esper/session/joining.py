@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -52,8 +53,10 @@ from esper.tolaria.surroundings import Surroundings
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)  # of our own process group; a rank that is gone is named then
 
-Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Batches = Sequence[tuple[Any, Any]]
+Loss = Callable[[Any, Any], torch.Tensor]
+Call = Callable[[torch.nn.Module, Any], Any]
+HeldOut = tuple[Batches, Loss] | tuple[Batches, Loss, Call]
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Joining:
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     sites: Sequence[str]
-    holdout: tuple[Batches, Loss] | None
+    holdout: HeldOut | None
     chosen: SessionOptions
     place: Place
     run_id: str

@@ -7,12 +7,14 @@ import math
 import random
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.message import Message
 
 from esper.bus.connect import Redis
 from esper.bus.faults import LostError
@@ -289,3 +291,24 @@ async def test_told_to_stop_it_settles_what_is_in_hand(tiers: Tiers, redis: Redi
     [aggregate] = await tiers.said_by("north")
     assert (aggregate.num_packets, aggregate.partial) == (20, True)
     assert await num_pending(redis, tiers.region("north", "telemetry"), "regional") == 0
+
+
+@pytest.mark.parametrize("last", ["18446744073709551615-5", "9300000000000-0"], ids=["the last time", "beyond 63 bits"])
+@pytest.mark.parametrize("made", [framed, partial(tables, source="worker-0")], ids=["frames", "tables"])
+async def test_an_entry_far_ahead_puts_nothing_that_follows_out_of_its_time(
+    redis: Redis, redis_reader: Redis, run_id: str, last: str, made: Callable[[Sequence[Any]], Sequence[Message]]
+) -> None:
+    """Whoever may add to the stream may choose an id; all that are added after it lie beside it."""
+    tiers = await Tiers(redis, redis_reader, run_id).open()
+    rows, now_ns = packets(64), time.time_ns()
+    for row in rows:
+        row.timestamp_ns = now_ns
+    rows[40].timestamp_ns += 86_400 * 10**9  # by a clock that is wrong: it is counted, and told
+    await redis.xadd(tiers.region("north", "telemetry"), {"m": b"junk"}, id=last)
+    await tiers.say("north", made(rows))
+
+    await tiers.regional("north").run(asyncio.Event(), until_idle=True)
+
+    told = await tiers.said_by("north")
+    assert (num_packets(told), sum(each.num_skewed for each in told)) == (64, 1)
+    assert max(each.last_timestamp_ns for each in told) <= time.time_ns()

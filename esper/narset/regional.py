@@ -9,6 +9,7 @@ import numpy as np
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.checks import CLOCK_SLACK_MS, MS_NS
+from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import Header
 from esper.leyline.seal import Opened
 from esper.leyline.validate_telemetry import Names
@@ -65,7 +66,8 @@ class Regional:
 
     def on_opened(self, opened: Opened, now_s: float) -> None:
         """Take in a message, whichever of its forms it has: packets not met before; the others are counted."""
-        at_ns = int(opened.entry_id.partition("-")[0]) * MS_NS
+        entry_ns = entry_ms(opened.entry_id) * MS_NS
+        at_ns = opened.header.issued_at_ns if opened.clock_suspect else entry_ns  # which anybody may have put ahead
         match opened.message:
             case Packed() as packed:
                 self.on_packed(packed, opened.header, now_s, at_ns)

@@ -15,7 +15,7 @@ from esper.errors import RefusedError
 from esper.leyline.entries import entry_ms
 from esper.leyline.envelope import unpack
 
-ENTRY_ID = re.compile(r"\d{1,19}(-\d{1,19})?")
+ENTRY_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 PAGE = 256
 # Whoever comes second finds the letter gone and writes nothing. Nothing may fail between the first write and the last.
 PUT_BACK = """

@@ -124,6 +124,20 @@ async def test_a_genuine_letter_is_shown_decoded_and_junk_as_hash_and_head(run: 
     assert '"seed_id": "s0"' in out
 
 
+async def test_a_letter_at_the_last_time_there_is_can_be_named_as_the_list_does(
+    run: ScriptedRun, morgue: Morgue
+) -> None:
+    """Whoever may add to the stream may choose an id; all that are added after it lie beside it."""
+    last = "18446744073709551615-18446744073709551614"
+    await run.redis.xadd(key(run.run_id, "dead"), {"reason": "bad_seal"}, id=last)
+
+    shown, _, _ = await said(run, "show", last)
+    purged, _, err = await said(run, "purge", last, "--yes")
+
+    assert (shown, purged, err) == (0, 0, "")
+    assert await morgue.letters() == []
+
+
 async def test_a_replayed_command_is_published_once_and_its_letter_is_gone(run: ScriptedRun, morgue: Morgue) -> None:
     command = cull()
     letter = await morgue.poison(command)

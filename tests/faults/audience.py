@@ -66,11 +66,10 @@ class Audience:
 
     def listen(self, seats: Seats, *, members: int | None = None, **told: Any) -> None:
         """Have everybody of a run listen; `members`: not the usual number of the team."""
-        keyring = str(seats.directory / f"{Role.WORKER}.json")
-        children = [self.start("listener", ALONE, seats, group=ALONE, keyring=keyring, **told)]
+        children = [self.start("listener", ALONE, seats, group=ALONE, **told)]
         for _ in range(seats.members if members is None else members):
             name = f"{TEAM}-{self._num_started}"
-            children.append(self.start("listener", name, seats, group=TEAM, guarded=False, keyring=keyring, **told))
+            children.append(self.start("listener", name, seats, group=TEAM, guarded=False, **told))
         self.on[seats.run] = children
 
     def kill(self, seats: Seats) -> int:

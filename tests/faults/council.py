@@ -57,7 +57,6 @@ class Council:
     def train(self, rank: int, point: str = "", after: int = 0, *, step: int = 1) -> Child:
         """A rank, which begins with this step."""
         told = {
-            "run": RUN,
             "rank": 0 if self.alone else rank,
             "world_size": 1 if self.alone else self.world_size,
             "step": step,
@@ -70,7 +69,7 @@ class Council:
 
     def command(self, per_s: float) -> Child:
         """A controller, which publishes so many orders a second that each rank can carry out."""
-        return self._start("commander", COMMANDER, {"run": RUN, "per_s": per_s, "rates": True})
+        return self._start("commander", COMMANDER, {"per_s": per_s, "rates": True})
 
     def expect_given_up(self, result: Result, who: str, holds: Callable[[], bool]) -> None:
         """Wait until somebody who stands still is given up: in time, where the machine does not too."""
@@ -122,7 +121,7 @@ class Council:
         return list(lives.values())
 
     def _start(self, role: str, name: str, told: dict[str, object]) -> Child:
-        common = {"directory": str(self.directory), "url": self.server.url, "name": name}
+        common = {"directory": str(self.directory), "url": self.server.url, "run": RUN, "name": name}
         log = self.directory / "logs" / f"{name}.log"
         child = self._nursery.role(f"tests.faults.roles.{role}", {**common, **told}, log)
         return self._stack.enter_context(child)

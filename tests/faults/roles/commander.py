@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,25 +15,20 @@ from esper.bus.faults import UnavailableError
 from esper.bus.publisher import Publisher
 from esper.leyline import commands, contracts as pb
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
-from esper.runtime import logging, process
-from esper.runtime.settings import Settings
+from esper.runtime import process
 from tests.faults.clock import offset_s, stepped
 from tests.faults.history import History
+from tests.faults.roles import arguments
 
 SAME_BYTES_S = 30.0
 """Afterwards an entry would be stale before long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """What it publishes how, and how fast."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     wanted: Wanted = "fast"
     per_s: float = 200.0
     answer_s: float = 10.0  # how long a reply is waited for
@@ -43,16 +36,10 @@ class Told:
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    directory = Path(told.directory)
-    logging.configure(Settings(log="json"), role="commander", worker=told.name)
-    sealer = Sealer(
-        RoleKeyring.load(directory / "controller.json"),
-        Role.CONTROLLER,
-        told.name,
-        clock_ns=stepped(directory / "clock"),
-    )
-    with History(directory / "history", told.name) as history:
+    told = Told.begin("commander")
+    clock_ns = stepped(Path(told.directory) / "clock")
+    sealer = Sealer(told.keys(Role.CONTROLLER), Role.CONTROLLER, told.name, clock_ns=clock_ns)
+    with told.history() as history:
         async with connect.client(told.url, told.answer_s) as redis:
             await connect.wait_ready(redis)
             durability = await announce(redis, told.wanted)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +14,7 @@ import redis
 
 from esper.bus import names
 from tests.faults.history import History
+from tests.faults.roles import arguments
 
 BURST = 20  # requests in one write: more of them hold the server up for longer
 NUM_BURSTS = 100  # made before it begins, then sent in turn: making them would cost more than Redis has to spare
@@ -28,13 +26,9 @@ has kept back would come at once, at no rate that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """How fast it floods which stream."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     per_s: float
     seed: int
     stream: str = "commands"
@@ -61,11 +55,11 @@ class Line:
 
 
 def main() -> None:
-    told = Told(**json.loads(sys.argv[1]))
+    told = Told.begin("flooder")
     stream, chance = names.key(told.run, told.stream), random.Random(told.seed)
     genuine = envelopes(told.url, stream)
     bursts = [b"".join(request(stream, junk(genuine, chance)) for _ in range(BURST)) for _ in range(NUM_BURSTS)]
-    with History(Path(told.directory) / "history", told.name) as history, socket.socket(socket.AF_UNIX) as connection:
+    with told.history() as history, socket.socket(socket.AF_UNIX) as connection:
         connection.connect(urlsplit(told.url).path)
         history.note("ready")
         flood(Line(connection), bursts, told.per_s, history)

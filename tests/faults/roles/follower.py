@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from esper.bus import connect, names
 from esper.bus.delivery import Delivery
@@ -16,27 +13,23 @@ from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement, reject_spent
 from esper.errors import RefusedError, StaleLeaseError
 from esper.leyline import contracts as pb
-from esper.leyline.kinds import Domain
+from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opener
-from esper.runtime import logging, process
+from esper.runtime import process
 from esper.runtime.missing import Missing
-from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import kept_right
 from esper.runtime.windows import Windows
 from tests.faults.history import History, Record
+from tests.faults.roles import arguments
+from tests.faults.roles.worker import stop
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """How long it waits for an answer, and how often it looks at the server's clock."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     answer_s: float = 10.0
     look_every_s: float = 30.0
 
@@ -78,10 +71,9 @@ class Follower:
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="follower", worker=told.name)
+    told = Told.begin("follower")
     async with AsyncExitStack() as stack:
-        history = stack.enter_context(History(Path(told.directory) / "history", told.name))
+        history = stack.enter_context(told.history())
         reader = await stack.enter_async_context(connect.client(told.url, None))
         writer = await stack.enter_async_context(connect.client(told.url, told.answer_s))
         await connect.wait_ready(writer)
@@ -89,8 +81,7 @@ async def main(stopping: asyncio.Event) -> None:
         inbox = Inbox(reader, writer, names.key(told.run, "commands"), told.name, told.name)
         guard, clock = ReplayGuard(), connect.ServerClock()
         windows = Windows(names.key(told.run, f"windows-{told.name}"), Outbox(writer), {"commands": guard}, Missing())
-        keys = RoleKeyring.load(Path(told.directory) / "worker.json")
-        opener = Opener(keys, name=told.name, guard=guard, accept=[Domain.COMMAND])
+        opener = Opener(told.keys(Role.WORKER), name=told.name, guard=guard, accept=[Domain.COMMAND])
         await stack.enter_async_context(kept_right(clock, writer, told.look_every_s))
         await windows.load()
         await inbox.open()
@@ -105,11 +96,6 @@ async def follow(inbox: Inbox, follower: Follower, history: History) -> None:
             history.note_all(await follower.answer(batch))
         except StaleLeaseError:
             inbox.rewind()
-
-
-async def stop(inbox: Inbox, stopping: asyncio.Event) -> None:
-    await stopping.wait()
-    inbox.stop()
 
 
 if __name__ == "__main__":

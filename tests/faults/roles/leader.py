@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from esper.bus import connect
 from esper.bus.outbox import Outbox
 from esper.bus.settlement import Settlement
 from esper.leyline import contracts as pb
 from esper.leyline.envelope import unpack
-from esper.leyline.kinds import kind_of
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime import logging, process
+from esper.leyline.kinds import Role, kind_of
+from esper.runtime import process
 from esper.runtime.lease import Standby
-from esper.runtime.settings import Settings
 from esper.tamiyo.coordinator import Coordinator
 from esper.tamiyo.outcome import Entry, Outcome
 from esper.workers.coordinator import CoordinatorSettings, desk
+from tests.faults.roles import arguments
 
 SAID = {
     kind_of(pb.LeaderAnnouncement): "announcement",
@@ -37,12 +33,9 @@ POINTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """Its lease, and the point at which it ends."""
 
-    directory: str
-    url: str
-    name: str
     lease_s: float
     point: str = ""  # where it ends; empty: nowhere
     after: int = 0  # so many times it passes the point before that
@@ -99,12 +92,10 @@ class FatefulCoordinator(Coordinator):
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="coordinator", worker=told.name)
-    keys = RoleKeyring.load(Path(told.directory) / "coordinator.json")
+    told = Told.begin("coordinator")
     chosen = CoordinatorSettings(name=told.name, lease_s=told.lease_s)
     async with connect.reader(told.url) as reader, connect.writer(told.url) as writer:
-        coordinating = desk(keys, chosen, reader, writer)
+        coordinating = desk(told.keys(Role.COORDINATOR), chosen, reader, writer)
         rule, outbox = FatefulCoordinator(told.name), FatefulOutbox(writer)
         rule.fate = outbox.fate = Fate(told)
         coordinating.rule, coordinating.outbox, coordinating.windows.outbox = rule, outbox, outbox

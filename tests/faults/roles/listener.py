@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from esper.bus import connect, names
 from esper.bus.consumer import Pace
@@ -18,29 +15,28 @@ from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
-from esper.leyline.kinds import Domain
+from esper.leyline.kinds import Domain, Role
 from esper.leyline.lifecycle import reason_name
 from esper.leyline.replay import ReplayGuard
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener
-from esper.runtime import logging, process
+from esper.runtime import process
 from esper.runtime.keys import kept_current
 from esper.runtime.missing import Missing
 from esper.runtime.serve import serve
-from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import kept_right
 from esper.runtime.windows import Windows
 from tests.faults.history import History, Record
-from tests.faults.roles.follower import Follower, Told as FollowerTold, follow, stop
+from tests.faults.roles.follower import Follower, Told as FollowerTold, follow
+from tests.faults.roles.worker import stop
 
 STREAMS: Mapping[str, Domain] = {"commands": Domain.COMMAND, "optimizer": Domain.OPTIMIZER}
 
 
 @dataclass(frozen=True, slots=True)
 class Told(FollowerTold):
-    """Arguments, as JSON."""
+    """How it listens, and how much it reads at once."""
 
-    keyring: str = ""
     group: str = ""
     guarded: bool = True  # a group of its own, and windows; else a team, whose record Redis keeps
     count: int = 256
@@ -98,12 +94,11 @@ class Place:
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="listener", worker=told.name)
-    keyring = RoleKeyring.load(told.keyring)
+    told = Told.begin("listener")
+    keyring = told.keys(Role.WORKER)
     listen = listen_alone if told.guarded else listen_together
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(kept_current(keyring, Path(told.keyring)))
+        await stack.enter_async_context(kept_current(keyring, told.keyring(Role.WORKER)))
         writer = await stack.enter_async_context(connect.client(told.url, told.answer_s))
         await connect.wait_ready(writer)
         await connect.check_server(writer)
@@ -111,7 +106,7 @@ async def main(stopping: asyncio.Event) -> None:
         await stack.enter_async_context(kept_right(clock, writer, told.look_every_s))
         async with asyncio.TaskGroup() as listening:
             for stream, domain in STREAMS.items():
-                history = stack.enter_context(History(Path(told.directory) / "history", f"{told.group}@{stream}"))
+                history = stack.enter_context(told.history(f"{told.group}@{stream}"))
                 reader = await stack.enter_async_context(connect.client(told.url, None))
                 inbox = inbox_of(told, reader, writer, stream)
                 stack.callback(asyncio.create_task(stop(inbox, stopping)).cancel)

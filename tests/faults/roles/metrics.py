@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import Message
@@ -17,12 +14,11 @@ from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
-from esper.runtime import logging, process
-from esper.runtime.settings import Settings
+from esper.runtime import process
 from tests.faults.history import History, Record
 from tests.faults.measured import NAMES, Part, parts, values_of
+from tests.faults.roles import arguments
 from tests.faults.roles.publisher import added
 
 INCARNATION = 1
@@ -30,13 +26,9 @@ TOGETHER_S = 0.02  # of telemetry in one round trip
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """How much it publishes of how many sources, and how fast."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     seed: int
     sources: int
     count: int  # packets of each source
@@ -45,11 +37,9 @@ class Told:
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="publisher", worker=told.name)
-    keyring = RoleKeyring.load(Path(told.directory) / f"{Role.WORKER}.json")
-    sealer = Sealer(keyring, Role.WORKER, told.name, incarnation=INCARNATION)
-    with History(Path(told.directory) / "history", told.name) as history:
+    told = Told.begin("publisher")
+    sealer = Sealer(told.keys(Role.WORKER), Role.WORKER, told.name, incarnation=INCARNATION)
+    with told.history() as history:
         async with connect.client(told.url, 10.0) as redis:
             await connect.wait_ready(redis)
             await publish(told, sealer, Publisher(redis), history, stopping)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from esper.bus import connect
 from esper.bus.delivery import Delivery
@@ -16,9 +13,8 @@ from esper.bus.inbox import Inbox
 from esper.errors import EsperError
 from esper.leyline import contracts as pb
 from esper.leyline.seal import Opened
-from esper.runtime import logging, process
+from esper.runtime import process
 from esper.runtime.serve import serve
-from esper.runtime.settings import Settings
 from tests.faults.history import History
 from tests.faults.roles import worker
 
@@ -49,9 +45,8 @@ class Poisoned(worker.Worker):
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = worker.Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="poisoned", worker=told.name)
-    with History(Path(told.directory) / "history", told.name) as history:
+    told = worker.Told.begin("poisoned")
+    with told.history() as history:
         async with worker.hands(told, Inbox, stopping) as (inbox, outbox, clock):
             hand = Poisoned(told, clock, history)
             await serve(inbox, hand.read, hand.handle, outbox)

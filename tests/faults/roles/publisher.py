@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 from esper.bus import connect, names
@@ -18,12 +15,11 @@ from esper.bus.publisher import Publisher
 from esper.errors import BusError
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
-from esper.runtime import logging, process
+from esper.runtime import process
 from esper.runtime.keys import kept_current
-from esper.runtime.settings import Settings
 from tests.faults.history import History, Record
+from tests.faults.roles import arguments
 
 SAME_BYTES_S = 30.0
 """Afterwards they would have to be sealed anew. No fault of these rows lasts so long."""
@@ -33,13 +29,9 @@ Item: TypeAlias = tuple[bytes, Record]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """How much it publishes, and how fast."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     count: int
     per_s: float
     together: int = 16  # messages in one round trip
@@ -48,15 +40,13 @@ class Told:
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="publisher", worker=told.name)
+    told = Told.begin("publisher")
     role = Role.WORKER if told.region else Role.CONTROLLER
-    path = Path(told.directory) / f"{role}.json"
-    keyring = RoleKeyring.load(path)
+    keyring = told.keys(role)
     sealer = Sealer(keyring, role, told.name)
     make = frames(told, sealer) if told.region else commands(told, sealer)
-    with History(Path(told.directory) / "history", told.name) as history:
-        async with kept_current(keyring, path), connect.client(told.url, told.answer_s) as redis:
+    with told.history() as history:
+        async with kept_current(keyring, told.keyring(role)), connect.client(told.url, told.answer_s) as redis:
             await connect.wait_ready(redis)
             await publish(told, make, Publisher(redis), history, stopping)
 

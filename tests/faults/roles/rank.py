@@ -6,42 +6,35 @@ It writes down each step that it begins, each vote and each decision, for the ch
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import signal
 import socket
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from esper.leyline import contracts as pb
 from esper.leyline.frames import FrameDecoder, encode
-from esper.leyline.rolekeys import RoleKeyring
-from esper.runtime import logging, process
+from esper.leyline.kinds import Role
+from esper.runtime import process
 from esper.runtime.access import Access
 from esper.runtime.assembly import assembled
 from esper.runtime.ending import meanwhile
 from esper.runtime.lanes import Lanes
 from esper.runtime.namesake import Newcomer
 from esper.runtime.packets import Origin
-from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import kept_right
 from esper.tolaria.boundary import Boundary
 from tests.faults.history import History
+from tests.faults.roles import arguments
 
 BEAT_S = 0.25
 POINTS = ("before_vote", "after_vote", "before_applied", "after_applied")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """Its place in the group, its pace, and the point at which it dies."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     rank: int
     world_size: int
     step: int  # to begin with
@@ -174,16 +167,14 @@ class Trainer:
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="runtime", worker=told.name)
+    told = Told.begin("runtime")
     (control, control_peer), (rows, rows_peer) = socket.socketpair(), socket.socketpair()
     for end in (control, control_peer, rows_peer):
         end.setblocking(False)
-    with History(Path(told.directory) / "history", told.name) as history, rows:
+    with told.history() as history, rows:
         lanes = await Lanes.adopt(control_peer.detach(), rows_peer.detach())
         origin, newcomer = Origin(told.name, "r0"), Newcomer(told.name, told.world_size)
-        path = Path(told.directory) / "worker.json"
-        access = Access(told.run, told.url, RoleKeyring.load(path), path)
+        access = Access(told.run, told.url, told.keys(Role.WORKER), told.keyring(Role.WORKER))
         async with assembled(access, origin, lanes, newcomer=newcomer) as beside:
             trainer = Trainer(told, control, history)
             asyncio.get_running_loop().add_reader(control.fileno(), trainer.hear)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from esper.bus import drive
 from esper.bus.faults import UnavailableError
 from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
-from esper.runtime import logging, process
+from esper.runtime import process
 from esper.runtime.serve import serve
-from esper.runtime.settings import Settings
 from tests.faults.history import History
 from tests.faults.roles import worker
 
 
 @dataclass(frozen=True, slots=True)
 class Told(worker.Told):
-    """Arguments, as JSON."""
+    """When it is cancelled, and how often."""
 
     cancels: int = 0
     longest_s: float = 0.05  # between two of them
@@ -31,10 +27,9 @@ class Told(worker.Told):
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="reader", worker=told.name)
+    told = Told.begin("reader")
     drive.MARGIN_S = told.margin_s
-    with History(Path(told.directory) / "history", told.name) as history:
+    with told.history() as history:
         async with worker.hands(told, Inbox, stopping) as (inbox, outbox, clock):
             await work(told, inbox, worker.Worker(told, clock), outbox, history)
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from esper.bus import connect, names
 from esper.bus.backlog import Backlog
 from esper.bus.publisher import Publisher
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
-from esper.runtime import logging, process
+from esper.runtime import process
 from esper.runtime.packets import Origin
 from esper.runtime.reporting import Reporting
-from esper.runtime.settings import Settings
 from esper.tolaria.rows import Rows
-from tests.faults.history import History
+from tests.faults.roles import arguments
 
 TICK_S = 0.01
 DEBUG, WARNING = pb.TelemetryLevel.TELEMETRY_DEBUG, pb.TelemetryLevel.TELEMETRY_WARNING
@@ -32,13 +27,9 @@ LEVELS = [DEBUG, DEBUG, DEBUG, WARNING]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
+class Told(arguments.Told):
+    """How much it makes, and how much of that may wait."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     region: str
     per_s: float
     seconds: float
@@ -81,12 +72,11 @@ class Maker:
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="publisher", worker=told.name)
+    told = Told.begin("publisher")
     stream = names.region_key(told.run, told.region, "telemetry")
-    sealer = Sealer(RoleKeyring.load(Path(told.directory) / f"{Role.WORKER}.json"), Role.WORKER, told.name)
+    sealer = Sealer(told.keys(Role.WORKER), Role.WORKER, told.name)
     maker = Maker()
-    with History(Path(told.directory) / "history", told.name) as history:
+    with told.history() as history:
         async with connect.client(told.url, 10.0) as redis:
             await connect.wait_ready(redis)
             publisher, backlog = Publisher(redis), Backlog(redis, stream, "regional", told.most_waiting)

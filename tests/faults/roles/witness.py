@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from google.protobuf.message import Message
 
@@ -15,33 +11,17 @@ from esper.bus import connect, names
 from esper.bus.tail import follow
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opener
-from esper.runtime import logging, process
-from esper.runtime.settings import Settings
+from esper.runtime import process
 from tests.faults.history import History, Record
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON."""
-
-    directory: str
-    url: str
-    run: str
-    name: str
+from tests.faults.roles.arguments import Told
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="witness", worker=told.name)
-    opener = Opener(
-        RoleKeyring.load(Path(told.directory) / f"{Role.OBSERVER}.json"),
-        guard=None,
-        accept=[Domain.RECEIPT, Domain.AGGREGATE],
-        carries_out=True,
-    )
-    with History(Path(told.directory) / "history", told.name) as history:
+    told = Told.begin("witness")
+    accepted = [Domain.RECEIPT, Domain.AGGREGATE]
+    opener = Opener(told.keys(Role.OBSERVER), guard=None, accept=accepted, carries_out=True)
+    with told.history() as history:
         watching = [
             asyncio.create_task(watch(told.url, names.key(told.run, stream), opener, record, history))
             for stream, record in (("receipts", of_receipt), ("global", of_aggregate))

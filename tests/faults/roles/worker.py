@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from esper.bus import connect, names
@@ -19,26 +16,21 @@ from esper.bus.inbox import Inbox
 from esper.bus.outbox import Outbox
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Domain, Role
-from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, Opener, Sealer
-from esper.runtime import logging, process
+from esper.runtime import process
 from esper.runtime.serve import serve
-from esper.runtime.settings import Settings
 from esper.runtime.timekeeping import kept_right
 from tests.faults.history import History
+from tests.faults.roles import arguments
 
 GROUP = "workers"
 Kind = TypeVar("Kind", bound=Inbox)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Arguments, as JSON. `name` is another one for each incarnation."""
+class Told(arguments.Told):
+    """`name` is another one for each incarnation."""
 
-    directory: str
-    url: str
-    run: str
-    name: str
     reclaim_after_ms: int = 500
     count: int = 64
     block_ms: int = 500
@@ -62,7 +54,7 @@ class Worker:
 
     def __init__(self, told: Told, clock: connect.ServerClock) -> None:
         self.told, self.clock = told, clock
-        keys = RoleKeyring.load(Path(told.directory) / f"{Role.WORKER}.json")
+        keys = told.keys(Role.WORKER)
         self.opener = Opener(keys, name=told.name, guard=None, accept=[Domain.COMMAND])
         self.sealer = Sealer(keys, Role.WORKER, told.name)
         self.receipts = names.key(told.run, "receipts")
@@ -103,9 +95,8 @@ async def hands(
 
 
 async def main(stopping: asyncio.Event) -> None:
-    told = Told(**json.loads(sys.argv[1]))
-    logging.configure(Settings(log="json"), role="worker", worker=told.name)
-    with History(Path(told.directory) / "history", told.name) as history:
+    told = Told.begin("worker")
+    with told.history() as history:
         async with hands(told, Noted, stopping) as (inbox, outbox, clock):
             inbox.history = history
             worker = Worker(told, clock)

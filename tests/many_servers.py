@@ -16,6 +16,7 @@ import redis
 
 from esper.bus.embedded import EmbeddedRedis, find_server, launched
 from esper.cli.ports import free_port
+from tests.faults.processes import wait_until
 
 HOST = "127.0.0.1"
 NUM_SLOTS = 16_384
@@ -44,13 +45,6 @@ def ask(port: int, *words: Any) -> Any:
     """What one server answers."""
     with redis.Redis(HOST, port, decode_responses=True, protocol=2, socket_timeout=FORMED_S) as client:
         return client.execute_command(*words)
-
-
-def wait_until(reached: Any, what: str, seconds: float = FORMED_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 @dataclass

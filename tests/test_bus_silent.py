@@ -16,7 +16,8 @@ from esper.bus.connect import writer
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import LostError
 from tests.bus_kit import sockets
-from tests.many_servers import HOST, SERVICE, ended, free_ports, on, started, wait_until
+from tests.faults.processes import wait_until
+from tests.many_servers import HOST, SERVICE, ended, free_ports, on, started
 
 MORE_THAN_KERNELS_HOLD = bytes(1 << 26)
 

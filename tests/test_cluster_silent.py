@@ -13,7 +13,8 @@ from esper.bus import connect
 from esper.bus.cluster import ClusterRedis
 from esper.bus.embedded import EmbeddedRedis, asked
 from esper.bus.faults import LostError
-from tests.many_servers import HOST, NUM_SLOTS, ask, free_ports, on, wait_until
+from tests.faults.processes import wait_until
+from tests.many_servers import HOST, NUM_SLOTS, ask, free_ports, on
 
 NUM_AT_ONCE = 8
 

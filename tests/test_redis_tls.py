@@ -19,7 +19,8 @@ from esper.bus.embedded import EmbeddedRedis, asked, launched
 from esper.bus.faults import LostError
 from esper.errors import BusError, SettingError
 from tests.bus_kit import sockets
-from tests.many_servers import HOST, free_ports, wait_until
+from tests.faults.processes import wait_until
+from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
 from tests.tls_kit import Authority, Issued
 

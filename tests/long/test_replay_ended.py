@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from esper.cli.main import app
 from esper.runtime.procs import look
 from tests.faults.nursery import Born
+from tests.faults.processes import wait_until
 from tests.forked_kit import Forge, module
 from tests.log_kit import toy
-from tests.system.processes import seconds_until
 
 SLEEPER = """
 import os, subprocess, sys, time
@@ -47,7 +47,7 @@ def replay(forge: Forge, tmp_path: Path) -> Iterator[Born]:
 
 def started(folder: Path) -> list[list[int]]:
     """Of each rank its own id, and that of what it has started."""
-    seconds_until(lambda: len(list(folder.glob("*.pids"))) == 2, STARTED_S)
+    wait_until(lambda: len(list(folder.glob("*.pids"))) == 2, "both ranks are started", STARTED_S)
     return [[int(word) for word in path.read_text().split()] for path in folder.glob("*.pids")]
 
 
@@ -70,7 +70,7 @@ def test_a_replay_that_is_told_to_end_ends_all_that_it_has_begun(
     replay.send_signal(number)
     status = replay.wait(ENDED_S)
 
-    seconds_until(lambda: not any(map(lives, chain.from_iterable(pids))), ENDED_S)
+    wait_until(lambda: not any(map(lives, chain.from_iterable(pids))), "all have ended", ENDED_S)
     assert (status, list((tmp_path / "temporary").iterdir())) == (130, [])
 
 
@@ -78,7 +78,7 @@ def test_the_ranks_of_a_replay_that_is_killed_end_with_it(replay: Born, pids: li
     replay.kill()
     replay.wait(ENDED_S)
 
-    seconds_until(lambda: not any(lives(rank) for rank, _ in pids), ENDED_S)
+    wait_until(lambda: not any(lives(rank) for rank, _ in pids), "both ranks have ended", ENDED_S)
 
 
 def test_the_ranks_of_a_replay_are_told_of_no_live_run_and_no_torchrun(

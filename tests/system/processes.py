@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from tests.faults.processes import Running
+from tests.faults.processes import Running, wait_until
 
 
 class Start(Protocol):
@@ -23,7 +23,6 @@ class Start(Protocol):
 
 
 PATIENCE_S = 200.0  # only a failure waits for it; on a machine at ten times its load a replay took 90 s
-REST_S = 0.005  # between two looks
 ENDED_WITHIN_S = 60.0  # patience too: a busy machine is no failure
 
 
@@ -98,7 +97,7 @@ class Esper:
             found[:] = [pid for pid, told in processes(self.runtime).items() if all(word in told for word in words)]
             return len(found) == 1
 
-        seconds_until(is_one)
+        wait_until(is_one, f"one process has {words}", PATIENCE_S)
         return found[0]
 
     def _line(self, deadline: float) -> str | None:
@@ -174,15 +173,6 @@ def stop(pid: int, number: int = signal.SIGKILL) -> None:
         return
 
 
-def seconds_until(reached: Callable[[], bool], timeout_s: float = PATIENCE_S) -> float:
-    """Look now and then until it holds; how long that took. Without a rest it takes a core from who is waited for."""
-    began = time.monotonic()
-    while not reached():
-        assert time.monotonic() - began < timeout_s, "never reached"
-        select.select([], [], [], REST_S)
-    return time.monotonic() - began
-
-
 def runs_of(runtime: Path) -> list[str]:
     """Directories of runs below this place, whole or in the making."""
     home = runtime / "esper"
@@ -204,7 +194,7 @@ def ends_by_ctrl_c(command: Esper, within_s: float = ENDED_WITHIN_S) -> int:
     began = time.monotonic()
     command.interrupt()
     status = command.ended(within_s)
-    seconds_until(lambda: nothing_left(command.runtime), within_s)
+    wait_until(lambda: nothing_left(command.runtime), "nothing is left of it", within_s)
 
     assert time.monotonic() - began < within_s
     assert "Traceback" not in command.text

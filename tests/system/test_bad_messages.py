@@ -10,7 +10,6 @@ from esper.bus import names
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from tests.system.processes import seconds_until
 from tests.system.town import REGION, WORKER, Town, rate
 
 FUTURE_NS = 3_600_000_000_000
@@ -40,8 +39,7 @@ def test_bad_messages_on_every_stream_are_refused_and_the_run_goes_on(town: Town
     town.publish(rate(0.025))
     town.steps_until(lambda: town.run.optimizers.hyperparameters()["lr"] == 0.025)
     report = town.run.close()
-    kept = report.packets - report.shed
-    seconds_until(lambda: sum(aggregate.num_packets for aggregate in town.said("global")) >= kept)
+    town.await_counted(report.packets - report.shed)
 
     assert (report.commands_applied, report.commands_failed) == (2, 0)
     assert [process.poll() for process in town.servers.values()] == [None, None, None]
@@ -60,7 +58,7 @@ def test_a_loss_that_is_no_number_is_critical_at_once_and_counted(town: Town) ->
         with town.run.step() as step:
             step.loss(torch.tensor(float("nan")))
     report = town.run.close()
-    seconds_until(lambda: sum(aggregate.num_packets for aggregate in town.said("global")) >= report.packets)
+    town.await_counted(report.packets)
 
     [signal] = town.said("emergency")
     assert (signal.reason, signal.origin, dict(signal.attributes)) == ("value.non_finite", WORKER, {"loss": "nan"})

@@ -11,7 +11,7 @@ from pathlib import Path
 from esper.bench.soak.soaked import read
 from esper.bench.soak.stability import soak
 from esper.bench.work.churn import STEPS_PER_LIFE
-from tests.system.processes import seconds_until
+from tests.faults.processes import wait_until
 
 SOAK = [sys.executable, "-m", "esper.cli.main", "bench", "soak", "--json", "--every", "0.1", "--samples"]
 MORE_H = 0.001  # some lives of seeds
@@ -25,7 +25,7 @@ def until_sampled(path: Path, times: int, soaking: subprocess.Popen[str]) -> Non
         assert soaking.poll() is None
         return path.exists() and path.read_text().count("\n") >= times
 
-    seconds_until(reached, PATIENCE_S)
+    wait_until(reached, f"{times} samples are taken", PATIENCE_S)
 
 
 def figures(said: str) -> dict[str, float]:

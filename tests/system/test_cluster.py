@@ -14,9 +14,10 @@ import pytest
 from esper.bus import names
 from esper.bus.names import new_run_id
 from esper.leyline import contracts as pb
+from tests.faults.processes import wait_until
 from tests.many_servers import Cluster, Watched, a_cluster, watched_servers
 from tests.system.launched import REGIONS, Launched
-from tests.system.processes import Start, seconds_until
+from tests.system.processes import PATIENCE_S, Start
 
 Servers = Cluster | Watched
 
@@ -89,7 +90,7 @@ def test_a_seeds_life_and_every_packet_counted_once(launched: Launched, servers:
     receipts = asyncio.run(live(launched, servers))
     last = launched.ended()
     packets = sent(launched)
-    seconds_until(lambda: sum(counted(launched)) >= sum(packets))
+    wait_until(lambda: sum(counted(launched)) >= sum(packets), "every packet is counted", PATIENCE_S)
     found, missing = counted(launched)
 
     assert [receipt.worker for receipt in receipts] == ["worker-0", "worker-1"] * 5

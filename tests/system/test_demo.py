@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.faults.processes import wait_until
 from tests.pages import typed_by
-from tests.system.processes import Esper, ends_by_ctrl_c, logs_of, processes, runs_of, seconds_until
+from tests.system.processes import PATIENCE_S, Esper, ends_by_ctrl_c, logs_of, processes, runs_of
 
 LONGEST_S = 120.0
 SHOWN = [command.split()[1:] for block in typed_by("tests/system/test_demo.py") for command in block.commands]
@@ -93,7 +94,7 @@ def test_asked_for_json_it_comes_up_and_ctrl_c_before_anything_runs_ends_it(
     """The whole of it is the same run as the other one."""
     [_, words] = SHOWN
     command = esper(*words)
-    seconds_until(lambda: bool(runs_of(runtime)))
+    wait_until(lambda: bool(runs_of(runtime)), "a run is listed", PATIENCE_S)
 
     assert ends_by_ctrl_c(command) == 130, command.text
 

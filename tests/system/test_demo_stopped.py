@@ -6,7 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from tests.system.processes import seconds_until
+from tests.faults.processes import wait_until
+from tests.system.processes import PATIENCE_S
 from tests.system.terminal import on_a_terminal
 from tests.unread_kit import unread
 
@@ -18,7 +19,7 @@ def test_a_demo_comes_to_its_end_on_a_terminal_that_was_stopped(runtime: Path) -
     with on_a_terminal(DEMO, runtime, {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}) as screen:
         screen.press(STOP)
 
-        seconds_until(lambda: bool(summaries(runtime)))
+        wait_until(lambda: bool(summaries(runtime)), "there is a summary", PATIENCE_S)
         screen.press(GO_ON)
         status = screen.ended()
 

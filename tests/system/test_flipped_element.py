@@ -12,9 +12,10 @@ import pytest
 
 from esper.bus import connect, names, runs
 from esper.leyline import contracts as pb
+from tests.faults.processes import wait_until
 from tests.system.flipped import FLIPPED, GO
 from tests.system.launched import Coordinated, gone_past
-from tests.system.processes import Start, seconds_until
+from tests.system.processes import PATIENCE_S, Start
 
 START_S = 100.0  # of torchrun and three ranks, on a machine that is busy otherwise
 VICTIM, NAMED, QUARANTINE_FROM = 1, "worker-1", 100
@@ -28,7 +29,7 @@ class Flipping(Coordinated):
     def flip(self, rank: int) -> None:
         """In the memory of this one; returns once it is done."""
         os.kill(int((self.directory / f"rank-{rank}.pid").read_text()), signal.SIGUSR1)
-        seconds_until(lambda: FLIPPED in self.said_by_ranks())
+        wait_until(lambda: FLIPPED in self.said_by_ranks(), "it is flipped", PATIENCE_S)
 
     async def compared(self) -> list[pb.BarrierCommit]:
         """Rounds so far in which all ranks had voted before the same step."""
@@ -43,7 +44,7 @@ class Flipping(Coordinated):
             found[:] = asyncio.run(self.compared())
             return any(map(reached, found))
 
-        seconds_until(is_reached, START_S)
+        wait_until(is_reached, "such a round is over", START_S)
         return found
 
 

@@ -11,15 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from esper.cli.main import app
+from tests.faults.processes import wait_until
 from tests.system.processes import (
     ENDED_WITHIN_S,
+    PATIENCE_S,
     Esper,
     ends_by_ctrl_c,
     logs_of,
     nothing_left,
     processes,
     runs_of,
-    seconds_until,
     stop,
 )
 
@@ -37,7 +38,7 @@ def demo(esper: Start, runtime: Path, workers: int = 1) -> Esper:
 def test_ctrl_c_while_workers_come_up(esper: Start, runtime: Path) -> None:
     command = demo(esper, runtime)
     command.says("waiting for the workers")
-    seconds_until(lambda: "trainer-0.log" in logs_of(runtime))
+    wait_until(lambda: "trainer-0.log" in logs_of(runtime), "the trainer has a log", PATIENCE_S)
 
     assert ends_by_ctrl_c(command) != 0
 
@@ -59,7 +60,7 @@ def test_an_impatient_second_ctrl_c_leaves_nothing_behind_either(swift: Start, r
 
 def test_ctrl_c_while_a_detached_run_comes_up_ends_that_too(esper: Start, runtime: Path) -> None:
     command = esper("up", "--detach", "--runs-dir", runtime / "runs")
-    seconds_until(lambda: bool(runs_of(runtime)))
+    wait_until(lambda: bool(runs_of(runtime)), "a run is listed", PATIENCE_S)
 
     assert ends_by_ctrl_c(command, DRAINED_WITHIN_S) != 0
 
@@ -70,7 +71,7 @@ def test_killed_outright_it_takes_its_processes_along(swift: Start, runtime: Pat
 
     stop(command.pid_of("esper.cli.main"))
 
-    seconds_until(lambda: not processes(runtime), ENDED_WITHIN_S)
+    wait_until(lambda: not processes(runtime), "its processes are gone", ENDED_WITHIN_S)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,8 @@ def test_the_death_of_a_process_is_told_with_its_last_words(
 ) -> None:
     command = demo(swift, runtime, workers=2 if name == "trainer-1" else 1)
     command.says(moment)
-    seconds_until(lambda: bool(logs_of(runtime).get(f"{name}.log", "Redis has its own elsewhere")))
+    elsewhere = "Redis has its own elsewhere"
+    wait_until(lambda: bool(logs_of(runtime).get(f"{name}.log", elsewhere)), f"{name} has said something", PATIENCE_S)
     victim = command.pid_of(*words)
     began = time.monotonic()
 
@@ -99,7 +101,7 @@ def test_the_death_of_a_process_is_told_with_its_last_words(
     told = command.text.partition(f"esper: {name} ended")[2].splitlines()
     assert len(told) > 1 and all(line.startswith("  ") for line in told[1:])
     assert "Traceback" not in command.text
-    seconds_until(lambda: nothing_left(runtime), ENDED_WITHIN_S)
+    wait_until(lambda: nothing_left(runtime), "nothing is left of it", ENDED_WITHIN_S)
 
 
 def test_a_run_is_steered_from_other_terminals_by_its_name_also_past_the_death_of_a_runtime(
@@ -110,12 +112,12 @@ def test_a_run_is_steered_from_other_terminals_by_its_name_also_past_the_death_o
     up.says("trainer is ready")
 
     seed = ["germinate", "s0", "--site", "head", "--blueprint", "lora", "--param", "rank=4"]
-    seconds_until(lambda: "2 workers heard of" in typed("status", "--run", "elsewhere"))
+    wait_until(lambda: "2 workers heard of" in typed("status", "--run", "elsewhere"), "both are heard of", PATIENCE_S)
     status = typed("status", "--run", "elsewhere")
     germinated = typed("publish", *seed, "--run", "elsewhere")
     [aggregate] = typed("tail", "--run", "elsewhere", "--tier", "global", "--count", "1", "--json").splitlines()
     stop(up.pid_of("esper.workers.runtime", "ESPER_NAME=worker-0"))
-    seconds_until(lambda: "runtime.lost" in logs_of(runtime)["trainer-0.log"])
+    wait_until(lambda: "runtime.lost" in logs_of(runtime)["trainer-0.log"], "its runtime is lost", PATIENCE_S)
     paused = typed("publish", "pause", "--run", "elsewhere")
     resumed = typed("publish", "resume", "--run", "elsewhere")
 

@@ -22,7 +22,8 @@ from esper.runtime.beside import windows_key
 from esper.runtime.lease import LEASE_S
 from esper.runtime.windows import part
 from tests.bus_kit import fill_disk, free_disk
-from tests.system.processes import seconds_until
+from tests.faults.processes import wait_until
+from tests.system.processes import PATIENCE_S
 from tests.system.town import REGION, WORKER, Town, rate
 
 Change = Callable[[Town], None]
@@ -102,7 +103,7 @@ def test_training_goes_on_through_it_and_the_run_catches_up(town: Town, said: st
     town.steps_until(lambda: "bus.regained" in town.log("runtime"))  # each part tries again in its own time
     report = town.run.close()
     stored = sorted({packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets})
-    seconds_until(lambda: town.num_counted >= report.packets - report.shed)
+    town.await_counted(report.packets - report.shed)
 
     runtime = town.log("runtime")
     assert (runtime.count("bus.lost"), runtime.count("bus.regained")) == (1, 1), runtime
@@ -157,7 +158,7 @@ def test_commands_published_after_all_history_is_lost_are_applied_in_time(town: 
 
     town.order("FLUSHALL")
     same = applied_within(town, 0.03)
-    seconds_until(lambda: all(is_known(town, sealed) for sealed in before))
+    wait_until(lambda: all(is_known(town, sealed) for sealed in before), "all are on record", PATIENCE_S)
     coordinator = town.servers["coordinator"]
     coordinator.kill()
     coordinator.wait()

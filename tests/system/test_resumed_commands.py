@@ -18,10 +18,10 @@ from esper.bus.floors import kept_key
 from esper.bus.names import new_run_id
 from esper.leyline import contracts as pb
 from esper.tolaria.checkpoints.manifest import Manifest
-from tests.faults.processes import Running
+from tests.faults.processes import Running, wait_until
 from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
-from tests.system.processes import Start, processes, seconds_until
+from tests.system.processes import PATIENCE_S, Start, processes
 from tests.system.scripted import Script
 
 Seen = dict[str, Any]
@@ -47,20 +47,20 @@ class Rank:
 
     def ended(self) -> str:
         """Its last words; it is killed where it comes to its last step instead."""
-        seconds_until(lambda: self.process.poll() is not None or bool(self._told()))
+        wait_until(lambda: self.process.poll() is not None or bool(self._told()), "it has said something", PATIENCE_S)
         self.kill()
         return self.log.read_text()
 
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait for that; it does not end before."""
-        seconds_until(lambda: reached() or self.process.poll() is not None)
+        wait_until(lambda: reached() or self.process.poll() is not None, "it is there, or has ended", PATIENCE_S)
         assert reached(), self.log.read_text()[-4000:]
 
     def kill(self) -> None:
         """The runtime beside it, which still says what it was told, ends by itself."""
         self.process.kill()
         self.process.wait()
-        seconds_until(lambda: not processes(self.log.parent))
+        wait_until(lambda: not processes(self.log.parent), "its processes are gone", PATIENCE_S)
 
     def _told(self) -> list[str]:
         whole, _, _ = self.log.read_text().rpartition("\n")

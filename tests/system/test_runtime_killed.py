@@ -9,7 +9,6 @@ import pytest
 
 from esper.leyline import contracts as pb
 from tests.system.loop import Scripted
-from tests.system.processes import seconds_until
 from tests.system.scripted import Script
 from tests.system.town import Town, rate
 
@@ -104,7 +103,7 @@ def test_every_packet_is_counted_once_by_both_tiers_when_it_is_killed(town: Town
 
     report = town.run.close()
 
-    seconds_until(lambda: town.num_counted >= report.packets - report.shed)
+    town.await_counted(report.packets - report.shed)
     assert town.num_counted == report.packets - report.shed > 0
     assert town.run.exchange.link.num_starts == 2  # type: ignore[union-attr]
 

@@ -15,7 +15,7 @@ from esper.bus import connect, durability, names, sentinel
 from esper.bus.faults import LostError, UnavailableError
 from esper.leyline import contracts as pb
 from tests.many_servers import Watched, watched_servers
-from tests.system.processes import Start, seconds_until
+from tests.system.processes import Start
 from tests.system.town import REGION, WORKER, Town, now, rate
 
 NUM_BEFORE = 8
@@ -96,7 +96,7 @@ def test_the_run_goes_on_and_every_acknowledged_command_is_applied_once(watched:
     report = town.run.close()
     stored = {packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets}
     num_stored = min(stored) - 1 + len(stored)  # the first may be settled, and gone
-    seconds_until(lambda: town.num_counted >= num_stored)
+    town.await_counted(num_stored)
 
     assert (acknowledged, after) == (values, [0.25])
     assert set(applied(town).values()) == {1}

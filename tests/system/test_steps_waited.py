@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from esper.leyline import contracts as pb
 from esper.leyline.bounds import PROMISE_STEPS
+from tests.faults.processes import wait_until
 from tests.system.loop import Scripted
-from tests.system.processes import seconds_until
+from tests.system.processes import PATIENCE_S
 from tests.system.scripted import Script
 
 
@@ -29,7 +30,7 @@ def beats(script: Script, step: int) -> list[pb.Heartbeat]:
 
 def end_once_it_waits(script: Script, step: int, round_: int) -> None:
     """One heartbeat may be of the end of the step before; a second one is of who waits."""
-    seconds_until(lambda: len(beats(script, step)) > 1)
+    wait_until(lambda: len(beats(script, step)) > 1, "it waits", PATIENCE_S)
     script.publish("decisions", pb.BarrierAbort(version=1, round=round_, roster_generation=1))
 
 

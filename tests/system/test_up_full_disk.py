@@ -13,7 +13,8 @@ from esper.bus import connect, names
 from esper.bus.publisher import Publisher
 from esper.bus.runs import SOCKET
 from esper.runtime import logbook
-from tests.system.processes import Esper, nothing_left, runs_of, seconds_until
+from tests.faults.processes import wait_until
+from tests.system.processes import PATIENCE_S, Esper, nothing_left, runs_of
 
 Start = Callable[..., Esper]
 BETWEEN_NS = int(logbook.ROOM_S * 0.5e9)  # an attempt takes less, and until the next one it is twice as long
@@ -81,10 +82,12 @@ def test_a_detached_run_whose_own_log_takes_no_line_keeps_that_of_the_run_once_t
     room(keeper, 0)
 
     esper("down", "full")
-    seconds_until(log.exists)  # the first attempt is under way
+    wait_until(log.exists, "the first attempt is under way", PATIENCE_S)
     first_ns = log.stat().st_mtime_ns
-    seconds_until(lambda: log.stat().st_mtime_ns - first_ns > BETWEEN_NS or nothing_left(runtime))  # another one is
+    wait_until(
+        lambda: log.stat().st_mtime_ns - first_ns > BETWEEN_NS or nothing_left(runtime), "another one is", PATIENCE_S
+    )
     room(keeper, resource.RLIM_INFINITY)
-    seconds_until(lambda: nothing_left(runtime))
+    wait_until(lambda: nothing_left(runtime), "nothing is left of it", PATIENCE_S)
 
     assert (log / "run.jsonl").exists()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.processes import Esper, logs_of, processes, runs_of, seconds_until, stop
+from tests.faults.processes import wait_until
+from tests.system.processes import PATIENCE_S, Esper, logs_of, nothing_left, stop
 
 Start = Callable[..., Esper]
 FILE = """
@@ -54,7 +55,7 @@ def test_a_detached_run_that_is_slow_says_of_whom_and_ends_once_nobody_waits_for
 
     stop(waiting.pid_of("esper.cli.main", "--detach"))
 
-    seconds_until(lambda: not processes(runtime) and not runs_of(runtime))
+    wait_until(lambda: nothing_left(runtime), "nothing is left of it", PATIENCE_S)
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", ">&-"])
@@ -67,7 +68,11 @@ def test_a_run_that_can_say_nothing_is_kept_going_beside_another_of_its_name(
     env = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
 
     with subprocess.Popen(words, env=env, cwd=runtime, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as second:
-        seconds_until(lambda: second.poll() is not None or is_ready_in_each_of(runtime, 2))
+        wait_until(
+            lambda: second.poll() is not None or is_ready_in_each_of(runtime, 2),
+            "both are ready, or one is refused",
+            PATIENCE_S,
+        )
         told = esper("down", "unwatched").ended() if second.poll() is None else -1
 
     assert (told, second.returncode) == (0, 0)

@@ -22,9 +22,9 @@ from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener, Sealer
 from esper.session import Session
-from tests.faults.processes import Running
+from tests.faults.processes import Running, wait_until
 from tests.system.loop import Loop
-from tests.system.processes import Start, buried, started
+from tests.system.processes import PATIENCE_S, Start, buried, started
 
 T = TypeVar("T")
 
@@ -86,6 +86,10 @@ class Town(Loop):
     def num_counted(self) -> int:
         """Packets, as the global tier has told of them so far."""
         return sum(aggregate.num_packets for aggregate in self.said("global"))
+
+    def await_counted(self, num: int) -> None:
+        """Wait until the global tier has told of so many packets."""
+        wait_until(lambda: self.num_counted >= num, f"{num} packets are counted", PATIENCE_S)
 
     def sealed(self, key: str) -> list[tuple[str, bytes]]:
         """Every entry of a stream."""

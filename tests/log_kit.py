@@ -13,7 +13,8 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.keyring import MasterKeyring, RoleKeyring
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Sealer
-from esper.runtime.logbook import Logbook, key_ids, write
+from esper.runtime.logbook import Logbook, key_ids, opened, write
+from esper.runtime.retrace import plans
 from esper.version import running
 from tests.rounds import optimizer, seed_command
 
@@ -128,3 +129,7 @@ def toy(run: str = RUN, *, second_step: int = 30, rank: float = 4, ended: bool =
         report.worker = worker
         writer.record(number, ended=pb.RunEnded(report=report, round_applied=2, not_replayable=why))
     return writer
+
+
+def planned(writer: Writer) -> list[pb.ReplayPlan]:
+    return plans(writer.book.run_id, opened(writer.book, writer.keyring))

@@ -77,3 +77,10 @@ def train_bare(host: nn.Module, optimizer: torch.optim.Optimizer, num_steps: int
         backward(host, number)
         optimizer.step()
         optimizer.zero_grad()
+
+
+def told(run: Session) -> list[tuple[str, dict[str, str]]]:
+    """Events that wait for the runtime: what happened, and its facts."""
+    table = run.exchange.rows.table()
+    assert table is not None
+    return [(event.description, dict(event.attributes)) for event in table.events]

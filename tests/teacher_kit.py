@@ -15,6 +15,7 @@ from esper.kernels.teacher import int8
 from esper.kernels.teacher.settings import MODES, Mode, TeacherSettings
 from esper.kernels.teacher.teacher import CheckpointedTeacher
 from esper.leyline import contracts as pb
+from esper.tolaria.teachers import Teachers, TeacherSource
 
 torch.set_num_threads(1)
 
@@ -106,3 +107,8 @@ def state_of(tensors: dict[str, Tensor]) -> nn.Module:
             return tensors
 
     return State()
+
+
+def teachers(directory: Path, told: Told | None = None, **fields: object) -> Teachers:
+    source = TeacherSource(**{"directory": directory, "factory": Professor, **fields})  # type: ignore[arg-type]
+    return Teachers(source, tell=told or Told())

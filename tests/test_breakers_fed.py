@@ -12,7 +12,7 @@ from esper.kasmina.config import KasminaConfig
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.seed_kit import Host, Op, Reason, equal, new_host
-from tests.session_kit import on_seed, order, own_optimizer, train, train_bare, unsteered
+from tests.session_kit import on_seed, order, own_optimizer, told, train, train_bare, unsteered
 
 
 def grown(host: Host) -> Session:
@@ -33,12 +33,6 @@ def spoil(run: Session) -> None:
 
 def overflow(gradient: Tensor) -> Tensor:
     return gradient * torch.inf
-
-
-def told(run: Session) -> list[tuple[str, dict[str, str]]]:
-    table = run.exchange.rows.table()
-    assert table is not None
-    return [(event.description, dict(event.attributes)) for event in table.events]
 
 
 def receipts(run: Session, *commands: pb.AdaptationCommand) -> list[str]:

@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from esper.leyline import contracts as pb
-from esper.tolaria.optimizers import OptimizerOutcome, Optimizers
+from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.surroundings import Surroundings
-
-APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
-Kind = pb.OptimizerCommandType
+from tests.optimizer_kit import APPLIED, FAILED, Kind, adjustment, command, refusal
 
 
 @dataclass
@@ -46,23 +44,10 @@ def step_host(model: torch.nn.Linear, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def command(kind: pb.OptimizerCommandType, name: str = "s0", **fields: float) -> pb.OptimizerCommand:
-    return pb.OptimizerCommand(version=1, command_type=kind, optimizer_id=name, **fields)  # type: ignore[arg-type]
-
-
 def create(**hyperparameters: float) -> pb.OptimizerCommand:
     return pb.OptimizerCommand(
         command_type=Kind.OPTIMIZER_COMMAND_CREATE_SEED, optimizer_id="s0", hyperparameters=hyperparameters
     )
-
-
-def adjustment(name: str, release: tuple[str, ...] = (), **values: float) -> pb.OptimizerAdjustment:
-    return pb.OptimizerAdjustment(optimizer_id=name, hyperparameters=values, release=release)
-
-
-def refusal(outcome: OptimizerOutcome) -> tuple[int, str]:
-    assert outcome.status == FAILED
-    return outcome.reason, outcome.detail
 
 
 def test_a_seed_steps_exactly_as_an_adamw_with_its_hyperparameters() -> None:

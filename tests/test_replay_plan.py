@@ -16,17 +16,13 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.kinds import Role
 from esper.runtime.logbook import opened
-from esper.runtime.retrace import NotReplayableError, plans
-from tests.log_kit import ADOPT, REPORT, Writer, began, toy
+from esper.runtime.retrace import NotReplayableError
+from tests.log_kit import ADOPT, REPORT, Writer, began, planned, toy
 from tests.rounds import seed_command
 
 PAUSE = pb.AdaptationCommand(
     version=1, command_id="pause", command_type=pb.CommandType.COMMAND_PAUSE, pause_command=pb.PauseCommand()
 )
-
-
-def planned(writer: Writer) -> list[pb.ReplayPlan]:
-    return plans(writer.book.run_id, opened(writer.book, writer.keyring))
 
 
 def rounds(plan: pb.ReplayPlan) -> list[tuple[int, int]]:

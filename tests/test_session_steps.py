@@ -13,6 +13,7 @@ from esper.errors import SettingError, TrainingError
 from esper.kasmina import ledger
 from esper.leyline import contracts as pb
 from esper.session import Session
+from tests.optimizer_kit import same
 from tests.seed_kit import Bypassing, Host, Op, new_host, optimizer_of
 from tests.session_kit import backward, on_seed, order, train, unsteered
 
@@ -32,10 +33,6 @@ def seed_parameters(run: Session) -> list[torch.Tensor]:
 
 def seed_gradients(run: Session) -> list[torch.Tensor]:
     return [p.grad for _, p in run.executor.seeds["s0"].trainable() if p.grad is not None]
-
-
-def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
-    return len(a) == len(b) and all(map(torch.equal, a, b))
 
 
 def test_micro_batches_of_one_step_count_one_step() -> None:

@@ -14,14 +14,9 @@ from esper.kernels.teacher.settings import TeacherSettings
 from esper.leyline import contracts as pb
 from esper.tolaria.teachers import ELSEWHERE, Teachers, TeacherSource
 from tests.altered import altered
-from tests.teacher_kit import Professor, Starved, Told, answers, professor, questions, saved
+from tests.teacher_kit import Professor, Starved, Told, answers, professor, questions, saved, teachers
 
 REFUSED = pb.ReasonCode.REASON_TEACHER_REFUSED
-
-
-def teachers(directory: Path, told: Told | None = None, **fields: object) -> Teachers:
-    source = TeacherSource(**{"directory": directory, "factory": Professor, **fields})  # type: ignore[arg-type]
-    return Teachers(source, tell=told or Told())
 
 
 def refusal(of: Teachers, digest: str) -> str:

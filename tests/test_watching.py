@@ -19,12 +19,12 @@ from esper.client import Controller
 from esper.errors import UnknownRunError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import RoleKeyring
-from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
 from esper.runtime.access import Access
 from esper.runtime.watching import Look, Watch, may_publish, reach, watching
 from tests.bus_kit import own_server
 from tests.scripted import ScriptedRun
+from tests.web_kit import give_observer
 
 
 @dataclass
@@ -44,11 +44,6 @@ class Notebook:
         """Of a worker's heartbeats, in the order in which they came."""
         beats = [opened.message for opened in self.opened if isinstance(opened.message, pb.Heartbeat)]
         return [beat.step for beat in beats if beat.worker == worker]
-
-
-def give_observer(run: ScriptedRun) -> None:
-    """Lay an observer's keyring beside the controller's, as an embedded run has it."""
-    run.master.derive(run.run_id, [Role.OBSERVER]).save(run.keyring.with_name("observer.json"))
 
 
 async def until(watch: Watch, book: Notebook, count: int) -> None:

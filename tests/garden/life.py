@@ -27,7 +27,7 @@ from tests.session_kit import Command
 FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
 
 
-def _fossilized(command: Command) -> str:
+def fossilized(command: Command) -> str:
     """The seed that a command would make a part of the model."""
     fossilizes = isinstance(command, pb.AdaptationCommand) and command.seed_command.operation == FOSSILIZE
     return command.seed_command.seed_id if isinstance(command, pb.AdaptationCommand) and fossilizes else ""
@@ -133,7 +133,7 @@ class Life:
         stages = {each.seed_id: int(each.stage) for each in self.run.executor.reports()}
         orders = self._wide or self._orders
         commands = [orders.draw(stages) for _ in range(dice.choice([1, 1, 1, 2, 4]))]
-        commands = [each for each in commands if not self._harms(_fossilized(each))]
+        commands = [each for each in commands if not self._harms(fossilized(each))]
         requests = self.run.executor.requests() if dice.random() < 0.5 else []
         requests = [each for each in requests if not (each.operation == FOSSILIZE and self._harms(each.seed_id))]
         prefetches = (dice.choice(self.run.executor.sites), dice.choice(self.plan.blueprints))

@@ -24,6 +24,7 @@ from structlog.testing import capture_logs
 from esper.leyline import contracts as pb
 from tests.garden.hosts import KINDS
 from tests.garden.joined import keyring_at
+from tests.garden.life import fossilized
 from tests.garden.odd import HARMFUL
 from tests.garden.orders import Orders, prunable
 from tests.garden.plan import Act
@@ -34,7 +35,6 @@ from tests.grove.gradients import compare
 from tests.grove.plan import PRUNES_FROM, Plan, Turn
 from tests.grove.rank import Said, otherwise, serve
 from tests.grove.taught import registers
-from tests.session_kit import Command
 
 FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
 PATIENCE_S = float(os.environ.get("GROVE_PATIENCE_S", "45"))
@@ -203,7 +203,7 @@ class Life:
         prefetches = (dice.choice(said.sites), dice.choice(self.plan.blueprints))
         return Act(
             number,
-            [each for each in commands if not self._harms(_fossilized(each))],
+            [each for each in commands if not self._harms(fossilized(each))],
             requests,
             snapshot=dice.random() < 0.05,
             epoch_ends=dice.random() < 0.1,
@@ -222,12 +222,6 @@ class Life:
 
     def _harms(self, seed_id: str) -> bool:
         return self.said[0].stages.get(seed_id, (0, ""))[1] in HARMFUL
-
-
-def _fossilized(command: Command) -> str:
-    """The seed that a command would make a part of the model."""
-    fossilizes = isinstance(command, pb.AdaptationCommand) and command.seed_command.operation == FOSSILIZE
-    return command.seed_command.seed_id if isinstance(command, pb.AdaptationCommand) and fossilizes else ""
 
 
 def answer(receipt: pb.CommandReceipt) -> tuple[object, ...]:

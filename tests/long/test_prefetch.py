@@ -15,7 +15,7 @@ from esper.kasmina.prefetch import MOST_UNJUDGED, Wanted
 from esper.leyline import contracts as pb
 from esper.session import Session
 from tests.seed_kit import APPLIED, SETTINGS, Bench, Host, Op, equal, optimizer_of
-from tests.session_kit import on_seed, order, train, unsteered
+from tests.session_kit import on_seed, order, told, train, unsteered
 
 AHEAD = 5  # steps between a commit and its effect
 
@@ -54,12 +54,6 @@ def everything(host: nn.Module, run: Session) -> dict[str, torch.Tensor]:
     for seed_id, seed in run.executor.seeds.items():
         found |= {f"{seed_id}/{name}": each.detach().clone() for name, each in seed.trainable()}
     return found | {"generator": torch.get_rng_state()}
-
-
-def told(run: Session) -> list[tuple[str, dict[str, str]]]:
-    table = run.exchange.rows.table()
-    assert table is not None
-    return [(event.description, dict(event.attributes)) for event in table.events]
 
 
 def test_a_committed_germination_finds_its_kernel_pooled() -> None:

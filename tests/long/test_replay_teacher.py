@@ -15,14 +15,13 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
-from esper.runtime.logbook import opened
-from esper.runtime.retrace import NotReplayableError, plans
+from esper.runtime.retrace import NotReplayableError
 from esper.session import Session
 from esper.session.rulings import verdict_key
 from esper.tolaria.digest import strong_digest
 from esper.tolaria.teachers import WITHOUT, Teachers, TeacherSource
 from tests.grove.taught import Awaited, Gate
-from tests.log_kit import REPORT, WORKERS, Writer, began, commit
+from tests.log_kit import REPORT, WORKERS, Writer, began, commit, planned
 from tests.seed_kit import Host, batch, loss_of, new_host
 from tests.session_kit import NO_RUN, order, train
 from tests.teacher_kit import Professor, answers, professor, questions, saved
@@ -64,10 +63,6 @@ def taught(*, rounds_again: tuple[int, ...] = (), resumed_at: int = 0) -> Writer
             writer.record(rank, 8, began=began(resumed=True, first_step=resumed_at))
         writer.record(rank, 8 if resumed_at else 7, ended=pb.RunEnded(report=REPORT, round_applied=9))
     return writer
-
-
-def planned(writer: Writer) -> list[pb.ReplayPlan]:
-    return plans(writer.book.run_id, opened(writer.book, writer.keyring))
 
 
 def test_the_decision_at_which_a_teacher_was_taken_is_told_though_it_says_nothing_else() -> None:

@@ -19,7 +19,7 @@ from esper.tolaria.teachers import Teachers, TeacherSource
 from tests.long.test_teacher_session import register
 from tests.seed_kit import equal, new_host
 from tests.session_kit import order, train, train_bare
-from tests.teacher_kit import Professor, Told, answers, professor, questions, saved
+from tests.teacher_kit import Professor, Told, answers, professor, questions, saved, teachers
 
 APPLIED, FAILED = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
 
@@ -32,11 +32,6 @@ class Slow(Professor):
     def forward(self, x: Tensor) -> Tensor:
         assert self.may_answer.wait(timeout=120.0)
         return super().forward(x)
-
-
-def teachers(directory: Path, told: Told | None = None, **fields: object) -> Teachers:
-    source = TeacherSource(**{"directory": directory, "factory": Professor, **fields})  # type: ignore[arg-type]
-    return Teachers(source, tell=told or Told())
 
 
 def settled(of: Teachers, step: int) -> OptimizerOutcome:

@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from esper.bus import connect
+from esper.bus import connect, runs
 from esper.bus.tail import last
-from esper.client import Controller
+from esper.client import Controller, Receipt
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opener
@@ -152,3 +152,17 @@ class Coordinated(Launched):
     """Without the tiers, of which a test asks nothing."""
 
     servers = ("coordinator",)
+
+
+async def listed(url: str, name: str, run_id: str) -> None:
+    """Have a run outside be found by its name."""
+    async with connect.writer(url) as redis:
+        await runs.announce_outside(redis, name, run_id)
+
+
+async def step_of(receipt: Receipt) -> int:
+    """The one before which every rank carried it out."""
+    applied = await receipt.applied()
+    assert [each.worker for each in applied] == ["worker-0", "worker-1"]
+    [step] = {each.step for each in applied}
+    return step

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -19,8 +18,6 @@ from esper.leyline.digest import barrier_digest
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Domain, Role
 from esper.leyline.seal import Opened, Opener, Sealer
-
-T = TypeVar("T")
 
 
 class Script:
@@ -52,14 +49,14 @@ class Script:
     def publish(self, stream: str, message: Message) -> str:
         """Seal and add; return the entry id."""
         sealed = self._sealers[stream].seal(message)
-        entry = _now(self._add(stream, sealed))
+        entry = asyncio.run(self._add(stream, sealed))
         self._sealed[stream, entry] = (getattr(message, "command_id", ""), sealed)
         return entry
 
     def copy(self, stream: str, entry: str) -> str:
         """Add the same sealed bytes once more, as anybody may who can write to Redis; return the entry id."""
         known = self._sealed[stream, entry]
-        again = _now(self._add(stream, known[1]))
+        again = asyncio.run(self._add(stream, known[1]))
         self._sealed[stream, again] = known
         return again
 
@@ -92,13 +89,13 @@ class Script:
         return self._opened(names.region_key(self.run_id, region, stream))
 
     def _opened(self, key: str) -> list[Opened]:
-        entries = _now(self._last(key))
+        entries = asyncio.run(self._last(key))
         now_ms = time.time_ns() // 1_000_000
         return [self._opener.open(sealed, entry_id, now_ms) for entry_id, sealed in entries]
 
     def pending(self, stream: str, group: str) -> int:
         """Entries that a group has been handed and has not acknowledged."""
-        return int(_now(self._pending(stream, group)))
+        return int(asyncio.run(self._pending(stream, group)))
 
     def _ref(self, stream: str, entry: str, snapshot_step: int) -> pb.CommittedCommand:
         command_id, sealed = self._sealed[stream, entry]
@@ -118,7 +115,3 @@ class Script:
     async def _pending(self, stream: str, group: str) -> Any:
         async with connect.writer(self.redis_url) as redis:
             return (await redis.xpending(names.key(self.run_id, stream), group))["pending"]
-
-
-def _now(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from esper.bus import connect, names, runs
+from esper.bus import names
 from esper.leyline import contracts as pb
 from tests.faults.processes import wait_until
 from tests.system.flipped import FLIPPED, GO
-from tests.system.launched import Coordinated, gone_past
+from tests.system.launched import Coordinated, gone_past, listed
 from tests.system.processes import PATIENCE_S, Start
 
 START_S = 100.0  # of torchrun and three ranks, on a machine that is busy otherwise
@@ -55,11 +55,6 @@ def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, launch: S
     started = Flipping(redis_url, run_id, tmp_path, name, start=born, launch=launch)
     yield started
     started.close()
-
-
-async def listed(url: str, name: str, run_id: str) -> None:
-    async with connect.writer(url) as redis:
-        await runs.announce_outside(redis, name, run_id)
 
 
 async def flipped_while_paused(launched: Flipping) -> int:

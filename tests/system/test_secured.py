@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.many_servers import HOST, free_ports
 from tests.server_kit import newer_server
 from tests.system.processes import Start
 from tests.system.test_redis_trouble import rate_is
-from tests.system.town import REGION, Town, now, rate
+from tests.system.town import REGION, Town, rate
 from tests.tls_kit import Authority
 
 ASKED_IN_VAIN = {"config|get"}
@@ -82,18 +83,18 @@ def test_a_run_under_acls_and_tls_obeys_its_controller_alone_also_after_the_user
         async with writer(secured.url_of(user, run_id)) as redis:
             await Publisher(redis).add(commands, secured.sealed_now(rate(value)))
 
-    now(add("controller", 0.05))
+    asyncio.run(add("controller", 0.05))
     secured.steps_until(rate_is(secured, 0.05))
     secured.steps_until(lambda: bool(secured.said("global")))
     told = [dict(zip(row[::2], row[1::2], strict=True)) for row in secured.order("ACL", "LOG", "100")]
     denied = {row[b"object"].decode() for row in told}
     for user in ("worker", "coordinator", "regional", "global", "observer", "exporter"):
         with pytest.raises(BusError, match="permission"):
-            now(add(user, 0.04))
+            asyncio.run(add(user, 0.04))
 
     alone = len(secured.sealed(commands))
     secured.order("ACL", "LOAD")  # which drops every connection of a user with a name
-    now(add("controller", 0.03))
+    asyncio.run(add("controller", 0.03))
     secured.steps_until(rate_is(secured, 0.03))
 
     assert denied <= ASKED_IN_VAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from esper.bus.faults import LostError, UnavailableError
 from esper.leyline import contracts as pb
 from tests.many_servers import Watched, watched_servers
 from tests.system.processes import Start
-from tests.system.town import REGION, WORKER, Town, now, rate
+from tests.system.town import REGION, WORKER, Town, rate
 
 NUM_BEFORE = 8
 
@@ -70,7 +71,7 @@ def test_who_connects_while_the_sentinels_choose_waits_for_the_one_in_charge(
     before = watched.in_charge()
     watched.servers[before].kill()
 
-    assert now(pinged(watched.url))
+    assert asyncio.run(pinged(watched.url))
     assert watched.in_charge() != before
 
 
@@ -80,18 +81,18 @@ def test_a_primary_that_no_sentinel_knows_is_an_error_at_once(
     monkeypatch.setattr(sentinel, "CHOOSING_S", math.inf)  # who waits for one waits for ever
 
     with pytest.raises(LostError, match="No master found for 'nosuch'"):
-        now(pinged(watched.url.replace("/primary", "/nosuch")))
+        asyncio.run(pinged(watched.url.replace("/primary", "/nosuch")))
 
 
 def test_the_run_goes_on_and_every_acknowledged_command_is_applied_once(watched: Watched, town: Town) -> None:
-    assert now(publish_durably(town, 0.5)) == [0.5]
+    assert asyncio.run(publish_durably(town, 0.5)) == [0.5]
     town.steps_until(lambda: town.run.optimizers.hyperparameters()["lr"] == 0.5)
     values = [0.001 * number for number in range(1, NUM_BEFORE + 1)]
 
-    acknowledged = now(publish_durably(town, *values))
+    acknowledged = asyncio.run(publish_durably(town, *values))
     watched.fail_over()  # what was just acknowledged is the replica's to give
     watched.come_back()
-    after = now(publish_durably(town, 0.25))
+    after = asyncio.run(publish_durably(town, 0.25))
     town.steps_until(lambda: applied(town).keys() >= {f"lr-{value}" for value in acknowledged + after})
     report = town.run.close()
     stored = {packet.sequence for frame in town.said("telemetry", REGION) for packet in frame.packets}

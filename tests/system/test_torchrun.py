@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from esper.bus import connect, names, runs
-from esper.client import Controller, Receipt
-from tests.system.launched import Coordinated, Launched, gone_past
+from esper.bus import names
+from esper.client import Controller
+from tests.system.launched import Coordinated, Launched, gone_past, listed, step_of
 from tests.system.processes import Start
 
 START_S = 100.0  # of torchrun and two ranks, on a machine that is busy otherwise
@@ -25,19 +25,6 @@ def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, launch: S
     started = Coordinated(redis_url, run_id, tmp_path, name, start=born, launch=launch, CHECKPOINT_EVERY="50")
     yield started
     started.close()
-
-
-async def listed(url: str, name: str, run_id: str) -> None:
-    async with connect.writer(url) as redis:
-        await runs.announce_outside(redis, name, run_id)
-
-
-async def step_of(receipt: Receipt) -> int:
-    """The one before which every rank carried it out."""
-    applied = await receipt.applied()
-    assert [each.worker for each in applied] == ["worker-0", "worker-1"]
-    [step] = {each.step for each in applied}
-    return step
 
 
 async def steered(run: Controller) -> list[int]:

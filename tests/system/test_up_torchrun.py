@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from esper.client import Controller, Receipt
+from esper.client import Controller
 from esper.runtime.heard import Workers
-from tests.system.launched import ENDED, gone_past
+from tests.system.launched import ENDED, gone_past, step_of
 from tests.system.processes import Esper, logs_of, stop
 
 FILE = """
@@ -35,14 +35,6 @@ GLOO_SOCKET_IFNAME = "lo"
 OMP_NUM_THREADS = "1"
 """
 START_S = 200.0  # only a failure waits for it
-
-
-async def step_of(receipt: Receipt) -> int:
-    """The one before which both ranks carried it out."""
-    applied = await receipt.applied()
-    assert [each.worker for each in applied] == ["worker-0", "worker-1"]
-    [step] = {each.step for each in applied}
-    return step
 
 
 def both_past_a_checkpoint(workers: Workers) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -25,8 +25,6 @@ from esper.session import Session
 from tests.faults.processes import Running, wait_until
 from tests.system.loop import Loop
 from tests.system.processes import PATIENCE_S, Start, buried, started
-
-T = TypeVar("T")
 
 REGION, WORKER = "r0", "worker-0"
 SERVERS = {"coordinator": Role.COORDINATOR, "regional": Role.REGIONAL, "global_": Role.GLOBAL}
@@ -66,7 +64,7 @@ class Town(Loop):
 
     def publish(self, message: Message) -> None:
         """Seal a command; Redis acknowledges it."""
-        now(self._add(self.sealed_now(message)))
+        asyncio.run(self._add(self.sealed_now(message)))
 
     def sealed_now(self, message: Message) -> bytes:
         """A command under the controller's seal."""
@@ -74,7 +72,7 @@ class Town(Loop):
 
     def order(self, *words: Any) -> Any:
         """Tell Redis something; what it answers."""
-        return now(self._ask(*words))
+        return asyncio.run(self._ask(*words))
 
     def said(self, stream: str, region: str = "") -> list[Any]:
         """Every message on a stream, opened."""
@@ -93,7 +91,7 @@ class Town(Loop):
 
     def sealed(self, key: str) -> list[tuple[str, bytes]]:
         """Every entry of a stream."""
-        return now(self._last(key))
+        return asyncio.run(self._last(key))
 
     def log(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text()
@@ -142,10 +140,6 @@ def stderr_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def now(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
 
 
 def rate(value: float) -> pb.AdaptationCommand:

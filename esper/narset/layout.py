@@ -154,27 +154,33 @@ class Layout:
 
 def layout_of(packet: pb.TelemetryPacket, row: bytes, begins: int) -> Layout | None:
     """Of a sound packet that begins there in its row; None where it has more to it than numbers."""
-    numbers, values, met = dict[int, tuple[int, int]](), dict[str, int](), set[int]()
     if len(row) > MOST_ROW_BYTES:
         return None
     try:
-        for found in fields(row, begins, len(row)):
-            if (found.number, found.kind) == (_VALUES, TEXT):
-                name, at = _entry(row, found)
-                if name in values:
-                    return None
-                values[name] = at
-                continue
-            if found.number in met or (found.number, found.kind) not in _NUMBERS | _ALIKE:
-                return None
-            met.add(found.number)
-            if (found.number, found.kind) in _NUMBERS:
-                numbers[found.number] = found.value, found.end
+        return Layout(packet, row, _places(row, begins))
     except ValueError:
         return None
+
+
+def _places(row: bytes, begins: int) -> Places:
+    """Of the numbers in a row. ValueError where there is anything else in it, a field twice, or too few of them."""
+    numbers, values, met = dict[int, tuple[int, int]](), dict[str, int](), set[int]()
+    for found in fields(row, begins, len(row)):
+        kind = found.number, found.kind
+        if kind == (_VALUES, TEXT):
+            name, at = _entry(row, found)
+            if name in values:
+                raise ValueError(f"the value {name} stands there twice")
+            values[name] = at
+            continue
+        if found.number in met or kind not in _NUMBERS | _ALIKE:
+            raise ValueError(f"field {found.number} stands there twice, or is no number")
+        met.add(found.number)
+        if kind in _NUMBERS:
+            numbers[found.number] = found.value, found.end
     if not values or _SEQUENCE not in numbers or any(end - first > MOST_BYTES for first, end in numbers.values()):
-        return None
-    return Layout(packet, row, Places(numbers, values))
+        raise ValueError("a row has values, a number of its own, and no number that is too long")
+    return Places(numbers, values)
 
 
 def _entry(row: bytes, found: Found) -> tuple[str, int]:

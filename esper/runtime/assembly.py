@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from esper.bus import names, tail
@@ -63,16 +63,10 @@ async def assembled(
             beats = _opener(access, clock, name, Domain.HEARTBEAT, None)
             await require_alone(redis, access.run_id, newcomer, beats, clock.now_ms())
         guards = {log: ReplayGuard() for log in LOGS}
-        outbox = Outbox(redis)
-        begins = outbox if newcomer is None else Outbox(redis, WRITE_PATIENCE_S)  # its trainer waits
-        windows = Windows(windows_key(access.run_id, name), begins, guards, Missing())
-        await windows.take_over()
-        windows.outbox = outbox
+        windows = await _taken_over(redis, access.run_id, name, guards, is_awaited=newcomer is not None)
         decided = decided or await _past(redis, access.run_id, name, fresh=newcomer is not None)
-        again = {log: _opener(access, clock, name, domain, None) for log, domain in LOGS.items()}
-        recaller = Recaller(redis, access.run_id, name, again, clock)
         orders = Orders(past=entry_order(decided), worker=name)
-        await recaller.take_up(orders, *await _read_before(redis, names.key(access.run_id, "decisions"), name))
+        recaller = await _caught_up(redis, access, clock, orders)
         sealer = Sealer(access.keyring, Role.WORKER, name, clock_ns=clock.now_ns)
         openers = {log: _opener(access, clock, name, domain, guards[log]) for log, domain in LOGS.items()}
         yield Beside(
@@ -82,7 +76,7 @@ async def assembled(
             logs={log: Inbox(readers[log], redis, names.key(access.run_id, log), name, name) for log in LOGS},
             following=Following(access.run_id, name, openers, sealer.seal, clock.now_ms, orders),
             windows=windows,
-            outbox=outbox,
+            outbox=windows.outbox,
             publisher=Publisher(redis),
             sealer=sealer,
             clock=clock,
@@ -102,6 +96,28 @@ async def _hung_up(*clients: Redis) -> AsyncIterator[None]:
 
 def _opener(access: Access, clock: ServerClock, name: str, domain: Domain, guard: ReplayGuard | None) -> DatedOpener:
     return DatedOpener(access.keyring, clock, name=name, guard=guard, accept=[domain], carries_out=True)
+
+
+async def _taken_over(
+    redis: Redis, run_id: str, name: str, guards: Mapping[str, ReplayGuard], *, is_awaited: bool
+) -> Windows:
+    """What this worker had seen of each log, and who writes that down from now on; `is_awaited`: by its trainer."""
+    outbox = Outbox(redis)
+    windows = Windows(windows_key(run_id, name), outbox, guards, Missing())
+    if is_awaited:
+        windows.outbox = Outbox(redis, WRITE_PATIENCE_S)
+    await windows.take_over()
+    windows.outbox = outbox
+    return windows
+
+
+async def _caught_up(redis: Redis, access: Access, clock: ServerClock, orders: Orders) -> Recaller:
+    """Who reads the logs a second time; by it these orders know what an earlier runtime of their worker knew."""
+    name = orders.worker
+    again = {log: _opener(access, clock, name, domain, None) for log, domain in LOGS.items()}
+    recaller = Recaller(redis, access.run_id, name, again, clock)
+    await recaller.take_up(orders, *await _read_before(redis, names.key(access.run_id, "decisions"), name))
+    return recaller
 
 
 async def _read_before(redis: Redis, stream: str, group: str) -> tuple[str, str]:

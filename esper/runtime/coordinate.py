@@ -252,10 +252,9 @@ class Desk:
         name = self._logs[delivery.stream]
         entry = (name, delivery.entry_id)
         if delivery.spent:
-            poison = RefusedError(
-                pb.ReasonCode.REASON_POISON, f"handed over {delivery.attempts - 1} times, never settled"
-            )
+            why = f"handed over {delivery.attempts - 1} times, never settled"
             reject_spent(settlement, delivery)
+            poison = RefusedError(pb.ReasonCode.REASON_POISON, why)
             self._publish(self.rule.on_refused(entry, poison, now_ns), settlement)
             return
         if (held := self._held.get(entry)) is not None and held.body == delivery.body:
@@ -263,16 +262,7 @@ class Desk:
         try:
             opened = self.seals.openers[name].open(delivery.body, delivery.entry_id, now_ns // 1_000_000)
         except RefusedError as error:
-            if name in COMMANDS:
-                self.missing.note_refused(delivery.body, error)
-            if isinstance(error, UnsealedError):  # else a log that is kept whole would grow with every flood
-                settlement.drop(delivery)
-            if not self.refusals.note(delivery.stream, delivery.entry_id, error):
-                settlement.ack(delivery)  # a flood would cost a letter and a sealed receipt each
-                self.rule.pass_over(entry)
-                return
-            settlement.reject(delivery, error)
-            self._publish(self.rule.on_refused(entry, error, now_ns), settlement)
+            self._refuse(entry, delivery, error, settlement, now_ns)
             return
         if name in COMMANDS:
             self.missing.note(opened.header)
@@ -281,6 +271,21 @@ class Desk:
             return
         self._held[entry] = delivery
         self._publish(self._handle(name, opened, settlement, now_ns), settlement)
+
+    def _refuse(
+        self, entry: Entry, delivery: Delivery, error: RefusedError, settlement: Settlement, now_ns: int
+    ) -> None:
+        """What can't be believed is set aside and answered; of a flood none but the first."""
+        if entry[0] in COMMANDS:
+            self.missing.note_refused(delivery.body, error)
+        if isinstance(error, UnsealedError):  # else a log that is kept whole would grow with every flood
+            settlement.drop(delivery)
+        if self.refusals.note(delivery.stream, delivery.entry_id, error):
+            settlement.reject(delivery, error)
+            self._publish(self.rule.on_refused(entry, error, now_ns), settlement)
+        else:
+            settlement.ack(delivery)  # a flood would cost a letter and a sealed receipt each
+            self.rule.pass_over(entry)
 
     def _handle(self, name: str, opened: Opened, settlement: Settlement, now_ns: int) -> Outcome:
         match opened.message:

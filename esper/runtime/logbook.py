@@ -167,20 +167,26 @@ async def keep(redis_url: str, run_id: str, keyring: Path, folder: Path, hurried
         async with connect.writer(redis_url) as redis:
             book = await read_live(redis, run_id, folder)
             spoken = await said.read_live(redis, run_id)
-        keys, is_told = RoleKeyring.load(keyring), False
-        is_empty = not (spoken or any(book.streams.values()))
-        num_bytes = sum(len(entry.sealed) for entry in (*book.entries, *spoken))
-        while (full := left(book, spoken, keys, folder)) is not None:
-            if hurried is None or hurried.is_set() or is_empty:
-                raise full
-            if not is_told:
-                log.warning("log.waits_for_room", run=run_id, folder=str(folder), why=str(full))
-            is_told = True
-            await until_room(folder, num_bytes, hurried)
+        await _leave(book, spoken, RoleKeyring.load(keyring), folder, hurried)
     except (EsperError, OSError) as error:  # the run has ended all the same
         log.warning("log.not_kept", run=run_id, why=str(error))
         return False
     return True
+
+
+async def _leave(
+    book: Logbook, spoken: Sequence[Entry], keys: RoleKeyring, folder: Path, hurried: asyncio.Event | None
+) -> None:
+    """All of it, on a full disk once there is room; OSError: it is not waited for, or no longer."""
+    entries, is_told = [*book.entries, *spoken], False
+    num_bytes = sum(len(entry.sealed) for entry in entries)
+    while (full := left(book, spoken, keys, folder)) is not None:
+        if hurried is None or hurried.is_set() or not entries:
+            raise full
+        if not is_told:
+            log.warning("log.waits_for_room", run=book.run_id, folder=str(folder), why=str(full))
+        is_told = True
+        await until_room(folder, num_bytes, hurried)
 
 
 async def until_room(folder: Path, num_bytes: int, hurried: asyncio.Event) -> None:

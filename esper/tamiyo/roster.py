@@ -91,26 +91,36 @@ class Roster:
         resized = self._world_size not in (0, heartbeat.world_size)
         if resized and 1 in (self._world_size, heartbeat.world_size):
             self._members.clear()
-        is_replica = heartbeat.world_size == 1
-        place = (0, heartbeat.worker) if is_replica else (heartbeat.rank, "")
-        known = self._members.get(place)
-        replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
-        replaced |= self._processes.pop(heartbeat.worker, heartbeat.incarnation) != heartbeat.incarnation
-        if known is None or replaced:
-            known = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns, now_ns)
-            known.is_anew = replaced
-        had_left = known.has_left
-        known.hear(heartbeat, now_ns)
+        place = (0, heartbeat.worker) if heartbeat.world_size == 1 else (heartbeat.rank, "")
+        member, replaced = self._member_at(place, heartbeat, now_ns)
+        had_left = member.has_left
+        member.hear(heartbeat, now_ns)
         self.newest_generation = max(self.newest_generation, heartbeat.roster_generation)
         self._newest_met = self._heard_first_ns = None
         self._world_size = heartbeat.world_size
-        if resized or known.has_left != had_left or self._members.get(place) is not known:
-            self._members[place] = known
+        if resized or member.has_left != had_left or self._members.get(place) is not member:
+            self._members[place] = member
             self._hold({at: self._members[at] for at in sorted(self._members) if at[0] < heartbeat.world_size})
         if self._expected:
-            self._expected.pop(heartbeat.worker, None)
-            self._expected = {name: since or now_ns for name, since in self._expected.items()} if is_replica else {}
+            self._await_others(heartbeat, now_ns)
         return replaced or resized
+
+    def _member_at(self, place: tuple[int, str], heartbeat: pb.Heartbeat, now_ns: int) -> tuple[Member, bool]:
+        """Who beats from there, and whether that is another process than was known there, or is named by a log."""
+        known = self._members.get(place)
+        replaced = known is not None and (known.worker, known.incarnation) != (heartbeat.worker, heartbeat.incarnation)
+        replaced |= self._processes.pop(heartbeat.worker, heartbeat.incarnation) != heartbeat.incarnation
+        if known is not None and not replaced:
+            return known, False
+        newcomer = Member(heartbeat.worker, heartbeat.incarnation, heartbeat, now_ns, now_ns)
+        newcomer.is_anew = replaced
+        return newcomer, replaced
+
+    def _await_others(self, heartbeat: pb.Heartbeat, now_ns: int) -> None:
+        """Replicas that a log names are awaited from the first on that is heard; none beside ranks of a group."""
+        self._expected.pop(heartbeat.worker, None)
+        others = self._expected.items() if heartbeat.world_size == 1 else ()
+        self._expected = {name: since or now_ns for name, since in others}
 
     def _hold(self, members: dict[tuple[int, str], Member]) -> None:
         """From now on these are all there are; what is asked for at each tick is made once."""

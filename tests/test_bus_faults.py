@@ -6,13 +6,16 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from esper.bus import connect
+from esper.bus.acl import enforceable
 from esper.bus.again import add_until_answered
+from esper.bus.durability import facts_of
 from esper.bus.embedded import EmbeddedRedis
 from esper.bus.faults import FailingDiskError, LostError, OutOfMemoryError, ReadOnlyError, translated, without_password
 from esper.bus.inbox import Inbox
@@ -20,6 +23,7 @@ from esper.bus.names import key
 from esper.bus.outbox import Outbox
 from esper.bus.publisher import Publisher
 from esper.bus.settlement import Settlement
+from esper.bus.version import version_of
 from esper.errors import BusError, SettingError
 from tests.bus_kit import bodies, drain, fill_disk, free_disk, lossy_line, num_pending, put
 from tests.many_servers import HOST, free_ports
@@ -158,6 +162,30 @@ async def test_a_policy_that_may_evict_is_refused_at_start(server: EmbeddedRedis
 
         with pytest.raises(BusError, match=f"maxmemory-policy {policy}, which may evict streams; expected noeviction"):
             await connect.check_server(writer)
+
+
+@pytest.mark.parametrize(
+    ("info", "fits", "tells_apart"),
+    [
+        ({"redis_version": "7.0.15"}, True, True),
+        ({"redis_version": "8.0-rc1"}, True, True),
+        ({"redis_version": 7.4}, True, True),  # as the library reads a version of two numbers
+        ({"redis_version": "7"}, True, False),
+        ({"redis_version": "6.2.14"}, True, False),
+        ({"redis_version": "6.0.16"}, False, False),
+        ({"redis_version": "unstable"}, False, False),
+        ({}, False, False),
+    ],
+)
+async def test_a_server_is_judged_by_whatever_version_it_tells(
+    info: dict[str, Any], fits: bool, tells_apart: bool
+) -> None:
+    async with connect.writer("redis://there:1") as redis:
+        with nullcontext() if fits else pytest.raises(BusError, match=r"is version .*; expected 6\.2 or newer"):
+            connect.check_facts(redis, info)
+
+    assert bool(enforceable(version_of(info))) is tells_apart
+    assert (facts_of(info, {}).version >= (6, 2)) is fits
 
 
 async def test_an_xadd_through_a_lost_connection_is_tried_once(server: EmbeddedRedis) -> None:

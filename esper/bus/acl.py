@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Literal
 
 from esper.bus.names import LOGGED, POSITIONED, RUNS_KEY, SETTLED, STREAMS, Stream, key, region_key
+from esper.bus.version import numbers
 
 Way = Literal["read", "write", "both"]
 
@@ -70,7 +71,7 @@ class Grant:
 
 def enforceable(version: str) -> Enforceable:
     """Of a server of this version, such as 7.0.15, as INFO tells it."""
-    if tuple(int(part) for part in version.split(".")[:2]) >= FIRST:
+    if numbers(version) >= FIRST:
         return Enforceable("")
     return Enforceable(f"Redis {version} knows no selectors in ACLs; expected {'.'.join(map(str, FIRST))} or newer")
 

@@ -30,6 +30,7 @@ from esper.bus.server import Redis, as_it_came
 from esper.bus.severed import TcpConnection, UnixConnection
 from esper.bus.tls import TlsConnection
 from esper.bus.urls import Node
+from esper.bus.version import numbers, version_of
 from esper.errors import BusError, SettingError
 
 __all__ = ["Redis", "ServerClock", "check_server", "client", "reader", "server_ms", "wait_ready", "writer"]
@@ -199,8 +200,8 @@ async def check_server(redis: Redis) -> None:
 
 def check_facts(redis: Redis, facts: Mapping[str, Any]) -> None:
     """The same, of what one server said."""
-    at, version = without_password(redis.url), str(facts["redis_version"])
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SERVER:
+    at, version = without_password(redis.url), version_of(facts)
+    if numbers(version) < OLDEST_SERVER:
         raise BusError(f"Redis at {at} is version {version}; expected 6.2 or newer")
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":

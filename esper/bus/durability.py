@@ -13,6 +13,7 @@ from esper.bus.delivery import FIELD
 from esper.bus.faults import LostError, UnavailableError, without_password
 from esper.bus.protocol import pairs_of
 from esper.bus.publisher import Publisher
+from esper.bus.version import numbers, version_of
 from esper.errors import BusError, SettingError
 
 Wanted: TypeAlias = Literal["fast", "durable"]
@@ -53,7 +54,7 @@ class UnconfirmedError(LostError):
 class Facts:
     """What INFO and CONFIG say. None: the server does not tell."""
 
-    version: tuple[int, int]
+    version: tuple[int, ...]
     aof: bool
     fsync: str | None
     fsync_on_rewrite: bool | None
@@ -79,12 +80,11 @@ class Durability:
 
 def facts_of(info: Mapping[str, Any], config: Mapping[str, str]) -> Facts:
     """Read the answers of a server; settings that it refused to tell are missing from `config`."""
-    major, minor = str(info["redis_version"]).split(".")[:2]
     on_rewrite, save = config.get("no-appendfsync-on-rewrite"), config.get("save")
     # A server that hides its settings still counts its good replicas where it asks for any.
     hidden = 1 if "min_slaves_good_slaves" in info else 0
     return Facts(
-        version=(int(major), int(minor)),
+        version=numbers(version_of(info)),
         aof=bool(int(info.get("aof_enabled", 0))),
         fsync=config.get("appendfsync"),
         fsync_on_rewrite=None if on_rewrite is None else on_rewrite == "no",

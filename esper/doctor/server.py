@@ -10,6 +10,7 @@ from esper.bus.connect import Redis, server_ms
 from esper.bus.durability import ask_one
 from esper.bus.faults import without_password
 from esper.bus.protocol import pairs_of
+from esper.bus.version import version_of
 from esper.doctor.facts import ServerFacts
 from esper.doctor.users import default_user, has_named_users, told, whoami
 
@@ -24,7 +25,7 @@ async def server_facts(redis: Redis) -> ServerFacts:
     user = await whoami(redis)
     return ServerFacts(
         at=without_password(redis.url),
-        version=str(info["redis_version"]),
+        version=version_of(info),
         role=str(info.get("role", "master")),
         policy=str(info.get("maxmemory_policy", "noeviction")),
         max_memory_bytes=int(info.get("maxmemory", 0)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from esper.bus.acl import enforceable
 from esper.bus.connect import OLDEST_SERVER
+from esper.bus.version import numbers
 from esper.doctor.facts import FirstMessage, ServerFacts
 from esper.runtime.findings import Finding, Status, graded, judged
 from esper.runtime.health import SKEW_FAIL_S, SKEW_WARN_S
@@ -192,8 +193,3 @@ def arrival(message: FirstMessage) -> Finding:
         "see the round trip above, and the load of this machine",
         graded(message.seconds, FIRST_MESSAGE_WARN_S, FIRST_MESSAGE_FAIL_S),
     )
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """Of a version such as 7.0.15."""
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -80,7 +80,7 @@ class Training:
         self.steering = Steering(
             "w0", self.executor, self.optimizers, self.states, self.fossils, lambda: 0, self.pruning
         )
-        self.step, self.late_by = 1, 0
+        self.step = 1
 
     def train(self, num_steps: int) -> None:
         for _ in range(num_steps):
@@ -108,7 +108,7 @@ class Training:
             )
             for each in commands
         ]
-        commit = pb.BarrierCommit(version=1, effective_step=self.step - self.late_by)
+        commit = pb.BarrierCommit(version=1, effective_step=self.step)
         order = pb.CommitOrder(commit=commit, commands=opened)
         receipts = self.steering.carry_out(order, self.step, 0)
         self.checkpoints.note(order)

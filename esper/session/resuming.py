@@ -12,8 +12,7 @@ from esper.session.exchange import Exchange
 from esper.tolaria.checkpoints.checkpoints import Checkpoints
 from esper.tolaria.checkpoints.common import newest_common
 from esper.tolaria.checkpoints.manifest import Place
-from esper.tolaria.checkpoints.undone import Rollback
-from esper.tolaria.recalled import held_before, still_to_do
+from esper.tolaria.recalled import still_to_do
 
 DECISIONS = "decisions"
 
@@ -47,14 +46,10 @@ def _recall(exchange: Exchange, checkpoints: Checkpoints, place: Place) -> None:
     if len(agreed) < len(found):
         log.error("decisions.not_recalled", num=len(found) - len(agreed), why="another rank has not read them")
 
-    def took_effect(to_step: int, step: int) -> bool:  # any rank's word will do: it was decided for all
-        return checkpoints.mean(float(checkpoints.store.undone().tells_of(Rollback(to_step, step)))) > 0.0
-
-    again = still_to_do(agreed, place.step, took_effect)
+    again = still_to_do(agreed, place.step, None if exchange.boundary.is_in_group else checkpoints.resumed.beyond)
     if again:
         log.info("decisions.recalled", num=len(again), through_step=again[-1].commit.effective_step)
     exchange.boundary.recall(again)
-    exchange.boundary.hold_before(held_before(agreed, again))
 
 
 def common_start(orders: Sequence[pb.CommitOrder], mean: Callable[[float], float]) -> list[pb.CommitOrder]:

@@ -40,7 +40,6 @@ class Boundary:
     """Whether others must carry out the same: a decision on this rank's vote that is lost ends it."""
     promised_from: int | None = None
     paused_before: int = 0
-    _held_from: int = 0
     _asked: pb.BarrierProposal | None = None
     _vote: pb.BarrierVote | None = None
     unforeseen: list[pb.CommitOrder] = field(default_factory=list)  # what the next call of foreseen() is about
@@ -71,12 +70,7 @@ class Boundary:
     def is_idle(self) -> bool:
         """Whether there is nothing to carry out, to vote on or to wait for: most steps of a run."""
         return not (
-            self._orders
-            or self._recalled
-            or self._asked
-            or self.paused_before
-            or self._held_from
-            or self.promised_from is not None
+            self._orders or self._recalled or self._asked or self.paused_before or self.promised_from is not None
         )
 
     @property
@@ -89,7 +83,6 @@ class Boundary:
             return 0
         steps = [order.commit.effective_step for order in islice(self._recalled, 1)]
         steps += [self._first_step()] if self._orders else []
-        steps += [self._held_from] if self._held_from else []
         steps += [self.promised_from + PROMISE_STEPS] if self.promised_from is not None else []
         return min(steps, default=math.inf)
 
@@ -107,11 +100,6 @@ class Boundary:
         """Carry these out again, each before its step, whatever is decided meanwhile. Before the first step."""
         self._recalled = deque(sorted([*self._recalled, *orders], key=_by_step))
         self._again |= dict.fromkeys(order.commit.round for order in self._recalled)
-        self.stirred()
-
-    def hold_before(self, step: int) -> None:
-        """The run was paused before this step by an order that is carried out no more; 0: by none."""
-        self._held_from = step
         self.stirred()
 
     def on_proposal(self, proposal: pb.BarrierProposal) -> pb.BarrierVote | None:
@@ -158,7 +146,7 @@ class Boundary:
 
     def hold(self) -> Hold:
         """The pause that binds this rank, in force or committed for a step to come."""
-        step = self.paused_before or self._held_from
+        step = self.paused_before
         for order in (*self._recalled, *self._orders):
             change = pause_change(self._not_yet_carried_out(order))
             if change is not None:
@@ -182,8 +170,6 @@ class Boundary:
         Not for one that this worker was not asked about: it had promised nothing, and carries it out now. If that was
         a pause, it stands behind the step at which the others wait, and resumes with them.
         """
-        if 0 < self._held_from <= step:
-            self.paused_before, self._held_from = self._held_from, 0
         if self._recalled and self._recalled[0].commit.effective_step <= step:
             return self._not_yet_carried_out(self._recalled.popleft())
         if not self._orders or self._first_step() > step:
@@ -215,7 +201,7 @@ class Boundary:
         """Remember what was done, so that a repeat of the round is answered and not done again."""
         change = pause_change(order)
         if change is not None:
-            self.paused_before, self._held_from = order.commit.effective_step if change else 0, 0
+            self.paused_before = order.commit.effective_step if change else 0
         known = [ref.envelope_digest for ref in order.commit.commands if ref.envelope_digest in self._receipts]
         earlier = [self._receipts[digest] for digest in known]
         answer = pb.RoundApplied(round=order.commit.round, receipts=[*receipts, *earlier])

@@ -81,28 +81,6 @@ def test_who_begins_again_and_again_at_one_step_keeps_the_older_checkpoints(tmp_
     assert [step_of(path) for path in again.checkpoints.store.standing()] == [9, 7, 5]
 
 
-@pytest.mark.parametrize(("num_steps", "late_by"), [(0, 1), (1, 2), (2, 3), (0, 0)])
-def test_what_is_carried_out_late_is_in_a_checkpoint_at_once(tmp_path: Path, num_steps: int, late_by: int) -> None:
-    """Replicas that are behind may have decided it for a step of theirs, before this one had joined them.
-
-    A process that resumed from an older checkpoint, of a later step than that, would leave it out.
-    """
-    first = Training(tmp_path, every=4)
-    first.train(4)
-    first.germinate()
-    first.train(1)
-    again = resumed(tmp_path, every=4)
-    again.train(num_steps)
-    again.late_by = late_by
-    again.do(Op.SEED_OP_CANCEL)
-
-    again.checkpoints.at_boundary(again.step, 0)
-
-    last = resumed(tmp_path)
-    assert (last.step, again.step) == (5 + num_steps, 5 + num_steps)
-    assert equal(last.everything(), again.everything())
-
-
 class Residual(Host):
     """Writes to the input of a site once that has read it."""
 

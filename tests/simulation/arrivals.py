@@ -140,7 +140,7 @@ class Life:
         self.kept, self.step, self.carried_out = kept, kept.step, list(kept.carried_out)
         asked = pb.Recall(after=kept.decided, roster_generation=1)
         found = at_once(self.recaller().recall(asked, entry_order(self.past)))
-        self.boundary.recall(still_to_do(found, kept.step, lambda to_step, step: True))
+        self.boundary.recall(still_to_do(found, kept.step))
         self.resumes = True
         self.start_runtime()
 

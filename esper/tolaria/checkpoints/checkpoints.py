@@ -13,6 +13,7 @@ import structlog
 
 from esper.errors import CheckpointError, EsperError, RefusedError, SettingError, TrainingError
 from esper.leyline import contracts as pb
+from esper.leyline.entries import entry_order
 from esper.tolaria.checkpoints.blob import marks_of
 from esper.tolaria.checkpoints.common import newest_common
 from esper.tolaria.checkpoints.manifest import EMERGENCY, FULL, Log, Manifest, Place
@@ -62,6 +63,7 @@ class Checkpoints:
     on_failed: Callable[[int, str], object] = lambda step, why: None  # one could not be written
     settle: Callable[[], object] = lambda: None  # have all steps that are over told to the state, and stand_before
     _commit: pb.BarrierCommit = field(default_factory=pb.BarrierCommit)
+    _beyond: set[str] = field(default_factory=set)  # entries of what the state holds that was decided after `decided`
     _held: dict[int, tuple[Path, bytes, Log]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,21 +77,19 @@ class Checkpoints:
     def note(self, order: pb.CommitOrder) -> None:
         """It was carried out: the logs are behind us up to where it says. An emergency command saves what is small.
 
-        Not while older ones are yet to come, as after a resume: then the logs are behind us up to these. What is
-        carried out late is kept at once: whoever resumes from an earlier state, of no earlier step than its own, takes
-        it for a part of that. At the step that was resumed from there is one already.
+        Not while older ones are yet to come, as after a resume: then the logs are behind us up to these, and what the
+        state holds beyond them is named.
         """
-        first_in_time = max(self._step, self._resumed_at + 1)
-        if (order.commands or order.commit.requests) and order.commit.effective_step < first_in_time:
-            self._wanted_at = self._step
+        self._beyond.add(order.entry_id)
         if not self.holds_back():
             self._commit, self.decided = order.commit, order.entry_id or self.decided
+            self._beyond = {each for each in self._beyond if entry_order(each) > entry_order(self.decided)}
         for opened in order.commands:
             if opened.adaptation.HasField("emergency_command"):
                 self.in_emergency(opened.adaptation.emergency_command.reason or "emergency command")
 
     def due(self, step: int) -> bool:
-        """After so many steps, a rollback, and what is late; a state that nothing has happened to is none to keep.
+        """After so many steps, and a rollback; a state that nothing has happened to is none to keep.
 
         Nor is that which was resumed from: who begins again and again there would displace all older ones by copies.
         """
@@ -190,7 +190,7 @@ class Checkpoints:
         put_back = self._agreed(paths[step])
         manifest = self.store.manifest(paths[step])
         place, self.resumed = manifest.place, manifest.log
-        self.decided = self.resumed.positions.get("decisions", "")
+        self.decided, self._beyond = self.resumed.positions.get("decisions", ""), {*(self.resumed.beyond or ())}
         self._commit = _commit_of(manifest)
         self._abandon_later(step)
         self._whole_or_never(put_back, place.step, resumes=True)
@@ -321,7 +321,7 @@ class Checkpoints:
             "decisions": self.decided,
         }
         windows = {name: b64encode(value).decode() for name, value in self.windows.items()}
-        return Log({stream: position for stream, position in positions.items() if position}, windows)
+        return Log({stream: at for stream, at in positions.items() if at}, windows, sorted(self._beyond))
 
 
 def _commit_of(manifest: Manifest) -> pb.BarrierCommit:

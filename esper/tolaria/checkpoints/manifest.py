@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -45,10 +45,14 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Where the run's logs stood: entry ids by stream, and replay windows by producer as their owner wrote them."""
+    """Where the run's logs stood: entry ids by stream, and replay windows by producer as their owner wrote them.
+
+    `beyond` are the entries of decisions behind their position that the state holds; None: an older one does not say.
+    """
 
     positions: Mapping[str, str] = field(default_factory=dict)
     windows: Mapping[str, str] = field(default_factory=dict)
+    beyond: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

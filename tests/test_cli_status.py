@@ -16,6 +16,8 @@ from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from tests.scripted import ScriptedRun, seed_state
 
+UNTOLD = "  culled: why is not among the newest answers; `esper audit` reads all"
+
 
 async def shown(run: str, *arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `esper status`."""
@@ -121,7 +123,7 @@ async def test_an_embargoed_seed_says_until_when(run: ScriptedRun) -> None:
     lines = out.splitlines()
 
     assert lines[0] == f"run {run.run_id}: 1 of 2 workers heard of"
-    assert lines[2] == "  s0 at head (lora)  EMBARGOED until epoch 8  alpha 0.25"
+    assert lines[2] == f"  s0 at head (lora)  EMBARGOED until epoch 8  alpha 0.25{UNTOLD}"
 
 
 @pytest.mark.parametrize(("epoch", "waits"), [(7, "until epoch 8"), (8, "until a reset, possible since epoch 8")])
@@ -134,7 +136,7 @@ async def test_a_seed_whose_embargo_is_over_says_that_it_waits_for_a_reset(
 
     _, out, _ = await shown(run.name)
 
-    assert out.splitlines()[2] == f"  s0 at head (lora)  EMBARGOED {waits}  alpha 0.25"
+    assert out.splitlines()[2] == f"  s0 at head (lora)  EMBARGOED {waits}  alpha 0.25{UNTOLD}"
 
 
 async def test_a_seed_says_why_it_was_culled_without_a_command(run: ScriptedRun) -> None:
@@ -161,7 +163,7 @@ async def test_a_seed_says_why_it_was_culled_without_a_command(run: ScriptedRun)
 
     assert out.splitlines()[2].endswith(f"EMBARGOED until a reset, possible since epoch 0  alpha 0.25  culled: {why}")
     assert json.loads(told)["culled"] == {"s0": why}
-    assert later.splitlines()[2].endswith("EMBARGOED until a reset, possible since epoch 0  alpha 0.25")
+    assert later.splitlines()[2].endswith(f"EMBARGOED until a reset, possible since epoch 0  alpha 0.25{UNTOLD}")
     assert err == ""
 
 
@@ -208,3 +210,50 @@ async def test_an_unknown_run_is_one_line_that_names_the_live_ones(run: Scripted
 
     assert (status, err.count("\n")) == (2, 1)
     assert run.run_id in err
+
+
+async def test_a_seed_says_that_a_rollback_put_it_where_it_stands(run: ScriptedRun) -> None:
+    done = pb.CommandReceipt(version=1, command_id="r1", entry_id="7-0", worker="worker-0", step=300, world_size=2)
+    done.status, done.detail = pb.ReceiptStatus.RECEIPT_APPLIED, "rolled back to the snapshot of step 80"
+    ref = pb.CommittedCommand(
+        stream="commands", entry_id="7-0", command_id="r1", snapshot_step=80, envelope_digest=bytes(32)
+    )
+    commit = pb.BarrierCommit(
+        version=1,
+        round=9,
+        effective_step=300,
+        commands=[ref],
+        roster_generation=1,
+        digest=bytes(32),
+        lease_token=1,
+        commands_position="7-0",
+        optimizer_position="0",
+    )
+    await run.say("decisions", Role.COORDINATOR, "coordinator", commit)
+    await run.answer(done)
+    seeds = [seed_state(name, pb.SeedLifecycleStage.SEED_STAGE_PROBATIONARY) for name in ("s0", "s1")]
+    seeds[0].stage_since_step, seeds[1].stage_since_step = 300, 299
+    await run.beat(3, *seeds, workers=("worker-0",))
+
+    _, out, _ = await shown(run.name)
+    _, told, _ = await shown(run.name, "--json")
+
+    why = "rolled back to the snapshot of step 80 by command r1"
+    assert [line.partition("alpha 0.25")[2] for line in out.splitlines()[2:]] == [f"  {why}", ""]
+    assert json.loads(told)["rolled_back"] == {"s0": why}
+
+
+async def test_a_seed_that_was_culled_by_hand_names_the_command_where_commands_can_be_read(run: ScriptedRun) -> None:
+    run.master.derive(run.run_id, [Role.OBSERVER]).save(run.keyring.with_name("observer.json"))
+    asked = pb.AdaptationCommand(version=1, command_id="c1", command_type=pb.CommandType.COMMAND_SEED)
+    asked.seed_command.seed_id, asked.seed_command.operation = "s0", pb.SeedOperation.SEED_OP_CULL
+    entry_id = await run.say("commands", Role.CONTROLLER, "ops", asked)
+    done = pb.CommandReceipt(version=1, command_id="c1", entry_id=entry_id, worker="worker-0", step=300, world_size=2)
+    done.status, done.stage = pb.ReceiptStatus.RECEIPT_APPLIED, pb.SeedLifecycleStage.SEED_STAGE_EMBARGOED
+    await run.answer(done)
+    await run.beat(3, embargoed("s0", since_step=300), workers=("worker-0",))
+
+    _, out, err = await shown(run.name)
+
+    assert out.splitlines()[2].endswith("  culled: by command c1 of ops")
+    assert err == ""

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from esper.cli.printed import printable
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import outcome_name, reason_name, short, status_name
+from esper.leyline.lifecycle import CULLED, EMBARGOED, outcome_name, reason_name, short, status_name
 from esper.leyline.seal import Opened
 from esper.view.wording import counted, embargo
 from esper.view.workers import Worker
@@ -62,13 +62,15 @@ def heartbeat_line(beat: pb.Heartbeat, age_s: float) -> str:
 
 
 def seed_line(state: pb.SeedState, epoch: int, why: str) -> str:
-    """Where one seed stands in this epoch of its worker; `why`: what it was culled for."""
+    """Where one seed stands in this epoch of its worker; `why`: what it was culled for, or who rolled it back."""
     place = f" at {state.site}" if state.site else ""
     grown = f" ({state.blueprint_id})" if state.blueprint_id else ""
     paused = "  paused" if state.paused else ""
     stage = f"{short(state.stage)} {embargo(state, epoch)}".rstrip()
-    culled = f"  culled: {why}" if why else ""
-    return printable(f"  {state.seed_id}{place}{grown}  {stage}  alpha {number(state.alpha)}{paused}{culled}")
+    if state.stage in (CULLED, EMBARGOED):
+        why = f"culled: {why or 'why is not among the newest answers; `esper audit` reads all'}"
+    told = f"  {why}" if why else ""
+    return printable(f"  {state.seed_id}{place}{grown}  {stage}  alpha {number(state.alpha)}{paused}{told}")
 
 
 def number(value: float) -> str:

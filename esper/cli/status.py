@@ -11,15 +11,14 @@ from esper.cli.options import AsObject, NamedRun, SameRun, either
 from esper.leyline.lifecycle import CULLED, EMBARGOED
 
 if TYPE_CHECKING:
-    from esper.client import Controller
     from esper.leyline import contracts as pb
     from esper.view.picture import Picture
     from esper.view.seeds import Moment
 
 GONE = (CULLED, EMBARGOED)
 """Entered in one step."""
-MOST_RECEIPTS = 2_048
-"""The newest, among them the outcomes of what ranks have asked for by themselves."""
+BACKLOG = {"heartbeats": 256, "receipts": 2_048, "decisions": 512, "commands": 512, "optimizer": 512}
+"""How many of the newest of each stream are read to say why. Receipts tell what became of requests of ranks, too."""
 
 
 def status(named: NamedRun = None, run: SameRun = None, json: AsObject = False) -> None:
@@ -41,11 +40,13 @@ async def _status(run: str | None, as_json: bool) -> None:
         heard = await controller.observer.heard(heartbeats)
         workers = heard.beats
         seeds = [state for beat in workers.values() for state in beat.seeds]
-        culled = {state.seed_id: state.stage_since_step for state in seeds if state.stage in GONE}
-        why = reasons(await _picture(controller), culled) if culled else {}
+        why = reasons(await _picture(run), seeds) if seeds else {}
     if as_json:
         beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
-        print(notation.dumps({"run": controller.run_id, "workers": beats, "culled": why}))
+        gone = {state.seed_id for state in seeds if state.stage in GONE}
+        culled = {seed: told for seed, told in why.items() if seed in gone}
+        undone = {seed: told for seed, told in why.items() if seed not in gone}
+        print(notation.dumps({"run": controller.run_id, "workers": beats, "culled": culled, "rolled_back": undone}))
         return
     async with connect.writer((await access.find(run)).redis_url) as redis:
         now_ms = await connect.server_ms(redis, heartbeats)
@@ -79,21 +80,27 @@ def said_by_all(told: Sequence[Sequence[str]]) -> list[str]:
     return [line for line in told[0] if all(line in others for others in told)]
 
 
-async def _picture(controller: Controller) -> Picture:
-    """Of what was answered lately."""
-    from esper.bus import names
+async def _picture(run: str | None) -> Picture:
+    """Of what was said lately; with the keys of an observer, also of what was asked."""
+    from esper.runtime.watching import reach, watching
     from esper.view.picture import Picture
 
-    picture = Picture(controller.run_id)
-    for opened in await controller.observer.newest(names.key(controller.run_id, "receipts"), MOST_RECEIPTS):
-        picture.note(opened)
-    return picture
+    found = await reach(run)
+    picture = Picture(found.run_id)
+    async with watching(found, "status", picture, BACKLOG):
+        return picture
 
 
-def reasons(picture: Picture, culled: Mapping[str, int]) -> dict[str, str]:
-    """Why each of these seeds was culled in the step that is given, as far as it was said."""
-    found = {seed: culled_for(picture.seeds.of(seed).moments, step) for seed, step in sorted(culled.items())}
-    return {seed: why for seed, why in found.items() if why}
+def reasons(picture: Picture, states: Sequence[pb.SeedState]) -> dict[str, str]:
+    """Why each of these seeds was culled, or what a rollback has made of it, as far as it was said."""
+    told = {}
+    for state in states:
+        moments, step = picture.seeds.of(state.seed_id).moments, state.stage_since_step
+        if state.stage in GONE:
+            told[state.seed_id] = culled_for(moments, step) or culled_by(picture, state.seed_id, step)
+        elif step in picture.seeds.rollbacks:
+            told[state.seed_id] = next((each.detail for each in moments if each.step == step and each.detail), "")
+    return {seed: why for seed, why in sorted(told.items()) if why}
 
 
 def culled_for(moments: Sequence[Moment], step: int) -> str:
@@ -101,5 +108,13 @@ def culled_for(moments: Sequence[Moment], step: int) -> str:
 
     An earlier life under the same id had another end.
     """
-    told = (each for each in moments if each.step == step and each.stage in GONE)
-    return next((each.detail for each in told), "")
+    told = (each.detail for each in moments if each.step == step and each.stage in GONE)
+    return next(filter(None, told), "")
+
+
+def culled_by(picture: Picture, seed_id: str, step: int) -> str:
+    """Which command culled it, where commands can be read."""
+    for order in reversed(picture.orders.newest):
+        if order.seed_id == seed_id and any(a.step == step and a.stage in GONE for a in order.outcomes.values()):
+            return f"by command {order.command_id} of {order.producer}"
+    return ""

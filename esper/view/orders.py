@@ -41,6 +41,11 @@ class Order:
         return seed_named(self.command) if self.command is not None else ""
 
     @property
+    def goes_back(self) -> bool:
+        """Whether it is read to be a rollback."""
+        return isinstance(self.command, pb.AdaptationCommand) and self.command.HasField("rollback_command")
+
+    @property
     def answers(self) -> list[pb.CommandReceipt]:
         """The verdict, then each rank's outcome by name."""
         said = [self.verdict] if self.verdict is not None else []

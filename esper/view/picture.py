@@ -63,6 +63,7 @@ class Picture:
     alarms: Alarms = field(default_factory=Alarms)
     states: dict[str, pb.SystemStatePacket] = field(default_factory=dict)  # newest of each rank
     refused: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    _rollbacks: set[tuple[str, str]] = field(default_factory=set)  # entry and id of commands that commits name so
 
     def note(self, opened: Opened) -> None:
         """Take one message; streams in any order to one another, each in its own. What says nothing is passed over."""
@@ -143,9 +144,23 @@ class Picture:
             self.workers.note_abort(decision)
         else:
             self.orders.note_commit(decision)
+            self._note_rollbacks(decision)
+
+    def _note_rollbacks(self, commit: pb.BarrierCommit) -> None:
+        """A commit says of a rollback alone which snapshot was chosen, also to whoever can't read commands."""
+        for ref in commit.commands:
+            if ref.snapshot_step:
+                self._rollbacks.add((ref.entry_id, ref.command_id))
+                if (order := self.orders.find(ref.entry_id, ref.command_id)) is not None:
+                    self._tell_seed(order)
 
     def _tell_seed(self, order: Order) -> None:
         """Command and answers come on different streams: whichever is first waits for the other."""
         if order.seed_id:
             for receipt in order.outcomes.values():
                 self.seeds.note_receipt(order.seed_id, receipt)
+        elif order.goes_back or (order.entry_id, order.command_id) in self._rollbacks:
+            applied = (each for each in order.outcomes.values() if each.status == _Receipt.RECEIPT_APPLIED)
+            if (done := next(applied, None)) is not None:
+                by = f" of {order.producer}" if order.producer else ""
+                self.seeds.note_rollback(done.step, f"{done.detail} by command {order.command_id}{by}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import DORMANT, GERMINATED, TERMINATED
+from esper.leyline.lifecycle import CULLED, DORMANT, EMBARGOED, GERMINATED, RESETTING, TERMINATED, short
 from esper.view.naming import by_value
 from esper.view.workers import SILENT_MS
 
 MOST_MOMENTS = 128
+MOST_ROLLBACKS = 64
 MOST_SEEDS = 2_048
 """Twice as many as a run has at once: a run forgets those whose slots were closed, and so does its picture."""
 G4 = pb.SeedLifecycleGate.SEED_GATE_G4_SYSTEM_IMPACT
@@ -100,6 +101,15 @@ class Seed:
             del self._moments[min(self._moments)]
             self._ordered = None
 
+    def note_rollback(self, step: int, told: str) -> None:
+        """What a rollback before this step has made of it; no rollback culls."""
+        before = [moment for moment in self.moments if moment.passed and moment.step < step]
+        undone = f"; it was {short(before[-1].stage)} since step {before[-1].step}" if before else ""
+        for key, moment in self._moments.items():
+            if moment.step == step and moment.passed and not moment.gate and moment.stage not in _GONE:
+                self._moments[key] = replace(moment, detail=f"{told}{undone}")
+                self._ordered = None
+
     def note_gain(self, gain: Gain, step: int) -> None:
         """Take what was measured at a step, unless a later one is known."""
         if self._measured is None or step >= self._measured[0]:
@@ -112,6 +122,16 @@ class Seeds:
 
     by_id: dict[str, Seed] = field(default_factory=dict)
     most: int = MOST_SEEDS
+    rollbacks: dict[int, str] = field(default_factory=dict)
+    """By the step before which one took effect: to where, and by whom. The newest."""
+
+    def note_rollback(self, step: int, told: str) -> None:
+        """Take one; seeds that changed by it are told so, whichever is heard of first."""
+        self.rollbacks[step] = told
+        if len(self.rollbacks) > MOST_ROLLBACKS:
+            del self.rollbacks[min(self.rollbacks)]
+        for seed in self.by_id.values():
+            seed.note_rollback(step, told)
 
     def of(self, seed_id: str) -> Seed:
         """The seed of this id, made known where it is not."""
@@ -128,6 +148,7 @@ class Seeds:
                 continue
             if state.stage != seed.state.stage or state.generation != seed.state.generation:
                 seed.note(Moment(state.stage_since_step, state.stage, _NO_GATE, True, {}, "", entry_ms))
+                self._explain(seed, state.stage_since_step)
             seed.state, seed.shown_by, seed.shown_ms = state, worker, entry_ms
 
     def note_receipt(self, seed_id: str, receipt: pb.CommandReceipt) -> None:
@@ -145,6 +166,7 @@ class Seeds:
         for record in report.history:
             told = (record.gate, record.passed, dict(record.evidence), record.detail, 0)
             seed.note(Moment(record.step, record.stage, *told))
+            self._explain(seed, record.step)
         if report.HasField("paired_gain"):
             gain = Gain(report.paired_gain.mean, report.paired_gain.low, report.paired_gain.high)
             seed.note_gain(gain, max((record.step for record in report.history), default=seed.began))
@@ -156,6 +178,10 @@ class Seeds:
         gain = gain_of({name.removeprefix("gain_"): value for name, value in report.metrics.items()})
         if gain is not None:
             seed.note_gain(gain, report.observed_to_step)
+
+    def _explain(self, seed: Seed, step: int) -> None:
+        if step in self.rollbacks:
+            seed.note_rollback(step, self.rollbacks[step])
 
     def _make_room(self) -> None:
         """Of too many, forget the one that is over and was shown longest ago."""
@@ -177,6 +203,7 @@ def gain_of(evidence: Mapping[str, float]) -> Gain | None:
     return Gain(evidence["mean"], evidence["low"], evidence["high"])
 
 
+_GONE = (CULLED, EMBARGOED, RESETTING)
 _NO_GATE = pb.SeedLifecycleGate.SEED_GATE_UNKNOWN
 _APPLIED = pb.ReceiptStatus.RECEIPT_APPLIED
 _FAILED = pb.ReceiptStatus.RECEIPT_FAILED

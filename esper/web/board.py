@@ -89,7 +89,7 @@ class Board:
             "seeds": [document.seed_row(seed) for seed in picture.seeds.ordered],
             "flow": document.flow(picture),
             "alarms": document.alarms(picture),
-            "marks": document.marks(self.curves),
+            "marks": document.marks(self.curves, picture),
         }
 
     def _row(self, row: Row) -> dict[str, Any]:

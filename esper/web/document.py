@@ -7,8 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from esper.leyline import contracts as pb
-from esper.leyline.lifecycle import gate_name, outcome_name, reason_name, short, status_name
-from esper.view.curves import ALL_RANKS, MOST_LINES, VALIDATION, Curves
+from esper.leyline.lifecycle import (
+    BLENDING,
+    GERMINATED,
+    SHADOWING,
+    TRAINING,
+    gate_name,
+    outcome_name,
+    reason_name,
+    short,
+    status_name,
+)
+from esper.view.curves import ALL_RANKS, MOST_LINES, VALIDATION, Curves, Mark
 from esper.view.line import MOST_POINTS, Point
 from esper.view.orders import Order
 from esper.view.picture import Picture
@@ -18,6 +28,8 @@ from esper.view.workers import Worker
 
 Json: TypeAlias = dict[str, Any]
 NUM_SIGNALS = 8
+ROLLED_BACK = "ROLLED BACK"
+BEFORE_G4 = (GERMINATED, TRAINING, BLENDING, SHADOWING)
 
 
 def kept(timeline: Timeline) -> Json:
@@ -128,6 +140,7 @@ def seed_page(seed: Seed) -> Json:
     outcome = outcome_name(report.outcome) if report else ""
     return {
         **seed_row(seed),
+        "unmeasured": unmeasured(seed),
         "moments": [moment_row(moment) for moment in seed.moments],
         "metrics": numbers(seed.state.metrics),
         "learning_rate": number(seed.state.learning_rate),
@@ -135,6 +148,15 @@ def seed_page(seed: Seed) -> Json:
         "outcome": outcome,
         "report": {"detail": report.detail, "metrics": numbers(report.metrics)} if report else None,
     }
+
+
+def unmeasured(seed: Seed) -> str:
+    """Why there is no gain to show. Answers of before what was read may have told one; none, where the birth was."""
+    if seed.gain is not None:
+        return ""
+    if seed.began or seed.state.stage in BEFORE_G4:
+        return "Not measured: G4 does so before a seed becomes part of the model."
+    return "Not known: what is read here begins behind this seed, and G4 may have measured before. A report reads all."
 
 
 def moment_row(moment: Moment) -> Json:
@@ -208,8 +230,15 @@ def fresh(curves: Curves) -> Json:
     return found
 
 
-def marks(curves: Curves) -> list[Json]:
-    return [{"step": mark.step, "seed": mark.seed_id, "stage": mark.stage} for mark in curves.marks]
+def marks(curves: Curves, picture: Picture) -> list[Json]:
+    """Moments of seeds, and rollbacks, which are of none."""
+    return [{"step": mark.step, "seed": mark.seed_id, "stage": mark.stage} for mark in marked(curves, picture)]
+
+
+def marked(curves: Curves, picture: Picture) -> list[Mark]:
+    """By step; a rollback behind what happened before the same one."""
+    back = [Mark(step, "", ROLLED_BACK) for step in picture.seeds.rollbacks]
+    return sorted([*curves.marks, *back], key=lambda mark: mark.step)
 
 
 def columns(points: Sequence[Point]) -> list[list[float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,10 @@ from esper.bench.output import words
 from esper.bench.report import charts
 from esper.bench.report.charts import Plot, Point
 from esper.bench.report.page import template
-from esper.view.curves import ALL_RANKS, Curves, Plot as Name
+from esper.view.curves import ALL_RANKS, Curves, Mark, Plot as Name
 from esper.view.line import Line
 from esper.view.naming import by_value
+from esper.view.picture import Picture
 from esper.view.wording import counted
 from esper.web import document
 from esper.web.finished import Finished
@@ -25,7 +26,7 @@ NUM_POINTS = 170
 NUM_LABELS = 4
 MOST_LINES = 6
 _LOSSES = (ALL_RANKS, "validation")
-_GRAFTS = {"BLENDING": "grafted", "FOSSILIZED": "fossilized", "CULLED": "culled"}
+_GRAFTS = {"BLENDING": "grafted", "FOSSILIZED": "fossilized", "CULLED": "culled", document.ROLLED_BACK: "rolled back"}
 
 
 def html(run: Finished) -> str:
@@ -38,7 +39,7 @@ def html(run: Finished) -> str:
         run_id=run.picture.run_id,
         when=f"{moment(run.first_ms)} to {moment(run.last_ms)} UTC",
         figures=figures(run),
-        plots=plots(run.curves),
+        plots=plots(run.curves, document.marked(run.curves, run.picture)),
         seeds=[document.seed_page(seed) for seed in run.picture.seeds.ordered],
         reports=[run.reports[worker] for worker in sorted(run.reports, key=by_value)],
         rows=[document.timeline_row(row) for row in run.timeline.rows if not row.is_empty],
@@ -68,7 +69,13 @@ def figures(run: Finished) -> dict[str, str]:
         "not applied": refused,
         "rounds": f"{rounds['committed']} committed, {rounds['aborted']} aborted; "
         f"p50 {number(latency['p50'])} ms, p99 {number(latency['p99'])} ms",
+        **({"rollbacks": rollbacks(run.picture)} if run.picture.seeds.rollbacks else {}),
     }
+
+
+def rollbacks(picture: Picture) -> str:
+    """Before which step, to where and by whom."""
+    return "; ".join(f"before step {step:,}: {told}" for step, told in sorted(picture.seeds.rollbacks.items()))
 
 
 def progress(run: Finished) -> str:
@@ -81,7 +88,7 @@ def progress(run: Finished) -> str:
     return f"{steps:,} so far on {counted(len(states), 'worker')}" if states else "not told"
 
 
-def plots(curves: Curves) -> list[Plot]:
+def plots(curves: Curves, marks: Sequence[Mark]) -> list[Plot]:
     """Those that there is anything to draw of."""
     losses = {name: line for name, line in curves.lines["loss"].items() if name in _LOSSES}
     wanted: list[tuple[Name, str, str, Mapping[str, Line]]] = [
@@ -96,7 +103,7 @@ def plots(curves: Curves) -> list[Plot]:
         drawn = {name: line for name, line in lines.items() if len(line.points) > 1}
         shown = {name: points(line) for name, line in list(drawn.items())[:MOST_LINES]}
         if shown:
-            moments = grafts(curves, next(iter(lines.values()))) if plot == "loss" else {}
+            moments = grafts(marks, next(iter(lines.values()))) if plot == "loss" else {}
             over = "time" if plot in ("latency", "rate") else "steps"
             said = caption if len(shown) == len(drawn) else f"{caption}: the first {len(shown)} of {len(drawn)}"
             found.append(Plot(charts.curves(said, unit, labelled(shown, over), moments, over=over), said))
@@ -124,14 +131,15 @@ def label_of(point: Point, over: str) -> str:
     return of_day(int(point.at * 1000)) if over == "time" else f"{point.at:,.0f}"
 
 
-def grafts(curves: Curves, line: Line) -> dict[str, Point]:
-    """The newest moments of seeds, on the line."""
+def grafts(marks: Sequence[Mark], line: Line) -> dict[str, Point]:
+    """The newest moments of seeds, and rollbacks, on the line."""
     xs = [x for x, _ in line.points]
     found = {}
-    for mark in curves.marks[-MOST_LINES:]:
+    for mark in marks[-MOST_LINES:]:
         at = bisect_right(xs, mark.step) - 1
         if at >= 0:
-            found[f"{mark.seed_id} {_GRAFTS.get(mark.stage, mark.stage)}"] = Point(mark.step, "", line.points[at][1])
+            word = _GRAFTS.get(mark.stage, mark.stage)
+            found[f"{mark.seed_id} {word}".strip()] = Point(mark.step, "", line.points[at][1])
     return found
 
 

@@ -216,7 +216,7 @@ def test_a_plot_says_how_many_of_its_lines_it_shows_and_runs_none_of_their_names
         seeds = [seed(name, Stage.SEED_STAGE_BLENDING, alpha=step / 20, stage_since_step=10) for name in names]
         curves.note(beat("worker-0", step, *seeds, step=step))
 
-    drawn = plots(curves)
+    drawn = plots(curves, curves.marks)
 
     assert "Alpha of each blended seed over steps: the first 6 of 7" in [each.caption for each in drawn]
     assert all("onerror" in each.svg and "<img" not in each.svg and "<script" not in each.svg for each in drawn[:2])

@@ -258,11 +258,11 @@ async def test_once_the_run_has_ended_no_form_offers_a_command(run: ScriptedRun)
     assert shown.troubles == []
 
 
-async def test_of_a_seed_that_was_culled_no_measurement_is_promised(run: ScriptedRun) -> None:
+async def test_of_a_seed_whose_life_was_not_read_no_measurement_is_denied_or_promised(run: ScriptedRun) -> None:
     async with showing(run) as shown:
         await run.beat(2, seed_state("s0", pb.SeedLifecycleStage.SEED_STAGE_CULLED))
         await shown.visit("/seed?id=s0")
-        told = await shown.page.get_by_text("Not measured").inner_text()
+        told = await shown.page.get_by_text("Not known").inner_text()
 
-    assert told == "Not measured: G4 does so before a seed becomes part of the model."
+    assert told.startswith("Not known: what is read here begins behind this seed")
     assert shown.troubles == []

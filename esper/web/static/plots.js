@@ -1,4 +1,4 @@
-// Lines over steps or over time, by uPlot, in the colours of the page; vertical marks where a seed's stage changed.
+// Lines over steps or over time, by uPlot, in the colours of the page; vertical marks where a seed's stage changed or the run rolled back.
 
 import { el } from "./dom.js";
 import { bytes, clock, number } from "./words.js";
@@ -127,7 +127,7 @@ class Plot {
     ctx.lineWidth = 4 * scale;
     const free = [];  // where each row of labels ends
     for (const [mark, x] of shown) {
-      const text = `${mark.seed.slice(0, 16)} ${WORDS[mark.stage] ?? mark.stage.toLowerCase()}`;
+      const text = `${mark.seed.slice(0, 16)} ${WORDS[mark.stage] ?? mark.stage.toLowerCase()}`.trim();  // a rollback is of no seed
       const width = ctx.measureText(text).width + 8 * scale;
       const left = Math.min(x + 3 * scale, bbox.left + bbox.width - width);
       let row = free.findIndex((end) => end <= left);

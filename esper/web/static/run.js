@@ -9,7 +9,7 @@ const NEWEST = 8;
 
 export function runPage(store, main) {
   const figures = el("dl", { class: "figures" });
-  const loss = plot({ title: "Loss over steps; dashed: a seed was grafted, became part of the model, or was culled", marked: true, main: "all ranks" });
+  const loss = plot({ title: "Loss over steps; dashed: a seed was grafted, became part of the model, or was culled; or the run rolled back", marked: true, main: "all ranks" });
   const plots = {
     loss,
     alpha: plot({ title: "Alpha of each blended seed over steps" }),

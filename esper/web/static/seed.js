@@ -40,7 +40,7 @@ export function seedPage(store, main) {
     showFacts(facts, seed);
     setText(told, seed.gain
       ? `${gain(seed.gain)}: loss with the seed off minus on, on the same held-out examples, with its interval. ${verdict(seed.gain)}`
-      : "Not measured: G4 does so before a seed becomes part of the model.");
+      : seed.unmeasured);
     const said = JSON.stringify([seed.gain, seed.moments]);  // alpha changes with every heartbeat, these seldom
     if (said === drawn) return;
     drawn = said;

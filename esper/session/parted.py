@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import structlog
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from esper.errors import TrainingError
 from esper.session.portrait import Portrait
+from esper.tolaria.absent import absent
 from esper.tolaria.bank import Bank
 from esper.tolaria.digest import parameter_digest
 
@@ -22,7 +25,7 @@ def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
     """Have ranks whose parameters are not those of most take theirs, with what optimizers remember of them.
 
     All ranks call it before their first step. Where no majority holds the same, as of two ranks that differ, nobody
-    knows who is right: that is told, and nothing changes.
+    knows who is right: that is told, and nothing changes. TrainingError names a rank that is gone meanwhile.
     """
     weights = portrait.weights()
     said = _said(parameter_digest(weights), group)
@@ -50,7 +53,8 @@ def _said(digest: bytes, group: dist.ProcessGroup) -> list[bytes]:
     """What each rank has said, in their order."""
     mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
     said = [torch.empty_like(mine) for _ in range(group.size())]
-    dist.all_gather(said, mine, group=group)
+    with _others_named(group):
+        dist.all_gather(said, mine, group=group)
     return [bytes(each.tolist()) for each in said]
 
 
@@ -61,7 +65,25 @@ def _form(tensors: Sequence[Tensor]) -> bytes:
 
 
 def _handed(tensor: Tensor, source: int, group: dist.ProcessGroup) -> Tensor:
-    """That of the rank `source` of the group, bit for bit."""
+    """That of the rank `source` of the group, bit for bit.
+
+    A sum, to which the others add nothing: in a broadcast not all notice that one is gone.
+    """
     flat = tensor.contiguous().reshape(-1).view(torch.uint8).clone()
-    dist.broadcast(flat, group=group, group_src=source)
+    if group.rank() != source:
+        flat.zero_()
+    with _others_named(group):
+        dist.all_reduce(flat, group=group)
     return flat.view(tensor.dtype).view(tensor.shape)
+
+
+@contextmanager
+def _others_named(group: dist.ProcessGroup) -> Iterator[None]:
+    """Ranks may notice in different tensors that another one is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise TrainingError(
+            f"rank {group.rank()} could not hold its parameters against those of {absent(group, 'parted')}, as every "
+            f"rank does that resumes: {error}"
+        ) from error

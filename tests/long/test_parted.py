@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from esper.session import Session
+from esper.errors import TrainingError
+from esper.session import Session, parted
 from esper.session.parted import mend_parted
+from esper.tolaria import absent
 from esper.tolaria.bank import Bank
 from esper.tolaria.digest import parameter_digest
 from tests.seed_kit import Op, new_host, optimizer_of
@@ -62,11 +65,11 @@ def rank(number: int, num: int, has_parted: bool, folder: Path, line: Connection
     os._exit(0)
 
 
-def ranks(parted: Sequence[bool], folder: Path) -> list[list[Held]]:
+def ranks(are_parted: Sequence[bool], folder: Path) -> list[list[Held]]:
     context, lines, told = get_context("fork"), [], []
-    for number, has_parted in enumerate(parted):
+    for number, has_parted in enumerate(are_parted):
         line, its = context.Pipe()
-        context.Process(target=rank, args=(number, len(parted), has_parted, folder, its), daemon=True).start()
+        context.Process(target=rank, args=(number, len(are_parted), has_parted, folder, its), daemon=True).start()
         its.close()  # or nobody would notice that it died
         lines.append(line)
     for line in lines:
@@ -75,6 +78,18 @@ def ranks(parted: Sequence[bool], folder: Path) -> list[list[Held]]:
     for line in lines:
         line.send("go")
     return told
+
+
+def dies_in_hand_over(number: int, folder: Path, line: Connection) -> None:
+    """Rank 1 holds other weights, and is gone as soon as it would take those of the others."""
+    absent.PATIENCE = timedelta(seconds=15)
+    if number == 1:
+        parted._handed = lambda *_: os._exit(0)
+    try:
+        rank(number, 3, number == 1, folder, line)
+    except TrainingError as error:
+        line.send(str(error))
+    os._exit(0)
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -104,3 +119,17 @@ def test_where_all_hold_the_same_no_moments_are_copied(process_group: None, monk
     mend_parted(run.portrait, group)
 
     assert not copied
+
+
+def test_one_that_dies_in_the_hand_over_is_named_by_the_others(tmp_path: Path) -> None:
+    context, lines = get_context("fork"), []
+    for number in range(3):
+        line, its = context.Pipe()
+        context.Process(target=dies_in_hand_over, args=(number, tmp_path, its), daemon=True).start()
+        its.close()
+        lines.append(line)
+
+    for number in (0, 2):
+        assert lines[number].poll(120.0)
+        told = lines[number].recv()
+        assert told.startswith(f"rank {number} could not hold its parameters against those of rank 1, as every rank ")

@@ -22,9 +22,17 @@ from esper.session.joining import HeldOut, Joining
 from esper.session.options import Options, Place, SessionOptions
 from esper.session.replay_link import ReplayLink, ReplayPlace
 from esper.session.session import Session
-from esper.session.whole import require_every_rank, require_values, require_whole, require_whole_state
+from esper.session.whole import (
+    require_every_rank,
+    require_one_state,
+    require_values,
+    require_whole,
+    require_whole_state,
+)
 
 log = structlog.get_logger()
+
+BELOW = ("optimizer", "base_optimizer")
 
 
 def attach(
@@ -43,7 +51,8 @@ def attach(
     for a model of several inputs. Without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
     for a site or an option that does not exist, a model split by FSDP, shared by some ranks alone or on the meta
-    device, an optimizer that is split by ZeRO or maximizes, one whose session is not closed or a broken blueprint,
+    device, an optimizer that is split by ZeRO, maximizes, has no `lr` or a state of its own around another's, one whose
+    session is not closed or a broken blueprint,
     TrainingError where another rank does not call it within 60 s, CheckpointError where there are some and none can be
     resumed from, RuntimeLostError where the runtime is not ready within `ready_s`; with `required=False` it trains
     unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
@@ -56,6 +65,8 @@ def attach(
     require_every_rank(model)
     require_whole(model)
     require_whole_state(bare(optimizer))
+    require_one_state(optimizer)
+    require_rate(bare(optimizer))
     require_descent(bare(optimizer))
     require_unsteered(bare(optimizer))
     tell_foreign(model, bare(optimizer))
@@ -81,6 +92,12 @@ def require_kinds(model: object, optimizer: Any, sites: object) -> None:
         raise SettingError("sites", sites, f"a list of names, as [{sites!r}]")
 
 
+def require_rate(optimizer: torch.optim.Optimizer) -> None:
+    """Raises SettingError where there is none to tell of with each step, as in A2Grad."""
+    if any("lr" not in group for group in optimizer.param_groups[:1]):
+        raise SettingError("optimizer", f"{type(optimizer).__name__}, whose groups have no 'lr'", "one with a rate")
+
+
 def require_descent(optimizer: torch.optim.Optimizer) -> None:
     """Raises SettingError where what is trained goes up: seeds go down, and a gate takes a lower loss for a gain."""
     if all(group.get("maximize") for group in optimizer.param_groups):
@@ -96,9 +113,13 @@ def tell_foreign(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> No
 
 
 def bare(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """What is below the wrappers of accelerate and Lightning: torch runs the hooks of this one."""
-    inner = getattr(optimizer, "optimizer", None)
-    return bare(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+    """What is below the wrappers of accelerate and Lightning, and below SAM: torch runs the hooks of this one."""
+    for name in BELOW:
+        inner = getattr(optimizer, name, None)
+        if isinstance(inner, torch.optim.Optimizer):
+            shares = getattr(optimizer, "param_groups", inner.param_groups) is inner.param_groups
+            return bare(inner) if shares else optimizer
+    return optimizer
 
 
 def _linked(place: Place, run: str, chosen: SessionOptions) -> tuple[Link | ReplayLink | None, str, SessionOptions]:

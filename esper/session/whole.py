@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import chain
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,10 @@ EXPECTED_VALUES = (
 EXPECTED_STATE = (
     "an optimizer whose state every rank holds whole: snapshots and checkpoints are each rank's own, and would lack the"
     " moments that others hold"
+)
+EXPECTED_ONE_STATE = (
+    "one that keeps its state in the optimizer below it, as accelerate's does: snapshots, checkpoints and fossils are"
+    " of that one, and would lack what is kept around it"
 )
 
 
@@ -64,3 +69,13 @@ def require_whole_state(optimizer: torch.optim.Optimizer) -> None:
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")  # who has one has imported that
     if module is not None and isinstance(optimizer, module.ZeroRedundancyOptimizer):
         raise SettingError("optimizer", type(optimizer).__name__, EXPECTED_STATE)
+
+
+def require_one_state(optimizer: Any) -> None:
+    """SettingError for one around another that has a state of its own, as Lookahead's slow weights."""
+    inner = getattr(optimizer, "optimizer", None)
+    if not isinstance(inner, torch.optim.Optimizer):
+        return
+    if getattr(optimizer, "state", inner.state) is not inner.state and optimizer.state:
+        raise SettingError("optimizer", f"{type(optimizer).__name__} around {type(inner).__name__}", EXPECTED_ONE_STATE)
+    require_one_state(inner)

@@ -14,5 +14,5 @@ def test_what_is_set_stands_in_the_place_of_the_tiers() -> None:
 
 
 def test_a_name_that_the_row_has_not_is_told() -> None:
-    with pytest.raises(AmountError, match=r"hours is 1; expected one of the amounts of overload: seconds, per_s"):
+    with pytest.raises(AmountError, match=r"hours is 1; expected one of the amounts of overload: seconds, measured_s"):
         ROW.amounts("full", {"hours": 1})

@@ -1,65 +1,102 @@
-"""A region is told twice what it folds: what is shed is counted, DEBUG rows before others, and nothing grows."""
+"""A region is told twice what it was measured to fold: what is shed is counted, DEBUG rows first, and nothing grows."""
 
 from __future__ import annotations
 
-import random
+import json
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from esper.bus import names
+from esper.bus.backlog import MOST_WAITING
 from esper.leyline import contracts as pb
-from tests.faults.crew import REGION, TIERS, Crew, crew
+from esper.runtime.aggregate import RECLAIM_AFTER_MS
+from tests.faults.crew import REGION, TELEMETRY, TIERS, Crew, crew
 from tests.faults.history import records
-from tests.faults.processes import Child, wait_until
+from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import RUN
 from tests.faults.server import UNKEPT, Server
+from tests.faults.share import limited
 
-SHARES = {"TELEMETRY_DEBUG": 0.75, "TELEMETRY_WARNING": 0.25}  # of the rows that the reporter makes
 TOTALS = names.key(RUN, "totals")
-CYCLE_S = 0.5
+REPORTER = "publisher-reporter"
+MOSTLY = 0.7  # of what the runtimes let wait, which they fill up every quarter of a second
+TOLD, REACHED, KEPT = 2.0, 1.9, 0.5  # times the capacity: ordered, told at least, folded at least meanwhile
+FEWEST = 3  # changes of the total, which grows by thousands
+LOOK_EVERY_S = 0.02
 GROWTH = 1.15  # of the most that was used before, which the machine's own noise stays below
 WELL_ABOVE = 1.5
 STILL = 0.1  # of the warnings may go where the machine stands still: three seconds fill a trainer's room with them
 SETTLED_S = 180.0  # what is settled is kept for two minutes: only a run of some minutes shows whether Redis grows
-MOST_AT_WORK_S, TURN = 0.45, 1.1
-"""What the region's aggregator is let run in a cycle grows and shrinks by this factor until it folds its share."""
+
+
+@dataclass
+class Watch:
+    """What is looked at while time passes: what the region has folded, and bytes that processes and Redis use."""
+
+    hands: Crew
+    processes: Mapping[str, Child]
+    used: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def folded_per_s(self, seconds: float) -> float:
+        """From one settlement to another, so long apart or longer."""
+        began_s, at_s, folded = time.monotonic(), list[float](), list[int]()
+        while time.monotonic() < began_s + seconds or len(at_s) <= FEWEST:
+            num = totals(self.hands).num_packets
+            if num not in folded[-1:]:
+                at_s.append(time.monotonic())
+                folded.append(num)
+            self._look()
+            time.sleep(LOOK_EVERY_S)
+        return (folded[-1] - folded[1]) / (at_s[-1] - at_s[1])  # the first is of any time before the first look
+
+    def _look(self) -> None:
+        for name, child in self.processes.items():
+            assert child.alive, f"{name} ended: {child.last_words()}"
+            self.used[name].append(resident_bytes(child.pid))
+        memory: Any = self.hands.client.info("memory")
+        self.used["redis"].append(int(memory["used_memory"]))
 
 
 def run(directory: Path, amounts: Amounts, seed: int) -> Result:
-    result, chance = Result(), random.Random(seed)
+    result, order = Result(), directory / "flood.json"
     with Server(directory / "redis", options=UNKEPT) as server, crew(directory, server) as hands:
-        tiers = {tier: hands.on[hands.aggregate(tier)] for tier in TIERS}
-        told = {name: amounts[name] for name in ("per_s", "seconds", "most_waiting")}
-        reporter = hands.start("reporter", "publisher-reporter", region=REGION, **told)
+        processes = {tier: hands.on[hands.aggregate(tier, RECLAIM_AFTER_MS)] for tier in TIERS}
+        for number in range(amounts["reporters"]):
+            told = {"seed": seed, "flood": str(order), "room": amounts["room"], "most_waiting": amounts["most_waiting"]}
+            processes[f"reporter_{number}"] = hands.start("reporter", f"{REPORTER}-{number}", region=REGION, **told)
         wait_until(lambda: bool(hands.client.exists(TOTALS)), "the flow has begun")
-        used = watch(hands, {**tiers, "reporter": reporter}, chance, amounts)
+        with limited(processes["regional"].pid, amounts["percent"], directory / "logs") as means:
+            enough = MOSTLY * amounts["most_waiting"]
+            wait_until(lambda: num_waiting(hands) >= enough, "more waits than the region folds", 2 * SOON_S)
+            capacity_per_s = Watch(hands, processes).folded_per_s(amounts["measured_s"])
+            ordered(order, per_s=TOLD * capacity_per_s / amounts["reporters"], seconds=amounts["seconds"])
+            watch = Watch(hands, processes)
+            overloaded_per_s = watch.folded_per_s(amounts["seconds"])
         hands.finish(result)
-        check(result, hands)
-        for name, samples in used.items():
+        result.count(f"limited_by_{means}")
+        check(result, hands, capacity_per_s, overloaded_per_s)
+        for name, samples in watch.used.items():
             check_flat(result, name, samples, amounts["seconds"])
     return result
 
 
-def watch(hands: Crew, processes: dict[str, Child], chance: random.Random, amounts: Amounts) -> dict[str, list[int]]:
-    """Bytes that each process and Redis use, while the region's aggregator runs for as long as makes up its share."""
-    used: dict[str, list[int]] = {name: [] for name in (*processes, "redis")}
-    began, share_per_s, at_work_s = time.monotonic(), amounts["per_s"] / amounts["times"], CYCLE_S / 10
-    while time.monotonic() < began + amounts["seconds"] and processes["reporter"].alive:
-        processes["regional"].pause()
-        for name, child in processes.items():
-            if child.alive:  # the reporter ends when all that it made is folded or shed
-                used[name].append(resident_bytes(child.pid))
-        memory: Any = hands.client.info("memory")
-        used["redis"].append(int(memory["used_memory"]))
-        is_behind = totals(hands).num_packets < share_per_s * (time.monotonic() - began)
-        at_work_s = min(MOST_AT_WORK_S, at_work_s * TURN if is_behind else at_work_s / TURN)
-        time.sleep((CYCLE_S - at_work_s) * chance.uniform(0.8, 1.2))
-        processes["regional"].resume()
-        time.sleep(at_work_s)
-    return used
+def num_waiting(hands: Crew) -> int:
+    """Entries not settled, of which the region has some in hand."""
+    [group] = hands.client.xinfo_groups(TELEMETRY)
+    unread: Any = hands.client.xrange(TELEMETRY, f"({group['last-delivered-id'].decode()}", count=MOST_WAITING)
+    return int(group["pending"]) + len(unread)
+
+
+def ordered(path: Path, **flood: float) -> None:
+    """Whole, or not there yet."""
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps(flood))
+    aside.rename(path)
 
 
 def totals(hands: Crew) -> pb.AggregatedTelemetry:
@@ -71,23 +108,44 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
-def check(result: Result, hands: Crew) -> None:
-    """Packets = counted + shed, by what the reporter says and by what the tiers say."""
-    [said] = [record for record in records(hands.history, "publisher-reporter") if record["what"] == "made"]
-    total = totals(hands)
-    result.count("packets", said["made"])
-    for level in SHARES:
-        result.count(f"shed_{level.removeprefix('TELEMETRY_').lower()}", said["by_level"].get(level, 0))
+def check(result: Result, hands: Crew, capacity_per_s: float, overloaded_per_s: float) -> None:
+    """What the reporters say of themselves, beside what the tiers say and what was measured."""
+    told = [record for record in records(hands.history, f"{REPORTER}-*") if record["what"] == "made"]
+    said = sum((Counter(record["rows"]) for record in told), Counter[str]())
+    for what in ("made", "shed", "shed_debug", "shed_warnings"):
+        result.count(what, said[what])
+    check_rate(result, said["flooded"] / max(record["flooded_s"] for record in told), capacity_per_s, overloaded_per_s)
+    check_count(result, totals(hands), said)
+    check_levels(result, said)
+
+
+def check_rate(result: Result, told_per_s: float, capacity_per_s: float, overloaded_per_s: float) -> None:
+    """It was told so much more than it can fold, and folded no less for that."""
+    result.sample("capacity_per_s", capacity_per_s)
+    result.sample("told_per_s", told_per_s)
+    result.sample("overloaded_per_s", overloaded_per_s)
+    beside = f"per s beside a capacity of {capacity_per_s:.0f}"
+    result.expect_soon(told_per_s >= REACHED * capacity_per_s, f"{told_per_s:.0f} were told {beside}")
+    result.expect_soon(overloaded_per_s >= KEPT * capacity_per_s, f"{overloaded_per_s:.0f} were folded {beside}")
+
+
+def check_count(result: Result, total: pb.AggregatedTelemetry, said: Mapping[str, int]) -> None:
+    """Packets = counted + shed."""
     result.expect(total.num_packets + said["shed"] == said["made"], f"{total.num_packets} counted of {said}")
-    result.expect(total.num_shed <= said["shed"], f"the tiers tell of {total.num_shed} shed, the reporter of {said}")
+    result.expect(total.num_shed <= said["shed"], f"the tiers tell of {total.num_shed} shed, the reporters of {said}")
     result.expect(total.num_gaps == total.num_late, f"{total.num_gaps} gaps, of which {total.num_late} were late")
-    result.expect_soon(
-        said["shed"] > said["made"] / 10, f"only {said['shed']} of {said['made']} were shed: no overload"
-    )
-    warnings = said["made"] * SHARES["TELEMETRY_WARNING"]
-    lost, is_room = said["by_level"].get("TELEMETRY_WARNING", 0), said["made"] - said["shed"] > WELL_ABOVE * warnings
+    result.expect_soon(said["shed"] > said["flooded"] / 10, f"few were shed of {said}: no overload")
+
+
+def check_levels(result: Result, said: Mapping[str, int]) -> None:
+    """DEBUG rows before others, of each level the oldest first."""
+    lost, is_room = said["shed_warnings"], said["made"] - said["shed"] > WELL_ABOVE * said["warnings"]
+    result.expect(said["shed"] == lost + said["shed_debug"], f"{said} are not all of their levels")
     result.expect(not said["unfair"], f"{said['unfair']} warnings were shed while DEBUG rows waited")
-    result.expect_soon(not is_room or lost < warnings * STILL, f"{lost} of {warnings:.0f} warnings were shed")
+    result.expect(not said["out_of_turn"], f"{said['out_of_turn']} rows outlived a younger one of their level")
+    result.expect_soon(
+        not is_room or lost < said["warnings"] * STILL, f"{lost} of {said['warnings']} warnings were shed"
+    )
 
 
 def check_flat(result: Result, name: str, samples: Sequence[int], lasts_s: float) -> None:
@@ -105,7 +163,7 @@ def check_flat(result: Result, name: str, samples: Sequence[int], lasts_s: float
 ROW = Row(
     "overload",
     run,
-    ci={"seconds": 4, "per_s": 10_000, "times": 2, "most_waiting": 100},
-    chunk={"seconds": 600, "per_s": 8_000, "times": 2, "most_waiting": 1_000},
+    ci={"seconds": 3, "measured_s": 1, "percent": 3, "reporters": 1, "room": 3_072, "most_waiting": 500},
+    chunk={"seconds": 600, "measured_s": 20, "percent": 3, "reporters": 4, "room": 8_192, "most_waiting": MOST_WAITING},
     num_chunks=1,
 )

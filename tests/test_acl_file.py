@@ -14,6 +14,7 @@ from esper.bus import connect
 from esper.bus.acl import ADMIN, USERS, hashed, user_name
 from esper.bus.credentials import completed
 from esper.bus.embedded import EmbeddedRedis
+from esper.bus.names import new_run_id
 from esper.cli.acl import hashes_at
 from esper.cli.main import app
 from esper.errors import BusError
@@ -128,6 +129,15 @@ async def test_the_passwords_that_a_server_knows_are_read_by_either_protocol(red
             await redis.execute_command("ACL", "DELUSER", "known")
 
     assert (known, unknown) == ({hashed("secret")}, set())
+
+
+def test_the_longest_id_that_a_run_is_given_has_users(tmp_path: Path) -> None:
+    run = new_run_id("a" * 40)
+
+    result = CliRunner().invoke(app, ["acl", run, "--out", str(tmp_path / "users.acl")])
+
+    assert result.exit_code == 0
+    assert (tmp_path / "passwords" / f"{run}-worker.env").exists()
 
 
 def test_a_file_that_is_no_acl_file_is_left_alone(tmp_path: Path) -> None:

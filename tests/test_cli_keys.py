@@ -44,6 +44,15 @@ def opened(keyring: RoleKeyring, data: bytes) -> object:
     return Opener(keyring, guard=None, accept=[Domain.COMMAND]).open(data, f"{now_ms}-0", now_ms).message
 
 
+@pytest.mark.parametrize("run", ["", "../../etc", "a b", "a\x1b[2J", "é", "a" * 50])
+def test_keys_are_made_for_no_run_that_can_not_be_one(master: Path, run: str) -> None:
+    """A run's id stands in keys of Redis, in names of its users, and in paths."""
+    status, told = said("derive", master, "--run", run, "--role", "worker", "--out", master.with_name("o.json"))
+
+    assert (status, master.with_name("o.json").exists()) == (2, False)
+    assert "; expected an id of 1 to 49 letters, digits, dots, dashes or underscores" in told
+
+
 def test_derived_keyrings_open_each_others_messages(master: Path) -> None:
     controller, worker = derived(master, Role.CONTROLLER), derived(master, Role.WORKER)
 

@@ -53,6 +53,13 @@ def test_a_server_started_in_its_directory_has_its_url() -> None:
         assert server.url == record.url
 
 
+def test_a_run_that_goes_on_is_none_whose_id_leads_elsewhere(runtime_directory: Path) -> None:
+    with pytest.raises(SettingError, match=r"run is '\.\./elsewhere'; expected an id of 1 to 49 letters"):
+        runs.register("digits", started_ns=1, run_id="../elsewhere")
+
+    assert not (runtime_directory.parent / "elsewhere").exists()
+
+
 def test_a_password_is_for_a_server_outside_also_where_that_listens_on_a_socket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

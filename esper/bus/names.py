@@ -9,6 +9,8 @@ from secrets import token_hex
 from esper.errors import SettingError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,48}")
+"""A name, a dash and eight hex digits, or whatever else may stand in a key and in a path."""
 RUN_KEY = re.compile(r"esper:\{(?P<run>[^/}]+)(?:/(?P<region>[^}]+))?\}:(?P<name>.+)")
 RUNS_KEY = "esper:runs"
 
@@ -91,6 +93,15 @@ def shown(name: bytes) -> str:
 def new_run_id(name: str) -> str:
     """A name and eight random hex digits."""
     return f"{checked_name('run', name)}-{token_hex(4)}"
+
+
+def checked_run(run_id: str) -> str:
+    """The id of a run, if it may be one."""
+    if not RUN_ID.fullmatch(run_id):
+        raise SettingError(
+            "run", run_id, "an id of 1 to 49 letters, digits, dots, dashes or underscores, such as a-1b2c3d4e"
+        )
+    return run_id
 
 
 def checked_name(what: str, name: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from esper.bus.credentials import completed
 from esper.bus.embedded import LONGEST_SOCKET_PATH
-from esper.bus.names import RUNS_KEY, checked_name, new_run_id
+from esper.bus.names import RUNS_KEY, checked_name, checked_run, new_run_id
 from esper.bus.passwords import of_role
 from esper.errors import SettingError, UnknownRunError
 
@@ -112,7 +112,7 @@ def register(
 
     `run_id`: of a run that goes on, as its keys say; refused while it is listed.
     """
-    root, run_id = user_directory(), run_id or new_run_id(checked_name("run", name))
+    root, run_id = user_directory(), checked_run(run_id) if run_id else new_run_id(name)
     if any(record.run_id == run_id for record in list_live()):
         raise SettingError("run", run_id, "a run that nobody keeps going yet")
     directory = root / run_id

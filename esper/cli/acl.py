@@ -17,7 +17,7 @@ from esper.bus import connect
 from esper.bus.acl import ADMIN, NOBODY, USERS, admin, hashed, line, user_name
 from esper.bus.credentials import PASSWORD, PASSWORD_FILE, USERNAME, completed
 from esper.bus.faults import without_password
-from esper.bus.names import checked_name
+from esper.bus.names import checked_run
 from esper.bus.passwords import file_named, write
 from esper.bus.protocol import pairs_of
 from esper.errors import SettingError
@@ -44,7 +44,7 @@ def acl(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a user.")] = False,
 ) -> None:
     """Write an ACL file by which each role touches its own streams alone. For Redis 7.0 and newer."""
-    checked_name("run", run)
+    checked_run(run)
     others = users_of(out)
     folder = passwords or out.parent / "passwords"
     users = {user_name(run, role): role for role in USERS} | {ADMIN: ADMIN}

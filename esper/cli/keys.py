@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from esper.bus.names import checked_run
 from esper.cli.options import AsJson
 from esper.errors import SettingError
 from esper.leyline.keyfile import read_private
@@ -125,8 +126,7 @@ def derive(
     as_json: AsJson = False,
 ) -> None:
     """Write the keyring of one process, or of all: keys of one run and of its roles, no master secret."""
-    if not run:
-        raise SettingError("run", run, "the id of a run")
+    checked_run(run)
     keyring, wanted = MasterKeyring.load(master), asked(role or [], out, into)
     for path in wanted:
         if path.exists() and path.samefile(master):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 
 from esper.errors import SettingError
 from esper.kasmina.naming import bare_name, undistributed
@@ -53,13 +54,18 @@ def survey(
     """
     host, views, first = undistributed(model), dict[str, SiteView](), dict[int, str]()
     for name, module in host.named_modules(remove_duplicate=False):
-        if name and type(module).forward is not nn.Module.forward:
+        if name and is_called(module):
             site = bare_name(name)
             other = first.setdefault(id(module), site)
             views[site] = _still(site, module, other if other != site else "")
     if inputs is not None:
         _watch(host, {site: view for site, view in views.items() if not view.same_as}, inputs, blueprints)
     return list(views.values())
+
+
+def is_called(module: nn.Module) -> bool:
+    """Whether a hook can be on its forward. A ScriptModule, which takes none, does not even say what its class has."""
+    return not isinstance(module, ScriptModule) and type(module).forward is not nn.Module.forward
 
 
 def example(text: str) -> Tensor:

@@ -168,6 +168,17 @@ def test_a_survey_leaves_the_model_and_the_generators_as_they_were() -> None:
     assert all(module.training and not module._forward_hooks for module in model.modules())
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_the_scripted_parts_of_a_model_are_no_sites() -> None:
+    inner = torch.jit.trace(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.zeros(2, 8))  # type: ignore[no-untyped-call]
+    model = nn.Sequential(nn.Linear(8, 8), inner, nn.Linear(8, 2))
+
+    views = survey(model, ((torch.zeros(2, 8),), {}))
+
+    assert [view.site for view in views] == ["0", "2"]
+    assert all(view.blueprints for view in views)
+
+
 def test_what_is_said_to_fit_germinates_and_nothing_else_does() -> None:
     inputs = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
     views = survey(Mixed(), ((inputs,), {}))

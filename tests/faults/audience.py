@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ class Audience:
         """Wait until both groups have nothing pending and nothing unread, and the newest entry is written down."""
         for group in (ALONE, TEAM):
             what = f"{group} of {seats.run} is through with {stream}"
-            wait_until(lambda group=group: self._is_through(seats, stream, group), what, timeout_s)  # type: ignore[misc]
+            wait_until(partial(self._is_through, seats, stream, group), what, timeout_s)
 
     def _is_through(self, seats: Seats, stream: str, group: str) -> bool:
         groups: Any = self.client.xinfo_groups(seats.key(stream))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +125,6 @@ class Crew:
         """How often a process, or any, was refused what it held no lease for any more."""
         return sum(len(events(path, "lease.lost")) for path in (self.directory / "logs").glob(f"{name}.log"))
 
-    def is_through(self, stream: str, group: str) -> bool:
-        """Whether a group has nothing pending and nothing unread."""
-        newest: Any = self.client.xrevrange(stream, count=1)
-        groups: Any = self.client.xinfo_groups(stream)
-        at = {row["name"].decode(): (row["pending"], row["last-delivered-id"]) for row in groups}
-        return bool(newest) and at.get(group) == (0, newest[0][0])
-
     def is_witnessed(self, stream: str) -> bool:
         """Whether the witness has seen the newest entry of a stream."""
         newest: Any = self.client.xrevrange(stream, count=1)
@@ -159,10 +153,10 @@ class Crew:
         for stream, group in groups.items():
             if self.client.exists(stream):
                 what = f"{group} is through with {stream}"
-                wait_until(lambda stream=stream, group=group: self.is_through(stream, group), what, timeout_s)  # type: ignore[misc]
+                wait_until(partial(self.server.is_through, stream, group), what, timeout_s)
         for stream, end in ends.items():
             if self.client.exists(stream):
-                wait_until(lambda end=end: self.is_witnessed(end), f"{end} is witnessed", timeout_s)  # type: ignore[misc]
+                wait_until(partial(self.is_witnessed, end), f"{end} is witnessed", timeout_s)
 
     def _expect_calm(self, result: Result) -> None:
         """No letter is dead, and no process had a traceback."""

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class Scene:
         for commander in self.commanders.values():
             commander.terminate(SOON_S)
         for name in self.followers:
-            wait_until(lambda name=name: is_through(server, name), f"{name} is through", timeout_s)  # type: ignore[misc]
+            wait_until(partial(server.is_through, COMMANDS, name), f"{name} is through", timeout_s)
         for follower in self.followers.values():
             follower.terminate(SOON_S)
         return Accounts.read(self.history, self.commanders, self.followers)
@@ -120,15 +121,6 @@ def scene(directory: Path) -> Iterator[Scene]:
     """Everything that is started ends with the block."""
     with ExitStack() as stack:
         yield Scene(directory, stack)
-
-
-def is_through(server: Server, group: str) -> bool:
-    """Whether a group has nothing pending and nothing unread."""
-    with redis.Redis.from_url(server.url) as client:
-        newest: Any = client.xrevrange(COMMANDS, count=1)
-        groups: Any = client.xinfo_groups(COMMANDS)
-    at = {row["name"].decode(): (row["pending"], row["last-delivered-id"]) for row in groups}
-    return bool(newest) and at.get(group) == (0, newest[0][0])
 
 
 def effects(server: Server, follower: str) -> Counter[str]:

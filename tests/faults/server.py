@@ -81,6 +81,14 @@ class Server(Child):
         with redis.Redis.from_url(self.url, socket_timeout=30.0) as client:
             return client.execute_command(*words)
 
+    def is_through(self, stream: str, group: str) -> bool:
+        """Whether a group has nothing pending and nothing unread; False where there is no entry."""
+        with redis.Redis.from_url(self.url, socket_timeout=30.0) as client:
+            newest: Any = client.xrevrange(stream, count=1)
+            groups: Any = client.xinfo_groups(stream)
+        at = {row["name"].decode(): (row["pending"], row["last-delivered-id"]) for row in groups}
+        return bool(newest) and at.get(group) == (0, newest[0][0])
+
     def answers(self) -> bool:
         """Whether a server that has finished loading answers PING."""
         family = socket.AF_UNIX if self.port is None else socket.AF_INET

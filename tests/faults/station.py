@@ -71,9 +71,7 @@ class Station:
 
     def is_through(self) -> bool:
         """Whether the group has nothing pending and nothing unread."""
-        newest: Any = self.client.xrevrange(self.commands, count=1)
-        groups: Any = self.client.xinfo_groups(self.commands)
-        return bool(newest) and (groups[0]["pending"], groups[0]["last-delivered-id"]) == (0, newest[0][0])
+        return self.server.is_through(self.commands, GROUP)
 
     def drain(self, timeout_s: float = 2 * SOON_S) -> None:
         """Wait until every entry is settled and every effect of that witnessed."""

@@ -17,6 +17,7 @@ from esper.cli.main import app
 from esper.errors import RefusedError
 from esper.leyline import contracts as pb
 from esper.leyline.archive import Entry
+from esper.leyline.digest import barrier_digest
 from esper.leyline.kinds import Role
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Sealer
@@ -47,7 +48,7 @@ def test_each_command_is_told_with_its_signer_its_key_and_its_receipts(tmp_path:
         **{"role": "controller", "producer": "controller", "key_id": key, "proof": "signed"},
         **{"what": "germinate s0 at head from lora (rank=4)", "issued_by": "", "command_id": GERMINATE.command_id},
         **{"verdict": "accepted before step 10", "applied": {"worker-0": 10, "worker-1": 10}, "failed": {}},
-        "at": "2023-11-14 22:13:20.003",
+        **{"became": {}, "at": "2023-11-14 22:13:20.003"},
     }
     assert (adopt["role"], adopt["proof"], adopt["command_id"]) == ("optimizer", "sealed", ADOPT.command_id)
     assert [deed["what"] for deed in deeds if deed["stream"] == "decisions"] == [
@@ -80,6 +81,33 @@ def test_a_round_that_sends_a_rank_away_is_a_deed(tmp_path: Path) -> None:
     [deed] = of(audited(run.save(tmp_path / "run.jsonl")), "deed")
 
     assert deed["what"] == "round 2 before step 0, worker-1 is quarantined"
+
+
+def test_what_a_policy_asked_for_is_told_with_what_came_of_it(tmp_path: Path) -> None:
+    run = toy(ended=False)
+    seeds = {"kept": pb.SeedLifecycleStage.SEED_STAGE_FOSSILIZED, "held": pb.SeedLifecycleStage.SEED_STAGE_PROBATIONARY}
+    asked = [pb.SeedRequest(seed_id=seed, operation=pb.SeedOperation.SEED_OP_FOSSILIZE) for seed in (*seeds, "late")]
+    decided = pb.BarrierCommit(version=1, round=3, roster_generation=1, effective_step=40, requests=asked)
+    decided.digest = barrier_digest(40, [], asked)
+    run.say("decisions", Role.COORDINATOR, "coordinator", decided)
+    outcomes = [
+        pb.CommandReceipt(version=1, command_id=seed, worker="worker-0", step=40, stage=stage)
+        for seed, stage in seeds.items()
+    ]
+    outcomes[0].status, outcomes[1].status = pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED
+    outcomes[1].reason, outcomes[1].detail = pb.ReasonCode.REASON_GATE_FAILED, "low is -0.1, expected above 0"
+    run.record(0, judged=pb.RoundJudged(round=3, outcomes=outcomes))
+    log = run.save(tmp_path / "run.jsonl")
+
+    [deed] = [row for row in of(audited(log), "deed") if row["became"]]
+    told = CliRunner().invoke(app, ["audit", str(log)]).output
+
+    assert deed["became"] == {
+        "kept": "now FOSSILIZED",
+        "held": "failed (gate_failed: low is -0.1, expected above 0)",
+        "late": "unanswered",
+    }
+    assert "kept now FOSSILIZED, held failed (gate_failed: low is -0.1, expected above 0), late unanswered" in told
 
 
 def test_since_leaves_out_what_is_older_and_keeps_its_answers(tmp_path: Path) -> None:

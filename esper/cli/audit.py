@@ -114,6 +114,7 @@ def deed_line(deed: Deed) -> str:
     words = [told(deed.message), f"by {deed.issued_by}" if deed.issued_by else "", deed.verdict]
     words += [f"applied by {workers} before step {step}" for step, workers in grouped(deed.applied)]
     words += [f"failed on {workers} ({reason})" for reason, workers in grouped(deed.failed)]
+    words += [f"{seed} {outcome}" for seed, outcome in deed.became.items()]
     at, who = moment(entry_ms(deed.entry_id)), f"{deed.role}/{deed.producer}"
     return f"{at}  {deed.entry_id:21} {deed.proof:9} {deed.key_id}  {who:25} {', '.join(filter(None, words))}"
 

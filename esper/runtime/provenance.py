@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from google.protobuf.message import Message
@@ -15,7 +15,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.entries import entry_ms, entry_order
 from esper.leyline.envelope import unpack
 from esper.leyline.kinds import Role
-from esper.leyline.lifecycle import reason_name
+from esper.leyline.lifecycle import reason_name, short
 from esper.leyline.rolekeys import RoleKeyring
 from esper.leyline.seal import Opened, check_signature
 from esper.runtime.logbook import Read
@@ -33,6 +33,9 @@ Refusal: TypeAlias = tuple[str, str, str, Source]
 
 Answered: TypeAlias = Mapping[str, Mapping[str, Answers]]
 """By entry of the command, then by its id: streams number their entries apart, and two may use one number."""
+
+Judged: TypeAlias = Mapping[tuple[int, str], pb.CommandReceipt]
+"""Outcomes of requests, by round and seed."""
 
 PROOFS: tuple[Proof, ...] = ("signed", "sealed", "unsigned", "claimed")
 COMMANDS = ("commands", "optimizer")
@@ -54,6 +57,8 @@ class Deed:
     verdict: str = ""
     applied: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    became: Mapping[str, str] = field(default_factory=dict)
+    """Of a commit with requests of ranks: what came of each, by seed."""
 
 
 @dataclass(slots=True)
@@ -109,11 +114,41 @@ def traced(
 
 def deeds(reads: Mapping[str, Sequence[Read]], answers: Answered, keyring: RoleKeyring | None) -> Iterator[Deed]:
     """Commands, and decisions and emergencies; of the commits those that carry something."""
+    judged = judged_by(reads.get("receipts", ()))
     for name in (*COMMANDS, "decisions", "emergency"):
         for read in reads.get(name, ()):
             if read.opened is not None and is_deed(read.opened):
-                given = answers_to(read, answers) if name in COMMANDS else None
-                yield deed(read.opened, read, given, keyring)
+                message = read.opened.message
+                if isinstance(message, pb.BarrierCommit):
+                    yield replace(deed(read.opened, read, None, keyring), became=asked_for(message, judged))
+                else:
+                    given = answers_to(read, answers) if name in COMMANDS else None
+                    yield deed(read.opened, read, given, keyring)
+
+
+def judged_by(receipts: Iterable[Read]) -> Judged:
+    """What became of requests, by round and seed, as one rank tells of each; later ones repeat it."""
+    found: dict[tuple[int, str], pb.CommandReceipt] = {}
+    for read in receipts:
+        message = read.opened.message if read.opened is not None else None
+        if isinstance(message, pb.RunRecord):
+            for outcome in message.judged.outcomes:  # the seed's id stands in place of a command's
+                found.setdefault((message.judged.round, outcome.command_id), outcome)
+    return found
+
+
+def asked_for(commit: pb.BarrierCommit, judged: Judged) -> dict[str, str]:
+    """What came of the requests of ranks and their policy that a commit let through, by seed."""
+    return {each.seed_id: became(judged.get((commit.round, each.seed_id))) for each in commit.requests}
+
+
+def became(outcome: pb.CommandReceipt | None) -> str:
+    """The stage that the seed came to, or why it did not."""
+    if outcome is None:
+        return "unanswered"
+    if outcome.status == pb.ReceiptStatus.RECEIPT_APPLIED:
+        return f"now {short(outcome.stage)}" if outcome.stage else "applied"
+    return f"failed ({': '.join(filter(None, (reason_name(outcome.reason), outcome.detail)))})"
 
 
 def is_deed(found: Opened) -> bool:

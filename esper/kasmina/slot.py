@@ -225,7 +225,7 @@ class Slot:
         if delta is None:
             return None
         if isinstance(delta, BlueprintFault):
-            self._refuse(seed, delta.detail)
+            self._refuse(seed, delta.detail + self._otherwise_shaped(h))
             return None
         if delta.shape != h.shape or delta.device != h.device or not delta.is_floating_point():
             seed.meter.num_mismatches += 1
@@ -233,6 +233,13 @@ class Slot:
             self._refuse(seed, f"delta is {found}; expected {h.dtype} {tuple(h.shape)} on {h.device}")
             return None
         return delta if delta.dtype == h.dtype else delta.to(h.dtype)
+
+    def _otherwise_shaped(self, h: Tensor) -> str:
+        """Where a module without a width of its own, as an activation, is shared by calls of several widths."""
+        seen = None if self.shape is None else self.shape.output
+        if seen is None or seen[1:] == h.shape[1:]:
+            return ""
+        return f"; the seed is built for the site's {[*seen]}, and a call of it gave {[*h.shape]}"
 
     def _own_copies(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """Detached and contiguous; copied where the host may write to them before the seed's backward has run.

@@ -29,8 +29,9 @@ log = structlog.get_logger()
 
 
 async def last(redis: Redis, stream: str, n: int) -> list[tuple[str, bytes]]:
-    """The newest n entries, oldest first: id and sealed message."""
-    rows = await answered(redis, stream, ("XREVRANGE", stream, "+", "-", "COUNT", str(n)), WRITE_S)
+    """The newest n entries, oldest first: id and sealed message. A client without a deadline waits as a writer does."""
+    words = ("XREVRANGE", stream, "+", "-", "COUNT", str(n))
+    rows = await redis.ask(words, WRITE_S if redis.deadline_s is None else None)
     return [message(row) for row in reversed(rows)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from esper.leyline import contracts as pb
 from esper.leyline.digest import barrier_digest
 from esper.leyline.kinds import Role
 from esper.runtime.logbook import opened
-from esper.runtime.retrace import NotReplayableError
+from esper.runtime.retrace import NotReplayableError, plans
 from tests.log_kit import ADOPT, REPORT, Writer, began, planned, toy
 from tests.rounds import seed_command
 
@@ -93,6 +94,29 @@ def test_pauses_and_what_no_rank_lived_to_see_are_left_out() -> None:
     both(writer, 1, ended=ended(round_applied=2))
 
     assert [rounds(plan) for plan in planned(writer)] == [[(1, 10)]] * 2
+
+
+def num_calls(num_commands: int) -> int:
+    """Of functions, to plan the replay of so many commands."""
+    writer, met = Writer(), list[str]()
+    for number in range(1, num_commands + 1):
+        decide(writer, number, 10 * number)
+    last = pb.WorkerReport()
+    last.CopyFrom(REPORT)
+    last.steps = 10 * num_commands
+    both(writer, 1, began=began())
+    both(writer, 1, ended=ended(report=last, round_applied=num_commands))
+    reads = opened(writer.book, writer.keyring)
+    sys.setprofile(lambda frame, event, _: met.append(event))
+    try:
+        assert len(plans(writer.book.run_id, reads)[0].orders) == num_commands
+    finally:
+        sys.setprofile(None)
+    return met.count("call")
+
+
+def test_to_plan_twice_as_many_commands_costs_twice_as_much() -> None:
+    assert num_calls(200) < 2.1 * num_calls(100)
 
 
 def test_a_repeated_beginning_counts_once() -> None:

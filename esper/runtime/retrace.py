@@ -18,6 +18,7 @@ from esper.runtime.orders import Decision, Orders
 CARRIED_OUT = (pb.ReceiptStatus.RECEIPT_APPLIED, pb.ReceiptStatus.RECEIPT_FAILED)
 UNSTEERED = ("pause_command", "emergency_command")
 """Commands that hold the whole run, and change no weight of it."""
+COMMANDS = ("commands", "optimizer")
 EARLY = "a process went on from a checkpoint while a teacher was on its way"
 
 
@@ -250,12 +251,16 @@ def _is_behind(order: pb.CommitOrder, began: pb.RunBegan) -> bool:
 
 
 def _carried_out(life: Life, reads: Mapping[str, Sequence[Read]]) -> list[pb.CommitOrder]:
-    """What the runtime beside this trainer told it, by the very rule that it went by."""
+    """What the runtime beside this trainer told it, by the very rule that it went by.
+
+    Each command is handed over with the commit that names it: each commit looks at all that are held.
+    """
     orders, said = Orders(past=entry_order(life.began.decisions_after)), list[pb.ToTrainer]()
-    for name in ("commands", "optimizer"):
-        for opened in messages(reads[name]):
-            said += orders.on_command(name, opened, _delivery(name, opened))[0]
+    commands = {(name, opened.entry_id): opened for name in COMMANDS for opened in messages(reads[name])}
     for opened in messages(reads["decisions"]):
+        for ref in opened.message.commands if isinstance(opened.message, pb.BarrierCommit) else ():
+            if (named := commands.get((ref.stream, ref.entry_id))) is not None:
+                said += orders.on_command(ref.stream, named, _delivery(ref.stream, named))[0]
         said += _decided(orders, opened)
     return [message.commit for message in said if message.HasField("commit")]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import esper
@@ -18,7 +20,7 @@ from esper.session import Session
 from esper.tolaria.digest import strong_digest
 
 
-def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int) -> None:
+def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int, *, shards: bool) -> None:
     """Every rank runs this; after a restart it goes on from the newest checkpoint that all ranks have."""
     torch.set_num_threads(1)
     device = join_peers()
@@ -26,6 +28,8 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
         raise SettingError("RANK", "", "a start by torchrun")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     data, host = digits.Digits.load(device), digits.host().to(device)
+    if shards:
+        fully_shard(host)  # before the optimizer is made, as always, and before attach()
     learnt = [parameter for parameter in host.parameters() if parameter.requires_grad]
     optimizer, criterion = torch.optim.SGD(learnt, lr=0.05, momentum=0.9), nn.CrossEntropyLoss()
     run = esper.attach(
@@ -38,7 +42,7 @@ def train(max_epochs: int, stop_file: Path | None, checkpoints: Path, every: int
         checkpoint_every=every,
         resume=True,
     )
-    model = DistributedDataParallel(host)  # before attach(), as in train_digits.py, does as well
+    model = host if shards else DistributedDataParallel(host)  # before attach(), as in train_digits.py, does as well
     for _ in range(run.epoch, max_epochs):
         for inputs, targets in run.batches(lambda epoch: digits.batches(data.train, epoch, rank, world_size)):
             with run.step() as step:
@@ -72,6 +76,7 @@ def main() -> None:
         export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
         torchrun --nproc-per-node 2 --max-restarts 3 --rdzv-id digits examples/torchrun_digits.py
 
+    With --shard behind it the ranks hold the model together, by fully_shard, instead of a copy each below DDP.
     The run is the one called as torchrun is (--rdzv-id), or ESPER_RUN. Without the variable (torch 2.13) ranks that are
     started again meet in the store of those before them, may read where these listened, and wait for them.
     """
@@ -81,6 +86,7 @@ def main() -> None:
         Path(stop_file) if stop_file else None,
         Path(os.environ.get("ESPER_CHECKPOINTS", "checkpoints")),
         int(os.environ.get("ESPER_CHECKPOINT_EVERY", "100")),
+        shards="--shard" in sys.argv[1:],
     )
 
 

@@ -12,6 +12,7 @@ from esper.errors import RefusedError
 from esper.kasmina.seed import Seed
 from esper.kasmina.slot import Fossil, Hook, Slot
 from esper.kernels.residual import Residual, Scaled
+from esper.kernels.split import gathered, gathers, is_split
 from esper.leyline import contracts as pb
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # their forward, or their owner's, runs every child
@@ -45,7 +46,7 @@ class Fossils:
         if isinstance(module, Residual):
             module.absorb(float(seed.alpha))
             foldable = foldable and not self._tied(slot.module) and not _hooked(slot.module)
-            if foldable and module.fold_into(slot.module):
+            if foldable and _folded(module, slot.module):
                 return []
         else:
             module = Scaled(module, seed.alpha)
@@ -101,6 +102,7 @@ class Fossils:
             module = getattr(joined.home, joined.name)
             # What hangs on the site before it, such as another fossil, would see its share.
             first = next(iter(joined.site._forward_hooks)) == joined.handle.id
+            first = first and not any(map(is_split, joined.site._parameters.values()))  # else others are waited for
             foldable = first and isinstance(module, Residual) and not self._tied(joined.site)
             if foldable and module.fold_into(joined.site):
                 gone += module.parameters()
@@ -108,9 +110,14 @@ class Fossils:
         return gone
 
 
+def _folded(module: Residual, site: nn.Module) -> bool:
+    with gathered(site) as whole:
+        return module.fold_into(whole)
+
+
 def _hooked(site: nn.Module) -> bool:
     """Whether something else follows on the output, such as a fossil: folded weights would change what it sees."""
-    return any(not isinstance(hook, Hook) for hook in site._forward_hooks.values())
+    return any(not (isinstance(hook, Hook) or gathers(hook)) for hook in site._forward_hooks.values())
 
 
 def child_name(seed_id: str, generation: int) -> str:

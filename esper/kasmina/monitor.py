@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from esper.errors import EsperError
 from esper.kasmina.graph import walk
 from esper.kasmina.walking import walked
+from esper.kernels.split import own_part
 
 WATCHED = 96  # tensors of the host whose version counters are read around one call of a seed: 7 us, twice
 WALKED_ALWAYS = 64  # nodes; a larger graph of delta's is walked at close looks only
@@ -219,6 +220,7 @@ def shared(a: Tensor, b: Tensor) -> bool:
 
 def addresses(tensor: Tensor) -> set[int]:
     """Where its memory begins: in several places for a class that wraps tensors, in none for what holds none yet."""
+    tensor = own_part(tensor)
     if type(tensor) not in PLAIN and is_traceable_wrapper_subclass(tensor):
         return set().union(*(addresses(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]))
     if tensor.layout != torch.strided:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.slot import Slot
+from esper.kernels.split import reshard
 from esper.leyline import contracts as pb
 
 
@@ -48,6 +49,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         finally:
             for module, training in modes:
                 module.training = training
+            reshard(model)
 
 
 def gains(model: nn.Module, slot: Slot, holdout: Holdout, alpha: float) -> Tensor:

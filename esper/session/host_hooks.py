@@ -8,6 +8,7 @@ import torch
 
 from esper.errors import SettingError, TrainingError
 from esper.kasmina.pruning.pruner import Pruning
+from esper.kernels.split import with_norm
 from esper.session.portrait import Portrait
 from esper.tolaria.closures import Arguments, after_closure
 from esper.tolaria.nested import is_nested
@@ -92,7 +93,7 @@ class HostHooks:
             return
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self._optimizers.reduce(learning)
-        found = self._executor.observe(gradients, self.step)
+        found = self._executor.observe(with_norm(gradients), self.step)
         self._executor.note_steps(self._optimizers.step(self.step, found))
 
     def _require_slots_fired(self) -> None:

@@ -38,6 +38,7 @@ from esper.session.rulings import steering_of
 from esper.session.same_code import require_same_code
 from esper.session.session import Session
 from esper.session.teaching import open_teachers, with_teachers
+from esper.session.whole import require_equal_holdouts
 from esper.tolaria.absent import absent
 from esper.tolaria.boundary import Boundary
 from esper.tolaria.checkpoints.optimizers import OptimizerState
@@ -46,6 +47,7 @@ from esper.tolaria.fossils import FossilGradients
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.reduce import SeedReducer
 from esper.tolaria.rows import Rows
+from esper.tolaria.shaped import parameters
 from esper.tolaria.snapshot import Snapshots
 from esper.tolaria.sparse import sparse_in
 from esper.tolaria.states import TrainingStates
@@ -127,22 +129,21 @@ class Joining:
         return session
 
     def _executor(self, reducer: SeedReducer, blueprints: Mapping[str, Blueprint]) -> Executor:
+        holdout = held_out(self.holdout, self.chosen.settings.min_examples)
+        require_equal_holdouts(self.model, holdout, reducer)
         return Executor(
             self.model,
             self.sites,
             run_id=self.run_id,
             settings=self.chosen.settings,
             blueprints=blueprints,
-            sources=Sources(
-                reducer.mean if reducer.world_size > 1 else None,
-                held_out(self.holdout, self.chosen.settings.min_examples),
-            ),
+            sources=Sources(reducer.mean if reducer.world_size > 1 else None, holdout),
         )
 
     def _around(self, executor: Executor) -> Surroundings:
         """What an optimizer of a seed meets in the loop."""
         return Surroundings(
-            model=lambda: ((bare_name(name), parameter) for name, parameter in self.model.named_parameters()),
+            model=lambda: ((bare_name(name), parameter) for name, parameter in parameters(self.model).items()),
             sparse=lambda: ((bare_name(name), parameter) for name, parameter in sparse_in(self.model)),
             clips=partial(seed_clips, executor) if self.chosen.settings.gradient_clip_adaptive else dict,
             schedulers=self.chosen.schedulers(),
@@ -164,7 +165,7 @@ class Joining:
     def _state(self, session: Session) -> RankState:
         """All that a checkpoint holds of this rank."""
         host = undistributed(self.model)
-        named = OptimizerState(session.optimizers, self.optimizer, lambda: dict(host.named_parameters()))
+        named = OptimizerState(session.optimizers, self.optimizer, partial(parameters, host))
         parts: dict[str, Stateful] = {"pruning": Part.of(session.pruning)}
         if session.teachers is not None:
             parts["teacher"] = session.teachers

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from esper.errors import TrainingError
+from esper.kernels.split import has_split
 from esper.session.portrait import Portrait
 from esper.tolaria.absent import absent
 from esper.tolaria.bank import Bank
@@ -38,7 +39,8 @@ def mend_parted(portrait: Portrait, group: dist.ProcessGroup) -> None:
         return
     kept = portrait.optimizers.snapshot(Bank())
     tensors = [*(each.detach() for _, each in weights), *kept.tensors()]
-    if len({*_said(_form(tensors), group)}) > 1 or any(each.layout is not torch.strided for each in tensors):
+    is_odd = has_split(portrait.model) or any(each.layout is not torch.strided for each in tensors)
+    if len({*_said(_form(tensors), group)}) > 1 or is_odd:
         log.error("replicas.parted", ranks=parted, why="what their optimizers hold can't be handed over")
         return
     handed = [_handed(each, said.index(most), group) for each in tensors]

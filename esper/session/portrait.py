@@ -19,7 +19,7 @@ from esper.tolaria.gradients import GradientSample
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.plain import Value
 from esper.tolaria.rows import Rows
-from esper.tolaria.shaped import shaped
+from esper.tolaria.shaped import parameters, whole
 from esper.tolaria.states import TrainingStates
 from esper.tolaria.steering import Steering
 
@@ -152,8 +152,8 @@ class Portrait:
         return states
 
     def weights(self) -> list[tuple[str, torch.Tensor]]:
-        """Parameters of the model that have their shape, and of the seeds beside it, by name."""
-        named: list[tuple[str, torch.Tensor]] = list(shaped(self.model.named_parameters()).items())
+        """By name, what every rank holds whole of the model and has its shape, and the seeds beside it."""
+        named: list[tuple[str, torch.Tensor]] = [*whole(parameters(self.model).items()).items()]
         for seed_id, seed in self.executor.seeds.items():
             named += [(f"seed:{seed_id}.{name}", parameter) for name, parameter in seed.trainable()]
         return named

@@ -12,10 +12,14 @@ from torch import nn
 
 from esper.errors import SettingError
 from esper.kasmina.naming import distribution
+from esper.kasmina.paired import Holdout
+from esper.kernels.split import has_split, is_split
+from esper.tolaria.reduce import SeedReducer
+from esper.tolaria.shaped import parameters
 
 EXPECTED = (
-    "parameters that every rank holds whole, as on one device or under DistributedDataParallel: digests, snapshots and"
-    " fossils are of whole tensors (a model that fully_shard or tensor parallelism has split is not supported)"
+    "parameters that every rank holds whole, as on one device or under DistributedDataParallel, or that fully_shard has"
+    " split over all ranks (FullyShardedDataParallel and tensor parallelism are not supported)"
 )
 EXPECTED_VALUES = (
     "a tensor with values: build the model on a real device, or give it to_empty() and its weights before attach(); one"
@@ -47,21 +51,42 @@ def require_every_rank(model: nn.Module) -> None:
 
 
 def require_whole(model: nn.Module) -> None:
-    """SettingError, naming the first parameter or module, for a model split by FSDP or tensor parallelism."""
+    """SettingError, naming the first parameter or module, for a model split by other means than fully_shard."""
     if not dist.is_initialized():  # nothing can have been split
         return
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, DTensor):
+    split: dict[str, Any] = {name: each for name, each in parameters(model).items() if is_split(each)}
+    modules: dict[str, Any] = dict(model.named_modules())
+    for name, module in modules.items():
+        if isinstance(module, FullyShardedDataParallel):
+            raise SettingError("model", f"{name or 'the model'}: FullyShardedDataParallel", EXPECTED)
+    shards = [name for name, module in modules.items() if isinstance(module, FSDPModule)]
+    sharded = {id(each) for name in shards for each in modules[name].parameters()}
+    for name, parameter in split.items():
+        if id(parameter) not in sharded or not _over_all_ranks(parameter):
             where = ", ".join(map(str, parameter.placements))
             raise SettingError(
                 "model", f"{name}: a DTensor ({where}) on {parameter.device_mesh.size()} ranks", EXPECTED
             )
-    for name, module in model.named_modules():
-        if isinstance(module, FullyShardedDataParallel):
-            raise SettingError("model", f"{name or 'the model'}: FullyShardedDataParallel", EXPECTED)
+
+
+def require_equal_holdouts(model: nn.Module, holdout: Holdout | None, reducer: SeedReducer) -> None:
+    """SettingError where ranks that hold a model together have other numbers of held-out batches: a forward of it is
+    one of all of them. All ranks call it."""
+    if reducer.world_size == 1 or not has_split(model):
+        return
+    num = 0 if holdout is None else len(holdout.batches)
+    mean = float(reducer.mean(torch.tensor(float(num))))
+    if mean != num:
+        expected = f"as many on every rank, {mean:g} on average here: fully_shard has split the model over all of them"
+        raise SettingError("number of holdout's batches", num, expected)
+
+
+def _over_all_ranks(parameter: Any) -> bool:
+    """As fully_shard splits one: along one dimension of a mesh, and the same along others, if it has any."""
+    num_split = sum(not each.is_replicate() for each in parameter.placements)
+    return num_split == 1 and parameter.device_mesh.size() == dist.get_world_size()
 
 
 def require_whole_state(optimizer: torch.optim.Optimizer) -> None:

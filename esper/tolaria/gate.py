@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from esper.errors import SettingError
+from esper.kernels.split import is_split, with_norm
 from esper.tolaria.closures import Arguments, after_closure
 from esper.tolaria.gradients import laid_out
 from esper.tolaria.leases import Lease, Leases
@@ -84,9 +85,11 @@ class HostGate:
         sparse = [each for each in parameters if each.grad is not None and each.grad.is_sparse]
         for each in sparse:  # what torch gives no norm of; its values are those of the gradient itself from here on
             each.grad = each.grad.coalesce()
-        norm = torch.nn.utils.get_total_norm([laid_out(each.grad)[0] for each in parameters])
+        norm = torch.nn.utils.get_total_norm(with_norm([laid_out(each.grad)[0] for each in parameters]))
         scale = getattr(self._optimizer, "grad_scale", None)
         norm = norm if scale is None else norm / scale
-        torch.nn.utils.clip_grads_with_norm_([each for each in parameters if not each.grad.is_sparse], limit, norm)
+        dense = [each for each in parameters if not each.grad.is_sparse]
+        for alike in ([each for each in dense if is_split(each)], [each for each in dense if not is_split(each)]):
+            torch.nn.utils.clip_grads_with_norm_(alike, limit, norm)
         for each in sparse:
             each.grad.values().mul_((limit / (norm + 1e-6)).clamp(max=1.0))

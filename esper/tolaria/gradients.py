@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from esper.kernels.split import is_split
 from esper.tolaria.digest import parameter_digest
 
 PARTS = 16
@@ -38,7 +39,7 @@ class GradientSample:
         """Sample, if this is the step; to be called once its gradients are reduced, and before they are cleared."""
         if step != self.wanted:
             return
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        gradients = [grad for each in parameters if (grad := each.grad) is not None and not is_split(grad)]
         dense = [each for gradient in gradients for each in laid_out(gradient)]
         parts = [(f"{number}", part(each, self._round + number)) for number, each in enumerate(dense)]
         self.step, self._copied = step, []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from esper.kernels.split import is_split
 from esper.tolaria import moments, schedulers
 from esper.tolaria.bank import Bank
 from esper.tolaria.moments import Moments
@@ -49,7 +50,12 @@ class HostOptimizer:
         moments.forget(self.torch)
 
     def takes(self, parameter: torch.Tensor) -> bool:
-        """Whether it can step one that joins: LBFGS has one group for good, and others want gradients of a kind."""
+        """Whether it can step one that joins: LBFGS has one group for good, and others want gradients of a kind.
+
+        None that every rank holds whole beside split ones: torch clips the gradients of no such mixture.
+        """
+        if any(map(is_split, self.parameters())) and not is_split(parameter):
+            return False
         if isinstance(self.torch, (torch.optim.LBFGS, torch.optim.SparseAdam)):
             return False
         return not isinstance(self.torch, torch.optim.Muon) or parameter.ndim == 2

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from esper.kernels.split import own_part, placed
 from esper.tolaria.bank import Bank, copy_all
 
 State = dict[str, object]
@@ -115,8 +116,12 @@ def counts_on_device(group: Mapping[str, object]) -> bool:
 
 
 def _parts(value: object) -> list[torch.Tensor]:
-    """The plain tensors that a value consists of: 8-bit state is codes, scales and a table, which copy alone."""
+    """The plain tensors that a value consists of, or this rank's part of it where it is split.
+
+    8-bit state is codes, scales and a table, which copy alone.
+    """
     assert isinstance(value, torch.Tensor)
+    value = own_part(value)
     if not is_traceable_wrapper_subclass(value):
         return [value]
     names, _ = value.__tensor_flatten__()
@@ -126,13 +131,14 @@ def _parts(value: object) -> list[torch.Tensor]:
 def _joined(like: object, parts: list[torch.Tensor]) -> torch.Tensor:
     """The inverse of `_parts`, for a value of the same kind and shape."""
     assert isinstance(like, torch.Tensor)
-    if not is_traceable_wrapper_subclass(like):
-        return parts[0]
-    names, rest = like.__tensor_flatten__()
-    made: torch.Tensor = type(like).__tensor_unflatten__(
-        dict(zip(names, parts, strict=True)), rest, like.shape, like.stride()
+    own = own_part(like)
+    if not is_traceable_wrapper_subclass(own):
+        return placed(parts[0], like)
+    names, rest = own.__tensor_flatten__()
+    made: torch.Tensor = type(own).__tensor_unflatten__(
+        dict(zip(names, parts, strict=True)), rest, own.shape, own.stride()
     )
-    return made
+    return placed(made, like)
 
 
 def _own(value: object) -> object:

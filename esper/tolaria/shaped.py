@@ -1,16 +1,32 @@
-"""Tensors of a model that have their shape, as those of a lazy module have once it is called."""
+"""Tensors of a model that can be copied, compared and digested: what this rank holds of those that have their shape."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 import torch
 from torch.nn.parameter import is_lazy
 
-T = TypeVar("T", bound=torch.Tensor)
+from esper.kernels.split import is_split, own_part, reshard
+
+Named = Iterable[tuple[str, torch.Tensor]]
 
 
-def shaped(named: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """By name: the others hold nothing that could be copied, compared or digested."""
-    return {name: tensor for name, tensor in named if not is_lazy(tensor)}
+def parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """By name, as the optimizer knows them."""
+    reshard(model)
+    return dict(model.named_parameters())
+
+
+def shaped(named: Named) -> dict[str, torch.Tensor]:
+    """By name: those of a module that is yet to be called, as a lazy one, hold nothing. Of split ones this rank's part.
+
+    Those that every rank holds whole come first.
+    """
+    filled = [(name, tensor) for name, tensor in named if not is_lazy(tensor)]
+    return {name: own_part(tensor) for name, tensor in sorted(filled, key=lambda pair: is_split(pair[1]))}
+
+
+def whole(named: Named) -> dict[str, torch.Tensor]:
+    """By name, those with a shape that every rank holds whole: what ranks can compare."""
+    return {name: tensor for name, tensor in named if not (is_lazy(tensor) or is_split(tensor))}

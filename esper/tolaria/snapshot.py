@@ -16,7 +16,7 @@ from esper.tolaria.digest import parameter_digest
 from esper.tolaria.optimizers import KeptOptimizers, Optimizers
 from esper.tolaria.randomness import Randomness
 from esper.tolaria.reduce import Trainee
-from esper.tolaria.shaped import shaped
+from esper.tolaria.shaped import parameters, shaped, whole
 
 CAPACITY = 2
 
@@ -25,7 +25,7 @@ CAPACITY = 2
 class Snapshot:
     """Everything that a rollback to `step` puts back. `live` are the model's own tensors, `kept` their copies.
 
-    The first of them are its parameters, in the order of `names`.
+    The first of them are the parameters that every rank holds whole, in the order of `names`.
     """
 
     step: int
@@ -39,7 +39,7 @@ class Snapshot:
 
     @cached_property
     def digest(self) -> bytes:
-        """Of the parameters. Worked out when first asked for: it takes several times as long as the copies."""
+        """Of those parameters. Worked out when first asked for: it takes several times as long as the copies."""
         return parameter_digest(zip(self.names, self.kept, strict=False))
 
 
@@ -54,11 +54,11 @@ class Snapshots:
     def take(self, step: int, extra: object = None) -> None:
         """Copy the state before `step`; a snapshot of the same step, or else the oldest over capacity, gives way."""
         self._make_room(step)
-        named = shaped(self._model.named_parameters())
-        buffers = shaped(self._model.named_buffers())
-        live: list[torch.Tensor] = [*named.values(), *buffers.values()]
+        known = parameters(self._model).items()
+        buffers, names = shaped(self._model.named_buffers()), [*whole(known)]
+        live = [*shaped(known).values(), *buffers.values()]
         kept, optimizers = self._bank.keep(live), self._optimizers.snapshot(self._bank)
-        self._taken[step] = Snapshot(step, list(named), live, buffers, kept, optimizers, Randomness.now(), extra)
+        self._taken[step] = Snapshot(step, names, live, buffers, kept, optimizers, Randomness.now(), extra)
 
     def holds(self, step: int) -> bool:
         return step in self._taken

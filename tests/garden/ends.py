@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.kasmina.slot import Fossil
+from esper.kernels.split import gathers
 from esper.session import Session
 from tests.garden.habits import Users
 from tests.garden.hosts import first_tensor
@@ -30,7 +31,9 @@ def hooks(loop: Loop) -> Iterator[object]:
     for owner, names in owners:
         for name in names:
             yield from (
-                each for each in (getattr(owner, name, None) or {}).values() if not isinstance(each, Fossil | Users)
+                each
+                for each in (getattr(owner, name, None) or {}).values()
+                if not (isinstance(each, Fossil | Users) or gathers(each))
             )
 
 

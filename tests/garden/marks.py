@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from esper.kernels.split import own_part, reshard
 from esper.session import Session
 from tests.garden.loops import Loop
 
@@ -42,20 +43,21 @@ def _numpy_state() -> tuple[Any, ...]:
 
 def of_model(loop: Loop) -> Marks:
     """Parameters and buffers, gradients apart."""
+    reshard(loop.host)
     named = [*loop.host.named_parameters(), *loop.host.named_buffers()]
-    return {name: each.detach().clone() for name, each in named}
+    return {name: own_part(each).detach().clone() for name, each in named}
 
 
 def of_gradients(loop: Loop) -> Marks:
     return {
-        f"grad of {name}": None if each.grad is None else each.grad.to_dense().clone()
+        f"grad of {name}": None if each.grad is None else own_part(each.grad).to_dense().clone()
         for name, each in loop.host.named_parameters()
     }
 
 
 def of_optimizer(loop: Loop) -> Marks:
     """What it remembers, by place of the parameter."""
-    places = {each: at for at, each in enumerate(_placed(loop.optimizer))}
+    places = {each: at for at, each in enumerate(placed(loop.optimizer))}
     found: Marks = {"optimizer of": len(places)}
     for parameter, state in loop.optimizer.state.items():
         assert parameter in places, "the optimizer remembers a parameter that it does not step"
@@ -125,9 +127,10 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _placed(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def placed(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Its parameters, one group behind the other."""
     return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 def _copied(value: Any) -> Any:
-    return value.detach().to_dense().clone() if isinstance(value, Tensor) else repr(value)
+    return own_part(value).detach().to_dense().clone() if isinstance(value, Tensor) else repr(value)

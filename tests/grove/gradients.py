@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from esper.kernels.split import is_split
 from esper.session import Session
 from esper.tolaria.reduce import Trainee
 from tests.garden.wrong import require
@@ -33,7 +34,7 @@ class Ledger:
         script.averaged = self._averaged
 
     def _all(self) -> Iterator[tuple[str, Tensor]]:
-        yield from self._script.host.named_parameters()
+        yield from ((name, each) for name, each in self._script.host.named_parameters() if not is_split(each))
         for seed_id, seed in self._run.executor.seeds.items():
             yield from ((f"seed {seed_id} {name}", each) for name, each in seed.trainable())
 

@@ -12,18 +12,20 @@ from tests.garden.hosts import KINDS
 from tests.garden.loops import EVERYWHERE, SCHEDULERS
 from tests.garden.odd import ALL
 from tests.garden.plan import Act, varied
+from tests.grove.sharded import Shards
 from tests.grove.taught import Taught
 
 WORLD_SIZE = 2  # of most
 FIRST_SEED = 41_000  # of lives with three ranks, schedulers and compiled models among them
 TEACHES_FROM = 60_000  # half of these and later lives have teachers
+SHARDS_FROM = 160_000  # half of these and later lives have a host that fully_shard has split
 PRUNES_FROM = 120_000  # half of these and later lives prune, and who resumes may lack its newest checkpoint
 EVENTS = ("raises", "backward raises", "backward raises late", "not finite", "forgets", "skips")
 """What may befall a step: its forward raises, or its backward does at its beginning or at its end; a batch is not
 finite; the optimizer does not step; nothing is run."""
 OF_ONE = EVENTS[:4]
 """These may befall one rank alone; the script has all leave the step out."""
-AS_ONE = "as one"
+AS_ONE, SHARDED = "as one", "sharded"
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Sharing:
 
     way: str
     """ddp before attach(), or after it; plain: the script averages them itself, or only its own, not those of fossils;
-    as one: the data are the same."""
+    sharded: fully_shard splits the host. as one: the data are the same."""
     options: Mapping[str, bool] = field(default_factory=dict)  # of DistributedDataParallel
     no_sync: bool = False  # accumulates without a word to the other rank
     uneven: bool = False  # rank 1 accumulates once more
@@ -122,6 +124,7 @@ class Plan:
     more: More = TWO
     taught: Taught | None = None  # None: by no teacher
     prunes: bool = False
+    shards: Shards | None = None
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -136,7 +139,18 @@ class Plan:
         prunes = seed >= PRUNES_FROM and Random(f"prunes {seed}").random() < 0.5
         drawn = replace(drawn, prunes=prunes)
         teaches = seed >= TEACHES_FROM and Random(f"teaches {seed}").random() < 0.5
-        return replace(drawn, taught=Taught.draw(seed, more.world_size)) if teaches else drawn
+        drawn = replace(drawn, taught=Taught.draw(seed, more.world_size)) if teaches else drawn
+        dice = Random(f"shards {seed}")
+        return drawn.sharded(dice) if seed >= SHARDS_FROM and dice.random() < 0.5 else drawn
+
+    def sharded(self, dice: Random) -> Plan:
+        """With a host that is split: whatever one rank alone does, the others wait for in it."""
+        evaluates = "both" if self.manner.evaluates else ""
+        manner = replace(self.manner, eventful=0.0, evaluates=evaluates, scales=False)
+        more = replace(self.more, compiles=False, copies=False)
+        kind = self.kind if self.kind != "skips" else "layers"  # a layer is gathered by all or by none
+        split = replace(self, sharing=Sharing(SHARDED), shards=Shards.draw(dice), prunes=False, taught=None)
+        return replace(split, kind=kind, manner=manner, more=more)
 
     def described(self) -> dict[str, Any]:
         """Without the settings."""

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from esper.kasmina.pruning.units import Key
+from esper.kernels.split import own_part
 from esper.leyline import contracts as pb
 from esper.session import Session
 from esper.tolaria.checkpoints.store import TENSORS, step_of
@@ -27,6 +28,7 @@ from tests.grove.gradients import Ledger, Seen
 from tests.grove.joined import joined
 from tests.grove.plan import AS_ONE, Plan, Turn
 from tests.grove.script import Script
+from tests.grove.sharded import of_all_ranks
 from tests.grove.taught import taught_by
 
 FOSSILIZE = pb.SeedOperation.SEED_OP_FOSSILIZE
@@ -65,14 +67,15 @@ class Rank:
     def _begin(self, *, resume: bool) -> None:
         self.script = Script(self.plan, self.rank)
         self.run: Session = joined(self.plan, self.script, self.folder, resume=resume)
-        self.twin: Script | None = None if resume or self._sums_otherwise() else self.script.twin(self.apart)
+        is_alone = resume or self._sums_otherwise() or self._is_without_twin()
+        self.twin: Script | None = None if is_alone else self.script.twin(self.apart)
         self._before: Marks = {}
 
     def said(self, **more: Any) -> Said:
         executor = self.run.executor
         return Said(
             self.run.step_number,
-            sums(self._shared()),
+            sums(of_all_ranks(self.script, self._shared())),
             {seed.seed_id: (int(seed.stage), seed.blueprint_id) for seed in executor._known.values()},
             executor.requests(),
             [ref.step for ref in self.run.portrait.states.refs()],
@@ -85,7 +88,7 @@ class Rank:
 
     def _shared(self) -> Marks:
         """Everything but buffers, which are of what a rank has seen, and its randomness."""
-        named = {name: each.detach() for name, each in self.script.host.named_parameters()}
+        named = {name: own_part(each).detach() for name, each in self.script.host.named_parameters()}
         seeds = self.run.executor.seeds
         own = {
             f"{seed_id} {name}"
@@ -187,7 +190,7 @@ class Rank:
             require(not odd, f"orders changed {odd}")
         if changes or self.touched():
             self.twin = None
-        if self._averages_otherwise() or self._sums_otherwise():
+        if self._averages_otherwise() or self._sums_otherwise() or self._is_without_twin():
             self.twin = None
         elif self.twin is None and not self.touched():
             self.twin = self.script.twin(self.apart)
@@ -202,6 +205,10 @@ class Rank:
     def _averages_otherwise(self) -> bool:
         """Whether a script without Esper would round otherwise: a fossil's mean is taken of each backward."""
         return self.plan.sharing.way.startswith("plain") and bool(self.run.executor._fossils.modules())
+
+    def _is_without_twin(self) -> bool:
+        """A split host with a fossil in it: no other can be made."""
+        return self.plan.shards is not None and bool(self.run.executor._fossils.modules())
 
     def _sums_otherwise(self) -> bool:
         """Whether another DDP would round otherwise: three numbers are added in an order that hangs on the buckets."""
@@ -247,9 +254,9 @@ class Rank:
             self.script.lesson.close()
         left = [*hooks(self.script)]  # type: ignore[arg-type]
         require(not left, f"hooks are left: {left}")
-        named = {name: each.detach() for name, each in self.script.host.named_parameters()}
+        named = {name: own_part(each).detach() for name, each in self.script.host.named_parameters()}
         closed = named | marks.of_optimizer(self.script)  # type: ignore[arg-type]
-        return Said(self.run.step_number, sums(plain_zeros(closed)))
+        return Said(self.run.step_number, sums(of_all_ranks(self.script, plain_zeros(closed))))
 
 
 def plain_zeros(found: Marks) -> Marks:

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from esper.session import Session
+from tests.garden import marks
 from tests.garden.hosts import KINDS, each_loss, first_tensor
 from tests.garden.loops import OPTIMIZERS, RAISED, SCHEDULERS
 from tests.grove.plan import AS_ONE, OF_ONE, Plan
+from tests.grove.sharded import take_over
 
 T = TypeVar("T")
 RAISING = OF_ONE[:3]
@@ -43,6 +45,8 @@ class Script:
     def __init__(self, plan: Plan, rank: int, host: nn.Module | None = None) -> None:
         self.plan, self.rank, self.kind, self.manner = plan, rank, KINDS[plan.kind], plan.manner
         self.host = self.kind.host() if host is None else host
+        if plan.shards is not None:
+            plan.shards.split(self.host, self.kind.sites)
         self.model: nn.Module = self.host
         trained = [each for each in self.host.parameters() if each.requires_grad]
         self.optimizer, self._trained = OPTIMIZERS[self.manner.optimizer](trained), trained
@@ -63,6 +67,8 @@ class Script:
 
     def twin(self, group: dist.ProcessGroup) -> Script:
         """The same script at the same point, without whatever hangs on this one; its ranks meet in `group`."""
+        if self.plan.shards is not None:
+            return self._sharded_twin()
         memo: dict[int, Any] = {}
         other = Script(self.plan, self.rank, copy.deepcopy(self.host, memo))
         for parameter in self.host.parameters():
@@ -86,6 +92,16 @@ class Script:
         with torch.no_grad():
             for mine, its in zip(self.host.buffers(), other.host.buffers(), strict=True):
                 its.copy_(mine)  # wrapping gave it those of rank 0
+        return other
+
+    def _sharded_twin(self) -> Script:
+        """No split host can be copied."""
+        drawn = marks.randomness()
+        other = Script(self.plan, self.rank)
+        marks.put_randomness(drawn)
+        take_over(self, other)
+        if self.scheduler is not None and other.scheduler is not None:
+            other.scheduler.load_state_dict(copy.deepcopy(self.scheduler.state_dict()))
         return other
 
     def own_state(self) -> dict[str, Any]:

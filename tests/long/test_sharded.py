@@ -1,7 +1,8 @@
-"""What FSDP or ZeRO has split, or some ranks share, is refused; the sites of such a model can be listed."""
+"""What fully_shard has split grows as a whole model does; what else is split, or some ranks share, is refused."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,14 +15,18 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from esper.errors import SettingError
 from esper.kasmina.survey import as_inputs, survey
 from esper.kernels.installed import installed_blueprints
-from tests.long.test_sites_detach import attached
-from tests.seed_kit import batch, new_host
+from esper.session import Session
+from esper.tolaria.bank import Bank
+from tests.long.test_sites_detach import attached, fossilize, start
+from tests.seed_kit import batch, equal, new_host
+from tests.session_kit import backward, train, train_bare
 
 
 @pytest.fixture(autouse=True)
@@ -33,38 +38,113 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def sharded(part: str) -> nn.Module:
+def sharded(*parts: str) -> nn.Module:
+    """The whole host, or what is named of it, by itself."""
     host, mesh = new_host(), init_device_mesh("cpu", (1,))
-    for name in part.split():
+    for name in parts or ("",):
         fully_shard(host.get_submodule(name), mesh=mesh)
     return host
 
 
-def weights(host: nn.Module) -> list[torch.Tensor]:
+def weights(host: nn.Module) -> dict[str, torch.Tensor]:
     """Gathered, and copied."""
-    return [each.full_tensor().clone() for each in host.parameters() if isinstance(each, DTensor)]
+    return {name: each.full_tensor().clone() for name, each in host.named_parameters() if isinstance(each, DTensor)}
 
 
-def test_a_sharded_model_is_refused_and_trains_on_untouched() -> None:
-    host = sharded("head")
-    before = weights(host)
-    inputs, targets = batch(1)
+def moments(run: Session) -> list[torch.Tensor]:
+    return [each.clone() for each in run.optimizers.snapshot(Bank()).tensors()]
 
+
+def test_until_a_seed_blends_it_trains_as_without() -> None:
+    host, bare = sharded(), sharded()
+    run = attached(host, "body", optimizer=torch.optim.AdamW(host.parameters(), lr=0.01))
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "s0")
+
+    train_bare(bare, torch.optim.AdamW(bare.parameters(), lr=0.01), run.step_number - 1)
+
+    assert equal(weights(host), weights(bare)) and len(weights(host)) == 4
+    assert run.executor.seeds["s0"].module is not None
+    assert all(type(each) is nn.Parameter for each in run.executor.seeds["s0"].module.parameters())
+
+
+def lived(host: nn.Module, blueprint: str) -> Session:
+    """With a seed that became a part of it."""
+    run = attached(host, "body", optimizer=torch.optim.AdamW(host.parameters(), lr=0.01))
+    train(run, host, 1)
+    start(run, host, "body", blueprint, "s0")
+    fossilize(run, host, "s0")
+    return run
+
+
+@pytest.mark.parametrize("parts", [(), ("body",)], ids=["in what is split", "split itself"])
+def test_a_lora_is_merged_into_the_split_weight(parts: tuple[str, ...]) -> None:
+    host, other = sharded(*parts), new_host()
+    lived(host, "lora").close()
+    lived(other, "lora").close()
+
+    assert host.state_dict().keys() == other.state_dict().keys()
+    for name, weight in weights(host).items():
+        torch.testing.assert_close(weight, other.get_parameter(name).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_fossil_of_its_own_parameters_stays_as_its_seed_left_it() -> None:
+    host = sharded()
+    run = lived(host, "mlp")
+    [left] = [copy.deepcopy(each) for name, each in host.named_modules() if name.endswith("seed_s0_1")]
+
+    for number in range(1, 4):
+        with run.step():
+            backward(host, number)
+            nn.utils.clip_grad_norm_(host.parameters(), 0.1)
+            run.optimizer.step()
+            run.optimizer.zero_grad()
+
+    [now] = [each for name, each in host.named_modules() if name.endswith("seed_s0_1")]
+    assert equal(now.state_dict(), left.state_dict()) and len(left.state_dict()) > 3
+    assert not any(each.requires_grad for each in now.parameters())
+    run.close()
+
+
+def test_a_rollback_brings_back_its_split_weights_and_moments() -> None:
+    host = sharded()
+    run = attached(host, "body", optimizer=torch.optim.AdamW(host.parameters(), lr=0.01))
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "s0")
+    states, at = run.portrait.states, run.step_number
+    states.take(at)
+    then, held = weights(host), moments(run)
+    train(run, host, 4)
+    assert not equal(weights(host), then)
+    with torch.no_grad():
+        host(batch(1)[0])  # what is gathered for a forward alone stays gathered behind it
+
+    states.restore(at, run.step_number)
+
+    assert equal(weights(host), then) and [*map(torch.equal, moments(run), held)] == [True] * len(held)
+    train(run, host, 4)
+    assert not equal(weights(host), then)
+
+
+def test_what_another_mesh_or_tensor_parallelism_has_split_is_refused_and_trains_on() -> None:
+    host, mesh = new_host(), init_device_mesh("cpu", (1,))
+    parallelize_module(host, mesh, {"head": ColwiseParallel()})
     with pytest.raises(SettingError, match=r"head\.weight: a DTensor .* on 1 ranks'; expected parameters that") as met:
         attached(host, "body")
+    assert "\n" not in str(met.value) and not any(module._forward_hooks for module in host.body.modules())
 
-    assert "fully_shard" in str(met.value) and "\n" not in str(met.value)
-    assert not any(module._forward_hooks for name, module in host.named_modules() if name != "head")
-    optimizer = torch.optim.SGD(host.parameters(), lr=0.1)
-    torch.autograd.backward(nn.functional.cross_entropy(host(inputs), targets))
-    optimizer.step()
-    assert not any(torch.equal(a, b) for a, b in zip(before, weights(host), strict=True))
+    dist.destroy_process_group()
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    host = new_host()
+    fully_shard(host, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))["a"])
+    with pytest.raises(SettingError, match=r"a DTensor .* on 2 ranks'; expected"):
+        attached(host, "body")
 
 
 def test_the_sites_of_a_sharded_model_are_those_of_the_bare_one() -> None:
     blueprints, inputs = installed_blueprints(), as_inputs(batch(1)[0])
 
-    seen = survey(sharded("body head"), inputs, blueprints)
+    seen = survey(sharded("body", "head"), inputs, blueprints)
 
     bare = [replace(view, kind=view.kind.removeprefix("FSDP")) for view in seen]
     assert bare == survey(new_host(), inputs, blueprints) != seen

@@ -59,6 +59,7 @@ class Launched:
         num_nodes: int = 1,
         start: Start = started,
         launch: Start = started,
+        arguments: Sequence[str] = (),
         **settings: str,
     ) -> None:
         self.url, self.run_id, self.directory = url, run_id, directory
@@ -76,7 +77,7 @@ class Launched:
         size = (f"--nnodes={num_nodes}", f"--nproc-per-node={self.num_ranks // num_nodes}")
         self.nodes = [f"torchrun-{number}" for number in range(num_nodes)]
         for node in self.nodes:
-            command = (*ALWAYS, *size, *meeting, "-m", self.script)
+            command = (*ALWAYS, *size, *meeting, "-m", self.script, *arguments)
             told = environment({**trains, "CHECKPOINTS": str(directory / f"kept-{node}")})
             self.started[node] = launch(TORCHRUN, self._log(node), {**told, **PROCESS}, *command)
 

@@ -18,11 +18,16 @@ from tests.system.processes import Start
 START_S = 100.0  # of torchrun and two ranks, on a machine that is busy otherwise
 
 
-@pytest.fixture
-def launched(redis_url: str, run_id: str, tmp_path: Path, born: Start, launch: Start) -> Iterator[Launched]:
+@pytest.fixture(params=["", "--shard"], ids=["each with a copy", "split by fully_shard"])
+def launched(
+    request: pytest.FixtureRequest, redis_url: str, run_id: str, tmp_path: Path, born: Start, launch: Start
+) -> Iterator[Launched]:
     name = run_id.replace("-", "")
     asyncio.run(listed(redis_url, name, run_id))
-    started = Coordinated(redis_url, run_id, tmp_path, name, start=born, launch=launch, CHECKPOINT_EVERY="50")
+    given = [request.param] if request.param else []
+    started = Coordinated(
+        redis_url, run_id, tmp_path, name, start=born, launch=launch, arguments=given, CHECKPOINT_EVERY="50"
+    )
     yield started
     started.close()
 

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from esper.errors import SettingError
 from esper.kasmina.naming import bare_name
+from esper.kernels.split import is_split
 from esper.leyline import contracts as pb
 
 CHANNEL, HEAD = pb.PruningMaskType.PRUNING_MASK_CHANNEL, pb.PruningMaskType.PRUNING_MASK_ATTENTION_HEAD
@@ -70,6 +71,7 @@ class Unit:
 
 def units_of(model: nn.Module, heads: Mapping[str, int]) -> dict[Key, Unit]:
     """Channels and heads, by their keys. Layers whose parameters another module shares have none: both would change.
+    Nor have those whose parameters are split over ranks.
 
     `heads` names output projections of attentions that are not nn.MultiheadAttention, with their numbers of heads.
     Raises SettingError for a name that is no such layer, or a number that does not divide its inputs.
@@ -79,7 +81,8 @@ def units_of(model: nn.Module, heads: Mapping[str, int]) -> dict[Key, Unit]:
     found = [
         unit
         for name, module in modules.items()
-        if id(module) not in inside and all(owners[id(p)] == 1 for p in module.parameters(recurse=False))
+        if id(module) not in inside
+        and all(owners[id(p)] == 1 and not is_split(p) for p in module.parameters(recurse=False))
         for unit in _units(name, module)
     ]
     found += [_split(name, modules, num_heads) for name, num_heads in heads.items()]

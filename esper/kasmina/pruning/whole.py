@@ -15,6 +15,7 @@ from esper.errors import SettingError
 from esper.kasmina.naming import bare_name
 from esper.kasmina.pruning.config import KasminaCheckpointPruningConfig
 from esper.kasmina.pruning.units import LAYER, WEIGHT, Key, Part, Unit, named, near, owners_in, units_of
+from esper.kernels.split import is_split
 
 MOST_WEIGHTS = 1 << 16  # of one parameter: told in three floats each, they fill three quarters of a body's 1 MiB
 
@@ -44,13 +45,15 @@ def all_units(model: nn.Module, settings: KasminaCheckpointPruningConfig) -> dic
 
 
 def _module(model: nn.Module, name: str) -> Unit:
-    modules, expected = named(model), "a module of the model, with parameters that it computes and shares with none"
+    modules = named(model)
     module = modules.get(bare_name(name))
     if module is None or not name:
         raise SettingError("layers", name, f"a module of the model{near(name, [*modules])}")
     parameters = dict(module.named_parameters())
     computed = any(is_parametrized(each) for each in module.modules())
-    if not parameters or computed or any(map(is_lazy, parameters.values())) or _shares(model, module):
+    odd = any(is_lazy(each) or is_split(each) for each in parameters.values())
+    if not parameters or computed or odd or _shares(model, module):
+        expected = "a module of the model, with whole parameters that it computes and shares with none"
         raise SettingError("layers", name, expected)
     parts = [Part(each, 0, p.shape[0] if p.ndim else 1) for each, p in parameters.items()]
     return Unit(bare_name(name), LAYER, 0, 1, module, tuple(parts))
@@ -68,8 +71,8 @@ def _weights(model: nn.Module, name: str) -> Unit:
     if bare not in parameters:
         raise SettingError("weights", name, f"a parameter of the model{near(name, [*parameters])}")
     parameter, owner = parameters[bare], bare.rpartition(".")[0]
-    if is_lazy(parameter) or owners_in(model)[id(parameter)] > 1:
-        raise SettingError("weights", name, "a parameter that has its shape and that one module alone holds")
+    if is_lazy(parameter) or is_split(parameter) or owners_in(model)[id(parameter)] > 1:
+        raise SettingError("weights", name, "a whole parameter that has its shape and that one module alone holds")
     if parameter.numel() > MOST_WEIGHTS:
         met = f"{name}, {parameter.numel()} weights"
         raise SettingError("weights", met, f"at most {MOST_WEIGHTS}: their importance has to fit one message")

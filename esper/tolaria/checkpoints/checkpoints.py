@@ -23,7 +23,7 @@ from esper.tolaria.checkpoints.store import Checkpoint, Store, step_of
 from esper.tolaria.checkpoints.tree import pack, unpack
 from esper.tolaria.checkpoints.undone import Rollback
 from esper.tolaria.digest import parameter_digest
-from esper.tolaria.shaped import shaped
+from esper.tolaria.shaped import parameters, whole
 
 log = structlog.get_logger()
 
@@ -115,7 +115,7 @@ class Checkpoints:
         """Make one of the state before `step`, durable when this returns. CheckpointError where it can't be written."""
         self.settle()
         tree, blob = pack(self.state.dump())
-        digest = parameter_digest(shaped(self.state.model.named_parameters()).items())
+        digest = parameter_digest(whole(parameters(self.state.model).items()).items())
         made = self._write(
             Manifest(FULL, self._place(step, epoch), tree, marks_of(blob), self._log(), digest.hex()), blob
         )

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from esper.errors import CheckpointError
+from esper.kernels.split import own_part, placed
 from esper.tolaria import moments
 from esper.tolaria.bank import Bank
 from esper.tolaria.host import KeptHost
@@ -36,7 +37,10 @@ class OptimizerState:
                 {"names": [names[each] for each in group["params"]], "settings": _settings(group)}
                 for group in self._host.param_groups
             ],
-            "host": dict(zip([names[each] for each in kept.host.parameters], kept.host.moments.states, strict=True)),
+            "host": {
+                names[each]: tree_map_only(torch.Tensor, own_part, state)
+                for each, state in zip(kept.host.parameters, kept.host.moments.states, strict=True)
+            },
             "seeds": _as_data(kept.seeds),
             "frozen": [names[each] for each in self._optimizers.frozen.parameters if each in names],
             "standing": self._optimizers.standing(),
@@ -88,7 +92,7 @@ class OptimizerState:
     def _kept(self, dumped: Mapping[str, Any], by_name: Names) -> KeptOptimizers:
         counted = {name: group["settings"] for group in dumped["groups"] for name in group["names"]}
         states = [
-            _on(state, by_name[name].device, moments.counts_on_device(counted[name]))
+            _split(_on(state, by_name[name].device, moments.counts_on_device(counted[name])), by_name[name])
             for name, state in dumped["host"].items()
         ]
         host = KeptHost([by_name[name] for name in dumped["host"]], Moments(states))
@@ -132,3 +136,12 @@ def _on(state: Mapping[str, object], device: torch.device, counts: bool) -> dict
     `counts` says that a kernel counts there."""
     moved = tree_map_only(torch.Tensor, lambda each: each.to(device) if each.ndim or counts else each, dict(state))
     return cast(dict[str, object], moved)
+
+
+def _split(state: dict[str, object], parameter: torch.Tensor) -> dict[str, object]:
+    """Moments split as their parameter is."""
+    shape = own_part(parameter).shape
+    return cast(
+        dict[str, object],
+        tree_map_only(torch.Tensor, lambda each: placed(each, parameter) if each.shape == shape else each, state),
+    )

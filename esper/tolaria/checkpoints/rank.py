@@ -14,7 +14,7 @@ from esper.tolaria.checkpoints.optimizers import OptimizerState
 from esper.tolaria.fossils import FossilGradients
 from esper.tolaria.randomness import Randomness
 from esper.tolaria.reduce import Trainee
-from esper.tolaria.shaped import shaped
+from esper.tolaria.shaped import parameters, shaped
 
 MOST_NAMED = 5  # differences that an error lists
 
@@ -115,7 +115,7 @@ class RankState:
         Randomness(**dumped["randomness"]).put_back()  # last: nothing after it may draw
 
     def _named(self) -> dict[str, torch.Tensor]:
-        return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        return {**parameters(self.model), **dict(self.model.named_buffers())}
 
     def _own_tensors(self) -> dict[str, torch.Tensor]:
         """Without what fossils have brought, and what has no shape yet."""

@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from esper.errors import CheckpointError
-from esper.kernels.split import own_part, placed
+from esper.kernels.split import is_split, own_part, placed
 from esper.tolaria import moments
 from esper.tolaria.bank import Bank
 from esper.tolaria.host import KeptHost
@@ -139,7 +139,9 @@ def _on(state: Mapping[str, object], device: torch.device, counts: bool) -> dict
 
 
 def _split(state: dict[str, object], parameter: torch.Tensor) -> dict[str, object]:
-    """Moments split as their parameter is."""
+    """Moments split as their parameter is, if it is: one that is whole may be yet without a shape."""
+    if not is_split(parameter):
+        return state
     shape = own_part(parameter).shape
     return cast(
         dict[str, object],

@@ -276,9 +276,9 @@ def tied() -> nn.Module:
     ("field", "name", "said"),
     [
         ("layers", "c", "layers is 'c'; expected a module of the model"),
-        ("layers", "act", "expected a module of the model, with parameters"),
-        ("layers", "a", "shares with none"),
-        ("layers", "norm", "shares with none"),
+        ("layers", "act", "expected a module of the model, with whole parameters"),
+        ("layers", "a", "neither computes nor shares"),
+        ("layers", "norm", "neither computes nor shares"),
         ("weights", "big.weigth", "a parameter of the model; near: big.weight"),
         ("weights", "a.weight", "that one module alone holds"),
         ("weights", "big.weight", f"big.weight, 90000 weights'; expected at most {MOST_WEIGHTS}"),

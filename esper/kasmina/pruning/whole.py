@@ -53,7 +53,7 @@ def _module(model: nn.Module, name: str) -> Unit:
     computed = any(is_parametrized(each) for each in module.modules())
     odd = any(is_lazy(each) or is_split(each) for each in parameters.values())
     if not parameters or computed or odd or _shares(model, module):
-        expected = "a module of the model, with whole parameters that it computes and shares with none"
+        expected = "a module of the model, with whole parameters that it neither computes nor shares"
         raise SettingError("layers", name, expected)
     parts = [Part(each, 0, p.shape[0] if p.ndim else 1) for each, p in parameters.items()]
     return Unit(bare_name(name), LAYER, 0, 1, module, tuple(parts))

@@ -156,6 +156,48 @@ def test_a_resume_at_the_held_step_frees_the_run() -> None:
     assert not boundary.hold().held
 
 
+@pytest.mark.parametrize("when", ["before it", "in it", "in a life before"])
+def test_a_pause_that_is_resumed_before_a_later_step_is_left_to_come_to_that_step(when: str) -> None:
+    """A replica that had joined meanwhile was past the pause, and the resume takes effect where that one will be."""
+    boundary, paused = Boundary(), list[int]()
+    orders = [commit(1, 18, pause()), commit(2, 20), commit(3, 26, pause(resume=True)), commit(4, 30, pause())]
+    if when == "in a life before":
+        boundary.recall(orders)
+    else:
+        for order in orders[: 2 if when == "in it" else 4]:
+            boundary.on_commit(order)
+
+    carried_out = _carried_out(boundary, 18)
+    if when == "in it":
+        paused.append(boundary.paused_before)
+        for order in orders[2:]:
+            boundary.on_commit(order)
+    for step in range(18, 31):
+        paused.append(boundary.paused_before)
+        carried_out += _carried_out(boundary, step)
+
+    assert carried_out == [(1, 18), (2, 20), (3, 26), (4, 30)]
+    assert paused == [18] * (when == "in it") + [0] * 13 and boundary.paused_before == 30
+
+
+def test_a_pause_outlasts_what_does_not_resume_the_run_before_a_later_step() -> None:
+    boundary = Boundary()
+    for order in (commit(1, 18, pause()), commit(2, 26), commit(3, 30, pause())):
+        boundary.on_commit(order)
+
+    assert _carried_out(boundary, 18) == [(1, 18)]
+    assert boundary.paused_before == 18
+
+
+def _carried_out(boundary: Boundary, step: int) -> list[tuple[int, int]]:
+    """Rounds, each with the step before which it was carried out."""
+    done = []
+    while (due := boundary.due(step)) is not None:
+        boundary.applied(due, [])
+        done.append((due.commit.round, step))
+    return done
+
+
 def test_pausing_one_seed_does_not_pause_the_run() -> None:
     boundary = Boundary()
     boundary.on_commit(commit(1, 18, pb.AdaptationCommand(pause_command=pb.PauseCommand(seed_id="s0"))))

@@ -128,6 +128,7 @@ class Boundary:
             self._orders.append(order)
             self.unforeseen.append(order)
             self._settle(number)
+            self._go_on_if_resumed_later()
             self.stirred()
         return None
 
@@ -202,6 +203,7 @@ class Boundary:
         change = pause_change(order)
         if change is not None:
             self.paused_before = order.commit.effective_step if change else 0
+            self._go_on_if_resumed_later()
         known = [ref.envelope_digest for ref in order.commit.commands if ref.envelope_digest in self._receipts]
         earlier = [self._receipts[digest] for digest in known]
         answer = pb.RoundApplied(round=order.commit.round, receipts=[*receipts, *earlier])
@@ -216,6 +218,16 @@ class Boundary:
         while len(self._receipts) > _REMEMBERED_COMMANDS:
             self._receipts.popitem(last=False)
         return answer
+
+    def _go_on_if_resumed_later(self) -> None:
+        """Leave a pause that an order for a later step ends: whoever waits here never comes to that step.
+
+        A replica that joined without having met the pause may have gone past it, and what is decided with it takes
+        effect where it has not begun.
+        """
+        to_come = [each for each in (*self._recalled, *self._orders) if each.commit.effective_step > self.paused_before]
+        if any(pause_change(self._not_yet_carried_out(each)) is False for each in to_come):
+            self.paused_before = 0
 
     def _not_yet_carried_out(self, order: pb.CommitOrder) -> pb.CommitOrder:
         rest = [opened for opened in order.commands if opened.ref.envelope_digest not in self._receipts]

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from esper.cli.checkpoints import app
 from esper.errors import SettingError
-from esper.tolaria.checkpoints.undone import Rollback
 from tests.altered import altered
 from tests.checkpoint_kit import RUN, keyring, put, signer, store_at
 
@@ -57,7 +56,7 @@ def test_one_that_a_rollback_undid_is_named_so(tmp_path: Path) -> None:
     store = store_at(tmp_path / "kept" / RUN / "rank-0")
     put(store, 100)
     put(store, 200)
-    store.undo(Rollback(100, 250), time.time_ns(), signer())
+    store.undo(100, time.time_ns(), signer())
 
     status, lines = said(tmp_path, "verify")
 

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from esper.errors import CheckpointError
 from esper.tolaria.checkpoints.disk import put_file
-from esper.tolaria.checkpoints.undone import FILE, Rollback
-from tests.checkpoint_kit import Training, equal, put, store_at
+from esper.tolaria.checkpoints.undone import FILE
+from tests.checkpoint_kit import Training, equal, store_at
 from tests.hostile_files import num_open
 
 
@@ -168,13 +167,3 @@ def test_a_disk_that_refuses_the_record_keeps_what_was_undone_out_of_sight(tmp_p
     assert run.checkpoints.num_failed == 1
     assert [path.name.split("-")[1].lstrip("0") for path in run.checkpoints.store.paths()] == ["3"]
     assert num_open(tmp_path / FILE) == 0
-
-
-def test_the_record_tells_the_newest_rollbacks(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    put(store, 1, {"w": torch.zeros(2)})
-    run = Training(tmp_path)
-    for step in range(2, 5):
-        run.checkpoints.undo(1, step)
-
-    assert [store.undone().tells_of(Rollback(1, step)) for step in (2, 4, 5)] == [True, True, False]

@@ -21,7 +21,6 @@ from esper.tolaria.checkpoints.rank import PutBack, RankState
 from esper.tolaria.checkpoints.signing import Signer
 from esper.tolaria.checkpoints.store import Checkpoint, Store, step_of
 from esper.tolaria.checkpoints.tree import pack, unpack
-from esper.tolaria.checkpoints.undone import Rollback
 from esper.tolaria.digest import parameter_digest
 from esper.tolaria.shaped import parameters, whole
 
@@ -152,7 +151,7 @@ class Checkpoints:
         out of sight if it lets that happen, it is told, and the rollback goes on.
         """
         self._wanted_at = step
-        self._record(Rollback(to_step, step))
+        self._record(to_step, step)
 
     def restore(self, checkpoint_step: int, step: int) -> None:
         """Put the state of a checkpoint back; the run stands before `step` and counts on from there.
@@ -224,14 +223,14 @@ class Checkpoints:
     def _abandon_later(self, step: int) -> None:
         """What another rank lacks, or what does not verify, is of a course that nobody takes up again."""
         if any(step_of(path) > step for path in self.store.standing()):
-            self._record(Rollback(step, step))
+            self._record(step, step)
 
-    def _record(self, rollback: Rollback) -> None:
-        self._held = {step: held for step, held in self._held.items() if step <= rollback.to_step}
+    def _record(self, to_step: int, step: int) -> None:
+        self._held = {each: held for each, held in self._held.items() if each <= to_step}
         try:
-            self.store.undo(rollback, self.clock_ns(), self.signer)
+            self.store.undo(to_step, self.clock_ns(), self.signer)
         except (CheckpointError, SettingError) as error:
-            self._failed(rollback.step, error)
+            self._failed(step, error)
 
     def _undone_names(self) -> frozenset[str]:
         """Where that is not to be told, none may be gone back to."""

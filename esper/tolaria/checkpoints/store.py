@@ -13,7 +13,7 @@ from esper.tolaria.checkpoints import disk
 from esper.tolaria.checkpoints.blob import check_blob
 from esper.tolaria.checkpoints.manifest import EMERGENCY, Manifest
 from esper.tolaria.checkpoints.signing import PURPOSE, Signature, Signer, Verifier
-from esper.tolaria.checkpoints.undone import FILE as UNDONE, MOST_BYTES as MOST_UNDONE_BYTES, Rollback, Undone
+from esper.tolaria.checkpoints.undone import FILE as UNDONE, MOST_BYTES as MOST_UNDONE_BYTES, Undone
 
 TENSORS, MANIFEST, SIGNATURE, LATEST = "tensors.safetensors", "manifest.json", "manifest.sig", "latest"
 NAME = re.compile(r"(step|emergency)-(\d{12})-([0-9a-f]{16})")
@@ -102,17 +102,16 @@ class Store:
         except CheckpointError as error:
             raise error.at(path) from error
 
-    def undo(self, rollback: Rollback, made_ns: int, signer: Signer) -> None:
-        """From now on those of later steps than it went back to count for nothing: durable when this returns.
+    def undo(self, to_step: int, made_ns: int, signer: Signer) -> None:
+        """From now on those of later steps count for nothing: durable when this returns.
 
         By name and not by time, so that no clock that is put back undoes what comes after. Raises CheckpointError
-        where that can't be written; then what it undid is taken out of sight instead, as far as that goes.
+        where that can't be written; then they are taken out of sight instead, as far as that goes.
         """
-        later = [path for path in self.paths() if step_of(path) > rollback.to_step]
+        later = [path for path in self.paths() if step_of(path) > to_step]
         try:
-            known = self.undone()
-            names = {path.name for path in later} | {path.name for path in self.paths() if path.name in known.names}
-            content = known.after(rollback, names).to_bytes(signer, made_ns)
+            there, known = frozenset(path.name for path in self.paths()), self.undone().names
+            content = Undone((there & known) | {path.name for path in later}).to_bytes(signer, made_ns)
             self.folder.mkdir(parents=True, exist_ok=True)
             disk.put_file(self.folder / UNDONE, content)
         except (CheckpointError, OSError) as error:

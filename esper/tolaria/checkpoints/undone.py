@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from esper.errors import CheckpointError
 from esper.tolaria.checkpoints.manifest import canonical
@@ -14,37 +13,17 @@ from esper.tolaria.checkpoints.signing import Signature, Signer, Verifier
 FILE = "undone"
 PURPOSE = b"esper/v1 checkpoints undone\0"  # so that a manifest's signature never fits, nor this one a manifest
 MOST_BYTES = 2**20
-MOST_ROLLBACKS = 256
 _HEAD = struct.Struct(">Q68s")  # when it was made, and the signature, which covers that time in the text behind
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
-    """One that took effect: the state of `to_step` was put back before step `step` began."""
-
-    to_step: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
 class Undone:
-    """Folders that nothing goes back to or resumes from any more, and the newest rollbacks, oldest first."""
+    """Folders that nothing goes back to or resumes from any more."""
 
     names: frozenset[str] = frozenset()
-    rollbacks: tuple[Rollback, ...] = field(default=())
-
-    def after(self, rollback: Rollback, names: Iterable[str]) -> Undone:
-        """With what one more of them undid."""
-        return Undone(frozenset(names), (*self.rollbacks, rollback)[-MOST_ROLLBACKS:])
-
-    def tells_of(self, rollback: Rollback) -> bool:
-        """Whether this one is known to have taken effect."""
-        return rollback in self.rollbacks
 
     def to_bytes(self, signer: Signer, made_ns: int) -> bytes:
-        rollbacks = [[each.to_step, each.step] for each in self.rollbacks]
-        content = {"run_id": signer.run_id, "made_ns": made_ns, "names": sorted(self.names), "rollbacks": rollbacks}
-        text = canonical(content)
+        text = canonical({"run_id": signer.run_id, "made_ns": made_ns, "names": sorted(self.names)})
         return _HEAD.pack(made_ns, signer.sign(PURPOSE + text, made_ns).to_bytes()) + text
 
     @classmethod
@@ -57,11 +36,10 @@ class Undone:
         verifier.check(Signature.from_bytes(signature), PURPOSE + text, made_ns)
         try:
             content = json.loads(text)
-            rollbacks = tuple(Rollback(*each) for each in content["rollbacks"])
             said = content["run_id"], content["made_ns"]
             names = frozenset(map(str, content["names"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"the record of what was undone is not one: {error!r}") from error
         if said != (verifier.run_id, made_ns):
             raise CheckpointError(f"the record of what was undone is of run {said[0]!r}, made at {said[1]} ns")
-        return cls(names, rollbacks)
+        return cls(names)

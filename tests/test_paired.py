@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from esper.kasmina.paired import Holdout, gains, interval
-from tests.seed_kit import FAILED, Bench, Op, Reason, held_out, loss_of
+from tests.seed_kit import FAILED, Bench, Host, Op, Reason, held_out, loss_of, new_host
 
 QUANTILE = 2.128045234184983  # of the standard normal at 1 - 0.05 / 3, from a table
 
@@ -104,3 +104,43 @@ def test_one_loss_for_all_examples_is_told_at_the_first_gate_that_measures_it() 
 
     assert (outcome.status, bench.stage()) == (FAILED, "TRAINING")
     assert "one loss for 128 examples; expected one each, as by reduction='none'" in outcome.detail
+
+
+class Observed(Host):
+    """Divides by what it has seen in eval mode, as a quantized model whose observers nobody has switched off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak: torch.Tensor
+        self.count: torch.Tensor
+        self.total: torch.Tensor
+        self.register_buffer("peak", torch.zeros(0))
+        self.register_buffer("count", torch.tensor(1.0))
+        self.register_buffer("total", torch.tensor(0.0))
+        self.register_buffer("ones", torch.ones(1).expand(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            self.peak.resize_(1).fill_(x.abs().max())
+            self.count = self.count + 1.0
+            self.total.data.add_(x.abs().sum())  # which its version does not tell, as where a fused kernel writes
+        return super().forward(x / (self.peak.sum() + self.count + self.total))
+
+
+def test_what_the_host_writes_into_its_buffers_while_it_is_measured_is_undone() -> None:
+    bench = Bench(host=new_host(Observed))
+    bench.raise_seed("TRAINING")
+    host, slot = bench.host, bench.executor._slots["body"]
+    kept = {name: (buffer, buffer.clone()) for name, buffer in host.named_buffers()}
+
+    found = gains(host, slot, held_out(), 0.0)
+
+    assert not found.any()  # with the seed off both times, from the same buffers
+    assert all(buffer is kept[name][0] and torch.equal(buffer, kept[name][1]) for name, buffer in host.named_buffers())
+
+
+def test_a_host_that_writes_into_its_buffers_is_the_same_without_the_hook_of_a_slot() -> None:
+    bench = Bench(host=new_host(Observed))
+    bench.train(2)
+
+    assert bench.executor._witness.differing(bench.executor._slots["body"]) == 0.0

@@ -198,8 +198,9 @@ def _num_differing(one: Tensor | None, other: Tensor | None) -> float:
 
 def _num_touched(model: nn.Module, slot: Slot, holdout: Holdout) -> float:
     inputs, _ = holdout.batches[0]
-    with undisturbed(model):
+    with undisturbed(model) as buffers:
         through = holdout.call(model, inputs)
+        buffers.put_back()
         with absent(slot):
             bare = holdout.call(model, inputs)
     return num_differing(through, bare)

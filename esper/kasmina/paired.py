@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from esper.kasmina.slot import Slot
-from esper.kernels.split import reshard
+from esper.kernels.split import own_part, reshard
 from esper.leyline import contracts as pb
 
 
@@ -38,24 +39,58 @@ def cuda_devices(model: nn.Module) -> list[torch.device]:
     return sorted({p.device for p in model.parameters() if p.device.type == "cuda"}, key=str)
 
 
+class Buffers:
+    """What a model's buffers hold, put back where a forward in eval mode may have written to them, as observers do."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._placed = [
+            (module._buffers, name, buffer, buffer.shape)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and _is_writable(buffer)
+        ]
+        self._live = [own_part(buffer).data for _, _, buffer, _ in self._placed]  # whose versions stand still
+        self._values = [live.clone() for live in self._live]
+
+    def put_back(self) -> None:
+        """All of them: what observers write by one fused kernel, their version counters don't tell."""
+        for table, name, buffer, shape in self._placed:
+            table[name] = buffer
+            if buffer.shape != shape:
+                buffer.resize_(shape)
+        if self._live:
+            torch._foreach_copy_(self._live, self._values)
+
+
+def _is_writable(buffer: Tensor) -> bool:
+    """None is that inference mode has made or that holds nothing yet, nor one with elements in the same memory."""
+    if buffer.is_inference() or is_lazy(buffer):
+        return False
+    return buffer.layout is not torch.strided or not any(
+        stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True)
+    )
+
+
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; training modes and random number generators are as before afterwards."""
+def undisturbed(model: nn.Module) -> Iterator[Buffers]:
+    """Eval mode without gradients; training modes, buffers and random number generators are as before afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     with torch.random.fork_rng(cuda_devices(model)), torch.no_grad():
+        buffers = Buffers(model)
         model.eval()
         try:
-            yield
+            yield buffers
         finally:
             for module, training in modes:
                 module.training = training
             reshard(model)
+            buffers.put_back()
 
 
 def gains(model: nn.Module, slot: Slot, holdout: Holdout, alpha: float) -> Tensor:
     """L(off) - L(on) per example, float64; only this slot's seed is toggled, on meaning h + alpha * delta."""
     differences = []
-    with undisturbed(model):
+    with undisturbed(model) as buffers:
         try:
             for inputs, targets in holdout.batches:
                 losses = []
@@ -63,6 +98,7 @@ def gains(model: nn.Module, slot: Slot, holdout: Holdout, alpha: float) -> Tenso
                     slot.forced = forced
                     found = holdout.loss_fn(holdout.call(model, inputs), targets)
                     losses.append(each_loss(found, targets).double().flatten())
+                    buffers.put_back()
                 differences.append(losses[0] - losses[1])
         finally:
             slot.forced = None

@@ -247,17 +247,19 @@ class Controller:
         *seed: str,
         attempts: int = 20,
         held_by: str = "gate_failed",
+        timeout_s: float = 60.0,
         epoch_timeout_s: float = 600.0,
         **arguments: float | str,
     ) -> list[pb.CommandReceipt]:
         """Publish again after each epoch (NotSeenError if one takes longer) while only `held_by` stands in the way."""
+        patience_s("timeout_s", timeout_s)
         patience_s("epoch_timeout_s", epoch_timeout_s)
         attempts_left = whole("attempts", attempts, least=1)
         chosen("held_by", held_by, REASONS)
         while True:
             receipt = await operation(*seed, **arguments)
             try:
-                return await receipt.applied()
+                return await receipt.applied(timeout_s)
             except CommandFailedError as error:
                 attempts_left -= 1
                 if error.reason != held_by or receipt.ended_the_seed or not attempts_left:

@@ -52,6 +52,7 @@ OTHERWISE: Mapping[str, Sequence[Any]] = {
     "publish.command": NO_MESSAGE,
     "prune.masks": NO_MESSAGE,
     "reset_optimizer_state.generation": (*NO_COUNT, 2**32),
+    "persist.timeout_s": (*NO_NUMBER, -1),
     "persist.epoch_timeout_s": (*NO_NUMBER, -1),
     "persist.attempts": (*NO_COUNT, 0),
     "persist.held_by": (*NO_TEXT, "gate_faild", None),

@@ -127,3 +127,12 @@ async def test_a_rank_that_is_late_is_named_alone_where_redis_answers(
             await Patience(SHORT_S).applied(controller, receipt, acceptance)
 
     assert "after 0.2 s from worker-1; it was accepted" in str(caught.value)
+
+
+async def test_each_attempt_is_waited_for_as_long_as_is_said(run: ScriptedRun) -> None:
+    words = ["publish", "pause", "--run", run.name, "--attempts", "2", "--timeout", "0"]
+
+    result = await asyncio.to_thread(CliRunner().invoke, app, words)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith(": no answer after 0 s from coordinator\n")

@@ -190,7 +190,7 @@ async def _persist(
         async with Patience(timeout_s).connecting():
             controller = await stack.enter_async_context(Controller.connect(run, name="publish"))
         asked = partial(operation, controller.within(timeout_s))
-        for outcome in await controller.persist(asked, attempts=attempts):
+        for outcome in await controller.persist(asked, attempts=attempts, timeout_s=timeout_s):
             _tell(outcome, as_json)
 
 

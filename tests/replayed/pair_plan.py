@@ -39,7 +39,7 @@ class PairPlan(Plan):
         shared = grove.Plan.draw(seed if wider else seed % OLD_SEEDS) if dice.random() < 0.85 else None
         if shared is not None:
             sharing = Sharing.draw(dice, base.kind, shared.manner.num_micro)
-            shared = replace(shared, kind=base.kind, sharing=sharing)
+            shared = replace(shared, kind=base.kind, sharing=sharing, shards=None)
             shared = replace(shared, manner=replace(shared.manner, eventful=0.0)) if dies else shared
         made = cls(**vars(drawn) | {"shared": shared})
         made = made.pruned(dice) if dice.random() < 0.4 else made

@@ -15,6 +15,7 @@ from esper.cli.main import app
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from tests.scripted import ScriptedRun, seed_state
+from tests.view_kit import went_back
 
 UNTOLD = "  culled: why is not among the newest answers; `esper audit` reads all"
 
@@ -215,21 +216,7 @@ async def test_an_unknown_run_is_one_line_that_names_the_live_ones(run: Scripted
 async def test_a_seed_says_that_a_rollback_put_it_where_it_stands(run: ScriptedRun) -> None:
     done = pb.CommandReceipt(version=1, command_id="r1", entry_id="7-0", worker="worker-0", step=300, world_size=2)
     done.status, done.detail = pb.ReceiptStatus.RECEIPT_APPLIED, "rolled back to the snapshot of step 80"
-    ref = pb.CommittedCommand(
-        stream="commands", entry_id="7-0", command_id="r1", snapshot_step=80, envelope_digest=bytes(32)
-    )
-    commit = pb.BarrierCommit(
-        version=1,
-        round=9,
-        effective_step=300,
-        commands=[ref],
-        roster_generation=1,
-        digest=bytes(32),
-        lease_token=1,
-        commands_position="7-0",
-        optimizer_position="0",
-    )
-    await run.say("decisions", Role.COORDINATOR, "coordinator", commit)
+    await run.say("decisions", Role.COORDINATOR, "coordinator", went_back("7-0", 300))
     await run.answer(done)
     seeds = [seed_state(name, pb.SeedLifecycleStage.SEED_STAGE_PROBATIONARY) for name in ("s0", "s1")]
     seeds[0].stage_since_step, seeds[1].stage_since_step = 300, 299

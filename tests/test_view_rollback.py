@@ -9,11 +9,12 @@ import pytest
 from esper.leyline import contracts as pb
 from esper.leyline.kinds import Role
 from esper.leyline.seal import Opened
+from esper.top.board import Sight, board
 from esper.view.curves import Curves, Mark
 from esper.view.picture import Picture
 from esper.web.document import ROLLED_BACK, marked, seed_page, unmeasured
 from tests.sealed import RUN
-from tests.view_kit import Stage, Status, beat, receipt, said, seed
+from tests.view_kit import Stage, Status, beat, receipt, said, seed, went_back
 
 TOLD = "rolled back to the snapshot of step 80 by command r1"
 
@@ -27,21 +28,7 @@ def rollback() -> Opened:
 
 
 def committed(to: Opened) -> Opened:
-    ref = pb.CommittedCommand(
-        stream="commands", entry_id=to.entry_id, command_id="r1", snapshot_step=80, envelope_digest=bytes(32)
-    )
-    commit = pb.BarrierCommit(
-        version=1,
-        round=9,
-        effective_step=108,
-        commands=[ref],
-        roster_generation=1,
-        digest=bytes(32),
-        lease_token=1,
-        commands_position="7-0",
-        optimizer_position="0",
-    )
-    return said(Role.COORDINATOR, "coordinator", commit, 2_100)
+    return said(Role.COORDINATOR, "coordinator", went_back(to.entry_id, 108), 2_100)
 
 
 def answered(to: Opened, status: pb.ReceiptStatus = Status.RECEIPT_APPLIED) -> Opened:
@@ -88,6 +75,16 @@ def test_a_rollback_that_failed_has_undone_nothing() -> None:
 
     assert picture.seeds.rollbacks == {}
     assert [moment.detail for moment in picture.seeds.of("s0").moments] == [""]
+
+
+def test_the_screen_tells_of_the_last_rollback_in_a_line() -> None:
+    asked = rollback()
+
+    before, since = seen(asked), seen(asked, answered(asked))
+
+    told = [[line.text for line in board(picture, Sight(120))] for picture in (before, since)]
+    assert not any(text.startswith("ROLLBACK") for text in told[0])
+    assert f"ROLLBACK  before step 108: {TOLD} of ops" in told[1]
 
 
 def test_plots_mark_a_rollback_beside_the_moments_of_seeds() -> None:

@@ -67,6 +67,24 @@ def command(command_id: str, at_ms: int, operation: pb.SeedOperation, seed_id: s
     return said(Role.CONTROLLER, "controller", message, at_ms)
 
 
+def went_back(entry_id: str, before_step: int) -> pb.BarrierCommit:
+    """What is decided of the command r1 of this entry: to the snapshot of step 80."""
+    ref = pb.CommittedCommand(
+        stream="commands", entry_id=entry_id, command_id="r1", snapshot_step=80, envelope_digest=bytes(32)
+    )
+    return pb.BarrierCommit(
+        version=1,
+        round=9,
+        effective_step=before_step,
+        commands=[ref],
+        roster_generation=1,
+        digest=bytes(32),
+        lease_token=1,
+        commands_position="7-0",
+        optimizer_position="0",
+    )
+
+
 def receipt(to: Opened, worker: str, at_ms: int, status: pb.ReceiptStatus, **fields: object) -> Opened:
     """An answer to a command by a worker, or by the coordinator."""
     told = {"step": 108, "time_ns": (NOW_MS + at_ms) * 1_000_000, "world_size": 2, **fields}

@@ -95,12 +95,14 @@ def _title(picture: Picture, sight: Sight) -> Line:
 
 
 def _fixed(picture: Picture) -> list[Line]:
-    told = (
+    told = [
         ("BARRIER", panes.barrier(picture)),
         ("TELEMETRY", panes.telemetry(picture)),
         ("BREAKERS", panes.breakers(picture)),
         ("REJECTED", panes.rejected(picture)),
-    )
+    ]
+    if picture.seeds.rollbacks:
+        told.append(("ROLLBACK", panes.rollback(picture)))
     return [Line(f"{name:9} {text}") for name, text in told]
 
 

@@ -197,6 +197,12 @@ def rejected(picture: Picture) -> str:
     return "  ".join(f"{number:,} {reason}" for reason, number in picture.rejected.most_common()) or "none"
 
 
+def rollback(picture: Picture) -> str:
+    """The last one, of a run that has gone back."""
+    step, told = max(picture.seeds.rollbacks.items())
+    return f"before step {step:,}: {told}"
+
+
 def orders(picture: Picture, width: int, zone: tzinfo | None) -> Pane:
     """Commands, newest first, with what became of them."""
     widths = (8, 44, 11, 0) if width >= WIDE else (8, 32, 27, 0)

@@ -70,6 +70,16 @@ BAD: list[tuple[int, str, float]] = [
 ]
 
 
+@pytest.mark.parametrize(("steps", "is_told"), [(0.0, True), (3.0, False), (None, False)])
+def test_a_seed_to_which_no_gradient_comes_is_told_to_look_at_what_the_loss_reads(
+    steps: float | None, is_told: bool
+) -> None:
+    result = judge(GradientEvidence(steps, None, None, None, None, None, 0.0), CONFIG)
+
+    assert not result.passed
+    assert ("no gradient has come to the seed" in result.detail) == is_told
+
+
 @pytest.mark.parametrize("gate", range(6))
 def test_a_gate_passes_on_sound_evidence(gate: int) -> None:
     result = judge(PASSING[gate], CONFIG)

@@ -85,6 +85,8 @@ class ResetEvidence:
     differing: float | None  # outputs that differ from the bare host's
 
 
+UNREACHED = "no gradient has come to the seed since it trains: does the loss read the first tensor that its site gives?"
+
 Evidence = SanityEvidence | GradientEvidence | StabilityEvidence | InterfaceEvidence | ImpactEvidence | ResetEvidence
 
 
@@ -114,7 +116,8 @@ def judge(evidence: Evidence, config: KasminaConfig) -> GateResult:
         case GradientEvidence():
             first = math.nan if evidence.fit_first is None else evidence.fit_first
             ratios = config.gradient_ratio_min, config.gradient_ratio_max
-            return _judge(evidence, _gradient(first, config.window, ratios, config.rho_max))
+            result = _judge(evidence, _gradient(first, config.window, ratios, config.rho_max))
+            return replace(result, detail=f"{result.detail}; {UNREACHED}") if evidence.steps == 0 else result
         case StabilityEvidence():
             bounds = config.loss_variance_max, config.recompiles_max, config.latency_budget_ms
             return _judge(evidence, _stability(*bounds))

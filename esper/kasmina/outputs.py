@@ -9,9 +9,10 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 JOINABLE = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+NARROW = frozenset((torch.float16, torch.bfloat16))
 
 Path = tuple[Any, ...]  # keys, indexes and field names, outermost first
 
@@ -42,6 +43,26 @@ def is_joinable(tensor: Tensor) -> bool:
     """Whether a delta can be added to it: neither nested nor sparse, and no float8, which torch adds to nothing."""
     is_dense = tensor.layout is torch.strided and not tensor.is_nested
     return tensor.dtype in JOINABLE and is_dense and tensor.ndim > 0
+
+
+def dtype_of(module: nn.Module) -> torch.dtype | None:
+    """That of its first floating parameter."""
+    for each in module.modules():
+        for parameter in each._parameters.values():  # parameters() takes 8 us to its first one, of a graft's 40
+            if parameter is not None and parameter.is_floating_point():
+                return parameter.dtype
+    return None
+
+
+def widened(module: nn.Module, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """What is narrow of both in the precision of a seed's parameters, where the host alone computes so.
+
+    fully_shard's MixedPrecisionPolicy narrows what it gathers, and no seed; autocast narrows seeds, too.
+    """
+    dtype = dtype_of(module) if x.dtype in NARROW or h.dtype in NARROW else None
+    if dtype is None or dtype in NARROW or torch.is_autocast_enabled(h.device.type):
+        return x, h
+    return x.to(dtype) if x.dtype in NARROW else x, h.to(dtype) if h.dtype in NARROW else h
 
 
 def with_tensor(output: Any, path: Path, tensor: Tensor) -> Any:

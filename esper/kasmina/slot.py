@@ -17,7 +17,7 @@ from esper.kasmina.guarded import BlueprintFault, delta_of, regional_delta
 from esper.kasmina.handed import Handed
 from esper.kasmina.isolation import add, blend, mapped, measured, shadow, transformed, weighed_apart
 from esper.kasmina.monitor import GradientIsolationMonitor, HostTensors, shared
-from esper.kasmina.outputs import is_joinable, joinable, with_tensor
+from esper.kasmina.outputs import is_joinable, joinable, widened, with_tensor
 from esper.kasmina.seed import Seed
 from esper.kernels.regional import Forward, Regions, in_one_graph
 from esper.leyline import contracts as pb
@@ -221,7 +221,7 @@ class Slot:
     def _delta(self, seed: Seed, module: nn.Module, x: Tensor, h: Tensor) -> Tensor | None:
         if module.training != self.module.training:
             module.train(self.module.training)
-        delta = self._watched_delta(seed, module, *self._own_copies(x, h))
+        delta = self._watched_delta(seed, module, *widened(module, *self._own_copies(x, h)))
         if delta is None:
             return None
         if isinstance(delta, BlueprintFault):
@@ -321,7 +321,7 @@ class Fossil:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> Any:
         seed = module.get_submodule(self.path)
-        return replaced(output, args, kwargs, lambda x, h: h + seed(x, h).to(h.dtype))
+        return replaced(output, args, kwargs, lambda x, h: h + seed(*widened(seed, x, h)).to(h.dtype))
 
 
 def replaced(output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], join: Any) -> Any:

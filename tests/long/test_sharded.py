@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -104,6 +104,27 @@ def test_a_fossil_of_its_own_parameters_stays_as_its_seed_left_it() -> None:
     assert equal(now.state_dict(), left.state_dict()) and len(left.state_dict()) > 3
     assert not any(each.requires_grad for each in now.parameters())
     run.close()
+
+
+@pytest.mark.parametrize("blueprint", ["mlp", "lora"])
+def test_a_seed_keeps_its_precision_where_what_is_gathered_is_narrow(blueprint: str) -> None:
+    host, policy = new_host(), MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    fully_shard(host, mesh=init_device_mesh("cpu", (1,)), mp_policy=policy)
+    bare = new_host()
+    fully_shard(bare, mesh=init_device_mesh("cpu", (1,)), mp_policy=policy)
+    run = attached(host, "body", optimizer=torch.optim.AdamW(host.parameters(), lr=0.01))
+    train(run, host, 1)
+    start(run, host, "body", blueprint, "s0")
+    train_bare(bare, torch.optim.AdamW(bare.parameters(), lr=0.01), run.step_number - 1)
+    assert equal(weights(host), weights(bare)) and not run.executor.requests()
+    module = run.executor.seeds["s0"].module
+    assert module is not None and {each.dtype for each in module.parameters()} == {torch.float32}
+
+    fossilize(run, host, "s0")
+
+    train(run, host, 1)
+    run.close()
+    assert host(batch(1)[0]).dtype == torch.bfloat16
 
 
 def test_a_rollback_brings_back_its_split_weights_and_moments() -> None:

@@ -10,7 +10,7 @@ from tests.seed_kit import Op
 from tests.session_kit import Command, on_seed, own_optimizer
 from tests.system.processes import Start
 from tests.system.scripted import Script
-from tests.system.test_resumed_commands import Seen, num_heartbeats, receipts, start
+from tests.system.test_resumed_commands import Seen, host_rate, num_heartbeats, receipts, start
 
 KEPT, CULLED, BACK, END = 9, 12, 14, 18  # a checkpoint; a cull and a rate; the rollback and a pause; the last step
 NUM_COMMANDS = 7
@@ -49,14 +49,7 @@ def test_a_cull_and_a_rate_that_a_rollback_left_standing_hold_in_the_process_aft
 def _steer(script: Script) -> None:
     germinate = on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp")
     _decide(script, 1, 3, germinate, own_optimizer("s0", 0.02), on_seed(Op.SEED_OP_START_TRAINING))
-    rate = pb.AdaptationCommand(
-        version=1,
-        command_id="rate",
-        command_type=pb.CommandType.COMMAND_OPTIMIZER,
-        priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
-        optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": 0.003}),
-    )
-    _decide(script, 2, CULLED, on_seed(Op.SEED_OP_CULL), rate)
+    _decide(script, 2, CULLED, on_seed(Op.SEED_OP_CULL), host_rate())
     back = pb.AdaptationCommand(
         version=1,
         command_id="back",

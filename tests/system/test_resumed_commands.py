@@ -96,15 +96,18 @@ def steer(script: Script, rank: Rank) -> list[str]:
     rank.until(lambda: num_heartbeats(script) > 0)
     train = [on_seed(Op.SEED_OP_GERMINATE, site="body", blueprint_id="mlp"), on_seed(Op.SEED_OP_START_TRAINING)]
     first = decide(script, 1, BEFORE, train[0], own_optimizer("s0", 0.02), train[1])
-    rate = pb.AdaptationCommand(
+    decide(script, 2, AFTER, host_rate(), on_seed(Op.SEED_OP_GERMINATE, "s1", site="head", blueprint_id="lora"))
+    return first
+
+
+def host_rate() -> pb.AdaptationCommand:
+    return pb.AdaptationCommand(
         version=1,
         command_id="rate",
         command_type=pb.CommandType.COMMAND_OPTIMIZER,
         priority=pb.MessagePriority.MESSAGE_PRIORITY_NORMAL,
         optimizer_adjustment=pb.OptimizerAdjustment(optimizer_id="host", hyperparameters={"lr": 0.003}),
     )
-    decide(script, 2, AFTER, rate, on_seed(Op.SEED_OP_GERMINATE, "s1", site="head", blueprint_id="lora"))
-    return first
 
 
 async def needed_from(script: Script) -> dict[str, str]:

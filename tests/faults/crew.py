@@ -125,6 +125,10 @@ class Crew:
         """How often a process, or any, was refused what it held no lease for any more."""
         return sum(len(events(path, "lease.lost")) for path in (self.directory / "logs").glob(f"{name}.log"))
 
+    def has_begun(self, name: str) -> bool:
+        """Whether an aggregator has heard from Redis what it gives."""
+        return bool(events(self.directory / "logs" / f"{name}.log", "durability.stated"))
+
     def is_witnessed(self, stream: str) -> bool:
         """Whether the witness has seen the newest entry of a stream."""
         newest: Any = self.client.xrevrange(stream, count=1)

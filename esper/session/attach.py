@@ -52,10 +52,10 @@ def attach(
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
     for a site or an option that does not exist, a model split by FSDP, shared by some ranks alone or on the meta
     device, an optimizer that is split by ZeRO, maximizes, has no `lr` or a state of its own around another's, one whose
-    session is not closed or a broken blueprint,
-    TrainingError where another rank does not call it within 60 s, CheckpointError where there are some and none can be
-    resumed from, RuntimeLostError where the runtime is not ready within `ready_s`; with `required=False` it trains
-    unsteered then, and at once where no run is named. Where it raises, model and optimizer are as they were.
+    session is not closed or a broken blueprint, TrainingError where another rank does not call it within `ready_s` and
+    60 s, CheckpointError where there are some and none can be resumed from, RuntimeLostError where the runtime is not
+    ready within `ready_s`; with `required=False` it trains unsteered then, and at once where no run is named. Where it
+    raises, model and optimizer are as they were.
     """
     require_kinds(model, optimizer, sites)
     printing.outlive_a_full_disk()

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from esper.errors import TrainingError
 from esper.kasmina.blend import seed_clip
@@ -78,7 +79,7 @@ class Joining:
 
         Where it fails model and optimizer are left to themselves.
         """
-        group = _own_group() if self.place.world_size > 1 else None
+        group = _own_group(self.chosen.patience_s()) if self.place.world_size > 1 else None
         reducer = SeedReducer(group)
         with ExitStack() as undo:
             executor = self._executor(reducer, blueprints)
@@ -181,18 +182,22 @@ def seed_clips(executor: Executor) -> dict[str, float]:
     return {name: seed_clip(seed.schedule.at(executor.step)) for name, seed in seeds.items() if seed.blends}
 
 
-def _own_group() -> dist.ProcessGroup:
-    """Ours, so that no collective of the user's is crossed; evidence lies on the CPU also where gradients don't."""
+def _own_group(ready_s: float) -> dist.ProcessGroup:
+    """Ours, so that no collective of the user's is crossed; evidence lies on the CPU also where gradients don't.
+
+    Ranks come as their runtimes are ready, which may take each `ready_s`: only then do they wait as in a collective.
+    """
+    patience = timedelta(seconds=ready_s) + COLLECTIVE_TIMEOUT
     backend = "cpu:gloo,cuda:nccl" if dist.get_backend() == "nccl" else dist.get_backend()
     try:
-        group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=COLLECTIVE_TIMEOUT)
+        group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=patience)
     except RuntimeError as error:
         everyone = dist.group.WORLD
         assert everyone is not None  # of which this is a rank
-        limit_s = COLLECTIVE_TIMEOUT.total_seconds()
         raise TrainingError(
             f"rank {everyone.rank()} could not meet {absent(everyone, 'attach')} in attach(); every rank of a process "
-            f"group calls it, within {limit_s:g} s: {error}"
+            f"group calls it, within {patience.total_seconds():g} s: {error}"
         ) from error
+    _set_pg_timeout(COLLECTIVE_TIMEOUT, group)
     require_same_code(group)
     return group

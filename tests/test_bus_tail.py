@@ -95,10 +95,10 @@ async def test_an_outage_is_told_of_and_so_is_its_end(short_directory: Path, run
 async def test_the_newest_of_a_silent_server_are_not_waited_for_without_end(
     short_directory: Path, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tail, "WRITE_S", 0.1)
     with own_server(short_directory) as server:
         async with connect.reader(server.url) as reader:
             assert await tail.last(reader, key(run_id, "receipts"), 1) == []
+            monkeypatch.setattr(tail, "WRITE_S", 0.1)
             assert server.process is not None
             os.kill(server.process.pid, signal.SIGSTOP)
             try:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from esper.errors import EsperError
 from esper.kasmina.graph import walk
 from esper.kasmina.walking import walked
-from esper.kernels.split import own_part
+from esper.kernels.split import is_split, own_part
 
 WATCHED = 96  # tensors of the host whose version counters are read around one call of a seed: 7 us, twice
 WALKED_ALWAYS = 64  # nodes; a larger graph of delta's is walked at close looks only
@@ -42,7 +42,7 @@ class HostTensors:
     def __init__(self, host: nn.Module) -> None:
         self._host = host
         self._cursor = 0
-        self._lapsed = False
+        self._lapsed = self._is_split = False
         self._find()
 
     def lapse(self) -> None:
@@ -80,6 +80,7 @@ class HostTensors:
                     found.setdefault(id(tensor), (prefix + name, tensor))
         self.ids = found.keys()
         self.names, self.tensors = [name for name, _ in found.values()], [tensor for _, tensor in found.values()]
+        self._is_split = self._is_split or any(map(is_split, self.tensors))
 
     def release(self) -> None:
         """Hold none of them: nobody asks any more."""
@@ -87,7 +88,11 @@ class HostTensors:
         self.ids, self.names, self.tensors = dict[int, tuple[str, Tensor]]().keys(), [], []
 
     def watched(self) -> tuple[int, Sequence[Tensor]]:
-        """Those to read this time, and where they begin: all of them, or of many a stretch that moves on each time."""
+        """Those to read this time, and where they begin: all of them, or of many a stretch that moves on each time.
+
+        What fully_shard has gathered by now stands in the place of the parts that stood there before.
+        """
+        self._lapsed = self._lapsed or self._is_split
         self.refresh()
         if len(self.tensors) <= WATCHED:
             return 0, self.tensors

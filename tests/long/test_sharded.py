@@ -106,6 +106,27 @@ def test_a_fossil_of_its_own_parameters_stays_as_its_seed_left_it() -> None:
     run.close()
 
 
+@pytest.mark.parametrize("directly", [True, False], ids=["in place", "through its data"])
+def test_a_seed_that_writes_to_a_gathered_weight_is_caught(directly: bool) -> None:
+    host, bare = sharded(), sharded()
+    run = attached(host, "body", optimizer=torch.optim.AdamW(host.parameters(), lr=0.01))
+    train(run, host, 1)
+    start(run, host, "body", "mlp", "s0")
+    seed = run.executor.seeds["s0"]
+    assert seed.module is not None and not seed.violations
+
+    def write(module: nn.Module, given: tuple[torch.Tensor, ...], delta: torch.Tensor) -> None:
+        weight = host.get_parameter("body.weight").detach() if directly else host.get_parameter("body.weight").data
+        weight.mul_(1.0)
+
+    with seed.module.register_forward_hook(write):
+        train(run, host, run.executor.settings.walk_every)
+
+    train_bare(bare, torch.optim.AdamW(bare.parameters(), lr=0.01), run.step_number - 1)
+    assert seed.violations and "body.weight" in seed.violation
+    assert equal(weights(host), weights(bare))
+
+
 @pytest.mark.parametrize("blueprint", ["mlp", "lora"])
 def test_a_seed_keeps_its_precision_where_what_is_gathered_is_narrow(blueprint: str) -> None:
     host, policy = new_host(), MixedPrecisionPolicy(torch.bfloat16, torch.float32)

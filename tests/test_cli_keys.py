@@ -266,7 +266,7 @@ def test_role_keyrings_of_a_folder_are_renewed_with_the_rotation(master: Path) -
     status, out = said("rotate", master, "--lead", "60", "--renew", master.parent)
     after = [RoleKeyring.load(master.with_name(f"{role.value}.json")) for role in (Role.CONTROLLER, Role.WORKER)]
 
-    assert status == 0 and out.endswith("2 role keyrings are derived anew\n")
+    assert status == 0 and out.endswith("derived anew: 2 role keyrings\n")
     assert [len(one.validities) for one in (*before, *after)] == [1, 1, 2, 2]
     assert [(one.run_id, one.roles) for one in after] == [(one.run_id, one.roles) for one in before]
     assert opened(after[1], Sealer(before[0], Role.CONTROLLER, "c").seal(command())) == command()
@@ -287,7 +287,7 @@ def test_a_retirement_that_renewed_no_keyring_names_how_and_is_made_good_by_a_re
 
     assert told[1].endswith(f"anew: esper keys derive {master} --run RUN --into DIR\n")
     assert missed == [first]
-    assert again[0] == 0 and again[1].endswith("1 role keyrings are derived anew\n")
+    assert again[0] == 0 and again[1].endswith("derived anew: 1 role keyring\n")
     ids = {one.key_id: one.not_after_ns for one in RoleKeyring.load(master.with_name("worker.json")).validities}
     assert len(ids) == 2 and ids[first.key_id] < first.not_after_ns
 

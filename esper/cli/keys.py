@@ -18,6 +18,7 @@ from esper.errors import SettingError
 from esper.leyline.keyfile import read_private
 from esper.leyline.keyring import KEYRINGS, LIFETIME_S, OVERLAP_S, SECOND_NS, MasterKeyring, RoleKeyring, Validity
 from esper.leyline.kinds import Role
+from esper.view.wording import counted
 
 app = typer.Typer(name="keys", help="Make, list, rotate and retire keys.", no_args_is_help=True)
 
@@ -189,7 +190,7 @@ def renewed(folder: Mapping[Path, RoleKeyring], master: MasterKeyring) -> None:
 def told(folder: Mapping[Path, RoleKeyring], master: Path) -> str:
     """What is left to do."""
     if folder:
-        return f"{len(folder)} role keyrings are derived anew"
+        return f"derived anew: {counted(len(folder), 'role keyring')}"
     return f"role keyrings know it once they are derived anew: esper keys derive {master} --run RUN --into DIR"
 
 

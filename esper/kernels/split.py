@@ -74,10 +74,10 @@ def with_norm(gradients: Sequence[Tensor]) -> list[Tensor]:
 
     The split ones become one number, which all ranks sum up.
     """
-    split: list[Any] = [each for each in gradients if is_split(each)]
-    rest = [each for each in gradients if not is_split(each)]
+    split: list[Any] = [each for each in gradients if type(each) is not Tensor and is_split(each)]
     if not split:
-        return rest
+        return [*gradients]
+    rest = [each for each in gradients if not is_split(each)]
     total: Any = get_total_norm(split)
     return [total.full_tensor().reshape(1), *rest]
 

@@ -85,7 +85,7 @@ def with_norm(gradients: Sequence[Tensor]) -> list[Tensor]:
 def reshard(model: nn.Module) -> None:
     """Have a model hold its split parameters: behind a forward without a backward it still holds gathered ones."""
     module = sys.modules.get(_SHARDS)
-    if module is None:
+    if module is None or not module.FSDPModule.__subclasses__():  # nothing was ever split: a walk costs more
         return
     for each in model.modules():
         if isinstance(each, module.FSDPModule):

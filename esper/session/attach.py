@@ -50,7 +50,7 @@ def attach(
     and a function (outputs, targets) -> loss per example, shape [n]; a third entry is call(model, inputs) -> outputs,
     for a model of several inputs. Without it the gates that measure loss fail.
     `options` are the fields of SessionOptions. Without `run` the environment's ESPER_RUN is meant. Raises SettingError
-    for a site or an option that does not exist, a model split by FSDP, shared by some ranks alone or on the meta
+    for a site or an option that does not exist, a model split by FSDP1, shared by some ranks alone or on the meta
     device, an optimizer that is split by ZeRO, maximizes, has no `lr` or a state of its own around another's, one whose
     session is not closed or a broken blueprint, TrainingError where another rank does not call it within `ready_s` and
     60 s, CheckpointError where there are some and none can be resumed from, RuntimeLostError where the runtime is not

@@ -77,8 +77,8 @@ def require_equal_holdouts(model: nn.Module, holdout: Holdout | None, reducer: S
     if reducer.world_size == 1 or not has_split(model):
         return
     num = 0 if holdout is None else len(holdout.batches)
-    mean = float(reducer.mean(torch.tensor(float(num))))
-    if mean != num:
+    mean, square = reducer.mean(torch.tensor([float(num), float(num * num)])).tolist()
+    if square != mean * mean:
         expected = f"as many on every rank, {mean:g} on average here: fully_shard has split the model over all of them"
         raise SettingError("number of holdout's batches", num, expected)
 

@@ -47,10 +47,9 @@ def attached(
         host,
         optimizer=optimizer or torch.optim.SGD(host.parameters(), lr=0.01),
         sites=sites,
-        holdout=(held_out().batches, held_out().loss_fn),
         required=False,
         settings=replace(OPEN, seeds_per_site=seeds_per_site),
-        **options,
+        **{"holdout": (held_out().batches, held_out().loss_fn), **options},
     )
 
 

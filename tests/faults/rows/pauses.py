@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from esper.bus import names
 from tests.faults.crew import RECLAIM_MS, REGION, TIERS, Crew, crew
 from tests.faults.processes import TooLateError, wait_until
 from tests.faults.row import Amounts, Result, Row
+from tests.faults.scene import RUN
 from tests.faults.server import UNKEPT, Server
 
+TOTALS = names.key(RUN, "totals")
 PLACES = ("worker-a", "worker-b", "worker-c")
 PER_S = 400.0
 WORK_S = 0.45 * len(PLACES) / PER_S
@@ -115,6 +118,7 @@ def run(directory: Path, amounts: Amounts, seed: int) -> Result:
         hands.publish("publisher", 10_000_000, PER_S, answer_s=ANSWER_S)
         hands.publish("publisher-telemetry", 10_000_000, 20.0, region=REGION, together=2, answer_s=ANSWER_S)
         wait_until(lambda: len(hands.applied()) > 0, "the flow has begun")
+        wait_until(lambda: bool(hands.client.exists(TOTALS)), "telemetry flows")
         for name in aggregators:  # one that begins while Redis stands still ends with that, as it should
             wait_until(partial(hands.has_begun, name), f"{name} has begun")
         stage = Stage(hands, result, chance, amounts["longest_ms"] / 1000, workers, aggregators)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 
 from esper.errors import SettingError
+from esper.leyline.printed import printable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,48}")
@@ -87,7 +88,7 @@ def beside(stream: str, name: str) -> str:
 
 def shown(name: bytes) -> str:
     """A name in Redis as a person may be shown it: those that we give are as they are, others may be of any bytes."""
-    return "".join(each if each.isprintable() else "?" for each in name.decode(errors="replace"))
+    return printable(name.decode(errors="replace"))
 
 
 def new_run_id(name: str) -> str:

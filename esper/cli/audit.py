@@ -18,10 +18,10 @@ from esper.bus.dead import Choice, Letter
 from esper.bus.delivery import FIELD
 from esper.cli.moments import NOW, after
 from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, Since, logged
-from esper.cli.printed import printable
 from esper.cli.verdict import ending_with
 from esper.leyline.archive import Entry
 from esper.leyline.entries import entry_ms
+from esper.leyline.printed import printable
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import logbook
 from esper.runtime.audit import peeked

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from esper.cli.options import AsJson
-from esper.cli.printed import printable
 from esper.errors import CheckpointError, EsperError, SettingError
+from esper.leyline.printed import printable
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime.checkpoint_keys import keyring_for
 from esper.tolaria.checkpoints.keyed import KeyringSigner

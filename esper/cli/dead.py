@@ -19,10 +19,10 @@ from esper.bus.names import key, row_of
 from esper.cli.letters import content, envelope, line, page, summary
 from esper.cli.moments import after, up_to
 from esper.cli.options import AsJson, LiveRun, Since, Until
-from esper.cli.printed import printable
 from esper.errors import SettingError, near
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import reason_name
+from esper.leyline.printed import printable
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime import access
 from esper.runtime.reissue import Reissued, Reissuer, accepted

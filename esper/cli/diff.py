@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from esper.cli.options import RUNS, AsObject, RunsDir
-from esper.cli.printed import printable
 from esper.cli.verdict import ending_with
 from esper.errors import SettingError
+from esper.leyline.printed import printable
 from esper.runtime import logbook
 from esper.runtime.parting import Decided, Parting, history, parting
 from esper.view.wording import counted

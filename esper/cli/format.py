@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from esper.cli.printed import printable
 from esper.leyline import contracts as pb
 from esper.leyline.lifecycle import CULLED, EMBARGOED, outcome_name, reason_name, short, status_name
+from esper.leyline.printed import printable
 from esper.leyline.seal import Opened
 from esper.view.wording import counted, embargo
 from esper.view.workers import Worker

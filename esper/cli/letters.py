@@ -6,10 +6,10 @@ import json as notation
 from typing import Any
 
 from esper.bus.dead import Letter
-from esper.cli.printed import printable
 from esper.errors import RefusedError
 from esper.leyline.envelope import unpack
 from esper.leyline.lifecycle import reason_name
+from esper.leyline.printed import printable
 from esper.leyline.rolekeys import RoleKeyring
 from esper.runtime.reissue import opened
 

@@ -15,13 +15,13 @@ import typer
 
 from esper.cli.interrupting import interruptible
 from esper.cli.options import RUNS, AsObject, Keyring, LoggedRun, RunsDir, SameRun, logged
-from esper.cli.printed import printable
 from esper.cli.rerun import ReplayFailedError, train
 from esper.cli.verdict import ending_with
 from esper.errors import SettingError
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
 from esper.leyline.kinds import Role
+from esper.leyline.printed import printable
 from esper.runtime import logbook
 from esper.runtime.logbook import Read
 from esper.runtime.releases import UNTOLD, other_release

@@ -16,8 +16,8 @@ from esper.bus.names import key, shown
 from esper.bus.survey import Group, StreamView, survey
 from esper.bus.tidy import IDLE_MS, forget_group
 from esper.cli.options import AsJson, LiveRun
-from esper.cli.printed import printable
 from esper.errors import SettingError, listed, near
+from esper.leyline.printed import printable
 from esper.runtime import access
 from esper.runtime.tallies import LOGS, REPEATED, redelivered, tallied
 

@@ -24,10 +24,10 @@ from esper.cli.detach import detached
 from esper.cli.fleet import Fleet, Parting, example, example_file, fleet
 from esper.cli.interrupting import ends
 from esper.cli.keeping import drained_at_end, kept
-from esper.cli.printed import printable
 from esper.cli.quiet import log_to
 from esper.cli.terminal import console
 from esper.errors import EsperError
+from esper.leyline.printed import printable
 from esper.runtime import notify, runfile
 from esper.runtime.crew import Crew
 from esper.runtime.died import last_lines

@@ -9,8 +9,8 @@ from dataclasses import asdict
 import typer
 
 from esper.cli.options import RUNS, AnyKeyring, AsJson, LoggedRun, RunsDir, SameRun, logged
-from esper.cli.printed import printable
 from esper.cli.verdict import ending_with
+from esper.leyline.printed import printable
 from esper.runtime import logbook
 from esper.runtime.audit import Audit, Finding, audit
 

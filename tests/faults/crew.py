@@ -126,8 +126,11 @@ class Crew:
         return sum(len(events(path, "lease.lost")) for path in (self.directory / "logs").glob(f"{name}.log"))
 
     def has_begun(self, name: str) -> bool:
-        """Whether an aggregator has heard from Redis what it gives."""
-        return bool(events(self.directory / "logs" / f"{name}.log", "durability.stated"))
+        """Whether an aggregator reads: its consumer bears its name."""
+        stream = REGIONAL if name.startswith("global") else TELEMETRY
+        groups: Any = self.client.xinfo_groups(stream) if self.client.exists(stream) else []
+        consumers: Any = [each for group in groups for each in self.client.xinfo_consumers(stream, group["name"])]
+        return any(each["name"].decode().startswith(name) for each in consumers)
 
     def is_witnessed(self, stream: str) -> bool:
         """Whether the witness has seen the newest entry of a stream."""

@@ -153,7 +153,7 @@ class Portrait:
 
     def weights(self) -> list[tuple[str, torch.Tensor]]:
         """By name, what every rank holds whole of the model and has its shape, and the seeds beside it."""
-        named: list[tuple[str, torch.Tensor]] = [*whole(parameters(self.model).items()).items()]
+        named: list[tuple[str, torch.Tensor]] = [*whole(parameters(self.model)).items()]
         for seed_id, seed in self.executor.seeds.items():
             named += [(f"seed:{seed_id}.{name}", parameter) for name, parameter in seed.trainable()]
         return named

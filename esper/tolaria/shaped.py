@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from esper.kernels.split import is_split, own_part, reshard
 
-Named = Iterable[tuple[str, torch.Tensor]]
+Named = Mapping[str, torch.Tensor]
 
 
 def parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -23,10 +23,10 @@ def shaped(named: Named) -> dict[str, torch.Tensor]:
 
     Those that every rank holds whole come first.
     """
-    filled = [(name, tensor) for name, tensor in named if not is_lazy(tensor)]
+    filled = [(name, tensor) for name, tensor in named.items() if not is_lazy(tensor)]
     return {name: own_part(tensor) for name, tensor in sorted(filled, key=lambda pair: is_split(pair[1]))}
 
 
 def whole(named: Named) -> dict[str, torch.Tensor]:
     """By name, those with a shape that every rank holds whole: what ranks can compare."""
-    return {name: tensor for name, tensor in named if not (is_lazy(tensor) or is_split(tensor))}
+    return {name: tensor for name, tensor in named.items() if not (is_lazy(tensor) or is_split(tensor))}

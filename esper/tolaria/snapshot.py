@@ -54,8 +54,8 @@ class Snapshots:
     def take(self, step: int, extra: object = None) -> None:
         """Copy the state before `step`; a snapshot of the same step, or else the oldest over capacity, gives way."""
         self._make_room(step)
-        known = parameters(self._model).items()
-        buffers, names = shaped(self._model.named_buffers()), [*whole(known)]
+        known = parameters(self._model)
+        buffers, names = shaped(dict(self._model.named_buffers())), [*whole(known)]
         live = [*shaped(known).values(), *buffers.values()]
         kept, optimizers = self._bank.keep(live), self._optimizers.snapshot(self._bank)
         self._taken[step] = Snapshot(step, names, live, buffers, kept, optimizers, Randomness.now(), extra)

@@ -114,7 +114,7 @@ class Checkpoints:
         """Make one of the state before `step`, durable when this returns. CheckpointError where it can't be written."""
         self.settle()
         tree, blob = pack(self.state.dump())
-        digest = parameter_digest(whole(parameters(self.state.model).items()).items())
+        digest = parameter_digest(whole(parameters(self.state.model)).items())
         made = self._write(
             Manifest(FULL, self._place(step, epoch), tree, marks_of(blob), self._log(), digest.hex()), blob
         )

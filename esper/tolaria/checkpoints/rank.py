@@ -120,7 +120,7 @@ class RankState:
     def _own_tensors(self) -> dict[str, torch.Tensor]:
         """Without what fossils have brought, and what has no shape yet."""
         fossils = {id(each) for each in self.seeds.fossil_tensors()}
-        return {name: each.detach() for name, each in shaped(self._named().items()).items() if id(each) not in fossils}
+        return {name: each.detach() for name, each in shaped(self._named()).items() if id(each) not in fossils}
 
 
 _Parameter = torch.nn.Parameter

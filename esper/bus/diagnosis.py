@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from esper.bus.faults import without_password
+from esper.bus.faults import UntrustedError, hangs_up, without_password
 from esper.errors import BusError
 
 PROBE_S = 1.0
@@ -15,6 +15,8 @@ PING = b"PING\r\n"
 
 async def diagnosed(error: BusError, url: str) -> BusError:
     """What explains the loss for good, where the server's own answer to a second look does; else the loss itself."""
+    if isinstance(error, UntrustedError):
+        return BusError(str(error))
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss"):
         return error
@@ -30,8 +32,7 @@ async def diagnosed(error: BusError, url: str) -> BusError:
     except OSError:  # a file that it names is away or changed by now, which the loss says
         return error
     if await shakes_hands(parts) and await answer(parts, tls) == b"":
-        asked = "a client certificate that its authority has signed (ESPER_REDIS_CERT, ESPER_REDIS_KEY)"
-        return BusError(f"Redis at {at} hangs up after the TLS handshake; expected {asked}")
+        return BusError(hangs_up(at))
     return error
 
 

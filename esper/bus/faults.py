@@ -18,6 +18,10 @@ class LostError(UnavailableError):
     """The connection is gone, or the server can't serve yet. Whether the last command took effect is not known."""
 
 
+class UntrustedError(LostError):
+    """A certificate does not hold, the server's or ours: somebody has to renew it before anything is served."""
+
+
 class NoGroupError(BusError):
     """The consumer group is gone, and with it what it knew."""
 
@@ -81,6 +85,7 @@ CREDENTIALS = {
 """Words of a server that turns us away, and what it is to be told instead."""
 CLOSED = "the handler is closed"
 UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (?P<why>.+?)\.? \(_ssl")
+UNWANTED = re.compile(r"alert (?P<why>[a-z ]*certificate[a-z ]*|unknown ca)\b")
 
 
 def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) -> BusError:
@@ -102,9 +107,11 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
         return LostError(f"Redis at {at} is held up by somebody's script, and serves nobody: SCRIPT KILL ends it")
     if untrusted := UNTRUSTED.search(said):
         expected = "one made for this host, by an authority that ESPER_REDIS_CA names"
-        return BusError(
+        return UntrustedError(
             f"Redis at {at} shows a certificate that does not hold ({untrusted['why']}); expected {expected}"
         )
+    if unwanted := UNWANTED.search(said):
+        return UntrustedError(hangs_up(at, f" ({unwanted['why'].strip()})"))
     if isinstance(error, LOST):
         return LostError(f"Redis at {at} cannot be reached: {said or 'no answer in time'}")
     # Up to 6.2 a script wraps what it meets; UNBLOCKED ends a blocking read at the moment of the change.
@@ -118,6 +125,12 @@ def translated(error: exceptions.RedisError | OSError | RuntimeError, url: str) 
         expected = "the user of a role that may (ESPER_REDIS_USERNAME and ESPER_REDIS_PASSWORD, made by esper acl)"
         return ForbiddenError(f"Redis at {at} refuses {user_told(url)}: {said}; expected {expected}")
     return of_answer(at, said, error)
+
+
+def hangs_up(at: str, why: str = "") -> str:
+    """What is said of a server that does not take our certificate."""
+    asked = "a client certificate that its authority has signed (ESPER_REDIS_CERT, ESPER_REDIS_KEY)"
+    return f"Redis at {at} hangs up after the TLS handshake{why}; expected {asked}"
 
 
 def turned_away(at: str, said: str) -> BusError:

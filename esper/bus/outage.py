@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 
+from esper.bus.faults import UntrustedError
 from esper.errors import BusError
 
 log = structlog.get_logger()
@@ -14,6 +15,7 @@ class Outage:
 
     def __init__(self) -> None:
         self._waiting: dict[str, str] = {}
+        self._is_untrusted = False
 
     @property
     def said(self) -> str:
@@ -21,9 +23,12 @@ class Outage:
         return next((f"{who} waits: {why}" for who, why in self._waiting.items()), "")
 
     def begins(self, who: str, error: BusError) -> None:
-        """This part has to try again."""
+        """This part has to try again. A certificate that has run out shows only at the connection after the loss."""
         if not self._waiting:
             log.warning("bus.lost", who=who, why=str(error))
+        elif isinstance(error, UntrustedError) and not self._is_untrusted:
+            log.warning("bus.untrusted", who=who, why=str(error))
+        self._is_untrusted |= isinstance(error, UntrustedError)
         self._waiting[who] = str(error)
 
     def ends(self, who: str) -> None:
@@ -31,4 +36,5 @@ class Outage:
         if who in self._waiting:
             del self._waiting[who]
             if not self._waiting:
+                self._is_untrusted = False
                 log.info("bus.regained", who=who)

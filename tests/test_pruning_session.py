@@ -225,6 +225,27 @@ def test_a_rollback_lifts_masks_put_in_force_since_its_snapshot() -> None:
     assert pruned_rows(ranks.hosts[0].body) == []
 
 
+def test_what_another_optimizer_did_to_pruned_channels_is_taken_back_before_a_snapshot() -> None:
+    host = new_host()
+    second = torch.optim.SGD([host.body.bias], lr=0.1, momentum=0.9)
+    run = unsteered(host, torch.optim.SGD([host.body.weight, *host.head.parameters()], lr=0.1))
+    for _ in range(2):
+        train(run, host, 1)
+        second.step()
+        if run.step_number == 2:
+            order(run, commands.pruning_masks(response(mask("body.weight", [1], 6))))
+    assert host.body.bias[1]
+
+    step = run.step_number
+    with run.step():
+        run.portrait.states.take(step)
+        before = host.body.bias.detach().clone()
+    run.portrait.states.restore(step, run.step_number)
+
+    assert not before[1] and before[0]
+    assert torch.equal(host.body.bias, before)
+
+
 def test_a_checkpoint_has_its_importance_told() -> None:
     ranks = Ranks(pruning=MEASURED)
     ranks.train(3)

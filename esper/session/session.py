@@ -215,6 +215,7 @@ class Session:
         if self.step_number < self._step.due and not self.exchange.foreseen:
             return
         self._settle()
+        self.pruning.settle()
         if self._barrier_due:  # said here and not earlier: a round that no next step votes on would be in vain
             self._barrier_due = False
             self._beat(barrier_due=True)
@@ -232,12 +233,10 @@ class Session:
         if self._gated:
             self.optimizers.begin_step(self.step_number)
         self.executor.begin_step(self.step_number, self.epoch)
+        self._hooks.look(self.pruning.looks)
         if not self.pruning.is_idle:
-            self._hooks.look(self.pruning.looks)
             self.pruning.begin_step(self.step_number)
             self._telling.news_of(self.pruning, self.step_number, self.epoch)
-        elif self._hooks.looks:
-            self._hooks.look(False)
         self._hooks.begin_step(self.step_number)
         self._look_ahead()
 

@@ -97,6 +97,7 @@ class Watch:
         require(self._placed() == placed, f"the optimizer steps {self._placed()}, and not {placed}")
         self._known_violations = self._violations()  # an order may have them forgotten
         self._look_for_gradients()
+        self._look_at_masks()
         if self._num_casts != self.loop.num_casts:  # what was kept fits no more
             self._num_casts, self.kept = self.loop.num_casts, {}
         if act.goes_back in self.kept:
@@ -213,14 +214,13 @@ class Watch:
         held = self._held or self.run.pruning.masks.held[0]  # a ramp may have begun with this step
         hides = held and self.loop.manner.event(act.number) == "not finite"
         if finite and not hides:
-            self._look_at_masks()
+            if self.loop.second is None:  # what that steps is zero from the next step on
+                self._look_at_masks()
             now = marks.of_model(self.loop)
             require(marks.finite(now[name] for name in self._own if name in now), "the host is not finite any more")
 
     def _look_at_masks(self) -> None:
-        """What is pruned is zero; what an optimizer of the script's own steps later is so in the next forward."""
-        if self.loop.second is not None:
-            return
+        """What is pruned is zero."""
         for (name, kind), kept in self.run.pruning.masks.now().items():
             if kind == LAYER:
                 inside = self.loop.host.get_submodule(name).named_parameters(name)

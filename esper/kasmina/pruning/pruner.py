@@ -47,8 +47,9 @@ PARTED = "a pruning was undone in part, as the process had gone on from a checkp
 class Pruning:
     """Of one rank. Every rank is told the same before the same steps, and comes to the same.
 
-    A step is `begin_step`, then `before_optimizer_step` and `after_optimizer_step`. Of several changes the last one
-    alone can be undone: a new one ends the ramp of the one before it, and gives up its copies.
+    A step is `settle`, what is ordered, `begin_step`, then `before_optimizer_step` and `after_optimizer_step`. Of
+    several changes the last one alone can be undone: a new one ends the ramp of the one before it, and gives up its
+    copies.
     """
 
     def __init__(
@@ -90,6 +91,11 @@ class Pruning:
     def is_idle(self) -> bool:
         """Whether a step finds nothing to look at, to prune, to undo or to tell of; what is pruned stays so."""
         return not (self.settings.importance_every or self._change or self._exported or self._events)
+
+    def settle(self) -> None:
+        """Make zero again what the script has written to since its optimizer stepped, by another one or by hand."""
+        if self.masks.held[0]:
+            self.masks.hold()
 
     def begin_step(self, step: int) -> None:
         """Prune what the ramp asks for; undo the change if it did harm. While it is watched, waits for the device."""

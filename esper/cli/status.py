@@ -12,6 +12,7 @@ from esper.leyline.lifecycle import CULLED, EMBARGOED
 
 if TYPE_CHECKING:
     from esper.leyline import contracts as pb
+    from esper.runtime.heard import Heard, Workers
     from esper.view.picture import Picture
     from esper.view.seeds import Moment
 
@@ -28,40 +29,57 @@ def status(named: NamedRun = None, run: SameRun = None, json: AsObject = False) 
 
 async def _status(run: str | None, as_json: bool) -> None:
     from esper.bus import connect, names
-    from esper.cli import format as form
     from esper.client import Controller
     from esper.runtime import access
-    from esper.runtime.heard import complete, world_size
-    from esper.view.naming import by_value
-    from esper.view.wording import counted
 
     async with Controller.connect(run, name="status") as controller:
         heartbeats = names.key(controller.run_id, "heartbeats")
         heard = await controller.observer.heard(heartbeats)
-        workers = heard.beats
-        seeds = [state for beat in workers.values() for state in beat.seeds]
+        seeds = [state for beat in heard.beats.values() for state in beat.seeds]
         why = reasons(await _picture(run), seeds) if seeds else {}
     if as_json:
-        beats = {name: form.as_dict(beat) for name, beat in sorted(workers.items())}
-        gone = {state.seed_id for state in seeds if state.stage in GONE}
-        culled = {seed: told for seed, told in why.items() if seed in gone}
-        undone = {seed: told for seed, told in why.items() if seed not in gone}
-        print(notation.dumps({"run": controller.run_id, "workers": beats, "culled": culled, "rolled_back": undone}))
+        print(notation.dumps(as_object(controller.run_id, heard.beats, why)))
         return
     async with connect.writer((await access.find(run)).redis_url) as redis:
         now_ms = await connect.server_ms(redis, heartbeats)
-    known = complete(workers) or not workers
-    size = counted(len(workers), "worker") if known else f"{len(workers)} of {world_size(workers)} workers"
-    print(f"run {controller.run_id}: {size} heard of")
-    told = {name: seed_lines(beat, why) for name, beat in workers.items()}
-    alike = said_by_all([*told.values()])
-    for name, beat in sorted(workers.items(), key=lambda each: by_value(each[0])):
-        print(form.heartbeat_line(beat, heard.age_s(name, now_ms)))
-        for line in told[name]:
-            if line not in alike:
-                print(line)
-    if alike:
-        print("\n".join([f"on all {len(workers)} workers", *alike]))
+    print("\n".join([headline(controller.run_id, heard.beats), *standing(heard, why, now_ms)]))
+
+
+def as_object(run_id: str, beats: Workers, why: Mapping[str, str]) -> dict[str, object]:
+    """For machines. Culled is a seed that is gone on any worker; of the others what is known is the rollback."""
+    from esper.cli import format as form
+
+    gone = {state.seed_id for beat in beats.values() for state in beat.seeds if state.stage in GONE}
+    return {
+        "run": run_id,
+        "workers": {name: form.as_dict(beat) for name, beat in sorted(beats.items())},
+        "culled": {seed: told for seed, told in why.items() if seed in gone},
+        "rolled_back": {seed: told for seed, told in why.items() if seed not in gone},
+    }
+
+
+def headline(run_id: str, beats: Workers) -> str:
+    """How many workers were heard of; of how many, where some were not."""
+    from esper.runtime.heard import complete, world_size
+    from esper.view.wording import counted
+
+    all_heard = complete(beats) or not beats
+    size = counted(len(beats), "worker") if all_heard else f"{len(beats)} of {world_size(beats)} workers"
+    return f"run {run_id}: {size} heard of"
+
+
+def standing(heard: Heard, why: Mapping[str, str], now_ms: int) -> list[str]:
+    """A line of each worker, below it those of its seeds; last the lines that all workers have in common."""
+    from esper.cli import format as form
+    from esper.view.naming import by_value
+
+    seeds = {name: seed_lines(beat, why) for name, beat in heard.beats.items()}
+    alike = said_by_all([*seeds.values()])
+    lines = []
+    for name, beat in sorted(heard.beats.items(), key=lambda each: by_value(each[0])):
+        lines.append(form.heartbeat_line(beat, heard.age_s(name, now_ms)))
+        lines += [line for line in seeds[name] if line not in alike]
+    return [*lines, f"on all {len(heard.beats)} workers", *alike] if alike else lines
 
 
 def seed_lines(beat: pb.Heartbeat, why: Mapping[str, str]) -> list[str]:

@@ -52,17 +52,15 @@ def acl(
     held = {name: password for name in users if (password := password_in(file_named(folder, name)))}
     # Whoever has the server load the file is let in by what it knows: without --load that password stays.
     new = {name: token_urlsafe(32) for name in users if name not in held or (fresh and (name != ADMIN or load))}
-    known = {name: [hashed(password)] for name, password in (held | new).items()}
-    for name in users if fresh else ():
-        known[name] += {*map(hashed, filter(None, [held.get(name)])), *hashes_of(others.get(name, ""))}
+    good = good_hashes(held, new, others, fresh=fresh)
     lines = {
-        name: admin(known[name]) if role == ADMIN else line(run, role, known[name], tells_settings=durable)
+        name: admin(good[name]) if role == ADMIN else line(run, role, good[name], tells_settings=durable)
         for name, role in users.items()
     }
     # First what lets in both, then the new ones: whatever ends this between two files, each file's password is good.
     replace(out, "".join(f"{each}\n" for each in {**others, "default": NOBODY, **lines}.values()))
     if load is not None:
-        asyncio.run(loaded(load, held.get(ADMIN, ""), known))
+        asyncio.run(loaded(load, held.get(ADMIN, ""), good))
     for name, password in new.items():
         write(file_named(folder, name), name, password, "--passwords")
     for name, role in users.items():
@@ -72,7 +70,19 @@ def acl(
         typer.echo(f"{out}: name it as `aclfile` in redis.conf; a server that has it already: ACL LOAD")
 
 
-async def loaded(url: str, password: str, known: Mapping[str, Sequence[str]]) -> None:
+def good_hashes(
+    held: Mapping[str, str], new: Mapping[str, str], lines: Mapping[str, str], *, fresh: bool
+) -> dict[str, list[str]]:
+    """By which each user is let in: by the password that it will hold, while it gets a fresh one also as until now."""
+    good = {name: [hashed(password)] for name, password in {**held, **new}.items()}
+    if not fresh:
+        return good
+    for name, password in held.items():
+        good[name].append(hashed(password))
+    return {name: [*dict.fromkeys([*hashes, *hashes_of(lines.get(name, ""))])] for name, hashes in good.items()}
+
+
+async def loaded(url: str, password: str, good: Mapping[str, Sequence[str]]) -> None:
     """Have each server load its ACL file, as the administrator where there is one; SettingError: it is not this one."""
     admin_user = {USERNAME: ADMIN, PASSWORD: password, PASSWORD_FILE: ""} if password else {}
     at = completed(url, {**os.environ, **admin_user})
@@ -81,7 +91,7 @@ async def loaded(url: str, password: str, known: Mapping[str, Sequence[str]]) ->
             await server.execute_command("ACL", "LOAD")
     async with connect.writer(at) as redis:  # the server drops the connections of users with a name
         for server in await redis.servers():
-            for name, hashes in known.items():
+            for name, hashes in good.items():
                 if not {*hashes} <= await hashes_at(server, name):
                     wanted = f"a server whose aclfile this is: it loads one by which {name} is not let in"
                     raise SettingError("--load", without_password(url), wanted)

@@ -81,17 +81,20 @@ def run(
     effort = replace(EFFORTS[mode(quick=quick, gate=gate, full=full)], seed=seed)
     progress = Progress(families, Console(stderr=True), as_json=json)
     underway = begun(rows, effort, limit, progress)
-    two, compared = bool(baseline or current), partial(between, rows, baseline, current, files or [], underway)
-    work = compared if two else partial(here, rows, store, underway, progress)
-    require_used(anew=anew and (not full or out is None or two), limit=limit if two else None)
-    unfinished = placed(out, families) if out is not None else None
-    if unfinished is not None and full and not two:
+    is_of_two = bool(baseline or current)
+    unfinished = Unfinished(out, families) if full and out is not None and not is_of_two else None
+    require_used(anew=anew and unfinished is None, limit=limit if is_of_two else None)
+    if out is not None:
+        make(out)
+    if unfinished is not None:
         go_on(unfinished, underway, progress.machine, anew=anew)
-    results, interrupted = so_far(work, underway)
+    compared = partial(between, rows, baseline, current, files or [], underway)
+    measured = partial(here, rows, store, underway, progress)
+    results, interrupted = so_far(compared if is_of_two else measured, underway)
     document = Document(results, families)
     with ending_with(INTERRUPTED if interrupted else results.status):
         deliver(document, out, store, as_json=json)
-        if unfinished is not None and underway.on_row is not None:
+        if unfinished is not None:
             settle(unfinished, progress, is_whole=not (interrupted or underway.failed))
         if to_run is not None or redis is not None:
             told(document, to_run, redis, keyring, region)
@@ -145,13 +148,12 @@ def so_far(work: Callable[[], Results], underway: Underway) -> tuple[Results, bo
             return underway.results(), True
 
 
-def placed(folder: Path, families: Mapping[str, str]) -> Unfinished:
-    """Made where it isn't there, before hours are spent on what is to lie in it."""
+def make(folder: Path) -> None:
+    """Where it isn't there, before hours are spent on what is to lie in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError("--out", str(folder), f"a folder that can be written to ({error.strerror})") from None
-    return Unfinished(folder, families)
 
 
 def deliver(document: Document, out: Path | None, store: Path | None, *, as_json: bool) -> None:

@@ -85,26 +85,34 @@ class Lazy(TyperGroup):
         try:
             status = super().main(args, prog_name, **options)
             sys.stdout.flush()  # what is left to write meets a closed pipe here, not at the interpreter's end
-        except UnknownRunError as error:
-            refuse(f"{error}{trace(error.run)}")
-        except EsperError as error:
-            refuse(str(error))
-        except UsageError as error:
-            refuse(misused(error))
+        except (EsperError, UsageError) as error:
+            refuse(sentence(error))
         except (typer.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            if not silenced():
+        except (BrokenPipeError, SystemExit) as ending:
+            if not (is_of_closed_pipe(ending) and silenced()):
                 raise
         except OSError as error:
             if error.errno not in FULL:
                 raise
             drop_the_rest()
             refuse(f"{error.filename or 'output'} can't be written: {error.strerror}")
-        except SystemExit as ending:  # the library makes 1 of a closed pipe, which is no answer of the command's
-            if not (isinstance(ending.__context__, BrokenPipeError) and silenced()):
-                raise
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong on purpose, for a person."""
+    match error:
+        case UnknownRunError():
+            return f"{error}{trace(error.run)}"
+        case EsperError():
+            return str(error)
+    return misused(error)
+
+
+def is_of_closed_pipe(ending: BaseException) -> bool:
+    """Also where the library makes status 1 of it, which is no answer of the command's."""
+    return isinstance(ending, BrokenPipeError) or isinstance(ending.__context__, BrokenPipeError)
 
 
 def trace(run: str) -> str:

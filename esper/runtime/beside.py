@@ -179,19 +179,12 @@ class Beside:
         async for message in messages(self.lanes.control):
             match message.WhichOneof("message"):
                 case "heartbeat":
-                    self._note_alive(message.heartbeat)
-                    await self._settle_applied()
-                    if os.getppid() == self.trainer:  # who takes a dead one's place would be refused beside it
-                        await self._publish("heartbeats", message.heartbeat, keep=False)
+                    await self._pass_on(message.heartbeat)
                 case "vote":
                     await self._publish("votes", message.vote)
                 case "applied":
-                    self._num_applied += self.following.applied(message.applied, self._applied)
-                    if self._applied.writes or self._num_applied >= MOST_UNSETTLED:
-                        await self._settle_applied()
+                    await self._note_applied(message.applied)
                 case "record":
-                    self.following.orders.incarnation = message.record.incarnation
-                    self.following.inherits |= self.is_replica and message.record.began.resumed
                     await self._put_on_record(message.record)
                 case "recall":
                     await self._recall(message.recall)
@@ -200,19 +193,33 @@ class Beside:
                 case "kept":
                     await self._note_kept(message.kept)
                 case "statement":
-                    await self._statements.store(message.statement)
-                    stored = pb.StatementStored(number=message.statement.number)
-                    self.lanes.tell(pb.ToTrainer(statement_stored=stored))
+                    await self._store(message.statement)
                 case "farewell":
-                    await self._settle_applied()
-                    await self._publish("heartbeats", message.farewell)
-                    self.lanes.tell(pb.ToTrainer(report_stored=pb.ReportStored()))
-                    await self.lanes.to_trainer.drain()
+                    await self._say_farewell(message.farewell)
 
-    def _note_alive(self, heartbeat: pb.Heartbeat) -> None:
+    async def _pass_on(self, heartbeat: pb.Heartbeat) -> None:
         self.following.orders.stamp(heartbeat)
         if self.pulse is not None:
             self.pulse.heard(heartbeat)
+        await self._settle_applied()
+        if os.getppid() == self.trainer:  # who takes a dead one's place would be refused beside it
+            await self._publish("heartbeats", heartbeat, keep=False)
+
+    async def _note_applied(self, applied: pb.RoundApplied) -> None:
+        self._num_applied += self.following.applied(applied, self._applied)
+        if self._applied.writes or self._num_applied >= MOST_UNSETTLED:
+            await self._settle_applied()
+
+    async def _store(self, statement: pb.Statement) -> None:
+        await self._statements.store(statement)
+        self.lanes.tell(pb.ToTrainer(statement_stored=pb.StatementStored(number=statement.number)))
+
+    async def _say_farewell(self, heartbeat: pb.Heartbeat) -> None:
+        """The trainer waits until its last heartbeat, with its report, is on the stream."""
+        await self._settle_applied()
+        await self._publish("heartbeats", heartbeat)
+        self.lanes.tell(pb.ToTrainer(report_stored=pb.ReportStored()))
+        await self.lanes.to_trainer.drain()
 
     async def _beat_on(self, pulse: Pulse) -> None:
         while True:
@@ -251,6 +258,8 @@ class Beside:
 
     async def _put_on_record(self, record: pb.RunRecord) -> None:
         """With what the trainer does not know: after which decision it began, and what is stored already."""
+        self.following.orders.incarnation = record.incarnation
+        self.following.inherits |= self.is_replica and record.began.resumed
         if record.HasField("judged"):
             return await self._statements.store_judged(record)
         if record.HasField("began"):

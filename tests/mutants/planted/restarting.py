@@ -122,7 +122,7 @@ MUTANTS = (
     Mutant(
         "a_new_runtime_does_not_know_whom_it_reads_for",
         "esper/runtime/beside.py",
-        "self.following.orders.incarnation = message.record.incarnation",
+        "self.following.orders.incarnation = record.incarnation",
         "pass",
         ("tests/test_beside.py::test_an_eviction_is_known_by_who_began_before_its_first_heartbeat",),
     ),

@@ -20,7 +20,7 @@ LIFETIME_S = 365 * 86_400
 SKEW_S = 86_400
 # How long the old key still opens and seals after the new one took over: time to hand out new role keyrings.
 OVERLAP_S = 86_400
-# Commands carry the controller's signature, checkpoint manifests that of rank 0.
+# Commands carry the controller's signature, each rank's checkpoint manifests a worker's.
 SIGNERS = (Role.CONTROLLER, Role.WORKER)
 KEYRINGS: dict[str, list[Role]] = {
     "worker": [Role.WORKER],

@@ -38,7 +38,9 @@ class Result:
     run_id: str
     digest_then: str
     steps_then: int
+    parts_then: list[str] = field(default_factory=list)  # of each rank, its own; empty where nothing was split
     digests: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
@@ -47,7 +49,7 @@ class Result:
     @property
     def equal(self) -> bool:
         """Every rank holds what the run held."""
-        return bool(self.digests) and set(self.digests) == {self.digest_then}
+        return set(self.digests) == {self.digest_then} and self.parts == self.parts_then
 
     def row(self) -> dict[str, Any]:
         return {
@@ -55,6 +57,8 @@ class Result:
             "equal": self.equal,
             "parameter_digest": self.digest_then,
             "replayed": self.digests,
+            "part_digests": self.parts_then,
+            "parts_replayed": self.parts,
             "steps": self.steps_then,
             "steps_replayed": self.steps,
             "seconds": round(self.seconds, 3),
@@ -119,10 +123,12 @@ def told(result: Result) -> str:
     """For a person."""
     lines = [f"warning: {each}" for each in result.warnings] + [f"differs: {each}" for each in result.differences]
     ranks = f"{counted(len(result.digests), 'rank')}, {max(result.steps, default=0)} steps in {result.seconds:.1f} s"
-    if result.equal:
-        return "\n".join([*lines, f"run {result.run_id} replayed: {ranks}, parameters {result.digest_then[:16]} again"])
-    met = ", ".join(sorted({each[:16] for each in result.digests}))
-    return "\n".join([*lines, f"run {result.run_id} differs: {ranks}, parameters {met}, not {result.digest_then[:16]}"])
+    met, then = ", ".join(sorted({each[:16] for each in result.digests})), result.digest_then[:16]
+    held = f"parameters {then} again" if met == then else f"parameters {met}, not {then}"
+    if any(result.parts_then):
+        held += ", the ranks' parts again" if result.parts == result.parts_then else ", other parts"
+    word = "replayed" if result.equal else "differs"
+    return "\n".join([*lines, f"run {result.run_id} {word}: {ranks}, {held}"])
 
 
 def _run_again(
@@ -154,13 +160,22 @@ def _surroundings(began: pb.RunBegan) -> dict[str, object]:
     return {name: getattr(began, name) for name in names} | dict(began.numerics)
 
 
+def _weights(began: pb.RunBegan) -> tuple[bytes, bytes]:
+    """What tells whether a rank began with the same parameters."""
+    return began.parameter_digest, began.part_digest
+
+
 def _note(result: Result, plan: pb.ReplayPlan, report: pb.ReplayReport, lived: Sequence[Life]) -> None:
-    then = lived[-1].began
+    then, ended = lived[-1].began, lived[-1].ended or pb.RunEnded()
     result.digests.append(report.report.parameter_digest.hex())
+    result.parts.append(report.report.part_digest.hex())
+    result.parts_then.append(ended.report.part_digest.hex())
     result.steps.append(report.report.steps)
+    if report.report.part_digest != ended.report.part_digest:
+        result.differences.append(f"{plan.worker} holds other parts of what fully_shard has split")
     if report.report.steps != plan.last_step:
         result.differences.append(f"{plan.worker} ended after {report.report.steps} steps, then {plan.last_step}")
-    if not then.resumed and report.began.parameter_digest != then.parameter_digest:
+    if not then.resumed and _weights(report.began) != _weights(then):
         result.differences.append(f"{plan.worker} began with other parameters: is the script the same, and seeded?")
     result.differences += [f"{plan.worker}: {each}" for each in report.differences]
     met = _surroundings(report.began)

@@ -179,6 +179,7 @@ def worker_report(report: pb.WorkerReport) -> None:
     """The last words of a trainer."""
     bounds.name("worker", report.worker)
     bounds.digest("parameter_digest", report.parameter_digest, optional=True)
+    bounds.digest("part_digest", report.part_digest, optional=True)
     bounds.count("seeds", report.seeds, bounds.NUM_SEEDS)
     for seed in report.seeds:
         bounds.name("seed_id", seed.seed_id)

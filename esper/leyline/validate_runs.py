@@ -34,6 +34,7 @@ def run_began(began: pb.RunBegan) -> None:
     """What a replay must have alike."""
     bounds.at_least("first_step", began.first_step, 1)
     bounds.digest("parameter_digest", began.parameter_digest)
+    bounds.digest("part_digest", began.part_digest, optional=True)
     bounds.text("decisions_after", began.decisions_after)
     bounds.at_least("num_threads", began.num_threads, 1)
     for name in ("esper_version", "torch_version", "python_version", "machine", "device"):

@@ -88,7 +88,8 @@ def history(reads: Mapping[str, Sequence[Read]]) -> Iterator[Decided]:
             yield Decided(commit.round, commit.effective_step, "snapshot", "taken")
     for rank, record in sorted(ended.items()):
         report = record.report
-        yield Decided(0, report.steps, f"rank {rank} ends", f"parameters {report.parameter_digest.hex()[:16]}")
+        own = f", parts {report.part_digest.hex()[:16]}" if report.part_digest else ""
+        yield Decided(0, report.steps, f"rank {rank} ends", f"parameters {report.parameter_digest.hex()[:16]}{own}")
 
 
 def described(command: object) -> str:

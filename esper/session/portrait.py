@@ -19,7 +19,7 @@ from esper.tolaria.gradients import GradientSample
 from esper.tolaria.optimizers import Optimizers
 from esper.tolaria.plain import Value
 from esper.tolaria.rows import Rows
-from esper.tolaria.shaped import parameters, whole
+from esper.tolaria.shaped import parameters, parts, whole
 from esper.tolaria.states import TrainingStates
 from esper.tolaria.steering import Steering
 
@@ -125,6 +125,7 @@ class Portrait:
             steps=steps,
             epochs=epochs,
             parameter_digest=strong_digest(self.weights()),
+            part_digest=strong_digest(own.items()) if (own := self.parts()) else b"",
             seeds=self.executor.reports(),
             packets=self.rows.made,
             shed=self.rows.shed,
@@ -150,6 +151,10 @@ class Portrait:
                 state.learning_rate = float(self.optimizers.learning_rate(state.seed_id))
                 state.metrics.update(self.optimizers.left_out(state.seed_id))
         return states
+
+    def parts(self) -> dict[str, torch.Tensor]:
+        """By name, what this rank alone holds of the model."""
+        return parts(parameters(self.model))
 
     def weights(self) -> list[tuple[str, torch.Tensor]]:
         """By name, what every rank holds whole of the model and has its shape, and the seeds beside it."""

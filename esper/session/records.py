@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import torch
 
-from esper.kernels.split import has_split
 from esper.leyline import contracts as pb
 from esper.session.carried_out import Orders
 from esper.session.numerics import numerics
@@ -20,7 +19,6 @@ UNKNOWN_BATCHES = (
     "its batches are not known to be a function of the step: "
     "they came neither from run.batches() nor from a loader given to attach()"
 )
-SPLIT = "fully_shard has split its model: no rank's digest tells all of its parameters"
 
 
 def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.RunRecord:
@@ -33,6 +31,7 @@ def began(portrait: Portrait, step: int, epoch: int, *, resumed: bool) -> pb.Run
             epoch=epoch,
             resumed=resumed,
             parameter_digest=parameter_digest(portrait.weights()),
+            part_digest=parameter_digest(own.items()) if (own := portrait.parts()) else b"",
             num_threads=torch.get_num_threads(),
             esper_version=running(),
             torch_version=torch.__version__,
@@ -58,7 +57,7 @@ def ended(portrait: Portrait, report: pb.WorkerReport, not_replayable: str, orde
         ended=pb.RunEnded(
             report=report,
             round_applied=portrait.boundary.round_applied,
-            not_replayable=not_replayable or (SPLIT if has_split(portrait.model) else ""),
+            not_replayable=not_replayable,
             num_orders=orders.num,
             orders_digest=orders.digest,
         ),

@@ -30,3 +30,8 @@ def shaped(named: Named) -> dict[str, torch.Tensor]:
 def whole(named: Named) -> dict[str, torch.Tensor]:
     """By name, those with a shape that every rank holds whole: what ranks can compare."""
     return {name: tensor for name, tensor in named.items() if not (is_lazy(tensor) or is_split(tensor))}
+
+
+def parts(named: Named) -> dict[str, torch.Tensor]:
+    """By name, this rank's own of those that are split: no other rank has the same."""
+    return {name: own_part(tensor) for name, tensor in named.items() if is_split(tensor)}

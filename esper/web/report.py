@@ -56,6 +56,8 @@ def figures(run: Finished) -> dict[str, str]:
     latency: Any = rounds["latency_ms"]
     ended = f"{len(run.reports)} of {run.world_size} ranks" if run.reports else "no rank"
     equal = {True: "equal on all ranks", False: "DIFFERENT between ranks", None: f"not told: {ended} ended in order"}
+    if any(report.part_digest for report in run.reports.values()):  # of which no rank holds what another does
+        equal[True] += ", but for the parts that each holds alone"
     seals = "every seal" if checked.seals_checked else "no seal, as there is no secret keyring,"
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(orders.rejected.items())) or "none"
     accuracies = [report.notes["accuracy"] for report in run.reports.values() if "accuracy" in report.notes]

@@ -131,6 +131,17 @@ def test_parameters_are_equal_where_every_rank_said_so(tmp_path: Path) -> None:
     assert "DIFFERENT between ranks" in told[1] and "equal on all ranks" in told[2]
 
 
+def test_the_parts_that_each_rank_of_a_split_model_holds_are_no_difference(tmp_path: Path) -> None:
+    writer = toy(ended=False)
+    for rank, part in enumerate((b"p" * 32, b"q" * 32)):
+        report = pb.WorkerReport(worker=WORKERS[rank], steps=40, parameter_digest=b"w" * 32, part_digest=part)
+        writer.record(rank, ended=pb.RunEnded(report=report, round_applied=2))
+
+    told = text_of(reported(writer.save(tmp_path / "run.jsonl"), tmp_path / "report.html")[1])
+
+    assert "equal on all ranks, but for the parts that each holds alone" in told
+
+
 @pytest.mark.parametrize("which", ["receipts", "commands"])
 def test_a_log_that_was_changed_is_said_with_status_one(tmp_path: Path, which: str) -> None:
     writer = toy()

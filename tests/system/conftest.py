@@ -40,7 +40,7 @@ SCRIPTS = [f"esper.examples.{name}" for name in ("grow_digits", "hostile")]
 TRAINERS = ["esper.workers.trainer", "esper.examples.torchrun_digits", "tests.system.flipped"]
 LIGHT = [*(f"tests.faults.roles.{name}" for name in (*ROLES, "worker", "aggregator")), *OF_RUNS, *SCRIPTS]
 HEAVY = [
-    *(f"tests.system.{name}" for name in ("both_resume", "deep", "pruned", "rank", "resumed", "taught")),
+    *(f"tests.system.{name}" for name in ("both_resume", "deep", "pruned", "rank", "resumed", "sharded", "taught")),
     *("tests.faults.roles.grower", "esper.workers.coordinator", "torch.distributed.run", *TRAINERS),
 ]
 """What the workers of a session fork off two processes; these with torch."""

@@ -28,6 +28,8 @@ class Script:
         master = MasterKeyring.new(time.time_ns())
         self.worker_keyring = directory / "worker.json"
         master.derive(run_id, [Role.WORKER]).save(self.worker_keyring)
+        self.observer_keyring = directory / "observer.json"
+        master.derive(run_id, [Role.OBSERVER]).save(self.observer_keyring)
         keys = master.derive(run_id, [Role.CONTROLLER, Role.OPTIMIZER, Role.COORDINATOR, Role.OBSERVER])
         self._sealers = {
             "commands": Sealer(keys, Role.CONTROLLER, "script"),

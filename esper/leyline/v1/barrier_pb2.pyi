@@ -321,7 +321,7 @@ class SeedReport(_message.Message):
     def __init__(self, seed_id: _Optional[str] = ..., site: _Optional[str] = ..., blueprint_id: _Optional[str] = ..., stage: _Optional[_Union[_enums_pb2.SeedLifecycleStage, str]] = ..., history: _Optional[_Iterable[_Union[StageRecord, _Mapping]]] = ..., paired_gain: _Optional[_Union[PairedGain, _Mapping]] = ..., records_dropped: _Optional[int] = ..., gates_dropped: _Optional[int] = ...) -> None: ...
 
 class WorkerReport(_message.Message):
-    __slots__ = ("worker", "steps", "epochs", "parameter_digest", "seeds", "packets", "shed", "commands_applied", "commands_failed", "notes", "steps_waited", "data", "seeds_forgotten")
+    __slots__ = ("worker", "steps", "epochs", "parameter_digest", "seeds", "packets", "shed", "commands_applied", "commands_failed", "notes", "steps_waited", "data", "seeds_forgotten", "part_digest")
     class NotesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +342,7 @@ class WorkerReport(_message.Message):
     STEPS_WAITED_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     SEEDS_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    PART_DIGEST_FIELD_NUMBER: _ClassVar[int]
     worker: str
     steps: int
     epochs: int
@@ -355,4 +356,5 @@ class WorkerReport(_message.Message):
     steps_waited: int
     data: str
     seeds_forgotten: int
-    def __init__(self, worker: _Optional[str] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[SeedReport, _Mapping]]] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., commands_applied: _Optional[int] = ..., commands_failed: _Optional[int] = ..., notes: _Optional[_Mapping[str, float]] = ..., steps_waited: _Optional[int] = ..., data: _Optional[str] = ..., seeds_forgotten: _Optional[int] = ...) -> None: ...
+    part_digest: bytes
+    def __init__(self, worker: _Optional[str] = ..., steps: _Optional[int] = ..., epochs: _Optional[int] = ..., parameter_digest: _Optional[bytes] = ..., seeds: _Optional[_Iterable[_Union[SeedReport, _Mapping]]] = ..., packets: _Optional[int] = ..., shed: _Optional[int] = ..., commands_applied: _Optional[int] = ..., commands_failed: _Optional[int] = ..., notes: _Optional[_Mapping[str, float]] = ..., steps_waited: _Optional[int] = ..., data: _Optional[str] = ..., seeds_forgotten: _Optional[int] = ..., part_digest: _Optional[bytes] = ...) -> None: ...

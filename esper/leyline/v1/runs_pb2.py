@@ -26,7 +26,7 @@ from esper.leyline.v1 import barrier_pb2 as esper_dot_leyline_dot_v1_dot_barrier
 from esper.leyline.v1 import commands_pb2 as esper_dot_leyline_dot_v1_dot_commands__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/runs.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\"\xf6\x01\n\tRunRecord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12+\n\x05\x62\x65gan\x18\x06 \x01(\x0b\x32\x1a.esper.leyline.v1.RunBeganH\x00\x12/\n\x06judged\x18\x07 \x01(\x0b\x32\x1d.esper.leyline.v1.RoundJudgedH\x00\x12+\n\x05\x65nded\x18\x08 \x01(\x0b\x32\x1a.esper.leyline.v1.RunEndedH\x00\x42\x06\n\x04said\"\x80\x03\n\x08RunBegan\x12\x12\n\nfirst_step\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07resumed\x18\x03 \x01(\x08\x12\x18\n\x10parameter_digest\x18\x04 \x01(\x0c\x12\x17\n\x0f\x64\x65\x63isions_after\x18\x05 \x01(\t\x12\x13\n\x0bnum_threads\x18\x06 \x01(\r\x12\x15\n\rtorch_version\x18\x07 \x01(\t\x12\x16\n\x0epython_version\x18\x08 \x01(\t\x12\x0f\n\x07machine\x18\t \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\n \x01(\t\x12\x0e\n\x06script\x18\x0b \x03(\t\x12\x14\n\x0crounds_again\x18\x0c \x03(\x04\x12\x15\n\resper_version\x18\r \x01(\t\x12:\n\x08numerics\x18\x0e \x03(\x0b\x32(.esper.leyline.v1.RunBegan.NumericsEntry\x1a/\n\rNumericsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x0bRoundJudged\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08outcomes\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\x94\x01\n\x08RunEnded\x12.\n\x06report\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.WorkerReport\x12\x15\n\rround_applied\x18\x02 \x01(\x04\x12\x16\n\x0enot_replayable\x18\x03 \x01(\t\x12\x12\n\nnum_orders\x18\x04 \x01(\x04\x12\x15\n\rorders_digest\x18\x05 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65sper/leyline/v1/runs.proto\x12\x10\x65sper.leyline.v1\x1a\x1e\x65sper/leyline/v1/barrier.proto\x1a\x1f\x65sper/leyline/v1/commands.proto\"\xf6\x01\n\tRunRecord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12+\n\x05\x62\x65gan\x18\x06 \x01(\x0b\x32\x1a.esper.leyline.v1.RunBeganH\x00\x12/\n\x06judged\x18\x07 \x01(\x0b\x32\x1d.esper.leyline.v1.RoundJudgedH\x00\x12+\n\x05\x65nded\x18\x08 \x01(\x0b\x32\x1a.esper.leyline.v1.RunEndedH\x00\x42\x06\n\x04said\"\x95\x03\n\x08RunBegan\x12\x12\n\nfirst_step\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07resumed\x18\x03 \x01(\x08\x12\x18\n\x10parameter_digest\x18\x04 \x01(\x0c\x12\x17\n\x0f\x64\x65\x63isions_after\x18\x05 \x01(\t\x12\x13\n\x0bnum_threads\x18\x06 \x01(\r\x12\x15\n\rtorch_version\x18\x07 \x01(\t\x12\x16\n\x0epython_version\x18\x08 \x01(\t\x12\x0f\n\x07machine\x18\t \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\n \x01(\t\x12\x0e\n\x06script\x18\x0b \x03(\t\x12\x14\n\x0crounds_again\x18\x0c \x03(\x04\x12\x15\n\resper_version\x18\r \x01(\t\x12:\n\x08numerics\x18\x0e \x03(\x0b\x32(.esper.leyline.v1.RunBegan.NumericsEntry\x12\x13\n\x0bpart_digest\x18\x0f \x01(\x0c\x1a/\n\rNumericsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x0bRoundJudged\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x32\n\x08outcomes\x18\x02 \x03(\x0b\x32 .esper.leyline.v1.CommandReceipt\"\x94\x01\n\x08RunEnded\x12.\n\x06report\x18\x01 \x01(\x0b\x32\x1e.esper.leyline.v1.WorkerReport\x12\x15\n\rround_applied\x18\x02 \x01(\x04\x12\x16\n\x0enot_replayable\x18\x03 \x01(\t\x12\x12\n\nnum_orders\x18\x04 \x01(\x04\x12\x15\n\rorders_digest\x18\x05 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,11 +38,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNRECORD']._serialized_start=115
   _globals['_RUNRECORD']._serialized_end=361
   _globals['_RUNBEGAN']._serialized_start=364
-  _globals['_RUNBEGAN']._serialized_end=748
-  _globals['_RUNBEGAN_NUMERICSENTRY']._serialized_start=701
-  _globals['_RUNBEGAN_NUMERICSENTRY']._serialized_end=748
-  _globals['_ROUNDJUDGED']._serialized_start=750
-  _globals['_ROUNDJUDGED']._serialized_end=830
-  _globals['_RUNENDED']._serialized_start=833
-  _globals['_RUNENDED']._serialized_end=981
+  _globals['_RUNBEGAN']._serialized_end=769
+  _globals['_RUNBEGAN_NUMERICSENTRY']._serialized_start=722
+  _globals['_RUNBEGAN_NUMERICSENTRY']._serialized_end=769
+  _globals['_ROUNDJUDGED']._serialized_start=771
+  _globals['_ROUNDJUDGED']._serialized_end=851
+  _globals['_RUNENDED']._serialized_start=854
+  _globals['_RUNENDED']._serialized_end=1002
 # @@protoc_insertion_point(module_scope)

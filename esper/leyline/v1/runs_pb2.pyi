@@ -29,7 +29,7 @@ class RunRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., began: _Optional[_Union[RunBegan, _Mapping]] = ..., judged: _Optional[_Union[RoundJudged, _Mapping]] = ..., ended: _Optional[_Union[RunEnded, _Mapping]] = ...) -> None: ...
 
 class RunBegan(_message.Message):
-    __slots__ = ("first_step", "epoch", "resumed", "parameter_digest", "decisions_after", "num_threads", "torch_version", "python_version", "machine", "device", "script", "rounds_again", "esper_version", "numerics")
+    __slots__ = ("first_step", "epoch", "resumed", "parameter_digest", "decisions_after", "num_threads", "torch_version", "python_version", "machine", "device", "script", "rounds_again", "esper_version", "numerics", "part_digest")
     class NumericsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class RunBegan(_message.Message):
     ROUNDS_AGAIN_FIELD_NUMBER: _ClassVar[int]
     ESPER_VERSION_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    PART_DIGEST_FIELD_NUMBER: _ClassVar[int]
     first_step: int
     epoch: int
     resumed: bool
@@ -65,7 +66,8 @@ class RunBegan(_message.Message):
     rounds_again: _containers.RepeatedScalarFieldContainer[int]
     esper_version: str
     numerics: _containers.ScalarMap[str, str]
-    def __init__(self, first_step: _Optional[int] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., parameter_digest: _Optional[bytes] = ..., decisions_after: _Optional[str] = ..., num_threads: _Optional[int] = ..., torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., machine: _Optional[str] = ..., device: _Optional[str] = ..., script: _Optional[_Iterable[str]] = ..., rounds_again: _Optional[_Iterable[int]] = ..., esper_version: _Optional[str] = ..., numerics: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    part_digest: bytes
+    def __init__(self, first_step: _Optional[int] = ..., epoch: _Optional[int] = ..., resumed: _Optional[bool] = ..., parameter_digest: _Optional[bytes] = ..., decisions_after: _Optional[str] = ..., num_threads: _Optional[int] = ..., torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., machine: _Optional[str] = ..., device: _Optional[str] = ..., script: _Optional[_Iterable[str]] = ..., rounds_again: _Optional[_Iterable[int]] = ..., esper_version: _Optional[str] = ..., numerics: _Optional[_Mapping[str, str]] = ..., part_digest: _Optional[bytes] = ...) -> None: ...
 
 class RoundJudged(_message.Message):
     __slots__ = ("round", "outcomes")

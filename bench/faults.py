@@ -13,12 +13,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the rows live beside the suite that runs their short tier
 
 from tests.faults.part import Part  # noqa: E402
 from tests.faults.row import AmountError, Result, Row, table  # noqa: E402
+from tests.faults.several import KINDS, SINGLE  # noqa: E402
+
+
+class Asked(NamedTuple):
+    """What all parts of a report have in common."""
+
+    tier: str
+    seed: int
+    server: str
+
+    def __str__(self) -> str:
+        return f"tier {self.tier}, seed {self.seed} and server {self.server}"
 
 
 @dataclass(slots=True)
@@ -44,16 +57,18 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def main() -> int:
     given = arguments()
-    for row in chosen(given.row) if given.amounts else ():
+    rows = list(chosen(given.row, given.server))
+    for row in rows if given.amounts else ():
         row.amounts(given.tier, dict(given.amounts))  # a name that there is not ends it before anything begins
-    done = earlier(given.report, given.tier, given.seed) if given.report else {}
-    for row in chosen(given.row):
+    asked = Asked(given.tier, given.seed, given.server)
+    done = earlier(given.report, asked) if given.report else {}
+    for row in rows:
         total = 1 if given.tier == "ci" else row.num_chunks
         state = done.setdefault(row.name, Done(row.name, total))
         for chunk in wanted(given.chunk, total, state):
             run_chunk(row, chunk, given, state)
             if given.report:
-                keep(given.report, report(done, given.tier, given.seed))
+                keep(given.report, report(done, asked))
         print(line(state), flush=True)
     return int(any(state.result.broken for state in done.values()))
 
@@ -61,6 +76,7 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tier", choices=("ci", "full"), default="ci", help="how much of everything")
+    parser.add_argument("--server", choices=KINDS, default=SINGLE, help="what Redis is")
     parser.add_argument("--seed", type=int, default=1, help="of what is done when")
     parser.add_argument("--row", action="append", default=[], help="only this row; may be given several times")
     parser.add_argument("--chunk", type=int, help="only this part of a full row")
@@ -81,8 +97,8 @@ def amount(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def chosen(names: Sequence[str]) -> Iterator[Row]:
-    rows = {row.name: row for row in table()}
+def chosen(names: Sequence[str], server: str) -> Iterator[Row]:
+    rows = {row.name: row for row in table() if row.anywhere or server == SINGLE}
     for name in names or rows:
         if name not in rows:
             sys.exit(f"row is {name!r}; expected one of {', '.join(rows)}")
@@ -97,7 +113,7 @@ def wanted(only: int | None, total: int, state: Done) -> list[int]:
 def run_chunk(row: Row, chunk: int, given: argparse.Namespace, state: Done) -> None:
     """Run one part in a directory of its own, which is kept where a promise was broken, or the part itself fails."""
     directory = Path(tempfile.mkdtemp(prefix="faults-"))
-    part = Part(row, given.tier, given.seed, chunk, dict(given.amounts))
+    part = Part(row, given.tier, given.seed, chunk, dict(given.amounts), given.server)
     began = time.monotonic()
     with ExitStack() as stack:
         stack.callback(tell_again, part, directory)
@@ -132,10 +148,10 @@ def line(state: Done) -> str:
     return f"{state.row:<14} {verdict:<6} {state.seconds:7.1f} s  {parts}  {counts}  {figures}"
 
 
-def report(done: dict[str, Done], tier: str, seed: int) -> dict[str, object]:
+def report(done: dict[str, Done], asked: Asked) -> dict[str, object]:
     machine = f"{platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
     rows = [state.as_fields() for state in done.values()]
-    return {"bench": "faults", "tier": tier, "seed": seed, "machine": machine, "rows": rows}
+    return {"bench": "faults", **asked._asdict(), "machine": machine, "rows": rows}
 
 
 def keep(path: Path, told: dict[str, object]) -> None:
@@ -145,13 +161,14 @@ def keep(path: Path, told: dict[str, object]) -> None:
     aside.replace(path)
 
 
-def earlier(path: Path, tier: str, seed: int) -> dict[str, Done]:
-    """What a report already holds, of the same tier and seed."""
+def earlier(path: Path, asked: Asked) -> dict[str, Done]:
+    """What a report already holds, where it is of the same."""
     if not path.exists():
         return {}
     kept = json.loads(path.read_text())
-    if (kept["tier"], kept["seed"]) != (tier, seed):
-        sys.exit(f"{path} is of tier {kept['tier']} and seed {kept['seed']}; expected {tier} and {seed}")
+    of = Asked(kept["tier"], kept["seed"], kept.get("server", SINGLE))
+    if of != asked:
+        sys.exit(f"{path} is of {of}; expected {asked}")
     done = {}
     for row in kept["rows"]:
         del row["figures"]

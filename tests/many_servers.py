@@ -127,12 +127,12 @@ def is_followed(port: int, primary: str) -> bool:
 
 
 @contextmanager
-def a_cluster(directory: Path, binary: Path | None = None) -> Iterator[Cluster]:
-    """Started, joined and in agreement; ended with the block."""
+def a_cluster(directory: Path, binary: Path | None = None, **options: str) -> Iterator[Cluster]:
+    """Started, joined and in agreement; ended with the block. `options` are settings of each node."""
     cluster = Cluster(free_ports(3))
     with ExitStack() as running:
         for number, port in enumerate(cluster.ports):
-            server = EmbeddedRedis(directory / str(number), binary=binary, options={**on(port), **PART})
+            server = EmbeddedRedis(directory / str(number), binary=binary, options={**on(port), **PART, **options})
             cluster.servers.append(running.enter_context(server))
         for number, port in enumerate(cluster.ports):
             first, last = (NUM_SLOTS * each // 3 for each in (number, number + 1))

@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,6 +14,8 @@ import pytest
 
 from tests.faults.processes import TooLateError
 from tests.faults.row import Amounts, Result, Row
+from tests.faults.serving import Serve
+from tests.faults.several import KINDS
 from tests.system import test_faults as short_tier
 
 FILE = Path(__file__).resolve().parent.parent / "bench" / "faults.py"
@@ -25,10 +28,12 @@ class Trial:
     def __init__(self) -> None:
         self.seeds: list[int] = []
         self.failure: Exception | None = None
-        self.row = Row("trial", self.run, ci={"messages": 2}, chunk={"messages": 5}, num_chunks=3)
+        self.served: list[Serve | None] = []
+        self.row = Row("trial", self.run, ci={"messages": 2}, chunk={"messages": 5}, num_chunks=3, anywhere=True)
 
-    def run(self, directory: Path, amounts: Amounts, seed: int) -> Result:
+    def run(self, directory: Path, amounts: Amounts, seed: int, serve: Serve | None = None) -> Result:
         self.seeds.append(seed)
+        self.served.append(serve)
         (directory / "history").write_text("what happened")
         if self.failure is not None:
             raise self.failure
@@ -83,6 +88,24 @@ def test_a_broken_promise_is_a_status_and_a_command_that_does_it_again(
     words = again_with(said)
     assert "trial: 7 was lost" in said
     assert faults(*words) == 1 and trial.seeds == [1_000, 1_001, 1_002, 1_001]
+
+
+def test_a_row_is_done_on_another_redis_and_said_to_be_where_it_fails(
+    faults: Command, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert faults("--tier", "full", "--server", "cluster") == 1
+    words = again_with(capsys.readouterr().err)
+    assert faults(*words) == 1 and faults("--server", "sentinel") == 0
+
+    assert trial.served == [*[KINDS["cluster"]] * 4, KINDS["sentinel"]] and trial.seeds[3] == 1_001
+
+
+def test_a_row_that_harms_one_server_is_done_on_no_other(faults: Command, trial: Trial) -> None:
+    trial.row = replace(trial.row, anywhere=False)
+
+    with pytest.raises(SystemExit, match="row is 'trial'; expected one of"):
+        faults("--row", "trial", "--server", "cluster")
+    assert not trial.seeds and faults("--row", "trial") == 0
 
 
 def again_with(said: str) -> list[str]:
@@ -144,5 +167,7 @@ def test_a_report_of_another_seed_is_not_added_to(faults: Command, tmp_path: Pat
     report = str(tmp_path / "report.json")
     faults("--report", report, "--seed", "2")
 
-    with pytest.raises(SystemExit, match="is of tier ci and seed 2; expected ci and 3"):
+    with pytest.raises(SystemExit, match="server single; expected tier ci, seed 2 and server cluster"):
+        faults("--report", report, "--seed", "2", "--server", "cluster")
+    with pytest.raises(SystemExit, match="is of tier ci, seed 2 and server single; expected tier ci, seed 3"):
         faults("--report", report, "--seed", "3")

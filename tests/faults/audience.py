@@ -20,7 +20,7 @@ from tests.faults.nursery import nursed
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Result
 from tests.faults.scene import Tail
-from tests.faults.server import Server
+from tests.faults.serving import Serving
 
 MODULES = [f"tests.faults.roles.{role}" for role in ("listener", "publisher")]
 ALONE, TEAM = "alone", "team"
@@ -47,10 +47,10 @@ class Seats:
 class Audience:
     """Listeners by name. Each incarnation of a member has a name of its own; who listens alone keeps it."""
 
-    def __init__(self, directory: Path, server: Server, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, server: Serving, stack: ExitStack) -> None:
         self.server, self._stack = server, stack
         self.nursery = stack.enter_context(nursed(directory, MODULES))
-        self.client: redis.Redis = stack.enter_context(redis.Redis.from_url(server.url, socket_timeout=30.0))
+        self.client: redis.Redis = stack.enter_context(server.client())
         self.on: dict[str, list[Child]] = {}
         self.logs: list[Path] = []
         self._num_started = 0
@@ -144,7 +144,7 @@ class Audience:
 
 
 @contextmanager
-def audience(directory: Path, server: Server) -> Iterator[Audience]:
+def audience(directory: Path, server: Serving) -> Iterator[Audience]:
     """Everything that is started ends with the block."""
     with ExitStack() as stack:
         yield Audience(directory, server, stack)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from tests.faults.history import Record, records
@@ -53,16 +54,24 @@ def in_order(seen_as: Iterable[str]) -> Iterator[str]:
         last = at
 
 
-def judge(directory: Path) -> Iterator[str]:
-    """Every promise that the histories of publishers and of the witness show broken."""
+def judge(directory: Path, held: Iterable[Record] | None = None) -> Iterator[str]:
+    """Every promise that the histories of publishers and of the witness show broken.
+
+    `held`: what stands in Redis in the end, in the place of what the witness saw; of a Redis that falls back.
+    """
     said = {what: [] for what in ("published", "acknowledged", "applied", "counted")}  # type: dict[str, list[Record]]
-    for record in records(directory):
+    seen = records(directory) if held is None else chain(published_by(directory), held)
+    for record in seen:
         if record["what"] in said:
             said[record["what"]].append(record)
     published, acknowledged, applied, counted = said.values()
     yield from exactly_once(ids(published), ids(acknowledged), ids(applied))
     yield from conserved(framed(published), framed(acknowledged), counted)
     yield from in_order(record["seen_as"] for record in applied)
+
+
+def published_by(directory: Path) -> Iterator[Record]:
+    return (record for record in records(directory) if record["what"] in ("published", "acknowledged"))
 
 
 def ids(told: Iterable[Record]) -> Iterator[str]:

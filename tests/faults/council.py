@@ -10,8 +10,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import redis
-
 from esper.bus import names
 from esper.leyline import contracts as pb
 from esper.leyline.keyring import MasterKeyring
@@ -24,7 +22,8 @@ from tests.faults.nursery import Cradle, nursed
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.pulse import Pulse
 from tests.faults.row import Result
-from tests.faults.server import UNKEPT, Server
+from tests.faults.server import UNKEPT, single
+from tests.faults.serving import Serve, Serving
 
 RUN, COMMANDER = "barriers-0a1b2c3d", "commander"
 LEASE_S = 1.0
@@ -40,7 +39,7 @@ class Council:
     alone = False
     """Whether its workers are in no process group."""
 
-    def __init__(self, directory: Path, server: Server, nursery: Cradle, stack: ExitStack, world_size: int) -> None:
+    def __init__(self, directory: Path, server: Serving, nursery: Cradle, stack: ExitStack, world_size: int) -> None:
         self.directory, self.server, self.world_size = directory, server, world_size
         self._pulse = stack.enter_context(Pulse(server))
         self._nursery, self._stack, self._numbers = nursery, stack, itertools.count()
@@ -105,7 +104,7 @@ class Council:
         return [each for each in told if isinstance(each, pb.CommandReceipt) and each.status in said]
 
     def _entries(self, stream: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        with redis.Redis.from_url(self.server.url) as client:
+        with self.server.client() as client:
             entries: Any = client.xrange(names.key(RUN, stream))
         return list(entries)
 
@@ -128,12 +127,8 @@ class Council:
 
 
 @contextmanager
-def council(directory: Path, world_size: int) -> Iterator[Council]:
+def council(directory: Path, world_size: int, serve: Serve = single) -> Iterator[Council]:
     """Everything that is started ends with the block."""
     modules = [f"tests.faults.roles.{role}" for role in ("leader", "rank", "commander")]
-    with (
-        Server(directory / "redis", options=UNKEPT) as server,
-        nursed(directory, modules) as nursery,
-        ExitStack() as stack,
-    ):
+    with serve(directory / "redis", UNKEPT) as server, nursed(directory, modules) as nursery, ExitStack() as stack:
         yield Council(directory, server, nursery, stack, world_size)

@@ -13,15 +13,18 @@ import redis
 
 from esper.bus import names
 from esper.leyline.keyring import MasterKeyring
-from esper.leyline.kinds import Role
+from esper.leyline.kinds import Domain, Role
+from esper.leyline.rolekeys import RoleKeyring
+from esper.leyline.seal import Opener
 from tests.faults.accounts import events
 from tests.faults.check import judge
 from tests.faults.history import Record
 from tests.faults.nursery import nursed
 from tests.faults.processes import SOON_S, Child, wait_until
+from tests.faults.roles.witness import of_aggregate, of_receipt
 from tests.faults.row import Result
 from tests.faults.scene import RUN, Tail
-from tests.faults.server import Server
+from tests.faults.serving import Serving
 
 REGION = "r0"
 COMMANDS, RECEIPTS, DEAD, TOTAL = (names.key(RUN, name) for name in ("commands", "receipts", "dead", "global"))
@@ -36,7 +39,7 @@ MODULES = [f"tests.faults.roles.{role}" for role in ROLES] + [f"esper.workers.{t
 class Crew:
     """Processes by name. One that was killed is followed by another incarnation with a name of its own."""
 
-    def __init__(self, directory: Path, server: Server, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, server: Serving, stack: ExitStack) -> None:
         self.directory, self.server, self._stack = directory, server, stack
         self.history = directory / "history"
         self.on: dict[str, Child] = {}
@@ -46,7 +49,7 @@ class Crew:
         for role in (Role.CONTROLLER, Role.WORKER, Role.OBSERVER, *TIERS.values()):
             master.derive(RUN, [role]).save(directory / f"{role}.json")
         self.nursery = stack.enter_context(nursed(directory, MODULES))
-        self.client: redis.Redis = stack.enter_context(redis.Redis.from_url(server.url, socket_timeout=30.0))
+        self.client: redis.Redis = stack.enter_context(server.client())
         self.start("witness", "witness")
 
     def start(self, role: str, name: str, **told: Any) -> Child:
@@ -55,7 +58,7 @@ class Crew:
         return self._start(role, name, arguments)
 
     def publish(self, name: str, count: int, per_s: float, **told: Any) -> Child:
-        return self.start("publisher", name, count=count, per_s=per_s, **told)
+        return self.start("publisher", name, count=count, per_s=per_s, durable=self.server.falls_back, **told)
 
     def work(self, place: str, **told: Any) -> str:
         """Start the next incarnation of a worker; its name, which is also that of its consumer."""
@@ -151,8 +154,10 @@ class Crew:
             result.expect(child.alive, f"{name} ended by itself: {child.last_words()}")
             if child.alive:
                 child.terminate(SOON_S)
-        result.violations += judge(self.history)
+        result.violations += judge(self.history, list(self._held()) if self.server.falls_back else None)
         self._expect_calm(result)
+        if self.server.falls_back:
+            result.count("failovers", self.server.num_failovers)
 
     def _drain(self, timeout_s: float) -> None:
         groups = {COMMANDS: GROUP, TELEMETRY: "regional", REGIONAL: "global"}
@@ -165,6 +170,17 @@ class Crew:
             if self.client.exists(stream):
                 wait_until(partial(self.is_witnessed, end), f"{end} is witnessed", timeout_s)
 
+    def _held(self) -> Iterator[Record]:
+        """Effects that Redis holds: one that a fall back took with it went with its acknowledgement."""
+        keys = RoleKeyring.load(self.directory / f"{Role.OBSERVER}.json")
+        opener = Opener(keys, guard=None, accept=[Domain.RECEIPT, Domain.AGGREGATE], carries_out=True)
+        for stream, record in ((RECEIPTS, of_receipt), (TOTAL, of_aggregate)):
+            entries: Any = self.client.xrange(stream)
+            for entry_id, fields in entries:
+                at = entry_id.decode()
+                opened = opener.open(fields[b"m"], at, int(at.partition("-")[0]))
+                yield {"seen_as": at, **record(opened.message)}
+
     def _expect_calm(self, result: Result) -> None:
         """No letter is dead, and no process had a traceback."""
         dead: Any = self.client.xrange(DEAD, count=3)
@@ -175,7 +191,7 @@ class Crew:
 
 
 @contextmanager
-def crew(directory: Path, server: Server) -> Iterator[Crew]:
+def crew(directory: Path, server: Serving) -> Iterator[Crew]:
     """Everything that is started ends with the block."""
     with ExitStack() as stack:
         yield Crew(directory, server, stack)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 import redis
 
-from tests.faults.server import Server
+from tests.faults.serving import Serving
 
 EVERY_S = 0.02
 FELT_S = 0.15
@@ -19,8 +20,8 @@ FELT_S = 0.15
 class Pulse:
     """Asks for a PONG all the time, and remembers for how long none came."""
 
-    def __init__(self, server: Server) -> None:
-        self._url, self._stopping = server.url, threading.Event()
+    def __init__(self, server: Serving) -> None:
+        self._server, self._stopping = server, threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self.standstills: list[tuple[int, int]] = []
 
@@ -34,14 +35,22 @@ class Pulse:
         return any(end - max(begin, since_ns) >= for_s * 1e9 for begin, end in self.standstills)
 
     def _beat(self) -> None:
-        with redis.Redis.from_url(self._url) as client:
-            before_ns = time.monotonic_ns()
+        with ExitStack() as stack:
+            clients, before_ns = self._clients(stack), time.monotonic_ns()
             while not self._stopping.wait(EVERY_S):
-                client.ping()
+                try:
+                    for client in clients:
+                        client.ping()
+                except redis.ConnectionError:  # another server may answer in its place
+                    clients = self._clients(stack)
+                    continue
                 now_ns = time.monotonic_ns()
                 if now_ns - before_ns > FELT_S * 1e9:
                     self.standstills.append((before_ns, now_ns))
                 before_ns = now_ns
+
+    def _clients(self, stack: ExitStack) -> list[redis.Redis]:
+        return [stack.enter_context(redis.Redis.from_url(url)) for url in self._server.urls]
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import TypeAlias
 
@@ -62,16 +61,18 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`run(directory, amounts, seed)` does it once, in an empty directory of its own with a short path.
+    """`run(directory, amounts, seed)` does it once, in an empty directory of its own with a short path. Where it can be
+    done `anywhere`, `run` takes as `serve` also another Redis than one server.
 
     The full tier is `chunk`, `num_chunks` times with a seed each, so that it can be resumed between two of them.
     """
 
     name: str
-    run: Callable[[Path, Amounts, int], Result]
+    run: Callable[..., Result]
     ci: Amounts
     chunk: Amounts
     num_chunks: int
+    anywhere: bool = False
 
     def amounts(self, tier: str, changed: Amounts) -> Amounts:
         """Those of the tier, but for what was changed. AmountError for a name that the row has not."""

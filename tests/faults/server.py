@@ -13,6 +13,7 @@ import redis
 from esper.bus.embedded import LONGEST_SOCKET_PATH, find_server
 from esper.cli.ports import free_port
 from tests.faults.processes import SOON_S, Child, wait_until
+from tests.faults.serving import Serving
 
 HOST = "127.0.0.1"
 OPTIONS = {
@@ -26,7 +27,7 @@ OPTIONS = {
 UNKEPT = {"appendonly": "no"}  # for a server that lives through it all: the disk has no say in what is timed
 
 
-class Server(Child):
+class Server(Child, Serving):
     """One server in one directory, on a unix socket there or, with `port`, on TCP. Options win over the usual ones."""
 
     def __init__(
@@ -72,22 +73,24 @@ class Server(Child):
         assert self.run_id != before, f"{self.url} is still run {before}"
         return self.run_id
 
+    def settle(self) -> None:
+        """A single one does as soon as it answers."""
+
     def stop(self) -> None:
         """End it in order: nothing acknowledged is lost."""
         self.terminate(SOON_S)
 
     def ask(self, *words: Any) -> Any:
         """One command on a connection of its own, raw bytes back."""
-        with redis.Redis.from_url(self.url, socket_timeout=30.0) as client:
+        with self.client() as client:
             return client.execute_command(*words)
 
-    def is_through(self, stream: str, group: str) -> bool:
-        """Whether a group has nothing pending and nothing unread; False where there is no entry."""
-        with redis.Redis.from_url(self.url, socket_timeout=30.0) as client:
-            newest: Any = client.xrevrange(stream, count=1)
-            groups: Any = client.xinfo_groups(stream)
-        at = {row["name"].decode(): (row["pending"], row["last-delivered-id"]) for row in groups}
-        return bool(newest) and at.get(group) == (0, newest[0][0])
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url, socket_timeout=30.0)
+
+    @property
+    def urls(self) -> Sequence[str]:
+        return [self.url]
 
     def answers(self) -> bool:
         """Whether a server that has finished loading answers PING."""
@@ -100,6 +103,11 @@ class Server(Child):
                 return connection.recv(64).startswith(b"+PONG")
             except OSError:
                 return False
+
+
+def single(directory: Path, options: Mapping[str, str]) -> Server:
+    """What rows are run on, where they are told nothing else."""
+    return Server(directory, options=options)
 
 
 @contextmanager

@@ -147,6 +147,22 @@ def test_histories_are_read_from_the_files_of_all_roles(tmp_path: Path) -> None:
     ]
 
 
+def test_of_a_redis_that_falls_back_what_it_holds_in_the_end_counts(tmp_path: Path) -> None:
+    with History(tmp_path, "publisher") as publisher, History(tmp_path, "witness") as witness:
+        for name in ("a", "b"):
+            publisher.note("published", id=name)
+            publisher.note("acknowledged", id=name)
+        for seen_as in ("1-0", "2-0"):  # the first went with its acknowledgement
+            witness.note("applied", id="a", seen_as=seen_as)
+        witness.note("applied", id="b", seen_as="3-0")
+    held = [{"what": "applied", "id": "a", "seen_as": "2-0"}, {"what": "applied", "id": "b", "seen_as": "3-0"}]
+
+    assert list(judge(tmp_path)) == ["1 of 2 applied more than once: a"]
+    assert list(judge(tmp_path, held)) == []
+    assert list(judge(tmp_path, held[1:])) == ["1 of 2 acknowledged and never applied: a"]
+    assert list(judge(tmp_path, [*held, {**held[0], "seen_as": "4-0"}])) == ["1 of 2 applied more than once: a"]
+
+
 def test_a_line_that_is_being_written_is_left_for_a_later_look() -> None:
     class Growing(io.RawIOBase):
         """A file whose writer is slow: each look comes to its end once more."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from esper.bus import connect, names
 from esper.bus.backoff import Backoff
+from esper.bus.delivery import FIELD
+from esper.bus.durability import CONFIRM_MS, Durability, UnconfirmedError, admit
 from esper.bus.faults import UnavailableError
+from esper.bus.protocol import Argument
 from esper.bus.publisher import Publisher
 from esper.errors import BusError
 from esper.leyline import contracts as pb
@@ -37,6 +40,24 @@ class Told(arguments.Told):
     together: int = 16  # messages in one round trip
     region: str = ""  # telemetry of this region; empty: commands
     answer_s: float = 10.0
+    durable: bool = False  # nothing counts as acknowledged before it is safe
+
+
+class Safe(Publisher):
+    """Waits until the server says that all of it is safe."""
+
+    def __init__(self, redis: connect.Redis, durability: Durability) -> None:
+        super().__init__(redis)
+        self._durability = durability
+
+    async def add_many(self, stream_key: str, messages: Sequence[bytes]) -> list[str]:
+        confirm = self._durability.confirm
+        adding: list[Sequence[Argument]] = [("XADD", stream_key, "*", FIELD, sealed) for sealed in messages]
+        adding.append((*map(str, confirm), str(CONFIRM_MS)))
+        *ids, reached = await self.redis.ask_all(adding)
+        if not self._durability.confirmed(reached):
+            raise UnconfirmedError(stream_key, ids[-1].decode(), confirm, reached)
+        return [entry_id.decode() for entry_id in ids]
 
 
 async def main(stopping: asyncio.Event) -> None:
@@ -48,7 +69,11 @@ async def main(stopping: asyncio.Event) -> None:
     with told.history() as history:
         async with kept_current(keyring, told.keyring(role)), connect.client(told.url, told.answer_s) as redis:
             await connect.wait_ready(redis)
-            await publish(told, make, Publisher(redis), history, stopping)
+            await publish(told, make, await to(redis, durable=told.durable), history, stopping)
+
+
+async def to(redis: connect.Redis, *, durable: bool) -> Publisher:
+    return Safe(redis, await admit(redis, "durable")) if durable else Publisher(redis)
 
 
 async def publish(

@@ -15,6 +15,8 @@ from tests.faults.processes import SOON_S, Child, TooLateError, state_of, wait_u
 from tests.faults.roles import leader, rank
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Tail
+from tests.faults.server import single
+from tests.faults.serving import Serve
 
 MOST_PASSED = 3
 ANY_MOMENT = "at_any_moment"
@@ -87,9 +89,9 @@ class Fates:
         return max((record["step"] for record in self._tail.records()["committed"]), default=1)
 
 
-def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+def run(directory: Path, amounts: Amounts, seed: int, serve: Serve = single) -> Result:
     result, chance = Result(), random.Random(seed)
-    with council(directory, amounts["workers"]) as town:
+    with council(directory, amounts["workers"], serve) as town:
         fates, commander = Fates(town, result, chance), town.command(amounts["commands_per_s"])
         order = [*deaths(amounts, chance), ("", False)]
         current = town.lead(*first(order[0], chance), stops=order[0][1])
@@ -155,4 +157,5 @@ ROW = Row(
     ci={"workers": 4, "epochs": 30, "kills": 1, "stops": 1, "rank_stops": 1, "commands_per_s": 10},
     chunk={"workers": 8, "epochs": 50, "kills": 3, "stops": 2, "rank_stops": 1, "commands_per_s": 10},
     num_chunks=20,
+    anywhere=True,
 )

@@ -10,20 +10,17 @@ from tests.faults.crew import RECLAIM_MS, Crew, crew
 from tests.faults.processes import Child, wait_until
 from tests.faults.pulse import Pulse
 from tests.faults.row import Amounts, Result, Row
-from tests.faults.server import UNKEPT, Server
+from tests.faults.server import UNKEPT, single
+from tests.faults.serving import Serve
 
 SLACK_S = 1.0
 FOR_EVER_S = 3600.0
 
 
-def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+def run(directory: Path, amounts: Amounts, seed: int, serve: Serve = single) -> Result:
     del seed  # nothing is drawn: when a message comes is left to the machine
     result = Result()
-    with (
-        Server(directory / "redis", options=UNKEPT) as server,
-        Pulse(server) as pulse,
-        crew(directory, server) as hands,
-    ):
+    with serve(directory / "redis", UNKEPT) as server, Pulse(server) as pulse, crew(directory, server) as hands:
         hands.work("worker")
         for _ in range(amounts["deaths"]):
             die_in_hand(hands, pulse, result)
@@ -71,4 +68,4 @@ def applied_ns(hands: Crew) -> dict[str, int]:
     return {record["entry_id"]: record["at_ns"] for record in hands.applied()}
 
 
-ROW = Row("idle", run, ci={"deaths": 5}, chunk={"deaths": 25}, num_chunks=8)
+ROW = Row("idle", run, ci={"deaths": 5}, chunk={"deaths": 25}, num_chunks=8, anywhere=True)

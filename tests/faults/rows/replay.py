@@ -21,7 +21,8 @@ from tests.faults.captures import STILL_IN_HAND, WAYS, Captures, Verdict
 from tests.faults.processes import wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import RUN
-from tests.faults.server import UNKEPT, Server
+from tests.faults.server import UNKEPT, single
+from tests.faults.serving import Serve
 from tests.faults.stated import FRESH_S, added_ms, issued_ms
 
 OTHER_RUN = "other-0a1b2c3d"
@@ -83,9 +84,9 @@ class Stage:
                     self.audience.await_end(seats, stream)
 
 
-def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+def run(directory: Path, amounts: Amounts, seed: int, serve: Serve = single) -> Result:
     result = Result()
-    with Server(directory / "redis", options=UNKEPT) as server, audience(directory, server) as listeners:
+    with serve(directory / "redis", UNKEPT) as server, audience(directory, server) as listeners:
         stage = staged(directory, listeners, random.Random(seed), result)
         begin(stage)
         for number in range(amounts["rounds"]):
@@ -241,4 +242,5 @@ ROW = Row(
     ci={"replays": 2_000, "redeliveries": 2_000, "rounds": 2},
     chunk={"replays": 5_000, "redeliveries": 5_000, "rounds": 4},
     num_chunks=20,
+    anywhere=True,
 )

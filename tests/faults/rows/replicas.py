@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redis import Redis
-
 from esper.bus.names import POSITIONED, key
 from tests.faults import check_rounds
 from tests.faults.council import RUN, Council, council
 from tests.faults.processes import SOON_S, Child, wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import Tail
+from tests.faults.server import single
+from tests.faults.serving import Serve
 
 DESTROYED_S = 10.0
 
@@ -29,7 +29,7 @@ class Fates:
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.town.directory / "history", "worker")
-        self._redis = Redis.from_url(self.town.server.url)
+        self._redis = self.town.server.client()
 
     def begin(self, number: int) -> None:
         """One more worker, which joins where the furthest one is."""
@@ -76,9 +76,9 @@ class Fates:
         return sum(record["worker"] == name for record in self._tail.records()["voted"])
 
 
-def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+def run(directory: Path, amounts: Amounts, seed: int, serve: Serve = single) -> Result:
     result, chance = Result(), random.Random(seed)
-    with council(directory, amounts["workers"]) as town:
+    with council(directory, amounts["workers"], serve) as town:
         town.alone = True
         town.lead()
         fates, commander = Fates(town, result), town.command(amounts["commands_per_s"])
@@ -99,4 +99,5 @@ ROW = Row(
     ci={"workers": 3, "stops": 1, "commands_per_s": 10},
     chunk={"workers": 6, "stops": 6, "commands_per_s": 10},
     num_chunks=10,
+    anywhere=True,
 )

@@ -12,7 +12,8 @@ from tests.faults.history import records
 from tests.faults.processes import SOON_S, wait_until
 from tests.faults.pulse import Pulse
 from tests.faults.row import Amounts, Result, Row
-from tests.faults.server import UNKEPT, Server
+from tests.faults.server import UNKEPT, single
+from tests.faults.serving import Serve
 
 PLACES = ("worker-a", "worker-b", "worker-c", "worker-d")
 PER_S = 800.0
@@ -24,13 +25,9 @@ AGAIN_S = 1.0
 LEASE_MS = 30_000  # nothing is taken over but what was handed back
 
 
-def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+def run(directory: Path, amounts: Amounts, seed: int, serve: Serve = single) -> Result:
     result, chance = Result(), random.Random(seed)
-    with (
-        Server(directory / "redis", options=UNKEPT) as server,
-        Pulse(server) as pulse,
-        crew(directory, server) as hands,
-    ):
+    with serve(directory / "redis", UNKEPT) as server, Pulse(server) as pulse, crew(directory, server) as hands:
         workers = {place: start(hands, place) for place in PLACES}
         hands.publish("publisher", 10_000_000, PER_S, together=BURST)
         wait_until(lambda: len(hands.applied()) > 0, "the flow has begun")
@@ -82,4 +79,4 @@ def judge(hands: Crew, stopped: list[str], pulse: Pulse, result: Result) -> None
     result.count("messages", len(applied))
 
 
-ROW = Row("sigterm", run, ci={"stops": 10}, chunk={"stops": 25}, num_chunks=20)
+ROW = Row("sigterm", run, ci={"stops": 10}, chunk={"stops": 25}, num_chunks=20, anywhere=True)

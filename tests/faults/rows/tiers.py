@@ -18,7 +18,8 @@ from tests.faults.measured import NAMES, differences, values_of
 from tests.faults.processes import SOON_S, sleep_until, wait_until
 from tests.faults.row import Amounts, Result, Row
 from tests.faults.scene import RUN
-from tests.faults.server import UNKEPT, Server
+from tests.faults.server import UNKEPT, single
+from tests.faults.serving import Serve
 
 MOST, LEAST = 4, 1  # aggregators of a tier at work at once
 LEASE_MS = 500  # less than a busy machine takes at times for what is read ahead: others take it over then
@@ -75,10 +76,10 @@ class Targets:
         return tier, self.chance.choice(self.at_work[tier])
 
 
-def run(directory: Path, amounts: Amounts, seed: int) -> Result:
+def run(directory: Path, amounts: Amounts, seed: int, serve: Serve = single) -> Result:
     result, chance = Result(), random.Random(seed)
     count = amounts["packets"] // amounts["sources"]
-    with Server(directory / "redis", options=UNKEPT) as server, crew(directory, server) as hands:
+    with serve(directory / "redis", UNKEPT) as server, crew(directory, server) as hands:
         targets = Targets(
             hands, result, chance, {tier: [hands.aggregate(tier, LEASE_MS) for _ in range(2)] for tier in TIERS}
         )
@@ -126,4 +127,5 @@ ROW = Row(
     ci={"packets": 200_000, "sources": 64, "per_s": 12_500, "faults": 20},
     chunk={"packets": 400_000, "sources": 64, "per_s": 20_000, "faults": 20},
     num_chunks=25,
+    anywhere=True,
 )

@@ -31,11 +31,19 @@ class HostHooks:
     def __init__(self, portrait: Portrait, pruning: Pruning, optimizer: torch.optim.Optimizer) -> None:
         self.stepped, self.step = False, 0
         self.is_idle = False  # in this step
+        self._portrait, self._split = portrait, {*portrait.parts()}
         self._executor, self._optimizers = portrait.executor, portrait.optimizers
         self._gradients, self._pruning = portrait.gradients, pruning
         self._host, self._looking = optimizer, optimizer.register_step_pre_hook(self._before)
         self._following = optimizer.register_step_post_hook(self._after)
         self.looks = True
+
+    def require_split_before(self) -> None:
+        """Raises SettingError, before the first step, where a parameter was split since attach(): fully_shard puts
+        others in the place of those that are kept, compared and stepped."""
+        if self.step == 0 and (late := sorted({*self._portrait.parts()} - self._split)):
+            expected = "a model that is split before its optimizer is made, and before attach()"
+            raise SettingError("model", f"{late[0]}: split after attach()", expected)
 
     def look(self, looks: bool) -> None:
         """Whether to be called before the optimizer steps too, from the next step on."""

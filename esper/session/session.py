@@ -214,6 +214,7 @@ class Session:
             self.exchange.pump()
         if self.step_number < self._step.due and not self.exchange.foreseen:
             return
+        self._hooks.require_split_before()
         self._settle()
         self.pruning.settle()
         if self._barrier_due:  # said here and not earlier: a round that no next step votes on would be in vain

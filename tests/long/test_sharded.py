@@ -183,6 +183,22 @@ def test_what_another_mesh_or_tensor_parallelism_has_split_is_refused_and_trains
         attached(host, "body")
 
 
+@pytest.mark.parametrize("late", ["", "head"], ids=["all of it", "what was left whole"])
+def test_what_is_split_after_attach_is_refused_before_the_first_step(late: str) -> None:
+    host = sharded("body") if late else new_host()
+    run = attached(host, "body")
+    fully_shard(host.get_submodule(late), mesh=init_device_mesh("cpu", (1,)))
+    first = f"{late or 'body'}.bias"
+
+    with pytest.raises(
+        SettingError, match=rf"^model is '{first}: split after attach\(\)'; expected a model that is split"
+    ):
+        train(run, host, 1)
+
+    assert run.step_number == 1
+    run.close()
+
+
 def test_the_sites_of_a_sharded_model_are_those_of_the_bare_one() -> None:
     blueprints, inputs = installed_blueprints(), as_inputs(batch(1)[0])
 

@@ -56,7 +56,7 @@ def header(**changes: object) -> Header:
 
 
 def pack(head: Header, body: bytes) -> bytes:
-    """All bytes before the signature and the seal, by the table of docs/protocol.md."""
+    """All bytes before the signature and the seal, by docs/security.md."""
     fixed = b"ES" + struct.pack(">BBIBHQQQBQI", 1, head.signed, head.key_id, *head[1:9])
     names = b"".join(bytes([len(name)]) + name.encode() for name in head[9:13])
     return fixed + names + struct.pack(">I", len(body)) + body
